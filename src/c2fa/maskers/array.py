@@ -1,0 +1,59 @@
+"""A vector of features; what is masked becomes a baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from c2fa.masking import Masked
+from c2fa.structure import BoolArray, Structure
+
+
+@dataclass(frozen=True)
+class Array:
+    """Masks a vector of features: a masked entry becomes the baseline's.
+
+    Parameters
+    ----------
+    structure
+        The tree of features; its leaves are the vector's entries, in order.
+    baseline
+        A number, or a vector with one value for each entry.
+
+    Examples
+    --------
+    >>> masked = Array(Structure.from_groups("aab"), baseline=-1.0)([1.0, 2.0, 3.0])
+    >>> masked.inputs(np.array([[True, False]]), 0)
+    array([[ 1.,  2., -1.]])
+    """
+
+    structure: Structure
+    baseline: float | npt.ArrayLike = 0.0
+
+    def __post_init__(self) -> None:
+        base = np.asarray(self.baseline, dtype=np.float64)
+        if base.shape not in ((), (1,), (self.structure.leaves,)):
+            raise ValueError(
+                f"baseline must be a number or {self.structure.leaves} values, one per leaf; "
+                f"got shape {base.shape}"
+            )
+
+    def __call__(self, x: Any) -> Masked:
+        vector = np.asarray(x)
+        if vector.shape != (self.structure.leaves,):
+            raise ValueError(
+                f"the input must be a vector of {self.structure.leaves} values, one per leaf of the "
+                f"structure; got shape {vector.shape}"
+            )
+        if not np.issubdtype(vector.dtype, np.number) and vector.dtype != np.bool_:
+            raise TypeError(f"the input must be numbers, not {vector.dtype}; use maskers.Custom for others")
+        base = np.asarray(self.baseline, dtype=np.result_type(vector, np.float32))
+
+        def inputs(masks: BoolArray, level: int) -> npt.NDArray[Any]:
+            return np.where(self.structure.expand(masks, level), vector, base)
+
+        values = vector.astype(np.float64)
+        return Masked(self.structure, inputs, view={"kind": "array", "values": values})

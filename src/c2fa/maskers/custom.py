@@ -1,0 +1,61 @@
+"""Any object at all, from a structure and a function that masks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from c2fa.masking import Inputs, Masked
+from c2fa.structure import BoolArray, Structure
+
+
+@dataclass(frozen=True)
+class Custom:
+    """Masks any object with a function of yours.
+
+    Parameters
+    ----------
+    structure
+        The structure of every input, or a function from an input to its structure.
+    inputs
+        ``inputs(x, masks, level)`` gives a batch with one masked input for each row of ``masks``, a boolean
+        array of shape (n, widths[level]) in which True keeps a feature.
+    nested
+        Whether masking a part is the same input as masking all of its leaves.
+    allows_empty
+        Whether the model can take an input with everything masked.
+
+    Examples
+    --------
+    >>> s = Structure.from_tree({"greeting": ["hello", "dear"], "rest": ["world"]})
+    >>> def keep(words, masks, level):
+    ...     return [" ".join(w for w, on in zip(words, row) if on) for row in s.expand(masks, level)]
+    >>> Custom(s, keep)(["hello", "dear", "world"]).inputs([[False, True]], 0)
+    ['world']
+    """
+
+    structure: Structure | Callable[[Any], Structure]
+    inputs: Callable[[Any, BoolArray, int], Inputs]
+    nested: bool = False
+    allows_empty: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.structure, Structure) and not callable(self.structure):
+            raise TypeError(
+                "structure must be a c2fa.Structure or a function from an input to one, "
+                f"not {type(self.structure).__name__}"
+            )
+        if not callable(self.inputs):
+            raise TypeError("inputs must be a function (x, masks, level) -> batch")
+
+    def __call__(self, x: Any) -> Masked:
+        structure = self.structure if isinstance(self.structure, Structure) else self.structure(x)
+        if not isinstance(structure, Structure):
+            raise TypeError(f"structure(x) must return a c2fa.Structure, not {type(structure).__name__}")
+        return Masked(
+            structure,
+            lambda masks, level: self.inputs(x, masks, level),
+            nested=self.nested,
+            allows_empty=self.allows_empty,
+        )

@@ -1,0 +1,110 @@
+"""One input, ready to be masked: what every masker makes of the input it is given."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from c2fa.structure import BoolArray, Structure
+
+Inputs: TypeAlias = Any
+"""A batch as the model takes it: anything with a length (a list, an array, a tensor, a frame)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """An input with its structure and the function that masks it.
+
+    Parameters
+    ----------
+    structure
+        The tree of this input's features.
+    inputs
+        ``inputs(masks, level)`` gives the batch of masked inputs, one for each row of the boolean masks,
+        (n, structure.widths[level]); True keeps a feature. A full mask gives the input itself.
+    nested
+        Whether masking a part is the same input as masking all of its leaves. Where it is, an input that
+        two levels share is asked once.
+    allows_empty
+        Whether an input with everything masked still is one that the model can take.
+    view
+        What a report needs to draw the input: ``kind`` and plain values or arrays.
+    """
+
+    structure: Structure
+    inputs: Callable[[BoolArray, int], Inputs]
+    nested: bool = True
+    allows_empty: bool = True
+    view: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Masker(Protocol):
+    """A domain's answer to: what is the structure of this input, and what does it look like under masks?"""
+
+    def __call__(self, x: Any) -> Masked:
+        """Prepare one input; the costly part (splitting, segmenting) happens here, once."""
+        ...
+
+
+def fingerprint(*things: Any) -> str:
+    """Return a hash that is the same for equal inputs in every process.
+
+    >>> fingerprint("a review") == fingerprint("a review"), fingerprint([1, 2]) == fingerprint([12])
+    (True, False)
+    """
+    digest = hashlib.sha256()
+    for thing in things:
+        _feed(digest.update, thing)
+    return digest.hexdigest()
+
+
+def _feed(update: Callable[[bytes], None], thing: Any) -> None:
+    def tag(kind: str, payload: bytes) -> None:
+        update(f"{kind}:{len(payload)}:".encode())
+        update(payload)
+
+    if thing is None or isinstance(thing, bool | int | float | complex | str | Path | np.generic):
+        tag(type(thing).__name__, str(thing).encode())
+    elif isinstance(thing, bytes | bytearray):
+        tag("bytes", bytes(thing))
+    elif isinstance(thing, np.ndarray):
+        if thing.dtype.hasobject:
+            tag("objects", str(thing.shape).encode())
+            for item in thing.ravel():
+                _feed(update, item)
+        else:
+            tag(f"array{thing.dtype.str}{thing.shape}", np.ascontiguousarray(thing).tobytes())
+    elif isinstance(thing, Mapping):
+        tag("map", str(len(thing)).encode())
+        for key in sorted(thing, key=str):
+            _feed(update, key)
+            _feed(update, thing[key])
+    elif isinstance(thing, Sequence | set | frozenset):
+        tag("list", str(len(thing)).encode())
+        for item in sorted(thing, key=str) if isinstance(thing, set | frozenset) else thing:
+            _feed(update, item)
+    elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        tag("object", type(thing).__qualname__.encode())
+        for f in dataclasses.fields(thing):
+            if f.repr:
+                _feed(update, getattr(thing, f.name))
+    elif hasattr(thing, "detach"):  # torch tensors
+        _feed(update, thing.detach().cpu().numpy())
+    elif hasattr(thing, "to_numpy"):  # pandas and polars objects
+        _feed(update, [str(c) for c in getattr(thing, "columns", getattr(thing, "index", ()))])
+        _feed(update, thing.to_numpy())
+    elif hasattr(thing, "__array_interface__") or hasattr(thing, "__array__"):  # PIL images and the like
+        _feed(update, np.asarray(thing))
+    elif callable(thing) and hasattr(thing, "__qualname__"):
+        tag("function", f"{thing.__module__}.{thing.__qualname__}".encode())
+    else:
+        raise TypeError(
+            f"cannot tell two inputs of type {type(thing).__name__} apart for the ledger; "
+            "pass key='...' with a name that is different for every input"
+        )

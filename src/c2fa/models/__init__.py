@@ -1,0 +1,1 @@
+"""Callables for the models that people have."""
