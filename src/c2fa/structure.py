@@ -197,6 +197,10 @@ class Structure:
         """For each leaf, the index of its ancestor at a level."""
         return self._owners[self.level(level)]
 
+    def starts(self, level: int) -> IntArray | None:
+        """Where each feature's run of leaves begins, or None where its leaves are not neighbours."""
+        return self._starts[self.level(level)]
+
     def membership(self, level: int) -> csr_array:
         """The sparse 0/1 matrix, (widths[level], leaves), that sums leaves into a level's features."""
         from scipy.sparse import csr_array

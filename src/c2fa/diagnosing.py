@@ -1,0 +1,96 @@
+"""How far an explanation may be trusted, in numbers and in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from c2fa.explanation import Diagnostics, LevelReport
+from c2fa.methods.base import Attribution
+from c2fa.problem import Level, Problem
+from c2fa.querying import Queries
+from c2fa.solvers.choose import solve
+from c2fa.structure import Structure
+
+_GAP = 0.25  # how much less of the variance the joint fit may explain than the level alone, before it is said
+_WEAK = 0.2  # an R² below this is said
+
+
+def diagnose(
+    structure: Structure, found: Attribution, column: int, queries: Queries, cost: float | None
+) -> Diagnostics:
+    """Compare the joint fit with each level fitted alone, and put what is amiss into words."""
+    reports, warnings = [], list(found.notes)
+    spread = 0.0
+    for k, level in enumerate(found.levels):
+        one = Level(level.masks, level.outputs[:, column], level.weights, level.penalty, level.intercept)
+        null = _null_loss(one)
+        spread = max(spread, float(np.ptp(one.outputs)))
+        loss = float(one.loss(found.values[k][:, [column]], found.intercepts[k][[column]])[0])
+        alone = _loss_alone(one)
+        reports.append(LevelReport(len(one.masks), loss, alone, 1.0 - loss / null if null > 0 else 1.0))
+        warnings += _level_warnings(structure, k, reports[-1], null)
+    if spread == 0:
+        warnings = [
+            *found.notes,
+            "the model gave the same output for every masked input, so nothing can be attributed",
+        ]
+    if structure.depth > 1 and structure.widths[0] == 1:
+        warnings.append(
+            "the input has only one part, so the parts' level says no more than the prediction itself"
+        )
+    if found.status.remedy:
+        warnings.append(f"solver {found.status}: {found.status.remedy}")
+    if queries.dropped:
+        warnings.append(f"{queries.dropped} rows got no usable answer and were left out of the fit")
+    leaves = found.values[-1]
+    consistency = sum(
+        float(np.square(found.values[k][:, column] - structure.sums(leaves[:, column], k)).sum())
+        for k in range(structure.depth - 1)
+    )
+    best_part, best_leaf = int(np.argmax(found.values[0][:, column])), int(np.argmax(leaves[:, column]))
+    return Diagnostics(
+        levels=tuple(reports),
+        consistency=consistency,
+        agreement=bool(structure.owners(0)[best_leaf] == best_part),
+        status=str(found.status),
+        iterations=found.iterations,
+        sent=queries.sent,
+        recalled=queries.recalled,
+        dropped=queries.dropped,
+        cost=cost,
+        warnings=tuple(warnings + queries.notes),
+    )
+
+
+def _level_warnings(structure: Structure, k: int, report: LevelReport, null: float) -> list[str]:
+    width, warnings = structure.widths[k], []
+    if null > 0 and report.loss - report.loss_alone > _GAP * null:
+        warnings.append(
+            f"level {k} is fitted much worse together with the others (R² {report.r2:.2f}) than alone "
+            f"({1 - report.loss_alone / null:.2f}): the model does not add up across levels; "
+            "read each level by itself"
+        )
+    elif null > 0 and report.r2 < _WEAK:
+        warnings.append(
+            f"the attributions explain little of what the model does at level {k} (R² {report.r2:.2f}); "
+            "it is far from additive, or the budget is small"
+        )
+    if k < structure.depth - 1 and report.rows < min(width + 1, 2 ** min(width, 30)):
+        warnings.append(f"level {k} has {width} features and only {report.rows} rows; raise its budget")
+    if k == structure.depth - 1 and 4 * report.rows < width:
+        warnings.append(
+            f"{report.rows} rows for {width} leaves: single leaves are rough guesses; raise the budget, or read parts"
+        )
+    return warnings
+
+
+def _null_loss(level: Level) -> float:
+    mean = np.average(level.outputs, weights=level.weights)
+    return float(0.5 * level.weights @ np.square(level.outputs - mean))
+
+
+def _loss_alone(level: Level) -> float:
+    flat = Structure.flat(level.width)
+    ridge = level.penalty.ridge is not None
+    solution = solve(Problem(flat, (level,)), "auto", **({"stderr": False} if ridge else {}))
+    return float(solution.losses[0])

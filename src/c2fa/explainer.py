@@ -1,0 +1,242 @@
+"""The few lines that join the stages: an input in, an Explanation out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, Literal
+
+import numpy as np
+
+import c2fa
+from c2fa.diagnosing import diagnose
+from c2fa.explanation import Explanation, resolve_target
+from c2fa.ledger import Ledger
+from c2fa.masking import Masked, Masker, fingerprint
+from c2fa.methods import Method, Task, make
+from c2fa.methods.c2fa import PAPER
+from c2fa.querying import Ask, Conversation, Model, OnError, Queries, QueryError, converse
+from c2fa.structure import Structure
+
+_DEFAULT_BUDGET = (50, 150)
+_PRESETS = {"paper": PAPER}
+_MANY_OUTPUTS = 32  # beyond this many classes only the target's attributions are kept, unless asked otherwise
+
+
+class Explainer:
+    """Explains a model's predictions on nested inputs.
+
+    Parameters
+    ----------
+    model
+        Any callable from a batch of inputs to outputs, ``(n,)`` or ``(n, outputs)``.
+    masker
+        What turns an input into masked inputs: ``c2fa.maskers.Text()``, ``Array``, ``Custom``, …
+    method
+        ``"c2fa"``, another method's name, or a method object.
+    budget
+        Model rows, every one of them counted, never exceeded: a number that is split over the levels, or a tuple
+        with the rows of each level, coarse to fine (the prediction itself is one of the first level's).
+    target
+        The output to explain: an index, a name, or None for the predicted class.
+    seed
+        The same seed gives the same masks, whatever the batch size.
+    batch_size
+        Rows sent to the model at a time.
+    on_error
+        ``"raise"``, or ``"drop"`` to leave out rows whose answer is unusable.
+    ledger
+        A file (or a ``Ledger``) that keeps every answer; a second run repeats none of them. It needs a name of the
+        model: its ``name`` attribute or ``model_name``.
+    output_names
+        Names of the outputs; by default the model's ``output_names``, else numbers.
+    outputs
+        ``"all"`` keeps attributions for every output, ``"target"`` only for the target; ``"auto"`` keeps all up to 32.
+    progress
+        Whether long work shows a progress bar; None shows one in a terminal.
+    preset
+        ``"paper"`` for what the paper does to the letter; single options may still be given.
+    options
+        The method's own options: ``kernel``, ``sampler``, ``penalty``, ``intercept``, ``solver``, …; an unknown one is
+        refused.
+
+    Examples
+    --------
+    >>> import numpy as np, c2fa
+    >>> s = c2fa.Structure.from_groups(["a", "a", "b"])
+    >>> model = lambda batch: batch @ np.array([1.0, 2.0, 4.0])
+    >>> e = c2fa.Explainer(model, c2fa.maskers.Array(s), budget=30, penalty=c2fa.L2(1e-9))(np.ones(3))
+    >>> e.high.round(3), e.low.round(3)
+    (array([3., 4.]), array([1., 2., 4.]))
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        masker: Masker,
+        *,
+        method: str | Method = "c2fa",
+        budget: int | Sequence[int] = _DEFAULT_BUDGET,
+        target: int | str | None = None,
+        seed: int = 0,
+        batch_size: int = 64,
+        on_error: OnError = "raise",
+        ledger: str | PathLike[str] | Ledger | None = None,
+        model_name: str | None = None,
+        output_names: Sequence[str] | None = None,
+        outputs: Literal["auto", "all", "target"] = "auto",
+        progress: bool | None = None,
+        preset: str | None = None,
+        **options: Any,
+    ) -> None:
+        if not callable(model):
+            raise TypeError(
+                f"model must be callable (a batch of inputs in, outputs out), not {type(model).__name__}"
+            )
+        if not callable(masker):
+            raise TypeError(
+                f"masker must be a masker such as c2fa.maskers.Text(), not {type(masker).__name__}"
+            )
+        if preset is not None:
+            if preset not in _PRESETS:
+                raise ValueError(f"preset must be one of {sorted(_PRESETS)}; got {preset!r}")
+            options = {**_PRESETS[preset], **options}
+        if on_error not in ("raise", "drop"):
+            raise ValueError(f"on_error must be 'raise' or 'drop'; got {on_error!r}")
+        if outputs not in ("auto", "all", "target"):
+            raise ValueError(f"outputs must be 'auto', 'all' or 'target'; got {outputs!r}")
+        if not (isinstance(batch_size, int) and batch_size > 0):
+            raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
+        if not (isinstance(seed, int | np.integer) and seed >= 0):
+            raise ValueError(f"seed must be a whole number of at least 0; got {seed!r}")
+        self.model, self.masker = model, masker
+        self.method = make(method, options)
+        self.method_name = method if isinstance(method, str) else type(method).__name__
+        self.budget = _check_budget(budget)
+        self.target, self.seed, self.batch_size, self.on_error = target, int(seed), batch_size, on_error
+        self.outputs, self.progress = outputs, progress
+        names = output_names if output_names is not None else getattr(model, "output_names", None)
+        self.output_names = None if names is None else tuple(map(str, names))
+        self.model_name = model_name or getattr(model, "name", None)
+        self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger)
+        if self.ledger is not None and not self.model_name:
+            raise ValueError(
+                "a ledger keeps answers under the model's name, and this model has none; give model_name='…' and "
+                "change it whenever the model changes"
+            )
+
+    def __call__(self, x: Any, *, key: str | None = None) -> Explanation:
+        """Explain one input. ``key`` names it in the ledger, for inputs that cannot be hashed."""
+        masked = self.masker(x)
+        queries = self.queries(x, masked, key)
+        progress = sys.stderr.isatty() if self.progress is None else self.progress
+        return converse(
+            self.conversation(masked, queries),
+            queries,
+            self.model,
+            batch_size=self.batch_size,
+            progress=progress,
+        )
+
+    def queries(self, x: Any, masked: Masked, key: str | None = None) -> Queries:
+        """Begin what is to be asked about one input."""
+        if self.ledger is not None and key is None:
+            key = fingerprint(x, self.masker)
+        budget = sum(rows_per_level(self.budget, masked.structure)) + 1
+        return Queries(
+            masked, budget, self.on_error, ledger=self.ledger, model_name=self.model_name or "", key=key or ""
+        )
+
+    def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
+        """Ask about one input and return its explanation; whoever drives it decides on the batches."""
+        structure = masked.structure
+        rows = rows_per_level(self.budget, structure)
+        spent_before = getattr(self.model, "cost", None)
+        full = np.ones((1, structure.leaves), dtype=np.bool_)
+        answer = yield Ask(structure.depth - 1, full)
+        if not answer.ok[0]:
+            raise QueryError(
+                "the model gave no usable answer for the input itself, so there is nothing to explain"
+            )
+        prediction = answer.outputs[0]
+        names = self.output_names or tuple(map(str, range(len(prediction))))
+        if len(names) != len(prediction):
+            raise ValueError(
+                f"{len(names)} output names for a model with {len(prediction)} outputs; give one for each"
+            )
+        target = resolve_target(self.target, prediction, names)
+        keep_all = self.outputs == "all" or (self.outputs == "auto" and len(prediction) <= _MANY_OUTPUTS)
+        columns = np.arange(len(prediction)) if keep_all else np.array([target])
+        task = Task(structure, rows, prediction, columns, target, self.seed, masked.allows_empty)
+        found = yield from self.method(task)
+        cost = None if spent_before is None else float(getattr(self.model, "cost", 0.0)) - float(spent_before)
+        return Explanation(
+            structure=structure,
+            outputs=prediction,
+            output_names=names,
+            target=target,
+            columns=tuple(int(c) for c in columns),
+            all_values=found.values,
+            all_intercepts=found.intercepts,
+            all_stderr=found.stderr,
+            queries=queries.used,
+            diagnostics=diagnose(structure, found, int(np.flatnonzero(columns == target)[0]), queries, cost),
+            view=masked.view,
+            provenance={
+                "c2fa": c2fa.__version__,
+                "numpy": np.__version__,
+                "method": self.method_name,
+                "settings": str(self.method),
+                "budget": list(rows),
+                "seed": self.seed,
+                "model": self.model_name,
+            },
+        )
+
+
+def _check_budget(budget: int | Sequence[int]) -> int | tuple[int, ...]:
+    rows: Sequence[Any] = budget if isinstance(budget, Sequence) else (budget,)
+    if not rows or not all(isinstance(r, int | np.integer) and not isinstance(r, bool) for r in rows):
+        raise TypeError(f"budget must be a whole number of model rows, or one for each level; got {budget!r}")
+    if min(rows) < 1:
+        raise ValueError(f"budget must be at least 1 row at every level; got {budget!r}")
+    return tuple(int(r) for r in rows) if isinstance(budget, Sequence) else int(budget)
+
+
+def rows_per_level(budget: int | tuple[int, ...], structure: Structure) -> tuple[int, ...]:
+    """Split a budget over the levels, after one row for the prediction.
+
+    A single number gives each level of parts up to four rows a part, but not more than all of its masks and than a
+    quarter of the budget between them; the leaves get the rest. The default for two levels, 50 and 150, is 200 rows
+    for other depths.
+
+    >>> rows_per_level(200, Structure.from_groups("aaabbbccc"))
+    (8, 191)
+    >>> rows_per_level((50, 150), Structure.from_groups("aaabbbccc"))
+    (49, 150)
+    """
+    depth = structure.depth
+    if budget == _DEFAULT_BUDGET and depth != 2:
+        budget = sum(_DEFAULT_BUDGET)
+    if isinstance(budget, tuple):
+        if len(budget) != depth:
+            raise ValueError(
+                f"budget has {len(budget)} entries and the structure {depth} levels; give one for each, or one number"
+            )
+        if budget[0] < 2:
+            raise ValueError(
+                f"the first level's budget must be at least 2, one row being the prediction; got {budget}"
+            )
+        return (budget[0] - 1, *budget[1:])
+    if budget < depth + 1:
+        raise ValueError(
+            f"a budget of {budget} is too small for {depth} levels: it takes at least {depth + 1} rows, one for the "
+            "prediction and one for each level"
+        )
+    left, rows = budget - 1, []
+    share = max((budget - 1) // (4 * max(depth - 1, 1)), 1)
+    for width in structure.widths[:-1]:
+        rows.append(min(4 * width, 2 ** min(width, 30), share))
+        left -= rows[-1]
+    return (*rows, left)

@@ -1,0 +1,341 @@
+"""What people keep: values per level that add up, with names, errors and diagnostics; no drawing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from c2fa.structure import FloatArray, Structure
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class LevelReport:
+    """How well one level was fitted: losses are half the weighted squared error, for the target."""
+
+    rows: int
+    loss: float
+    loss_alone: float
+    r2: float
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """How far an explanation may be trusted.
+
+    Attributes
+    ----------
+    levels
+        For each level, coarse to fine: rows fitted, loss of the joint fit, loss of that level fitted alone, and
+        the joint fit's weighted R².
+    consistency
+        ``Σ_l ‖values_l − M_l leaves‖²``; 0 where parts are exact sums.
+    agreement
+        Whether the most important leaf lies in the most important part (the paper's MIHL).
+    status, iterations
+        How the solver ended.
+    sent, recalled, dropped
+        Rows asked of the model, taken from the ledger instead, and left out because their answer was unusable.
+    cost
+        Money spent on this explanation where the model has a cost meter, else None.
+    warnings
+        In words, when the explanation should not be trusted.
+    """
+
+    levels: tuple[LevelReport, ...]
+    consistency: float
+    agreement: bool
+    status: str
+    iterations: int
+    sent: int
+    recalled: int
+    dropped: int
+    cost: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Attributions at every level of one input, coarse to fine.
+
+    Attributes
+    ----------
+    structure
+        The tree of features.
+    outputs
+        The model's outputs for the input, (outputs,).
+    output_names
+        Their names.
+    target
+        The index of the explained output.
+    columns
+        The outputs that have attributions; ``for_target`` switches between them.
+    all_values, all_stderr, all_intercepts
+        Per level, (width, columns) and (columns,).
+    queries
+        Model rows used, every one of them.
+    view
+        What a report needs to draw the input.
+    provenance
+        Method, settings, versions, seed.
+    """
+
+    structure: Structure
+    outputs: FloatArray
+    output_names: tuple[str, ...]
+    target: int
+    columns: tuple[int, ...]
+    all_values: tuple[FloatArray, ...]
+    all_intercepts: tuple[FloatArray, ...]
+    all_stderr: tuple[FloatArray, ...] | None
+    queries: int
+    diagnostics: Diagnostics
+    view: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    # -- the target's values -----------------------------------------------------------------------
+
+    @property
+    def _column(self) -> int:
+        return self.columns.index(self.target)
+
+    @property
+    def values(self) -> tuple[FloatArray, ...]:
+        """The target's attributions, one array for each level, coarse to fine."""
+        return tuple(v[:, self._column] for v in self.all_values)
+
+    @property
+    def stderr(self) -> tuple[FloatArray, ...] | None:
+        """Their standard errors, where the method has any."""
+        return None if self.all_stderr is None else tuple(v[:, self._column] for v in self.all_stderr)
+
+    @property
+    def intercepts(self) -> tuple[float, ...]:
+        """What the surrogate of each level says of an empty input."""
+        return tuple(float(b[self._column]) for b in self.all_intercepts)
+
+    @property
+    def high(self) -> FloatArray:
+        """The attributions of the coarsest level: ``values[0]``."""
+        return self.values[0]
+
+    @property
+    def low(self) -> FloatArray:
+        """The attributions of the leaves: ``values[-1]``."""
+        return self.values[-1]
+
+    @property
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        """The features' names, one tuple for each level."""
+        return self.structure.names
+
+    @property
+    def prediction(self) -> float:
+        """The model's output for the input, at the target."""
+        return float(self.outputs[self.target])
+
+    @property
+    def target_name(self) -> str:
+        """The name of the explained output."""
+        return self.output_names[self.target]
+
+    def for_target(self, target: int | str) -> Explanation:
+        """The same explanation for another output, without another query."""
+        index = resolve_target(target, self.outputs, self.output_names)
+        if index not in self.columns:
+            raise ValueError(
+                f"output {self.output_names[index]!r} was not kept; explain with outputs='all' to switch targets"
+            )
+        changed = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return Explanation(**{**changed, "target": index})
+
+    # -- tables ------------------------------------------------------------------------------------
+
+    def top(self, n: int = 5, level: int = -1) -> list[tuple[str, float]]:
+        """The n features of a level with the largest absolute attributions."""
+        return self.as_list(level)[:n]
+
+    def as_list(self, level: int = -1) -> list[tuple[str, float]]:
+        """All features of a level as (name, attribution), largest absolute value first, as LIME has it."""
+        level = self.structure.level(level)
+        values, names = self.values[level], self.names[level]
+        return [(names[i], float(values[i])) for i in np.argsort(-np.abs(values), kind="stable")]
+
+    def to_frame(self) -> pd.DataFrame:
+        """A tidy table: one row for each feature of each level."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError("to_frame needs pandas: pip install 'c2fa[frame]'") from error
+        frames = []
+        for k, names in enumerate(self.names):
+            parent = self.structure.parents[k - 1] if k else None
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "level": k,
+                        "index": np.arange(len(names)),
+                        "name": names,
+                        "parent": parent if parent is not None else -1,
+                        "parent_name": [self.names[k - 1][j] for j in parent] if parent is not None else "",
+                        "value": self.values[k],
+                        "stderr": np.nan if self.stderr is None else self.stderr[k],
+                    }
+                )
+            )
+        return pd.concat(frames, ignore_index=True)
+
+    def to_shap(self, level: int = -1) -> Any:
+        """The values of a level as a ``shap.Explanation``, for shap's plots."""
+        try:
+            import shap
+        except ImportError as error:
+            raise ImportError("to_shap needs shap: pip install 'c2fa[peers]'") from error
+        level = self.structure.level(level)
+        return shap.Explanation(
+            values=self.values[level],
+            base_values=self.intercepts[level],
+            data=np.array(self.names[level], dtype=object),
+            feature_names=list(self.names[level]),
+            output_names=self.target_name,
+        )
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The whole explanation as JSON; ``from_json`` gives it back."""
+        return json.dumps(_encode(self._plain()), indent=indent, allow_nan=False, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Explanation:
+        """Read what ``to_json`` wrote."""
+        try:
+            plain = _decode(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"this is not an explanation in JSON: {error}") from error
+        return cls._from_plain(plain)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write to a file: ``.json``, or ``.npz`` (smaller and faster, no pickle)."""
+        path = Path(path)
+        if path.suffix == ".json":
+            path.write_text(self.to_json(), encoding="utf-8")
+        elif path.suffix == ".npz":
+            arrays: dict[str, np.ndarray[Any, Any]] = {}
+            head = json.dumps(_encode(self._plain(), arrays), allow_nan=False)
+            with path.open("wb") as file:
+                np.savez_compressed(file, head=np.frombuffer(head.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
+        else:
+            raise ValueError(f"save to a file that ends in .json or .npz, not {path.name!r}")
+
+    def _plain(self) -> dict[str, Any]:
+        d = self.diagnostics
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain["structure"] = {"parents": self.structure.parents, "names": self.structure.names}
+        plain["diagnostics"] = {**d.__dict__, "levels": [level.__dict__ for level in d.levels]}
+        return {"schema": SCHEMA, **plain}
+
+    @classmethod
+    def _from_plain(cls, plain: Any) -> Explanation:
+        if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+            found = plain.get("schema") if isinstance(plain, dict) else None
+            raise ValueError(f"this is not an explanation of schema version {SCHEMA}; it says {found!r}")
+        d = plain["diagnostics"]
+        levels = tuple(LevelReport(**level) for level in d["levels"])
+        fields = {k: v for k, v in plain.items() if k != "schema"}
+        fields["structure"] = Structure(
+            tuple(plain["structure"]["parents"]), tuple(tuple(n) for n in plain["structure"]["names"])
+        )
+        fields["diagnostics"] = Diagnostics(**{**d, "levels": levels, "warnings": tuple(d["warnings"])})
+        for name in ("output_names", "columns", "all_values", "all_intercepts"):
+            fields[name] = tuple(fields[name])
+        if fields["all_stderr"] is not None:
+            fields["all_stderr"] = tuple(fields["all_stderr"])
+        return cls(**fields)
+
+    # -- for the eye -------------------------------------------------------------------------------
+
+    def to_text(self, leaves: int = 5, width: int = 100) -> str:
+        """A tree: the parts with their attributions, the most important features under each."""
+        from c2fa.printing import tree
+
+        return tree(self, leaves=leaves, width=width)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        widths = "×".join(map(str, self.structure.widths))
+        return f"<Explanation of {self.target_name!r} ({self.prediction:.3f}), levels {widths}, {self.queries} queries>"
+
+
+def load(path: str | PathLike[str]) -> Explanation:
+    """Read an explanation from a ``.json`` or ``.npz`` file."""
+    path = Path(path)
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files if name != "head"}
+            plain = _decode(json.loads(file["head"].tobytes().decode()), arrays)
+        return Explanation._from_plain(plain)
+    return Explanation.from_json(path.read_text(encoding="utf-8"))
+
+
+def resolve_target(target: int | str | None, outputs: FloatArray, names: tuple[str, ...]) -> int:
+    """Turn a target, by index, name or None for the predicted class, into an index."""
+    if target is None:
+        return int(np.argmax(outputs))
+    if isinstance(target, str):
+        if target not in names:
+            raise ValueError(f"target {target!r} does not exist; the outputs are {', '.join(names[:20])}")
+        return names.index(target)
+    if isinstance(target, bool) or not isinstance(target, int | np.integer):
+        raise TypeError(f"target must be an index, a name or None, not {target!r}")
+    if not 0 <= target < len(outputs):
+        raise ValueError(f"target {target} does not exist; the model has outputs 0..{len(outputs) - 1}")
+    return int(target)
+
+
+def _encode(value: Any, arrays: dict[str, np.ndarray[Any, Any]] | None = None) -> Any:
+    """Turn a value into what JSON can hold; arrays go inline, or into ``arrays`` and leave their name behind."""
+    if isinstance(value, np.ndarray):
+        if arrays is not None:
+            name = f"a{len(arrays)}"
+            arrays[name] = value
+            return {"__array__": name}
+        finite = value.dtype.kind != "f" or bool(np.isfinite(value).all())
+        data = value.tolist() if finite else _encode(value.tolist())
+        return {"__array__": data, "dtype": value.dtype.str, "shape": list(value.shape)}
+    if isinstance(value, np.generic):
+        return _encode(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return {"__float__": repr(value)}
+    if isinstance(value, Mapping):
+        return {str(k): _encode(v, arrays) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encode(v, arrays) for v in value]
+    return value
+
+
+def _decode(value: Any, arrays: Mapping[str, np.ndarray[Any, Any]] | None = None) -> Any:
+    if isinstance(value, dict):
+        if "__float__" in value:
+            return float(value["__float__"])
+        if "__array__" in value:
+            if arrays is not None:
+                return arrays[value["__array__"]]
+            data = _decode(value["__array__"])
+            return np.array(data, dtype=np.dtype(value["dtype"])).reshape(value["shape"])
+        return {k: _decode(v, arrays) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_decode(v, arrays) for v in value]
+    return value

@@ -1,0 +1,35 @@
+"""Methods: the same queries in, attributions out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from c2fa.methods.base import Attribution, Method, Task
+from c2fa.methods.c2fa import C2FA
+
+METHODS: Mapping[str, type[Any]] = {"c2fa": C2FA}
+
+__all__ = ["C2FA", "METHODS", "Attribution", "Method", "Task", "make"]
+
+
+def make(method: str | Method, options: Mapping[str, Any]) -> Method:
+    """Return a method by its name with its options, or the method itself; what it does not take is refused."""
+    if not isinstance(method, str):
+        if options:
+            raise TypeError(f"options {sorted(options)} belong to the method object; set them there")
+        if not callable(method):
+            raise TypeError(f"method must be a name or a callable, not {type(method).__name__}")
+        return method
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {sorted(METHODS)} or a callable; got {method!r}")
+    kind = METHODS[method]
+    known = [f.name for f in dataclasses.fields(kind) if f.init]
+    for option in options:
+        if option not in known:
+            raise TypeError(
+                f"Explainer with method {method!r} has no option {option!r}; it has {', '.join(known)}"
+            )
+    made: Method = kind(**options)
+    return made

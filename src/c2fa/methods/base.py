@@ -1,0 +1,146 @@
+"""What every method receives and returns, and the steps that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from c2fa.kernels import KERNELS, Kernel
+from c2fa.penalties import Penalty
+from c2fa.problem import Level
+from c2fa.querying import Ask, Conversation, QueryError
+from c2fa.sampling import SAMPLERS, Sampler, distinct, non_empty
+from c2fa.solution import Status
+from c2fa.structure import FloatArray, IntArray, Structure
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a method may know before it asks anything.
+
+    Attributes
+    ----------
+    budget
+        Rows for each level, coarse to fine; the row of the prediction is paid for already.
+    prediction
+        The model's outputs for the input itself, (outputs,).
+    columns
+        Which outputs are to be explained; values come back with one column for each.
+    target
+        The output that the reader asked about.
+    """
+
+    structure: Structure
+    budget: tuple[int, ...]
+    prediction: FloatArray
+    columns: IntArray
+    target: int
+    seed: int
+    allows_empty: bool = True
+
+    def rng(self, stream: int) -> np.random.Generator:
+        """A generator of its own for each level (0, 1, …) or other use, the same for every method."""
+        return np.random.default_rng((self.seed, stream))
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """What a method found: values per level, (width, columns), coarse to fine, and the evidence behind them."""
+
+    values: tuple[FloatArray, ...]
+    intercepts: tuple[FloatArray, ...]
+    stderr: tuple[FloatArray, ...] | None
+    levels: tuple[Level, ...]
+    status: Status = Status.EXACT
+    iterations: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class Method(Protocol):
+    """A way from questions to attributions: a frozen set of options, called with a task."""
+
+    def __call__(self, task: Task) -> Conversation[Attribution]:
+        """Ask what must be asked, and return the attributions."""
+        ...
+
+
+def gather(
+    task: Task,
+    level: int,
+    *,
+    sampler: Sampler,
+    kernel: Kernel,
+    penalty: Penalty,
+    intercept: bool,
+    anchor: bool,
+) -> Conversation[Level]:
+    """Draw one level's masks, ask for their outputs, weigh them.
+
+    ``anchor`` adds the prediction as a row of its own: it is paid for already, and it is the point that the
+    explanation is about.
+    """
+    width = task.structure.widths[level]
+    draw = sampler if task.allows_empty else non_empty(sampler)
+    masks, counts = distinct(draw(task.rng(level), task.budget[level], width))
+    answer = yield Ask(level, masks)
+    ok = answer.ok
+    if not ok.any():
+        raise QueryError(
+            f"not one of the {len(ok)} rows of level {level} got an answer, so there is nothing to fit"
+        )
+    masks, counts, outputs = masks[ok], counts[ok], answer.outputs[ok][:, task.columns]
+    if anchor and not masks.all(axis=1).any():
+        masks = np.concatenate([masks, np.ones((1, width), dtype=np.bool_)])
+        counts = np.append(counts, 1.0)
+        outputs = np.concatenate([outputs, task.prediction[None, task.columns]])
+    return Level(masks, outputs, kernel(masks) * counts, penalty, intercept)
+
+
+def per_level(name: str, option: Any, depth: int) -> tuple[Any, ...]:
+    """Give an option to every level, or check that there is one for each."""
+    if isinstance(option, str) or not isinstance(option, Sequence):
+        return (option,) * depth
+    if len(option) != depth:
+        raise ValueError(
+            f"{name} has {len(option)} entries and the structure {depth} levels; give one for all, or one for each"
+        )
+    return tuple(option)
+
+
+def check_each(name: str, option: Any, check: Any) -> None:
+    """Check an option that may be one for all levels or a sequence with one for each."""
+    items = option if isinstance(option, Sequence) and not isinstance(option, str) else (option,)
+    if not items:
+        raise ValueError(f"{name} is empty; give one for all levels, or one for each")
+    for item in items:
+        check(item)
+
+
+def as_kernel(kernel: str | Kernel) -> Kernel:
+    """Return a kernel by its name, or the kernel itself."""
+    if callable(kernel):
+        return kernel
+    if kernel not in KERNELS:
+        raise ValueError(f"kernel must be a function or one of {sorted(KERNELS)}; got {kernel!r}")
+    return KERNELS[kernel]
+
+
+def as_sampler(sampler: str | Sampler) -> Sampler:
+    """Return a sampler by its name, or the sampler itself."""
+    if callable(sampler):
+        return sampler
+    if sampler not in SAMPLERS:
+        raise ValueError(f"sampler must be a function or one of {sorted(SAMPLERS)}; got {sampler!r}")
+    return SAMPLERS[sampler]
+
+
+def check_penalty(penalty: Any) -> None:
+    """Refuse what is not a penalty, before any query is made."""
+    if not all(hasattr(penalty, name) for name in ("ridge", "value", "prox")):
+        raise TypeError(
+            f"penalty must be L2(0.1), L1(0.1), ElasticNet(...), NonNegative() or your own class with ridge, value "
+            f"and prox, not {penalty!r}"
+        )

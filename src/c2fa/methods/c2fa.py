@@ -1,0 +1,100 @@
+"""C2FA: all levels estimated together, under the constraint that they add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from c2fa.kernels import Kernel
+from c2fa.methods.base import (
+    Attribution,
+    Task,
+    as_kernel,
+    as_sampler,
+    check_each,
+    check_penalty,
+    gather,
+    per_level,
+)
+from c2fa.penalties import L2, Penalty
+from c2fa.problem import Problem
+from c2fa.querying import Conversation
+from c2fa.sampling import Sampler
+from c2fa.solvers.choose import check_options, solve
+
+DEFAULT_PENALTY = L2(0.1)
+
+PAPER: Mapping[str, Any] = {
+    "kernel": "cosine",
+    "sampler": "uniform",
+    "penalty": L2(0.1),
+    "intercept": False,
+    "solver": "paper",
+    "anchor": False,
+}
+"""What the paper does, to the letter: no intercept, no row for the prediction itself, Algorithm 1."""
+
+
+@dataclass(frozen=True)
+class C2FA:
+    """The joint fit. Every option is one for all levels, or a sequence with one for each, coarse to fine.
+
+    Parameters
+    ----------
+    kernel
+        How much each answer counts: ``"cosine"`` (LIME's), ``"similarity"``, ``"shap"``, ``"uniform"``, or a function.
+    sampler
+        How masks are drawn: ``"uniform"``, ``"paired"``, ``"lime-text"``, or a function.
+    penalty
+        The regulariser, for instance ``L2(0.1)`` or ``(L2(0.1), L1(0.01))``.
+    intercept
+        Whether a level has an unpenalised intercept of its own. With it, what the model says of an empty input is
+        not spread over the features.
+    solver, solver_options
+        See ``c2fa.solve``.
+    anchor
+        Whether the prediction itself is one of the fitted rows.
+    """
+
+    kernel: str | Kernel | Sequence[str | Kernel] = "cosine"
+    sampler: str | Sampler | Sequence[str | Sampler] = "uniform"
+    penalty: Penalty | Sequence[Penalty] = DEFAULT_PENALTY
+    intercept: bool | Sequence[bool] = True
+    solver: str = "auto"
+    solver_options: Mapping[str, Any] = field(default_factory=dict)
+    anchor: bool = True
+
+    def __post_init__(self) -> None:
+        check_each("kernel", self.kernel, as_kernel)
+        check_each("sampler", self.sampler, as_sampler)
+        check_each("penalty", self.penalty, check_penalty)
+        check_options(self.solver, self.solver_options)
+
+    def __call__(self, task: Task) -> Conversation[Attribution]:
+        depth = task.structure.depth
+        kernels = per_level("kernel", self.kernel, depth)
+        samplers = per_level("sampler", self.sampler, depth)
+        penalties = per_level("penalty", self.penalty, depth)
+        intercepts = per_level("intercept", self.intercept, depth)
+        levels = []
+        for k in range(depth):
+            level = yield from gather(
+                task,
+                k,
+                sampler=as_sampler(samplers[k]),
+                kernel=as_kernel(kernels[k]),
+                penalty=penalties[k],
+                intercept=bool(intercepts[k]),
+                anchor=self.anchor,
+            )
+            levels.append(level)
+        solution = solve(Problem(task.structure, tuple(levels)), self.solver, **self.solver_options)
+        return Attribution(
+            solution.values,
+            solution.intercepts,
+            solution.stderr,
+            tuple(levels),
+            solution.status,
+            solution.iterations,
+        )

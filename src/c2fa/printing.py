@@ -1,0 +1,73 @@
+"""An explanation as a tree of characters, for the terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
+
+_BAR = 8
+
+
+def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
+    """The parts in their own order, each with its attribution and a bar; under it its most important features."""
+    s, d = e.structure, e.diagnostics
+    lines = [
+        f"{e.target_name}: {e.prediction:.3f}   ({e.queries} queries, "
+        + ", ".join(f"R² {r.r2:.2f} at level {k}" for k, r in enumerate(d.levels))
+        + ")"
+    ]
+    scales = [float(np.abs(v).max(initial=0.0)) or 1.0 for v in e.values]
+
+    def line(prefix: str, level: int, i: int) -> str:
+        value = e.values[level][i]
+        error = f" ± {e.stderr[level][i]:.3f}" if e.stderr is not None else ""
+        head = f"{prefix}{value:+.3f}{error} {_bar(value / scales[level])} "
+        return head + _clip(e.names[level][i], width - len(head))
+
+    def grow(level: int, i: int, indent: str) -> None:
+        if level == s.depth - 1:
+            return
+        children = np.flatnonzero(s.parents[level] == i)
+        if len(children) == 1 and e.names[level][i] == e.names[level + 1][children[0]]:
+            grow(level + 1, int(children[0]), indent)
+            return
+        shown = children
+        if level + 1 == s.depth - 1:
+            order = np.argsort(-np.abs(e.values[level + 1][children]), kind="stable")
+            shown = children[order[:leaves]]
+        rest = len(children) - len(shown)
+        for n, child in enumerate(shown):
+            last = n == len(shown) - 1 and not rest
+            lines.append(line(indent + ("└─ " if last else "├─ "), level + 1, int(child)))
+            grow(level + 1, int(child), indent + ("   " if last else "│  "))
+        if rest:
+            others = e.values[level + 1][np.setdiff1d(children, shown)].sum()
+            lines.append(f"{indent}└─ {others:+.3f} in {rest} more")
+
+    order = (
+        range(s.widths[0]) if s.depth > 1 else np.argsort(-np.abs(e.values[0]), kind="stable")[: 4 * leaves]
+    )
+    for i in order:
+        lines.append(line("", 0, int(i)))
+        grow(0, int(i), "")
+    if s.depth == 1 and s.leaves > 4 * leaves:
+        lines.append(f"… and {s.leaves - 4 * leaves} more")
+    lines += [f"! {warning}" for warning in d.warnings]
+    return "\n".join(lines)
+
+
+def _bar(share: float) -> str:
+    filled = round(abs(share) * _BAR)
+    return (("+" if share > 0 else "−") * filled).ljust(_BAR)
+
+
+def _clip(name: str, room: int) -> str:
+    """One line of at most ``room`` columns; control characters would let an input rewrite the terminal."""
+    clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in name)
+    clean = " ".join(clean.split())
+    return clean if len(clean) <= max(room, 8) else clean[: max(room, 8) - 1] + "…"

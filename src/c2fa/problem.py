@@ -1,0 +1,191 @@
+"""Everything a solver may know: a structure, and for each level what was asked and what came back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from c2fa.penalties import L2, Penalty
+from c2fa.structure import BoolArray, FloatArray, Structure
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One level's masks, outputs and weights, with its penalty and whether it has an intercept.
+
+    Parameters
+    ----------
+    masks
+        Boolean, (n, width); True keeps a feature.
+    outputs
+        What the model answered, (n,) or (n, outputs).
+    weights
+        One for each row, at least 0; None means 1 each.
+    penalty
+        The regulariser of this level's attributions.
+    intercept
+        Whether the level has an unpenalised intercept: what the model says of an input with nothing in it.
+    """
+
+    masks: BoolArray
+    outputs: FloatArray
+    weights: FloatArray = None  # type: ignore[assignment]  # None is turned into ones below
+    penalty: Penalty = field(default_factory=lambda: L2(0.1))
+    intercept: bool = False
+
+    def __post_init__(self) -> None:
+        masks = np.asarray(self.masks)
+        if masks.ndim != 2:
+            raise ValueError(f"masks must have shape (n, width); got {masks.shape}")
+        if masks.dtype != np.bool_:
+            if not np.isin(masks, (0, 1)).all():
+                raise ValueError("masks must hold only 0 and 1 (or booleans)")
+            masks = masks.astype(np.bool_)
+        n = len(masks)
+        if n == 0:
+            raise ValueError("a level needs at least one row of masks and outputs")
+        outputs = _finite("outputs", self.outputs)
+        if outputs.ndim not in (1, 2) or len(outputs) != n:
+            raise ValueError(
+                f"outputs must have one row for each of {n} masks, as (n,) or (n, outputs); "
+                f"got shape {outputs.shape}"
+            )
+        weights = np.ones(n) if self.weights is None else _finite("weights", self.weights)
+        if weights.shape != (n,) or (weights < 0).any():
+            raise ValueError(f"weights must be {n} numbers of at least 0, one for each mask")
+        if not weights.any():
+            raise ValueError("all weights are 0, so no row counts; use another kernel or other masks")
+        object.__setattr__(self, "masks", masks)
+        object.__setattr__(self, "outputs", outputs)
+        object.__setattr__(self, "weights", weights)
+
+    @property
+    def width(self) -> int:
+        """The number of features of the level."""
+        return int(self.masks.shape[1])
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The level as plain least squares: weights multiplied in, the intercept taken out."""
+        root = np.sqrt(self.weights)
+        y = self.outputs if self.outputs.ndim == 2 else self.outputs[:, None]
+        if not self.intercept:
+            return Rows(root, None, np.zeros(y.shape[1]), y * root[:, None])
+        share = self.weights / self.weights.sum()
+        means = share @ self.masks
+        mean_y = share @ y
+        return Rows(root, means, mean_y, (y - mean_y) * root[:, None])
+
+    def predict(self, values: FloatArray, intercept: FloatArray) -> FloatArray:
+        """What the surrogate says of the level's own masks, (n, outputs)."""
+        product: FloatArray = self.masks @ values
+        return product + intercept
+
+    def loss(self, values: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Half the weighted sum of squared residuals, for each output."""
+        y = self.outputs if self.outputs.ndim == 2 else self.outputs[:, None]
+        residual = y - self.predict(values, intercept)
+        loss: FloatArray = 0.5 * (self.weights @ np.square(residual))
+        return loss
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A level's rows with weights multiplied in; where there is an intercept, masks and outputs are centred.
+
+    Centring by the weighted means is what eliminating an unpenalised intercept comes to; the intercept is read
+    off afterwards as ``mean_outputs − means · values``.
+    """
+
+    root: FloatArray
+    means: FloatArray | None
+    mean_outputs: FloatArray
+    targets: FloatArray
+
+    def design(self, masks: BoolArray) -> FloatArray:
+        """The (n, width) matrix for which plain least squares against ``targets`` is the level's loss."""
+        if self.means is None:
+            return masks * self.root[:, None]
+        centred = masks - self.means
+        centred *= self.root[:, None]
+        return centred
+
+    def intercept(self, values: FloatArray) -> FloatArray:
+        """The best intercept for given values of the level, (outputs,)."""
+        if self.means is None:
+            return np.zeros(values.shape[1])
+        best: FloatArray = self.mean_outputs - self.means @ values
+        return best
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A structure and its levels, coarse to fine: find leaf values whose sums fit every level.
+
+    ``min over β, b of Σ_l ½‖W_l^½ (Y_l − b_l − Z_l M_l β)‖² + Σ_l Ω_l(M_l β)``
+    """
+
+    structure: Structure
+    levels: tuple[Level, ...]
+
+    def __post_init__(self) -> None:
+        levels = tuple(self.levels)
+        if len(levels) != self.structure.depth:
+            raise ValueError(
+                f"the structure has {self.structure.depth} levels but {len(levels)} were given; "
+                "give one Level for each, coarse to fine"
+            )
+        for k, (level, width) in enumerate(zip(levels, self.structure.widths, strict=True)):
+            if level.width != width:
+                raise ValueError(
+                    f"masks of level {k} must have shape (n, {width}), one column for each feature; "
+                    f"got {level.masks.shape}"
+                )
+        shapes = {level.outputs.shape[1:] for level in levels}
+        if len(shapes) > 1:
+            raise ValueError(
+                f"the levels' outputs differ in width: {sorted(shapes)}; ask the same model at each"
+            )
+        object.__setattr__(self, "levels", levels)
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs; 1 for outputs of shape (n,)."""
+        first = self.levels[0].outputs
+        return 1 if first.ndim == 1 else first.shape[1]
+
+    @property
+    def queries(self) -> int:
+        """The number of rows over all levels."""
+        return sum(len(level.masks) for level in self.levels)
+
+    @cached_property
+    def design(self) -> FloatArray:
+        """All levels' rows over the leaves, (queries, leaves): ``½‖targets − design β‖²`` is the whole loss."""
+        blocks = np.empty((self.queries, self.structure.leaves))
+        start = 0
+        for k, level in enumerate(self.levels):
+            rows = level.rows.design(level.masks)
+            stop = start + len(rows)
+            if k == self.structure.depth - 1:
+                blocks[start:stop] = rows
+            else:
+                np.take(rows, self.structure.owners(k), axis=1, out=blocks[start:stop])
+            start = stop
+        return blocks
+
+    @cached_property
+    def targets(self) -> FloatArray:
+        """All levels' outputs, weighted and centred like ``design``, (queries, outputs)."""
+        return np.concatenate([level.rows.targets for level in self.levels])
+
+
+def _finite(name: str, values: npt.ArrayLike) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(array).all():
+        bad = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
+        raise ValueError(f"{name} hold NaN or infinity in rows {bad[:5].tolist()}; drop or repair these rows")
+    return array

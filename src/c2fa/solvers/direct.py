@@ -1,0 +1,207 @@
+"""The exact solution for l2 penalties: one linear solve, whichever of the two systems is smaller.
+
+With ``X`` the weighted (and, under an intercept, centred) rows over the leaves, ``y`` their targets and
+``P = Σ_l 2λ_l M_l'M_l``:
+
+- more rows than leaves: ``(X'X + P) β = X'y``, a D×D system;
+- fewer rows than leaves: ``β = P⁻¹X' (I + X P⁻¹X')⁻¹ y``, an N×N system. ``P⁻¹`` is applied level by level
+  (``prior.py``), so the cost is O(N²D) and no D×D matrix is formed.
+
+The same Gaussian model gives the standard errors: noise ``σ²/w`` on every row, prior precision ``P/σ²``, posterior
+covariance ``σ² (X'X + P)⁻¹``; σ² is its own maximum-likelihood estimate, ``(‖y − Xβ‖² + β'Pβ) / (rows − intercepts)``.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+
+from c2fa.problem import Problem
+from c2fa.solution import Solution, Status
+from c2fa.solvers.prior import TreePrior, ridge_strengths, row_sums
+from c2fa.structure import FloatArray
+
+
+def direct(problem: Problem, *, stderr: bool = True) -> Solution:
+    """Solve a problem whose penalties are all L2, exactly.
+
+    Where the leaves' penalty is 0 and the queries do not determine every leaf, the smallest solution is
+    returned, the status says so, and the standard errors of undetermined values are infinite.
+    """
+    ridges = []
+    for k, level in enumerate(problem.levels):
+        if level.penalty.ridge is None:
+            raise ValueError(
+                f"the direct solver needs an L2 penalty at every level, but level {k} has {level.penalty}; "
+                "use solver='admm' or 'auto'"
+            )
+        ridges.append(level.penalty.ridge)
+    strengths = ridge_strengths(ridges)
+    system: Fit = factorise(problem, strengths) if strengths[-1] > 0 else _LeastSquares(problem, strengths)
+    leaf_values = system.fit(problem.targets)
+    errors = _standard_errors(problem, system, strengths, leaf_values) if stderr else None
+    return finish(problem, leaf_values, system.status, 0, errors)
+
+
+class Fit(Protocol):
+    """A normal matrix ``X'X + P`` that can be solved with, however it is held."""
+
+    status: Status
+
+    def fit(self, targets: FloatArray) -> FloatArray:
+        """``(X'X + P)⁻¹ X' targets``, (leaves, outputs)."""
+        ...
+
+    def variances(self, level: int) -> FloatArray:
+        """The diagonal of ``M_l (X'X + P)⁻¹ M_l'``."""
+        ...
+
+
+class System(Fit, Protocol):
+    """A factorised ``X'X + P`` that also takes right-hand sides of its own."""
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """``(X'X + P)⁻¹ right``, (leaves, outputs)."""
+        ...
+
+
+def factorise(problem: Problem, strengths: tuple[float, ...]) -> System:
+    """Factorise the smaller of the two systems, once for any number of right-hand sides."""
+    prior = TreePrior(problem.structure, strengths)
+    return (_Primal if problem.structure.leaves <= problem.queries else _Dual)(problem, prior)
+
+
+class _Primal:
+    """Cholesky of the D×D matrix ``X'X + P``."""
+
+    status = Status.EXACT
+
+    def __init__(self, problem: Problem, prior: TreePrior) -> None:
+        self.structure = problem.structure
+        self.design = problem.design
+        matrix = self.design.T @ self.design
+        matrix += prior.dense()
+        self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+
+    def fit(self, targets: FloatArray) -> FloatArray:
+        return self.solve(self.design.T @ targets)
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        solution: FloatArray = cho_solve(self.factor, right, check_finite=False)
+        return solution
+
+    @cached_property
+    def inverse_root(self) -> FloatArray:
+        """``L⁻¹``, whose columns' squares add up to the inverse's diagonal."""
+        return solve_triangular(self.factor[0], np.eye(self.structure.leaves), lower=True, check_finite=False)
+
+    def variances(self, level: int) -> FloatArray:
+        sums = row_sums(self.structure, self.inverse_root, level)
+        diagonal: FloatArray = np.einsum("ij,ij->j", sums, sums)
+        return diagonal
+
+
+class _Dual:
+    """Cholesky of the N×N matrix ``I + X P⁻¹X'``."""
+
+    status = Status.EXACT
+
+    def __init__(self, problem: Problem, prior: TreePrior) -> None:
+        self.structure = problem.structure
+        self.design = problem.design
+        self.prior = prior
+        self.scaled = prior.solve(self.design)  # X P⁻¹
+        matrix = self.scaled @ self.design.T
+        matrix[np.diag_indices_from(matrix)] += 1.0
+        self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+
+    def fit(self, targets: FloatArray) -> FloatArray:
+        fitted: FloatArray = self.scaled.T @ cho_solve(self.factor, targets, check_finite=False)
+        return fitted
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        start = self.prior.solve(right.T).T
+        dual = cho_solve(self.factor, self.design @ start, check_finite=False)
+        solution: FloatArray = start - self.scaled.T @ dual
+        return solution
+
+    def variances(self, level: int) -> FloatArray:
+        sums = row_sums(self.structure, self.scaled, level)
+        halves = solve_triangular(self.factor[0], sums, lower=True, check_finite=False)
+        reduction: FloatArray = np.einsum("ij,ij->j", halves, halves)
+        return np.maximum(self.prior.diagonal(level) - reduction, 0.0)
+
+
+class _LeastSquares:
+    """The smallest least-squares solution, for leaves without a penalty of their own."""
+
+    def __init__(self, problem: Problem, strengths: tuple[float, ...]) -> None:
+        self.structure = problem.structure
+        blocks = [problem.design]
+        for level, c in enumerate(strengths[:-1]):
+            if c:
+                blocks.append(np.sqrt(c) * problem.structure.membership(level).toarray())
+        self.rows = problem.queries
+        self.u, s, self.vt = np.linalg.svd(np.concatenate(blocks), full_matrices=False)
+        keep = s > s[0] * max(self.u.shape[0], self.vt.shape[1]) * np.finfo(np.float64).eps
+        self.u, self.s, self.vt = self.u[:, keep], s[keep], self.vt[keep]
+        self.status = Status.EXACT if len(self.s) == self.structure.leaves else Status.NOT_UNIQUE
+
+    def fit(self, targets: FloatArray) -> FloatArray:
+        solution: FloatArray = self.vt.T @ ((self.u[: self.rows].T @ targets) / self.s[:, None])
+        return solution
+
+    def variances(self, level: int) -> FloatArray:
+        sums = row_sums(self.structure, self.vt, level)
+        scaled = sums / self.s[:, None]
+        variance: FloatArray = np.einsum("ij,ij->j", scaled, scaled)
+        sizes = np.bincount(self.structure.owners(level))
+        seen = np.einsum("ij,ij->j", sums, sums)  # the part of 1_j that the rows reach
+        return np.where(seen < sizes * (1 - 1e-9), np.inf, variance)
+
+
+def _standard_errors(
+    problem: Problem, system: Fit, strengths: tuple[float, ...], leaf_values: FloatArray
+) -> tuple[FloatArray, ...]:
+    s = problem.structure
+    energy = np.square(problem.targets - problem.design @ leaf_values).sum(axis=0)
+    for k, c in enumerate(strengths):
+        energy += c * np.square(s.sums(leaf_values, k)).sum(axis=0)
+    freedom = max(problem.queries - sum(level.intercept for level in problem.levels), 1)
+    noise = np.sqrt(energy / freedom)
+    return tuple(np.sqrt(system.variances(k))[:, None] * noise for k in range(s.depth))
+
+
+def finish(
+    problem: Problem,
+    leaf_values: FloatArray,
+    status: Status,
+    iterations: int,
+    stderr: tuple[FloatArray, ...] | None = None,
+    values: tuple[FloatArray, ...] | None = None,
+) -> Solution:
+    """Make the Solution of leaf values, (leaves, outputs): level values are their sums unless given."""
+    if values is None:
+        values = tuple(problem.structure.sums(leaf_values, k) for k in range(problem.structure.depth))
+    intercepts = tuple(lv.rows.intercept(v) for lv, v in zip(problem.levels, values, strict=True))
+    losses = tuple(lv.loss(v, b) for lv, v, b in zip(problem.levels, values, intercepts, strict=True))
+    objective = sum(float(loss.sum()) for loss in losses) + sum(
+        lv.penalty.value(v) for lv, v in zip(problem.levels, values, strict=True)
+    )
+    flat = problem.levels[0].outputs.ndim == 1
+
+    def shaped(arrays: tuple[FloatArray, ...]) -> tuple[FloatArray, ...]:
+        return tuple(a[..., 0] for a in arrays) if flat else arrays
+
+    return Solution(
+        values=shaped(values),
+        intercepts=shaped(intercepts),
+        stderr=None if stderr is None else shaped(stderr),
+        status=status,
+        iterations=iterations,
+        objective=objective,
+        losses=shaped(losses),
+    )

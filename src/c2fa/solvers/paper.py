@@ -1,0 +1,81 @@
+"""The paper's Algorithm 1, for two levels, with the sign of its line 12 corrected.
+
+Printed, line 12 subtracts ``μ₁ ᾱ``; the paper's own augmented Lagrangian adds it. With the printed sign the
+iterates still converge and are still consistent, but to the solution for ``λ_H + μ₁`` in place of ``λ_H``.
+
+Lines 13 and 15, written there for l2, are proximal steps and are taken as such, so l1 and non-negative penalties
+work too. An intercept, which the paper does not have, is eliminated beforehand like in the other solvers. The paper
+has no iteration cap; one is needed, since the number of iterations grows as 1/μ₂.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from c2fa.problem import Problem
+from c2fa.solution import Solution, Status
+from c2fa.solvers.direct import finish
+from c2fa.structure import FloatArray
+
+
+def paper(
+    problem: Problem,
+    *,
+    mu1: float = 0.1,
+    mu2: float = 0.1,
+    eps1: float = 1e-4,
+    eps2: float = 1e-4,
+    max_iterations: int = 100_000,
+) -> Solution:
+    """Run Algorithm 1 and return ``ᾱ, β̄`` as the paper does.
+
+    The two are consistent only to ``eps2``; ``direct`` and ``admm`` return sums that are exact.
+
+    Parameters
+    ----------
+    mu1, mu2
+        The penalty parameters of the auxiliary variables and of the consistency constraint.
+    eps1, eps2
+        Stop when the squared change of ``ᾱ, β̄`` and the squared residuals are below these.
+    """
+    if problem.structure.depth != 2:
+        raise ValueError(
+            f"Algorithm 1 is for two levels, and the structure has {problem.structure.depth}; "
+            "use solver='direct', 'admm' or 'auto'"
+        )
+    if not (mu1 > 0 and mu2 > 0):
+        raise ValueError(f"mu1 and mu2 must be positive; got {mu1} and {mu2}")
+    high, low = problem.levels
+    prox_high, prox_low = high.penalty.prox, low.penalty.prox
+    zh, zl = high.rows.design(high.masks), low.rows.design(low.masks)
+    parts, leaves = problem.structure.widths
+    owners = problem.structure.owners(0)
+
+    def m(v: FloatArray) -> FloatArray:
+        return problem.structure.sums(v, 0)
+
+    a_inverse = np.linalg.inv(zh.T @ zh + (mu1 + mu2) * np.eye(parts))
+    b_fixed = a_inverse @ (zh.T @ high.rows.targets)
+    c_inverse = np.linalg.inv(zl.T @ zl + mu1 * np.eye(leaves) + mu2 * (owners[:, None] == owners))
+    d_fixed = c_inverse @ (zl.T @ low.rows.targets)
+
+    alpha_bar = np.zeros((parts, problem.outputs))
+    beta = np.zeros((leaves, problem.outputs))
+    beta_bar = beta.copy()
+    v1, v2, v3 = alpha_bar.copy(), beta.copy(), alpha_bar.copy()
+    status, iteration = Status.MAX_ITERATIONS, 0
+    for iteration in range(1, max_iterations + 1):
+        alpha = b_fixed + a_inverse @ (mu2 * m(beta) + mu1 * alpha_bar - v1 - v3)
+        new_alpha_bar = prox_high(alpha + v1 / mu1, 1.0 / mu1)
+        beta = d_fixed + c_inverse @ (v3[owners] + mu1 * beta_bar + mu2 * alpha[owners] - v2)
+        new_beta_bar = prox_low(beta + v2 / mu1, 1.0 / mu1)
+        h1, h2, h3 = alpha - new_alpha_bar, beta - new_beta_bar, alpha - m(beta)
+        v1 = v1 + mu1 * h1
+        v2 = v2 + mu1 * h2
+        v3 = v3 + mu2 * h3
+        change = np.square(new_alpha_bar - alpha_bar).sum() + np.square(new_beta_bar - beta_bar).sum()
+        alpha_bar, beta_bar = new_alpha_bar, new_beta_bar
+        if change < eps1 and np.square(h1).sum() + np.square(h2).sum() + np.square(h3).sum() < eps2:
+            status = Status.CONVERGED
+            break
+    return finish(problem, beta_bar, status, iteration, values=(alpha_bar, beta_bar))
