@@ -1,7 +1,24 @@
 """Maskers: one for each kind of input that people have."""
 
 from c2fa.maskers.array import Array
+from c2fa.maskers.bag import Bag
 from c2fa.maskers.custom import Custom
+from c2fa.maskers.images import ImageBag
+from c2fa.maskers.series import TimeSeries
+from c2fa.maskers.tabular import Tabular, groups_of, over_background
+from c2fa.maskers.text import Text
 from c2fa.masking import Masked, Masker
 
-__all__ = ["Array", "Custom", "Masked", "Masker"]
+__all__ = [
+    "Array",
+    "Bag",
+    "Custom",
+    "ImageBag",
+    "Masked",
+    "Masker",
+    "Tabular",
+    "Text",
+    "TimeSeries",
+    "groups_of",
+    "over_background",
+]

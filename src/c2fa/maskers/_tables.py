@@ -1,0 +1,127 @@
+"""A row of a table and its stand-ins, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from c2fa.maskers._extras import need
+from c2fa.structure import BoolArray
+
+
+class Table:
+    """The input and its stand-ins, and the rows that masks make of them, in the type that came in."""
+
+    def __init__(
+        self, x: Any, columns: list[Any], values: list[Any], base: list[list[Any]], dtypes: Any = None
+    ) -> None:
+        self.columns = columns
+        self.framed = hasattr(x, "iloc")
+        self.mapped = isinstance(x, Mapping)
+        if not self.framed and not self.mapped:
+            own = np.asarray(x)
+            behind = np.array(base, dtype=object if own.dtype.kind == "O" else None)
+            kind = own.dtype if own.dtype.kind == "f" else np.result_type(own, behind)
+            self.vector, self.base = own.astype(kind), behind.astype(kind)
+            return
+        pairs = [[v, *b] for v, b in zip(values, zip(*base, strict=True), strict=True)]
+        if self.mapped:
+            self.pairs: list[Any] = [_objects(pair) for pair in pairs]
+        else:
+            self.pairs = [_typed(p, k) for p, k in zip(pairs, _dtypes(x, columns, dtypes), strict=True)]
+
+    def rows(self, leaves: BoolArray, base: npt.NDArray[np.intp]) -> Any:
+        """One row for each row of leaves: the input's values where True, elsewhere those of the base row."""
+        if not self.framed and not self.mapped:
+            return np.where(leaves, self.vector, self.base[base])
+        at = np.where(leaves, 0, base[:, None] + 1)
+        picked = [pair[at[:, j]] for j, pair in enumerate(self.pairs)]
+        if self.mapped:
+            return [dict(zip(self.columns, row, strict=True)) for row in zip(*picked, strict=True)]
+        frame = need("pandas", "tabular").DataFrame(dict(enumerate(picked)))
+        frame.columns = self.columns
+        return frame
+
+
+def _dtypes(x: Any, columns: list[Any], dtypes: Any) -> list[Any]:
+    """The types of a frame's columns; a Series of mixed values takes those of the background."""
+    if hasattr(x, "columns"):
+        return list(x.dtypes)
+    if x.dtype != object:
+        return [x.dtype] * len(columns)
+    return [dtypes[c] if hasattr(dtypes, "index") else None for c in columns]
+
+
+def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
+    """The names and values of a row."""
+    if isinstance(x, Mapping):
+        return list(x), list(x.values())
+    if hasattr(x, "iloc"):
+        if hasattr(x, "columns"):
+            if len(x) != 1:
+                raise ValueError(f"the input must be one row of a DataFrame, not {len(x)}: give df.iloc[[i]]")
+            return list(x.columns), [x.iloc[0, j] for j in range(x.shape[1])]
+        return list(x.index), x.tolist()
+    vector = np.asarray(x)
+    if vector.ndim != 1:
+        raise ValueError(f"the input must be one row, (columns,); got an array of shape {vector.shape}")
+    return None, vector.tolist()
+
+
+def read_background(background: Any, columns: list[Any]) -> list[list[Any]]:
+    """The background as rows of plain values, in the order of the input's columns."""
+    if isinstance(background, Mapping):
+        background = [background]
+    if isinstance(background, Sequence) and background and isinstance(background[0], Mapping):
+        missing = [c for c in columns if any(c not in row for row in background)]
+        rows = [[row.get(c) for c in columns] for row in background]
+    elif hasattr(background, "iloc"):
+        frame = background if hasattr(background, "columns") else background.to_frame().T
+        missing = [c for c in columns if c not in frame.columns]
+        rows = [] if missing else [list(r) for r in zip(*(frame[c].tolist() for c in columns), strict=True)]
+    else:
+        array = np.asarray(background.toarray() if hasattr(background, "toarray") else background)
+        array = array[None] if array.ndim == 1 else array
+        if array.ndim != 2 or array.shape[1] != len(columns):
+            raise ValueError(
+                f"the background has shape {array.shape}; it must be (rows, {len(columns)}) as the input"
+            )
+        missing, rows = [], array.tolist()
+    if missing:
+        raise ValueError(f"the background has no column {missing[0]!r}; it must have the input's columns")
+    if not rows:
+        raise ValueError("the background has no rows: give at least one")
+    return rows
+
+
+def typical(column: npt.NDArray[Any]) -> Any:
+    """The mean of numbers, the most frequent value of anything else."""
+    if column.dtype.kind in "iuf":
+        known = column[~np.isnan(column)]
+        return float(known.mean()) if len(known) else np.nan
+    values, counts = np.unique(column.astype(str) if column.dtype.kind == "O" else column, return_counts=True)
+    wanted = values[counts.argmax()]
+    return next(v for v in column.tolist() if (str(v) if column.dtype.kind == "O" else v) == wanted)
+
+
+def _typed(values: list[Any], kind: Any) -> Any:
+    """A column as a pandas array of the type that the input has."""
+    pandas = need("pandas", "tabular")
+    if kind is None:
+        return pandas.Series(values).array
+    if pandas.api.types.is_integer_dtype(kind):
+        values = [v if v is None or v is pandas.NA else round(v) for v in values]
+    if isinstance(kind, pandas.CategoricalDtype):
+        return pandas.Categorical(values, dtype=kind)
+    return (
+        pandas.array(values, dtype=kind) if not isinstance(kind, np.dtype) else np.array(values, dtype=kind)
+    )
+
+
+def _objects(values: list[Any]) -> npt.NDArray[Any]:
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out

@@ -1,0 +1,118 @@
+"""Where the words, sentences and paragraphs of a text begin and end."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache
+from typing import TypeAlias
+
+Spans: TypeAlias = list[tuple[int, int]]
+"""Pairs of start and end, in characters of the text."""
+
+# Scripts that are written without spaces, as ranges inside a character class.
+_HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_HIRAGANA = "\u3041-\u309f"
+_KATAKANA = "\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+_THAI_LAO = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece"
+_LEADING_VOWEL, _FOLLOWING = (
+    "\u0e40-\u0e44\u0ec0-\u0ec4",
+    "\u0e30-\u0e3a\u0e45-\u0e4e\u0eb0-\u0ebc\u0ec6-\u0ece",
+)
+_KHMER_BURMESE = "\u1000-\u103f\u1780-\u17d3"
+
+_PICTURE = (
+    "\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u25aa-\u27bf\u2934\u2935\u2b00-\u2bff\u3030\u303d"
+    "\u3297\u3299\U0001f000-\U0001fbff"
+)
+_PICTURE_TAIL = "[\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
+_EMOJI = (
+    "[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3"
+    f"|[{_PICTURE}]{_PICTURE_TAIL}(?:\u200d[{_PICTURE}]{_PICTURE_TAIL})*"
+)
+_EMOTICON = r"(?<!\w)[:;=]['’^o-]?[)(\[\]DPpOo3/\\|*]+(?!\w)"
+_ENDS = r"\s.,;:!?…)\]}>\"'”’»。、！？"
+_ADDRESS = rf"(?:https?://|www\.)\S*[^{_ENDS}]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+_GAP = r"\s\u200b\ufeff"
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """The word pattern; made at first use because it looks through the planes of Unicode that hold marks."""
+    kinds: dict[str, list[int]] = {"open": [], "mark": []}
+    for code in range(0x20000):
+        category = unicodedata.category(chr(code))
+        if category in ("Ps", "Pi"):
+            kinds["open"].append(code)
+        elif category[0] in "PS" and code != ord("_"):
+            kinds["mark"].append(code)
+    openers, marks = _class(kinds["open"]) + "¿¡\"'#@$€£¥", _class(kinds["mark"] + kinds["open"])
+    closers = _class(kinds["mark"])
+    apart = _HAN + _HIRAGANA + _KATAKANA + _THAI_LAO + _KHMER_BURMESE
+    letter = f"[^{_GAP}{marks}{apart}]"
+    cores = (
+        _ADDRESS,
+        _EMOJI,
+        # One joining mark between letters keeps don't, state-of-the-art, e.g., 3.14 and and/or whole.
+        rf"{letter}+(?:(?:[-'’ʼ·.,:&@/‐‑]|\.['’]){letter}+)*",
+        f"[{_HAN}]",
+        f"[{_HIRAGANA}]+",
+        f"[{_KATAKANA}]+",
+        f"[{_LEADING_VOWEL}]?[{_THAI_LAO}][{_FOLLOWING}]*",
+        # A letter, the marks on it, and whatever is stacked beneath it.
+        "[\u1000-\u103f\u1780-\u17d3](?:[\u102b-\u103e\u17b4-\u17d1]|[\u1039\u17d2].)*",
+    )
+    word = f"[{openers}]*(?:{'|'.join(cores)})(?:(?![{_PICTURE}])[{closers}])*"
+    lone = f"(?:(?![{_PICTURE}])[{marks}])+"
+    return re.compile(rf"{_EMOTICON}|{word}|{lone}|[^{_GAP}]")
+
+
+def _class(codes: list[int]) -> str:
+    """Write code points as the inside of a character class."""
+    ranges: list[list[int]] = []
+    for code in sorted(codes):
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "".join(re.escape(chr(a)) + ("" if a == b else "-" + re.escape(chr(b))) for a, b in ranges)
+
+
+def words(text: str) -> Spans:
+    """Split a text into words, whose gaps are white space alone.
+
+    Punctuation goes with the word it touches (an opening bracket or quote with the word after it, anything
+    else with the word before); marks that stand alone, emoticons and emoji are words. Chinese characters
+    are words one by one, Japanese kana in runs, Thai, Lao, Khmer and Burmese by written syllable.
+
+    >>> text = 'Dr. Lee said: "It isn\\'t bad :)" (see https://a.org/b).'
+    >>> [text[a:b] for a, b in words(text)]
+    ['Dr.', 'Lee', 'said:', '"It', "isn't", 'bad', ':)', '"', '(see', 'https://a.org/b).']
+    """
+    return [match.span() for match in _pattern().finditer(text)]
+
+
+# sentencex stops at some rare separators and at lone surrogates; blanks of the same length keep its indices.
+_BLANK = str.maketrans(
+    {chr(c): " " for c in [*range(32), *range(0x7F, 0x3001)] if c != 10 and (c < 32 or chr(c).isspace())}
+    | dict.fromkeys("\u200b\ufeff", " ")
+    | {chr(c): "?" for c in range(0xD800, 0xE000)}
+)
+
+
+def sentence_starts(text: str, language: str) -> list[int]:
+    """Where the sentences of a text begin, by sentencex."""
+    try:
+        from sentencex import get_sentence_boundaries
+    except ImportError:
+        raise ImportError("splitting into sentences needs sentencex: pip install sentencex") from None
+    return [int(b["start_index"]) for b in get_sentence_boundaries(language, text.translate(_BLANK))]
+
+
+def paragraph_starts(text: str) -> list[int]:
+    """Where the paragraphs of a text begin: at the start and after each blank line.
+
+    >>> paragraph_starts("one\\ntwo\\n \\nthree")
+    [0, 10]
+    """
+    return [0, *(match.end() for match in re.finditer(r"\n[^\S\n]*\n\s*", text))]

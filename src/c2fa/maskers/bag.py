@@ -1,0 +1,106 @@
+"""Bags of feature vectors: multiple-instance data, baskets, point clouds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from c2fa.masking import Masked
+from c2fa.structure import BoolArray, Structure
+
+
+@dataclass(frozen=True)
+class Bag:
+    """Masks a bag of vectors: its parts are the instances, its leaves the instances' entries.
+
+    The input is an array or a tensor (instances, features), or a sequence of vectors of one length. Where
+    absent instances are filled, the model receives one array (n, instances, features); where they are
+    removed, a list of n arrays, each with the instances that are present.
+
+    Parameters
+    ----------
+    absent
+        What becomes of an instance that is masked as a whole: ``"remove"`` leaves it out, ``"fill"`` fills it.
+        An instance that stays but whose entries are all masked is filled.
+    fill
+        What a masked entry becomes: a number, one number for each feature, or ``"mean"``, the mean of that
+        feature over the bag.
+    names
+        The features' names.
+
+    Examples
+    --------
+    >>> masked = Bag(names=["x", "y"])([[1.0, 2.0], [3.0, 4.0]])
+    >>> masked.structure.names[1]
+    ('1 · x', '1 · y', '2 · x', '2 · y')
+    >>> masked.inputs([[False, True]], 0), masked.inputs([[True, False, True, True]], 1)
+    ([array([[3., 4.]])], [array([[1., 0.], [3., 4.]])])
+    """
+
+    absent: str = "remove"
+    fill: float | str | npt.ArrayLike = 0.0
+    names: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.absent not in ("remove", "fill"):
+            raise ValueError(f"absent must be 'remove' or 'fill', not {self.absent!r}")
+        if isinstance(self.fill, str) and self.fill != "mean":
+            raise ValueError(f"fill must be a number, one per feature, or 'mean', not {self.fill!r}")
+
+    def __call__(self, x: Any) -> Masked:
+        tensor = hasattr(x, "detach")
+        array = _array(x.detach().cpu() if tensor else x)
+        kind = array.dtype if array.dtype.kind == "f" else np.result_type(array, np.float32)
+        values = array.astype(kind)
+        instances, features = values.shape
+        if self.names is not None and len(self.names) != features:
+            raise ValueError(f"{len(self.names)} names for {features} features: give one name per feature")
+        base = values.mean(axis=0) if isinstance(self.fill, str) else np.asarray(self.fill, dtype=kind)
+        if base.shape not in ((), (features,)):
+            raise ValueError(
+                f"fill has shape {base.shape} for {features} features: give one value per feature"
+            )
+        names = list(self.names) if self.names is not None else [str(d + 1) for d in range(features)]
+        structure = Structure(
+            (np.repeat(np.arange(instances), features),),
+            (
+                tuple(f"instance {j + 1}" for j in range(instances)),
+                tuple(f"{j + 1} · {name}" for j in range(instances) for name in names),
+            ),
+        )
+        removes = self.absent == "remove"
+
+        def own(batch: npt.NDArray[Any]) -> Any:
+            if not tensor:
+                return batch
+            import torch
+
+            return torch.as_tensor(batch, device=x.device)
+
+        def inputs(masks: BoolArray, level: int) -> Any:
+            if removes and structure.level(level) == 0:
+                return [own(values[row]) for row in structure.check_masks(masks, level)]
+            on = structure.expand(masks, level).reshape(-1, instances, features)
+            batch = own(np.where(on, values, base))
+            return list(batch) if removes else batch
+
+        view = {"kind": "bag", "values": values, "features": names}
+        return Masked(structure, inputs, nested=not removes, allows_empty=not removes, view=view)
+
+
+def _array(x: Any) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(x)
+    except ValueError:
+        raise ValueError(
+            f"the vectors of a bag must have one length; got {sorted({len(v) for v in x})}: use maskers.Custom"
+        ) from None
+    if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "buif":
+        raise ValueError(
+            f"a bag must hold numbers of shape (instances, features); got {array.dtype} of shape {array.shape}"
+        )
+    return array

@@ -1,0 +1,208 @@
+"""Time series: channels of windows, or windows of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from c2fa.masking import Masked
+from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
+
+
+@dataclass(frozen=True)
+class TimeSeries:
+    """Masks a recording of one or more channels, (T,), (T, C) or (C, T), window by window.
+
+    The model receives an array (n, *shape of the input) of the input's type; a tensor gives a tensor.
+
+    Parameters
+    ----------
+    windows
+        How many windows of equal length; ``"changes"``, which cuts where the channels' means change (the
+        same cuts for all channels, see ``change_points``); or the first steps of all windows but the first.
+    order
+        ``"channels"``: the parts are channels, the leaves their windows. ``"windows"``: the parts are
+        windows, the leaves their channels.
+    fill
+        What a masked window shows: ``"mean"``, the channel's mean; ``"zero"``; ``"linear"``, a straight line
+        between the steps that are kept on both sides; a number; or an array that fits the input's shape (a
+        typical recording).
+    time_axis
+        The axis of time in a two-dimensional input: 0 or 1; None takes the longer one.
+    names
+        The channels' names.
+
+    Examples
+    --------
+    >>> masked = TimeSeries(windows=2, fill="zero")([[1.0, 5.0], [2.0, 6.0], [3.0, 7.0], [4.0, 8.0]])
+    >>> masked.structure.names[1]
+    ('channel 1 · 0–1', 'channel 1 · 2–3', 'channel 2 · 0–1', 'channel 2 · 2–3')
+    >>> masked.inputs([[True, False, True, True]], 1)[0].T
+    array([[1., 2., 0., 0.], [5., 6., 7., 8.]])
+    """
+
+    windows: int | str | Sequence[int] = 10
+    order: str = "channels"
+    fill: float | str | npt.ArrayLike = "mean"
+    time_axis: int | None = None
+    names: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.windows, str) and self.windows != "changes":
+            raise ValueError(f"windows must be a number, boundaries or 'changes', not {self.windows!r}")
+        if isinstance(self.windows, int) and self.windows < 1:
+            raise ValueError(f"windows must be at least 1, not {self.windows}")
+        if self.order not in ("channels", "windows"):
+            raise ValueError(f"order must be 'channels' or 'windows', not {self.order!r}")
+        if isinstance(self.fill, str) and self.fill not in ("mean", "zero", "linear"):
+            raise ValueError(f"fill must be 'mean', 'zero', 'linear', a number or an array: {self.fill!r}")
+        if self.time_axis not in (None, 0, 1):
+            raise ValueError(f"time_axis must be 0, 1 or None, not {self.time_axis}")
+
+    def __call__(self, x: Any) -> Masked:
+        array = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+        if array.ndim not in (1, 2) or array.size == 0 or array.dtype.kind not in "uif":
+            raise ValueError(
+                f"a series must hold numbers of shape (T,), (T, C) or (C, T); "
+                f"got {array.dtype} of shape {array.shape}"
+            )
+        kind = np.result_type(array, np.float32)
+        last = self._time_last(array)
+        series = (array[None] if array.ndim == 1 else np.moveaxis(array, last, -1)).astype(kind)
+        starts = self._starts(series.astype(np.float64))
+        window = np.searchsorted(starts, np.arange(series.shape[1]), side="right") - 1
+        structure = self._structure(len(series), starts, series.shape[1])
+        windows = len(starts)
+        base = self._base(series, array, last)
+
+        def inputs(masks: BoolArray, level: int) -> Any:
+            leaves = structure.expand(masks, level)
+            shape = (-1, len(series), windows) if self.order == "channels" else (-1, windows, len(series))
+            grid = leaves.reshape(shape)
+            grid = grid if self.order == "channels" else grid.swapaxes(1, 2)
+            on = grid.take(window, axis=2)
+            out = np.where(on, series, base) if base is not None else _linear(series, on)
+            out = np.ascontiguousarray(out[:, 0] if array.ndim == 1 else np.moveaxis(out, -1, 1 + last))
+            if hasattr(x, "detach"):
+                import torch
+
+                return torch.as_tensor(out, device=x.device)
+            return out
+
+        view = {"kind": "series", "values": series, "starts": starts, "order": self.order}
+        return Masked(structure, inputs, view=view)
+
+    def _time_last(self, array: npt.NDArray[Any]) -> int:
+        """The axis of time."""
+        if array.ndim == 1:
+            return 0
+        if self.time_axis is not None:
+            return self.time_axis
+        if array.shape[0] == array.shape[1]:
+            raise ValueError(
+                f"a series of shape {array.shape} has no longer axis: say time_axis=0 or time_axis=1"
+            )
+        return int(np.argmax(array.shape))
+
+    def _starts(self, series: FloatArray) -> IntArray:
+        """The first step of each window."""
+        steps = series.shape[1]
+        if isinstance(self.windows, str):
+            return change_points(series)
+        if isinstance(self.windows, int):
+            count = min(self.windows, steps)
+            even: IntArray = np.arange(count) * steps // count
+            return even
+        cuts = np.asarray(self.windows)
+        if cuts.ndim != 1 or cuts.dtype.kind not in "iu" or np.any(np.diff([0, *cuts, steps]) <= 0):
+            raise ValueError(
+                f"boundaries must rise from 1 to {steps - 1}, the series having {steps} steps: {cuts}"
+            )
+        return np.concatenate(([0], cuts)).astype(np.intp)
+
+    def _structure(self, channels: int, starts: IntArray, steps: int) -> Structure:
+        if self.names is not None and len(self.names) != channels:
+            raise ValueError(f"{len(self.names)} names for {channels} channels: give one name per channel")
+        rows = list(self.names) if self.names is not None else [f"channel {c + 1}" for c in range(channels)]
+        ends = [*starts[1:].tolist(), steps]
+        spans = [f"{a}–{b - 1}" for a, b in zip(starts.tolist(), ends, strict=True)]
+        parts, inner = (rows, spans) if self.order == "channels" else (spans, rows)
+        owner = np.repeat(np.arange(len(parts)), len(inner))
+        return Structure((owner,), (tuple(parts), tuple(f"{p} · {i}" for p in parts for i in inner)))
+
+    def _base(self, series: npt.NDArray[Any], array: npt.NDArray[Any], last: int) -> npt.NDArray[Any] | None:
+        """What stands behind the series, (C, T); None where it depends on the mask."""
+        if isinstance(self.fill, str):
+            if self.fill == "linear":
+                return None
+            return series.mean(axis=1, keepdims=True) if self.fill == "mean" else np.zeros_like(series)
+        try:
+            full = np.broadcast_to(np.asarray(self.fill, dtype=series.dtype), array.shape)
+        except ValueError:
+            raise ValueError(
+                f"fill of shape {np.shape(self.fill)} does not fit a series of shape {array.shape}"
+            ) from None
+        return full[None] if array.ndim == 1 else np.moveaxis(full, last, -1)
+
+
+def change_points(series: npt.ArrayLike, most: int = 20, shortest: int = 2) -> IntArray:
+    """Find where the mean of a series, (C, T) or (T,), changes, by binary segmentation.
+
+    Each channel is divided by the noise in it (from its differences between neighbours). The segment and the cut
+    that lower the squared error most are split, until no cut lowers it by more than ``(C + 1) log T`` (twice
+    that, as a likelihood ratio: the price of a cut's place and its means), or there are ``most`` segments.
+
+    Returns
+    -------
+    starts
+        The first step of each segment, beginning with 0.
+
+    Examples
+    --------
+    >>> change_points([0.0, 0.1, 0.0, 5.1, 5.0, 5.0, 5.1, 0.1, 0.0, 0.1])
+    array([0, 3, 7])
+    """
+    values = np.atleast_2d(np.asarray(series, dtype=np.float64))
+    channels, steps = values.shape
+    differences = np.abs(np.diff(values, axis=1))
+    # The median difference of Gaussian noise is 0.954 of its deviation; steps are rare, so they do not move it.
+    noise = np.median(differences, axis=1) / 0.954 if steps > 1 else np.ones(channels)
+    spread = values.std(axis=1)
+    scaled = values / np.where(noise > 1e-9 * spread, noise, np.where(spread > 0, spread / 100, 1.0))[:, None]
+    total = np.concatenate(
+        (np.zeros((channels, 1)), np.cumsum(scaled - scaled.mean(axis=1, keepdims=True), axis=1)), 1
+    )
+    price = 2 * (channels + 1) * np.log(max(steps, 2))
+
+    def best(a: int, b: int) -> tuple[float, int, int, int]:
+        cuts = np.arange(a + shortest, b - shortest + 1)
+        if not len(cuts):
+            return 0.0, a, b, a
+        left, whole = total[:, cuts] - total[:, [a]], total[:, [b]] - total[:, [a]]
+        n = cuts - a
+        gain = (left**2 / n + (whole - left) ** 2 / (b - cuts) - whole**2 / (b - a)).sum(axis=0)
+        k = int(gain.argmax())
+        return float(gain[k]), a, b, int(cuts[k])
+
+    segments = [best(0, steps)]
+    while len(segments) < most:
+        segments.sort()
+        gain, a, b, cut = segments[-1]
+        if gain <= price:
+            break
+        segments[-1:] = [best(a, cut), best(cut, b)]
+    return np.array(sorted(a for _, a, _, _ in segments), dtype=np.intp)
+
+
+def _linear(series: npt.NDArray[Any], on: BoolArray) -> npt.NDArray[Any]:
+    """Join what is kept, (n, C, T), by straight lines; a channel of which nothing is kept is its mean."""
+    out = np.where(on, series, series.mean(axis=1, keepdims=True)).astype(series.dtype)
+    time = np.arange(series.shape[1])
+    for i, c in zip(*np.nonzero(on.any(axis=2) & ~on.all(axis=2)), strict=True):
+        kept = on[i, c]
+        out[i, c, ~kept] = np.interp(time[~kept], time[kept], series[c, kept])
+    return out

@@ -1,0 +1,205 @@
+"""Texts: paragraphs of sentences of words, masked without losing a byte of what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from c2fa.maskers._rendering import remover, replacer
+from c2fa.maskers._words import Spans, paragraph_starts, sentence_starts, words
+from c2fa.masking import Masked, fingerprint
+from c2fa.structure import BoolArray, IntArray, Structure
+
+_LEVELS = ("texts", "paragraphs", "sentences", "words")
+
+
+@dataclass(frozen=True)
+class Text:
+    """Masks a text, or several texts that the model reads together (a premise and its hypothesis).
+
+    Parts and words are found so that the words and the white space between them give back the text byte for
+    byte. Punctuation goes with the word it touches: an opening bracket or quote with the word after it,
+    anything else with the word before. A tuple, a list or a dict of texts is masked as one input, and
+    comes back as the same container; no part spans two of its texts.
+
+    Parameters
+    ----------
+    levels
+        Coarse to fine, ending in ``"words"``: any of ``"texts"`` (for several texts, each one a part),
+        ``"paragraphs"`` (split at blank lines) and ``"sentences"`` (split by sentencex) before it.
+    language
+        The code of the language for splitting sentences, such as ``"en"``, ``"ja"`` or ``"ar"``.
+    mask
+        What stands in place of a masked word: a mask token (the model's own: ``tokenizer.mask_token``), any
+        other placeholder, or None to remove the word. Where words are removed, those that are kept stay
+        apart by the strongest break that lay between them: a blank line, a new line, or a space.
+    tokenizer
+        What finds the words: a Hugging Face tokenizer (its own word pieces become the leaves), a
+        ``tokenizers.Tokenizer``, or a function from a text to (start, end) pairs of characters, in order.
+        None takes the splitter that comes with the package.
+
+    Examples
+    --------
+    >>> masked = Text()("Not good. But I smiled!")
+    >>> masked.structure.names
+    (('Not good.', 'But I smiled!'), ('Not', 'good.', 'But', 'I', 'smiled!'))
+    >>> masked.inputs([[True, False]], 0)
+    ['Not good. [MASK] [MASK] [MASK]']
+    >>> Text(mask=None)("Not good. But I smiled!").inputs([[False, True, True, False, True]], 1)
+    ['good. But smiled!']
+    """
+
+    levels: Sequence[str] = ("sentences", "words")
+    language: str = "en"
+    mask: str | None = "[MASK]"
+    tokenizer: Any = field(default=None, repr=False)
+    tokenizer_id: str | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        levels = (self.levels,) if isinstance(self.levels, str) else tuple(self.levels)
+        if not levels or levels[-1] != "words" or list(levels) != [k for k in _LEVELS if k in levels]:
+            raise ValueError(
+                f"levels must be some of {_LEVELS}, in this order and with 'words' last: {levels}"
+            )
+        if self.mask == "":
+            raise ValueError("mask is empty: give a placeholder, or mask=None to remove masked words")
+        if (
+            self.tokenizer is not None
+            and not callable(self.tokenizer)
+            and not hasattr(self.tokenizer, "encode_batch")
+        ):
+            raise TypeError(
+                f"tokenizer must be a Hugging Face tokenizer, a tokenizers.Tokenizer or a function from a text "
+                f"to (start, end) pairs, not {type(self.tokenizer).__name__}"
+            )
+        object.__setattr__(self, "levels", levels)
+        object.__setattr__(self, "tokenizer_id", _identity(self.tokenizer))
+
+    def __call__(self, x: Any) -> Masked:
+        keys, texts = _texts(x)
+        spans = [self._words(text) for text in texts]
+        owners = [self._owners(text, s, k) for k, (text, s) in enumerate(zip(texts, spans, strict=True))]
+        structure = self._structure(texts, spans, np.concatenate(owners, axis=1))
+        render = [self._renderer(text, s) for text, s in zip(texts, spans, strict=True)]
+        if isinstance(x, str):
+            only = render[0]
+
+            def inputs(masks: BoolArray, level: int) -> list[Any]:
+                return only(structure.expand(masks, level))
+        else:
+            cuts = np.cumsum([len(s) for s in spans])[:-1]
+
+            def inputs(masks: BoolArray, level: int) -> list[Any]:
+                columns = np.split(structure.expand(masks, level), cuts, axis=1)
+                rows = zip(*(r(c) for r, c in zip(render, columns, strict=True)), strict=True)
+                if isinstance(x, Mapping):
+                    return [dict(zip(keys, row, strict=True)) for row in rows]
+                return [list(row) for row in rows] if isinstance(x, list) else list(rows)
+
+        offsets = np.cumsum([0, *(len(text) + 1 for text in texts)])
+        view = {
+            "kind": "text",
+            "text": "\n".join(texts),
+            "spans": np.concatenate([np.array(s) + at for s, at in zip(spans, offsets, strict=False)]),
+        }
+        return Masked(structure, inputs, view=view)
+
+    def _words(self, text: str) -> Spans:
+        """The spans of the leaves of one text, in order."""
+        if self.tokenizer is None:
+            found = words(text)
+        elif hasattr(self.tokenizer, "encode_batch"):  # tokenizers.Tokenizer
+            found = self.tokenizer.encode(text, add_special_tokens=False).offsets
+        elif hasattr(self.tokenizer, "convert_tokens_to_ids"):  # transformers
+            found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)[
+                "offset_mapping"
+            ]
+        else:
+            found = self.tokenizer(text)
+        spans: Spans = []
+        for a, b in found:
+            # Byte-level pieces take a space along and share characters; a leaf has neither.
+            piece = text[a:b]
+            a, b = a + len(piece) - len(piece.lstrip()), b - len(piece) + len(piece.rstrip())
+            a = max(a, spans[-1][1]) if spans else a
+            if a < b:
+                spans.append((int(a), int(b)))
+        if not spans:
+            shown = text if len(text) <= 40 else text[:40] + "…"
+            raise ValueError(f"there are no words in {shown!r}: give a text with at least one")
+        return spans
+
+    def _owners(self, text: str, spans: Spans, number: int) -> IntArray:
+        """The numbers of the text and of the paragraph and sentence (where wanted) that hold each word."""
+        at = np.array([a for a, _ in spans])
+        cuts: list[int] = []
+        rows = [np.full(len(at), number)]
+        for level in ("paragraphs", "sentences"):
+            if level in self.levels:
+                new = (
+                    paragraph_starts(text) if level == "paragraphs" else sentence_starts(text, self.language)
+                )
+                cuts = sorted({*cuts, *new})
+                rows.append(np.searchsorted(cuts, at, side="right"))
+        return np.array(rows, dtype=np.intp)
+
+    def _structure(self, texts: list[str], spans: list[Spans], owners: IntArray) -> Structure:
+        """The tree: a part begins wherever the number of the text, the paragraph or the sentence changes."""
+        leaf_names = tuple(text[a:b] for text, s in zip(texts, spans, strict=True) for a, b in s)
+        levels = ("texts", *(k for k in self.levels if k in ("paragraphs", "sentences")))
+        ids: list[IntArray] = []
+        names: list[tuple[str, ...]] = []
+        new = np.zeros(owners.shape[1] - 1, dtype=np.bool_)
+        where = [(k, span) for k, s in enumerate(spans) for span in s]
+        for level, row in zip(levels, owners, strict=True):
+            new = new | (row[1:] != row[:-1])
+            if level not in self.levels:
+                continue
+            first = np.concatenate(([0], np.flatnonzero(new) + 1))
+            last = np.concatenate((first[1:], [len(where)])) - 1
+            ids.append(np.concatenate(([0], np.cumsum(new))))
+            names.append(
+                tuple(
+                    _short(texts[where[i][0]][where[i][1][0] : where[j][1][1]])
+                    for i, j in zip(first.tolist(), last.tolist(), strict=True)
+                )
+            )
+        parents = [b[np.unique(a, return_index=True)[1]] for b, a in pairwise(ids)]
+        return Structure((*parents, *ids[-1:]), (*names, leaf_names))
+
+    def _renderer(self, text: str, spans: Spans) -> Callable[[BoolArray], list[str]]:
+        edges = [0, *(edge for span in spans for edge in span), len(text)]
+        pieces = [text[a:b] for a, b in pairwise(edges)]
+        gaps, leaves = pieces[0::2], pieces[1::2]
+        return remover(gaps, leaves) if self.mask is None else replacer(gaps, leaves, self.mask)
+
+
+def _texts(x: Any) -> tuple[list[Any], list[str]]:
+    """The texts of an input, with their keys."""
+    if isinstance(x, str):
+        return [None], [x]
+    if isinstance(x, Mapping) and x and all(isinstance(t, str) for t in x.values()):
+        return list(x), list(x.values())
+    if isinstance(x, tuple | list) and x and all(isinstance(t, str) for t in x):
+        return list(range(len(x))), list(x)
+    raise TypeError(f"the input must be a text, or a tuple, list or dict of texts, not {type(x).__name__}")
+
+
+def _short(text: str, width: int = 80) -> str:
+    """A part's name: its text on one line, cut after a word."""
+    line = " ".join(text[: 4 * width].split())
+    return line if len(line) <= width else line[:width].rsplit(" ", 1)[0] + "…"
+
+
+def _identity(tokenizer: Any) -> str | None:
+    """A name for a tokenizer that tells two apart, because tokenizers themselves cannot be compared."""
+    if tokenizer is None:
+        return None
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if hasattr(backend, "to_str"):
+        return fingerprint(backend.to_str())[:16]
+    return str(getattr(tokenizer, "__qualname__", f"{type(tokenizer).__qualname__} at {id(tokenizer)}"))
