@@ -26,7 +26,6 @@ def groups_of(transformer: Any) -> dict[str, list[str]]:
     """
     fitted = _transforming(transformer)
     names = names_of(fitted)
-    assert names is not None
     inputs = [str(c) for c in getattr(fitted, "feature_names_in_", range(fitted.n_features_in_))]
     owners = _through(fitted, inputs, "all")
     groups: dict[str, list[str]] = {}
@@ -35,10 +34,8 @@ def groups_of(transformer: Any) -> dict[str, list[str]]:
     return groups
 
 
-def names_of(transformer: Any) -> list[str] | None:
-    """The names of the columns that a transformer gives; None for anything else than a transformer."""
-    if not hasattr(transformer, "get_params"):
-        return None
+def names_of(transformer: Any) -> list[str]:
+    """The names of the columns that a fitted transformer gives."""
     return [str(name) for name in _transforming(transformer).get_feature_names_out()]
 
 
@@ -107,7 +104,6 @@ def tree_of(groups: Any, columns: list[Any]) -> Structure:
     leaves = [str(c) for c in columns]
     if groups is None:
         return Structure.flat(leaves)
-    groups = groups_of(groups) if hasattr(groups, "get_params") else groups
     at = {name: j for j, name in reversed(list(enumerate(leaves)))}
 
     def named(node: Any) -> Any:

@@ -66,13 +66,16 @@ class Tabular:
             raise ValueError("Tabular needs a background: give rows that the model is used to, or one row")
         if isinstance(self.names, str):
             raise TypeError(f"names must be a sequence of column names, not the string {self.names!r}")
+        if hasattr(self.groups, "get_params"):  # scikit-learn's: what it says is kept in its place
+            if self.names is None:
+                object.__setattr__(self, "names", names_of(self.groups))
+            object.__setattr__(self, "groups", groups_of(self.groups))
 
     def __call__(self, x: Any) -> Masked:
         columns, values = read_row(x)
-        given = self.names if self.names is not None else names_of(self.groups)
         if columns is None:
             named = getattr(self.background, "columns", range(len(values)))
-            columns = list(given) if given is not None else list(named)
+            columns = list(named if self.names is None else self.names)
         if len(columns) != len(values):
             raise ValueError(
                 f"{len(columns)} column names for {len(values)} values: give one name per column"

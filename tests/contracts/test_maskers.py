@@ -1,0 +1,256 @@
+"""What must hold of every masker, whatever it masks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from c2fa import Structure, maskers
+from c2fa.masking import Masked, fingerprint
+
+RNG = np.random.default_rng(7)
+TEXT = "  Dr. Lee isn't sad :)  She said: “Go!”\n\n今天很好。👨‍👩‍👧 see https://a.org/b?c=1. \n"
+PICTURES = [RNG.integers(0, 256, (12, 16, 3)).astype(np.uint8) for _ in range(3)]
+RAGGED = [RNG.random((8, 8)), RNG.integers(0, 256, (3, 10, 12)).astype(np.uint8), RNG.random((6, 9, 1))]
+TENSORS = torch.arange(2 * 3 * 8 * 8, dtype=torch.float32).reshape(2, 3, 8, 8) / 100
+FRAME = pd.DataFrame(
+    {
+        "age": pd.Series([40, 20, 33], dtype="int64"),
+        "job": pd.Categorical(["nurse", "cook", "cook"], categories=["cook", "nurse"]),
+        "city": pd.Series(["Rome", "Oslo", "Oslo"], dtype="str"),
+        "pay": [1.5, 2.5, 4.0],
+        "member": [True, False, False],
+    }
+)
+GROUPS = {"person": ["age", "city"], "work": {"kind": ["job"], "money": ["pay"]}}
+
+
+def quarters(image: np.ndarray) -> np.ndarray:
+    height, width = image.shape[:2]
+    rows, columns = np.arange(height)[:, None], np.arange(width)[None]
+    return 2 * (2 * rows // height) + 2 * columns // width
+
+
+def keep(x: list[str], masks: np.ndarray, level: int) -> list[list[str]]:
+    return [[w for w, on in zip(x, row, strict=True) if on] for row in THREE.expand(masks, level)]
+
+
+THREE = Structure.from_groups(["a", "a", "b"])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A masker, an input, and how a row of a batch is compared with that input."""
+
+    masker: Any
+    x: Any
+    same: Callable[[Any, Any], Any] = lambda row, x: row == x
+
+
+def same_array(row: Any, x: Any) -> bool:
+    return np.array_equal(np.asarray(row), np.asarray(x))
+
+
+def same_bag(row: Any, x: Any) -> bool:
+    """Not only equal images but the very objects."""
+    return len(row) == len(x) and all(a is b for a, b in zip(row, x, strict=True))
+
+
+def same_frame(row: Any, x: Any) -> bool:
+    pd.testing.assert_frame_equal(row.reset_index(drop=True), x.reset_index(drop=True))
+    return True
+
+
+def pil(array: np.ndarray) -> Image.Image:
+    return Image.fromarray(array)
+
+
+CASES = {
+    "array": Case(maskers.Array(THREE), [1.0, 2.0, 3.0], same_array),
+    "custom": Case(maskers.Custom(THREE, keep, nested=True), ["x", "y", "z"]),
+    "text": Case(maskers.Text(), TEXT),
+    "text-three-levels": Case(maskers.Text(("paragraphs", "sentences", "words")), TEXT),
+    "text-removed": Case(maskers.Text(("paragraphs", "words"), mask=None), TEXT),
+    "text-words": Case(maskers.Text("words", mask="..."), TEXT),
+    "text-split": Case(maskers.Text(tokenizer=lambda t: [(i, i + 3) for i in range(0, len(t), 3)]), TEXT),
+    "text-pair": Case(maskers.Text(("texts", "words")), ("A man eats.", "Nobody\teats.")),
+    "text-fields": Case(maskers.Text(mask=None), {"title": " Good. Bad.", "body": "One two three. "}),
+    "images-removed": Case(maskers.ImageBag(quarters), PICTURES, same_bag),
+    "images-filled": Case(maskers.ImageBag(quarters, absent="fill", fill="mean"), PICTURES, same_array),
+    "images-ragged": Case(maskers.ImageBag(quarters, absent="fill", fill="blur"), RAGGED, same_bag),
+    "images-pil": Case(
+        maskers.ImageBag(quarters, absent="fill", fill="segments"), list(map(pil, PICTURES)), same_bag
+    ),
+    "images-tensor": Case(maskers.ImageBag(quarters, absent="fill"), TENSORS, same_array),
+    "images-single": Case(maskers.ImageBag("slic", fill=(1, 2, 3), regions=2), PICTURES[0], same_array),
+    "images-single-tensor": Case(maskers.ImageBag(quarters, regions=2), TENSORS[0], same_array),
+    "images-single-pil": Case(
+        maskers.ImageBag(quarters, regions=quarters), pil(PICTURES[0]), lambda row, x: row is x
+    ),
+    "images-quickshift": Case(maskers.ImageBag(), [PICTURES[0], PICTURES[1]], same_bag),
+    "table-frame": Case(
+        maskers.Tabular(GROUPS, FRAME), FRAME.iloc[[0]], lambda row, x: same_frame(row.to_frame(), x)
+    ),
+    "table-vector": Case(
+        maskers.Tabular({"a": [0, 2]}, RNG.random((5, 3))), np.array([1.0, 2.0, 3.0]), same_array
+    ),
+    "table-dict": Case(maskers.Tabular(GROUPS, FRAME.to_dict("records")), FRAME.to_dict("records")[1]),
+    "table-flat": Case(maskers.Tabular(background=[0, 1], strategy="row"), np.array([5, 6]), same_array),
+    "table-average": Case(
+        maskers.Tabular({"a": [0, 1]}, RNG.random((4, 3)), strategy="average"),
+        np.array([1.0, 2.0, 3.0]),
+        lambda row, x: same_array(row, np.tile(x, (4, 1))),
+    ),
+    "series": Case(maskers.TimeSeries(windows=3), RNG.random((20, 2)), same_array),
+    "series-line": Case(maskers.TimeSeries([3, 9], fill="linear"), RNG.random(12), same_array),
+    "series-changes": Case(
+        maskers.TimeSeries("changes", order="windows", fill="zero"),
+        torch.tensor([[0.0] * 10 + [9.0] * 10, [1.0] * 20]),
+        same_array,
+    ),
+    "bag": Case(maskers.Bag(), RNG.random((4, 3)), same_array),
+    "bag-filled": Case(
+        maskers.Bag(absent="fill", fill="mean"),
+        torch.arange(6, dtype=torch.float32).reshape(3, 2),
+        same_array,
+    ),
+}
+
+
+class Prepared:
+    """A case with its masked input, made once."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.masked = case, case.masker(case.x)
+
+
+_PREPARED: dict[str, Prepared] = {}
+
+
+@pytest.fixture(params=list(CASES))
+def made(request: pytest.FixtureRequest) -> Prepared:
+    return _PREPARED.setdefault(request.param, Prepared(CASES[request.param]))
+
+
+def row_of(batch: Any, i: int) -> Any:
+    return batch.iloc[i] if hasattr(batch, "iloc") else batch[i]
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Compare two rows of any type."""
+    if hasattr(a, "equals"):
+        return bool(a.equals(b))
+    if isinstance(a, list) and a and not isinstance(a[0], str):
+        return len(a) == len(b) and all(equal(*pair) for pair in zip(a, b, strict=True))
+    if isinstance(a, np.ndarray | torch.Tensor | Image.Image):
+        return same_array(a, b)
+    return bool(a == b)
+
+
+def some_masks(made: Prepared, level: int, n: int = 9) -> np.ndarray:
+    masks = np.random.default_rng(level).random((n, made.masked.structure.widths[level])) < 0.5
+    masks[~masks.any(axis=1), 0] = True
+    return masks
+
+
+def test_makes_a_masked_input(made: Prepared) -> None:
+    assert isinstance(made.masked, Masked)
+    assert made.masked.structure.depth >= 1
+    kinds = {"text", "images", "table", "series", "bag", "array"}
+    assert not made.masked.view or made.masked.view["kind"] in kinds
+
+
+def test_full_mask_gives_back_the_input(made: Prepared) -> None:
+    for level, width in enumerate(made.masked.structure.widths):
+        batch = made.masked.inputs(np.ones((2, width), dtype=bool), level)
+        assert len(batch) == 2
+        for i in range(2):
+            row = batch.iloc[[i]] if hasattr(batch, "iloc") else batch[i]
+            if hasattr(batch, "iloc"):
+                same_frame(row, made.case.x)
+            else:
+                assert made.case.same(row, made.case.x)
+
+
+def test_one_row_for_each_mask(made: Prepared) -> None:
+    for level in range(made.masked.structure.depth):
+        for n in (1, 5):
+            assert len(made.masked.inputs(some_masks(made, level, n), level)) == n
+
+
+def test_a_row_does_not_depend_on_its_batch(made: Prepared) -> None:
+    for level in range(made.masked.structure.depth):
+        masks = some_masks(made, level)
+        batch = made.masked.inputs(masks, level)
+        for i in (0, 4):
+            assert equal(row_of(batch, i), row_of(made.masked.inputs(masks[i : i + 1], level), 0))
+
+
+def test_wrong_width_is_refused(made: Prepared) -> None:
+    if isinstance(made.case.masker, maskers.Custom):
+        pytest.skip("the function is the user's")
+    for level, width in enumerate(made.masked.structure.widths):
+        with pytest.raises(ValueError, match=rf"masks of level {level} must have shape \(n, {width}\)"):
+            made.masked.inputs(np.ones((2, width + 1), dtype=bool), level)
+
+
+def test_levels_agree_where_they_are_nested(made: Prepared) -> None:
+    if not made.masked.nested:
+        pytest.skip("masking a part is another input than masking its leaves")
+    last = made.masked.structure.depth - 1
+    for level in range(last):
+        masks = some_masks(made, level)
+        coarse = made.masked.inputs(masks, level)
+        fine = made.masked.inputs(made.masked.structure.expand(masks, level), last)
+        assert all(equal(row_of(coarse, i), row_of(fine, i)) for i in range(len(masks)))
+
+
+def test_masking_changes_the_input(made: Prepared) -> None:
+    for level, width in enumerate(made.masked.structure.widths):
+        if made.masked.allows_empty:
+            batch = made.masked.inputs(np.zeros((1, width), dtype=bool), level)
+            assert len(batch) == 1
+            row, full = (
+                row_of(made.masked.inputs(np.full((1, width), on), level), 0) for on in (False, True)
+            )
+            assert not equal(row, full)
+
+
+def test_negative_levels_and_integer_masks(made: Prepared) -> None:
+    if isinstance(made.case.masker, maskers.Custom):
+        pytest.skip("the function is the user's")
+    masks = some_masks(made, made.masked.structure.depth - 1)
+    ours, theirs = (
+        made.masked.inputs(masks.astype(int), -1),
+        made.masked.inputs(masks, made.masked.structure.depth - 1),
+    )
+    assert all(equal(row_of(ours, i), row_of(theirs, i)) for i in range(len(masks)))
+
+
+def test_names(made: Prepared) -> None:
+    for names, width in zip(made.masked.structure.names, made.masked.structure.widths, strict=True):
+        assert len(names) == width
+        assert all(isinstance(name, str) and name.strip() for name in names)
+
+
+def test_fingerprints(made: Prepared) -> None:
+    masker, x = made.case.masker, made.case.x
+    assert fingerprint(x) == fingerprint(x)
+    if not isinstance(masker, maskers.Array | maskers.Custom):  # these hold a structure, not plain values
+        assert fingerprint(masker) == fingerprint(dataclasses.replace(masker))
+
+
+def test_two_calls_give_the_same(made: Prepared) -> None:
+    again = made.case.masker(made.case.x)
+    assert again.structure.names == made.masked.structure.names
+    masks = some_masks(made, made.masked.structure.depth - 1)
+    a, b = (m.inputs(masks, m.structure.depth - 1) for m in (made.masked, again))
+    assert all(equal(row_of(a, i), row_of(b, i)) for i in range(len(masks)))

@@ -1,0 +1,106 @@
+"""Time series: windows of channels and channels of windows, and where a series changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from c2fa.maskers import TimeSeries
+from c2fa.maskers.series import change_points
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_against_a_slow_loop(data):
+    channels, steps = data.draw(st.integers(1, 3)), data.draw(st.integers(4, 12))
+    order, windows = data.draw(st.sampled_from(["channels", "windows"])), data.draw(st.integers(1, 4))
+    time_axis = data.draw(st.sampled_from([0, 1]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 999)))
+    series = rng.normal(size=(channels, steps))
+    x = series.T if time_axis == 0 else series
+    masked = TimeSeries(windows, order, time_axis=time_axis)(x)
+    masks = rng.random((3, channels * windows)) < 0.5
+    batch = masked.inputs(masks, 1)
+    cuts = [w * steps // windows for w in range(windows + 1)]
+    for row, mask in zip(batch, masks, strict=True):
+        expected = series.copy()
+        for c in range(channels):
+            for w in range(windows):
+                leaf = c * windows + w if order == "channels" else w * channels + c
+                if not mask[leaf]:
+                    expected[c, cuts[w] : cuts[w + 1]] = series[c].mean()
+        np.testing.assert_allclose(row.T if time_axis == 0 else row, expected)
+
+
+def test_linear_fill_joins_what_is_kept():
+    x = np.array([0.0, 1.0, 9.0, 9.0, 4.0, 5.0])
+    masked = TimeSeries(3, fill="linear")(x)
+    assert masked.inputs([[True, False, True]], 1)[0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert masked.inputs([[True, False, False]], 1)[0].tolist() == [0, 1, 1, 1, 1, 1]
+    assert masked.inputs([[False, False, False]], 1)[0].tolist() == [x.mean()] * 6
+
+
+def test_fills_and_types():
+    x = torch.arange(8, dtype=torch.float32)
+    assert TimeSeries(2, fill=-1.0)(x).inputs([[True, False]], 1)[0].tolist() == [0, 1, 2, 3, -1, -1, -1, -1]
+    typical = np.arange(16.0).reshape(8, 2) * 10
+    masked = TimeSeries([4], fill=typical)(np.zeros((8, 2), dtype=np.float32))
+    batch = masked.inputs([[True, True, True, False]], 1)
+    assert batch.dtype == np.float32
+    assert batch[0, :, 1].tolist() == [0, 0, 0, 0, 90, 110, 130, 150]
+    assert isinstance(TimeSeries(2)(x).inputs([[True, False]], 1), torch.Tensor)
+    assert TimeSeries(2)([1, 2, 4, 5]).inputs([[False, True]], 1)[0].tolist() == [3, 3, 4, 5], (
+        "integers have a mean"
+    )
+
+
+def test_names_of_channels_and_windows():
+    x = np.zeros((6, 2))
+    assert TimeSeries(2, names=["pulse", "breath"])(x).structure.names == (
+        ("pulse", "breath"),
+        ("pulse · 0–2", "pulse · 3–5", "breath · 0–2", "breath · 3–5"),
+    )
+    assert TimeSeries(2, "windows", names=["pulse", "breath"])(x).structure.names == (
+        ("0–2", "3–5"),
+        ("0–2 · pulse", "0–2 · breath", "3–5 · pulse", "3–5 · breath"),
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_change_points_find_planted_changes_and_nothing_in_noise(seed):
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=(2, 300))
+    assert change_points(noise).tolist() == [0]
+    steps = noise.copy()
+    steps[0, 100:] += 4
+    steps[1, 200:] -= 4
+    found = change_points(steps)
+    assert len(found) == 3
+    assert np.abs(found - [0, 100, 200]).max() <= 3
+
+
+def test_change_points_of_the_simplest_series():
+    assert change_points([1.0]).tolist() == [0]
+    assert change_points(np.ones(50)).tolist() == [0]
+    assert change_points(np.repeat([0.0, 1.0, 0.0], 10)).tolist() == [0, 10, 20]
+    x = np.concatenate((np.zeros(30), np.full(30, 7.0))) + np.random.default_rng(0).normal(size=60) * 0.1
+    assert TimeSeries("changes")(x).structure.names[1] == ("channel 1 · 0–29", "channel 1 · 30–59")
+
+
+def test_what_is_refused():
+    for bad in ({"windows": "many"}, {"windows": 0}, {"order": "rows"}, {"fill": "noise"}, {"time_axis": 2}):
+        with pytest.raises(ValueError):
+            TimeSeries(**bad)
+    with pytest.raises(ValueError, match="say time_axis"):
+        TimeSeries()(np.zeros((4, 4)))
+    with pytest.raises(ValueError, match="boundaries must rise from 1 to 5"):
+        TimeSeries([3, 2])(np.zeros(6))
+    with pytest.raises(ValueError, match=r"shape \(0,\)"):
+        TimeSeries()(np.zeros(0))
+    with pytest.raises(ValueError, match="1 names for 2 channels"):
+        TimeSeries(names=["a"])(np.zeros((6, 2)))
+    with pytest.raises(ValueError, match=r"fill of shape \(5,\)"):
+        TimeSeries(fill=np.zeros(5))(np.zeros((6, 2)))
