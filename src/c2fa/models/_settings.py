@@ -1,0 +1,136 @@
+"""How to talk to a model behind HTTP: patience, pace, authentication and prices."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+_SECRET = re.compile(r"auth|token|key|secret|cookie|password", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of every model behind HTTP; the adapters take each of them by name.
+
+    Parameters
+    ----------
+    rows_per_request
+        The most rows sent in one request.
+    concurrency
+        The most requests under way at once.
+    timeout
+        Seconds that one request may take from its first byte to its last.
+    retries
+        How often a request is sent again after a time-out, a broken connection, a 408, a 429 or a 5xx.
+    wait
+        Seconds before the first retry; doubled each time. ``Retry-After`` goes before it.
+    max_wait
+        The longest wait between two tries; a server that asks for a longer one is an error.
+    rate
+        The most requests per second, retries included; None for no limit.
+    auth_env
+        The name of the environment variable that holds the secret. It is read when a request is sent, and
+        is in no message, file or repr.
+    auth_header, auth_scheme
+        The header that carries the secret and the word before it, ``Authorization: Bearer ...``.
+    headers
+        Further headers, none of them secret.
+    price_per_row
+        What one answered row costs.
+    price_per_token
+        What one token costs, or (input token, output token), where the server counts them.
+
+    Examples
+    --------
+    >>> Settings(timeout=5, rate=0.5).retries
+    5
+    >>> Settings(retries=-1)
+    Traceback (most recent call last):
+        ...
+    ValueError: retries must be at least 0, not -1
+    """
+
+    rows_per_request: int = 256
+    concurrency: int = 4
+    timeout: float = 60.0
+    retries: int = 5
+    wait: float = 0.5
+    max_wait: float = 60.0
+    rate: float | None = None
+    auth_env: str | None = None
+    auth_header: str = "Authorization"
+    auth_scheme: str = "Bearer"
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    price_per_row: float = 0.0
+    price_per_token: float | tuple[float, float] = 0.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("rows_per_request", 1), ("concurrency", 1), ("retries", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value!r}")
+        for name in ("timeout", "wait", "max_wait", "rate"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{name} must be a number above 0, not {value!r}")
+        if self.price_per_row < 0 or min(self.token_prices) < 0:
+            raise ValueError("prices must not be negative")
+        if self.auth_env is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", self.auth_env):
+            raise ValueError(
+                "auth_env takes the name of an environment variable in capitals, such as 'API_TOKEN', "
+                "not the secret itself (what was given is not shown)"
+            )
+        for name in self.headers:
+            if _SECRET.search(name):
+                raise ValueError(
+                    f"the header {name!r} looks like a secret; put its value in an environment variable and "
+                    f"pass auth_env='NAME', auth_header={name!r}"
+                )
+
+    @property
+    def token_prices(self) -> tuple[float, float]:
+        """The price of an input token and of an output token."""
+        price = self.price_per_token
+        return price if isinstance(price, tuple) else (price, price)
+
+    def secret(self) -> str | None:
+        """Read the secret from the environment; it is never kept."""
+        if self.auth_env is None:
+            return None
+        value = os.environ.get(self.auth_env, "").strip()
+        if not value:
+            raise ValueError(
+                f"the environment variable {self.auth_env} is not set; put the server's secret in it"
+            )
+        return value
+
+
+def check_url(url: str) -> str:
+    """Return the URL without its last slash, or say what is wrong with it.
+
+    >>> check_url("http://127.0.0.1:8080/")
+    'http://127.0.0.1:8080'
+    >>> check_url("127.0.0.1:8080")
+    Traceback (most recent call last):
+        ...
+    ValueError: the address of a model must begin with http:// or https:// and name a host, not '127.0.0.1:8080'
+    """
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise ValueError(
+            "the address must not hold a user name or password; put the secret in an environment variable "
+            "and pass auth_env='NAME'"
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            f"the address of a model must begin with http:// or https:// and name a host, not {url!r}"
+        )
+    if parts.query or parts.fragment:
+        raise ValueError(
+            "the address of a model must have no '?' or '#'; pass a secret with auth_env='NAME' and "
+            f"a model by its name (the address up to there is {url.split('?')[0].split('#')[0]!r})"
+        )
+    return url.rstrip("/")

@@ -1,0 +1,185 @@
+"""A Hugging Face text-classification model with its tokenizer, or a pipeline of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from c2fa.models.torch import (
+    Floats,
+    autocast_dtype,
+    device_of,
+    restored,
+    tensor_of,
+    to_numpy,
+    weights_hash,
+)
+
+_SHIFTED = ("roberta", "xlm-roberta", "camembert")  # their first two positions are not for tokens
+
+
+class HuggingFace:
+    """A text classifier of ``transformers`` as a model: texts, or pairs of texts, in; probabilities out.
+
+    Texts are sorted by length and padded to the longest of their batch; the order is restored. Nothing is
+    ever downloaded.
+
+    Parameters
+    ----------
+    model
+        A sequence-classification model, a text-classification pipeline, or a folder written by
+        ``save_pretrained``.
+    tokenizer
+        The model's tokenizer; a pipeline or folder has its own.
+    device, autocast
+        As for :class:`c2fa.models.Torch`.
+    batch
+        The most texts in one call of the model.
+    max_length
+        Where texts are cut, in tokens; the model's own limit unless given.
+    outputs
+        ``"probabilities"``, by the model's own problem type (softmax, or sigmoid where a text may have
+        several labels, or the number itself for regression), or ``"logits"``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        device: str | torch.device | None = None,
+        autocast: str | torch.dtype | None = None,
+        batch: int = 64,
+        max_length: int | None = None,
+        outputs: str = "probabilities",
+    ) -> None:
+        if isinstance(model, str | Path):
+            model, tokenizer = _from_folder(Path(model), tokenizer)
+        elif not isinstance(model, torch.nn.Module) and hasattr(model, "model"):  # a pipeline
+            model, tokenizer = model.model, tokenizer or model.tokenizer
+        if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+            raise TypeError(
+                f"model must be a transformers model, pipeline or folder, not {type(model).__name__}"
+            )
+        if tokenizer is None:
+            raise ValueError("a model needs its tokenizer: HuggingFace(model, tokenizer)")
+        if tokenizer.pad_token_id is None:
+            raise ValueError(
+                "the tokenizer has no padding token; set tokenizer.pad_token and model.config.pad_token_id"
+            )
+        if outputs not in ("probabilities", "logits"):
+            raise ValueError(f"outputs must be 'probabilities' or 'logits', not {outputs!r}")
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, not {batch}")
+        self.model: Any = model if device is None else model.to(device)
+        self.tokenizer, self.batch, self.outputs = tokenizer, batch, outputs
+        self.device = torch.device(device) if device is not None else device_of(model)
+        self.autocast = autocast_dtype(autocast)
+        self.max_length = max_length or _limit(tokenizer, model.config)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the labels."""
+        labels = getattr(self.model.config, "id2label", None) or {}
+        return tuple(str(labels[i]) for i in sorted(labels))
+
+    @property
+    def name(self) -> str:
+        """The model's class with a hash of its weights, its vocabulary and how it is run."""
+        how = (self.outputs, self.max_length, str(self.autocast), sorted(self.tokenizer.get_vocab().items()))
+        words = hashlib.sha256(repr(how).encode()).hexdigest()[:16]
+        return f"hf:{type(self.model).__name__}:{weights_hash(self.model)}:{words}"
+
+    def __repr__(self) -> str:
+        return f"HuggingFace({type(self.model).__name__}, device={str(self.device)!r})"
+
+    def __call__(self, batch: Any) -> Floats:
+        encoded = self._encoded(list(batch))
+        order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]["input_ids"]))
+        self.model.eval()
+        precise = nullcontext() if self.autocast is None else torch.autocast(self.device.type, self.autocast)
+        pieces = []
+        with torch.inference_mode(), precise:
+            for start in range(0, len(order), self.batch):
+                index = order[start : start + self.batch]
+                inputs = self._padded([encoded[i] for i in index])
+                logits = tensor_of(self.model(**inputs)).float()
+                pieces.append((index, to_numpy(self._activated(logits))))
+        return restored(pieces, len(encoded))
+
+    def _encoded(self, rows: list[Any]) -> list[dict[str, list[int]]]:
+        if not rows:
+            raise ValueError("the batch is empty; a text classifier needs at least one text")
+        pairs = [_pair(row) for row in rows]
+        if len({second is None for _, second in pairs}) > 1:
+            raise ValueError("a batch must be all texts or all pairs of texts, not a mixture")
+        seconds = [second for _, second in pairs] if pairs[0][1] is not None else None
+        found = self.tokenizer(
+            [first for first, _ in pairs], seconds, truncation=True, max_length=self.max_length, padding=False
+        )
+        return [{k: found[k][i] for k in found} for i in range(len(rows))]
+
+    def _padded(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
+        longest = max(len(row["input_ids"]) for row in rows)
+        fill = {
+            "input_ids": self.tokenizer.pad_token_id,
+            "token_type_ids": getattr(self.tokenizer, "pad_token_type_id", 0),
+        }
+        left = getattr(self.tokenizer, "padding_side", "right") == "left"
+        padded = {}
+        for key in rows[0]:
+            array = np.full((len(rows), longest), fill.get(key, 0), dtype=np.int64)
+            for target, row in zip(array, rows, strict=True):
+                n = len(row[key])
+                target[longest - n if left else 0 : longest if left else n] = row[key]
+            padded[key] = torch.from_numpy(array).to(self.device)
+        return padded
+
+    def _activated(self, logits: torch.Tensor) -> torch.Tensor:
+        problem = getattr(self.model.config, "problem_type", None)
+        if self.outputs == "logits" or problem == "regression":
+            return logits
+        if problem == "multi_label_classification" or logits.shape[-1] == 1:
+            return logits.sigmoid()
+        return logits.softmax(dim=-1)
+
+
+def _pair(row: Any) -> tuple[str, str | None]:
+    """Return a text, or two: ``(text, text)`` and ``{"text": ..., "text_pair": ...}`` are pairs."""
+    if isinstance(row, Mapping) and "text" in row:
+        row = (row["text"], row["text_pair"]) if row.get("text_pair") is not None else row["text"]
+    if isinstance(row, str):
+        return row, None
+    if isinstance(row, Sequence | np.ndarray) and len(row) == 2 and all(isinstance(t, str) for t in row):
+        return str(row[0]), str(row[1])
+    raise TypeError(f"a text classifier takes texts or pairs of texts, not {type(row).__name__}")
+
+
+def _limit(tokenizer: Any, config: Any) -> int | None:
+    """Return the model's own limit; a tokenizer that knows none says a huge number."""
+    limit = getattr(tokenizer, "model_max_length", None)
+    if limit is not None and limit < 1_000_000:
+        return int(limit)
+    limit = getattr(config, "max_position_embeddings", None)
+    shift = 2 if getattr(config, "model_type", "") in _SHIFTED else 0
+    return None if limit is None else int(limit) - shift
+
+
+def _from_folder(folder: Path, tokenizer: Any) -> tuple[Any, Any]:
+    if not (folder / "config.json").is_file():
+        raise ValueError(
+            f"{str(folder)!r} is not a folder with a config.json; nothing is downloaded, so fetch the model first "
+            "and write it with model.save_pretrained(folder) and tokenizer.save_pretrained(folder)"
+        )
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
+    if tokenizer is None:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    return model, tokenizer

@@ -1,0 +1,156 @@
+"""A model from one line of text, as the command line has it, or from whatever object a person holds."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from c2fa import models
+
+Model = Callable[[Any], Any]
+_FORMS = (
+    "demo, python:package.module:function, sklearn:file.skops, hf:folder, onnx:file, oip:http://host:port#model, "
+    "mlflow:http://host:port or openai:http://host:port/v1#model"
+)
+
+
+def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
+    """Return the model that a line of text names.
+
+    Parameters
+    ----------
+    spec
+        One of ``demo``, ``python:package.module:function``, ``sklearn:file.skops``, ``hf:folder``,
+        ``onnx:file``, ``oip:http://host:port#model``, ``mlflow:http://host:port``,
+        ``openai:http://host:port/v1#model``.
+    allow_pickle
+        Whether ``sklearn:`` may read a pickle or joblib file; such a file can run any code.
+    **options
+        Handed to the adapter, such as ``classes=["good", "bad"]`` for ``openai:``.
+
+    Examples
+    --------
+    >>> load("python:math:fsum")([0.5, 0.5])
+    1.0
+    >>> load("tensorflow:model.pb")
+    Traceback (most recent call last):
+        ...
+    ValueError: 'tensorflow:model.pb' names no model; write demo, python:package.module:function, ...
+    """
+    kind, _, rest = spec.partition(":")
+    makers: dict[str, Callable[..., Model]] = {
+        "python": _python,
+        "sklearn": lambda path, **o: models.Sklearn(_estimator(path, allow_pickle), **o),
+        "hf": lambda folder, **o: models.HuggingFace(folder, **o),
+        "onnx": lambda path, **o: models.Onnx(path, **o),
+        "oip": lambda url, **o: models.OpenInference(*_named(spec, url), **o),
+        "mlflow": lambda url, **o: models.MLflow(url, **o),
+        "openai": lambda url, **o: models.OpenAI(*_named(spec, url), **o),
+    }
+    if spec == "demo":
+        demo: Model = models.DemoSentiment(**options)
+        return demo
+    if kind not in makers or not rest:
+        raise ValueError(f"{spec!r} names no model; write {_FORMS}")
+    try:
+        return makers[kind](rest, **options)
+    except TypeError as error:
+        if "argument" not in str(error):
+            raise
+        raise ValueError(f"cannot make a model of {spec!r}: {_plainly(error)}") from error
+
+
+def wrap(model: Any) -> Model:
+    """Return a callable for an object that a person holds: an estimator, a module, a pipeline, a session.
+
+    A callable that is none of these is returned as it is.
+
+    >>> wrap(len) is len
+    True
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        return models.Torch(model)
+    if hasattr(model, "tokenizer") and hasattr(model, "model") and hasattr(model, "preprocess"):
+        return models.HuggingFace(model)
+    if hasattr(model, "get_inputs") and hasattr(model, "get_outputs") and hasattr(model, "run"):
+        return models.Onnx(model)
+    if callable(model):
+        found: Model = model
+        return found
+    if hasattr(model, "predict_proba") or hasattr(model, "decision_function") or hasattr(model, "predict"):
+        return models.Sklearn(model)
+    raise TypeError(
+        f"a model must be callable or have predict_proba, not {type(model).__name__}; wrap it in a function "
+        "from a batch to one row of numbers per input"
+    )
+
+
+def _python(path: str) -> Model:
+    module, _, attribute = path.partition(":")
+    if not module or not attribute:
+        raise ValueError(f"'python:{path}' must read python:package.module:function")
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:  # a script beside the user is what the user means
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"cannot import {module!r} of 'python:{path}': {error}; run from the folder that holds it"
+        ) from error
+    finally:
+        if added:
+            sys.path.remove(here)
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise ValueError(f"{module!r} has no {attribute!r}; 'python:{path}' must name a function of it")
+        found = getattr(found, name)
+    return wrap(found)
+
+
+def _named(spec: str, url: str) -> tuple[str, str]:
+    """Split an address from the model's name behind '#', or behind /v2/models/ as the protocol writes it."""
+    address, _, name = url.partition("#")
+    if not name and "/v2/models/" in address:
+        address, _, name = address.partition("/v2/models/")
+    if not address or not name:
+        raise ValueError(f"{spec!r} names no model on the server; add it behind a '#': {spec}#model")
+    return address, name
+
+
+def _estimator(path: str, allow_pickle: bool) -> Any:
+    if not Path(path).is_file():
+        raise ValueError(f"there is no file {path!r}; sklearn: takes a file written by skops.io.dump")
+    if path.endswith(".skops"):
+        try:
+            import skops.io
+        except ImportError as error:
+            raise ImportError("reading .skops files needs skops: pip install 'c2fa[tabular]'") from error
+        unknown = skops.io.get_untrusted_types(file=path)
+        if unknown:
+            raise ValueError(
+                f"{path!r} holds the types {', '.join(unknown)}, which are not scikit-learn's; load it in Python "
+                "with skops.io.load(path, trusted=[...]) if you trust them"
+            )
+        return skops.io.load(path)
+    if not allow_pickle:
+        raise ValueError(
+            f"{path!r} is not a .skops file, and a pickle can run any code: write it with skops.io.dump, or allow "
+            "pickles (allow_pickle=True) if you made the file yourself"
+        )
+    try:
+        joblib = importlib.import_module("joblib")
+    except ImportError as error:
+        raise ImportError("reading joblib files needs scikit-learn: pip install 'c2fa[tabular]'") from error
+    return joblib.load(path)
+
+
+def _plainly(error: TypeError) -> str:
+    """Return what Python says of a wrong argument without the names of our functions."""
+    text = str(error)
+    return text.rpartition("()")[2].strip() if "()" in text else text

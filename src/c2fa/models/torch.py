@@ -1,0 +1,200 @@
+"""A torch module: evaluated without gradients, on its own device, in batches of one shape."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Floats = npt.NDArray[np.float64]
+
+
+class Torch:
+    """A torch module as a model.
+
+    The module is put in eval mode and called without gradients. Rows of different shapes (bags, sequences)
+    are sorted by length and batched with rows of the very same shape, so that no padding can change an answer;
+    with ``pad`` they are batched by nearly the same length and padded. The order is restored.
+
+    Parameters
+    ----------
+    module
+        The module. ``module(inputs)`` gives a tensor, or an object with ``logits``.
+    device
+        Where to run; the module is moved there. Its own device unless given.
+    autocast
+        ``"bfloat16"``, ``"float16"`` or a torch dtype for mixed precision.
+    softmax
+        Turn logits into probabilities.
+    batch
+        The most rows in one call of the module.
+    collate
+        ``collate(rows)`` turns a list of rows into the module's input; a tuple becomes positional arguments
+        and a dict named ones.
+    pad
+        The value with which rows are padded along their first axis.
+    output_names
+        The names of the outputs, such as classes.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        device: str | torch.device | None = None,
+        autocast: str | torch.dtype | None = None,
+        softmax: bool = False,
+        batch: int = 256,
+        collate: Callable[[list[Any]], Any] | None = None,
+        pad: float | None = None,
+        output_names: Sequence[str] = (),
+    ) -> None:
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, not {batch}")
+        self.module = module if device is None else module.to(device)
+        self.device = torch.device(device) if device is not None else device_of(module)
+        self.autocast = autocast_dtype(autocast)
+        self.softmax, self.batch, self.collate, self.pad = softmax, batch, collate, pad
+        self.output_names = tuple(output_names)
+
+    @property
+    def name(self) -> str:
+        """The module's class with a hash of its weights and of how it is run."""
+        how = f"{self.autocast}:{self.softmax}:{self.pad}"
+        return f"torch:{type(self.module).__name__}:{how}:{weights_hash(self.module)}"
+
+    def __repr__(self) -> str:
+        return f"Torch({type(self.module).__name__}, device={str(self.device)!r})"
+
+    def __call__(self, batch: Any) -> Floats:
+        rows = batch if isinstance(batch, torch.Tensor) else self._tensors(batch)
+        if len(rows) == 0:
+            raise ValueError("the batch is empty; a torch module needs at least one row")
+        self.module.eval()
+        pieces: list[tuple[Sequence[int], Floats]] = []
+        with torch.inference_mode(), self._precision():
+            for index in self._buckets(rows):
+                inputs = self._inputs(rows, index)
+                if isinstance(inputs, Mapping):
+                    outputs = self.module(**inputs)
+                else:
+                    outputs = self.module(*inputs) if isinstance(inputs, tuple) else self.module(inputs)
+                logits = tensor_of(outputs).float()
+                if len(logits) != len(index):
+                    raise ValueError(
+                        f"{type(self.module).__name__} returned {len(logits)} rows for {len(index)} inputs; "
+                        "it must return one row per input"
+                    )
+                pieces.append((index, to_numpy(logits.softmax(dim=-1) if self.softmax else logits)))
+        return restored(pieces, len(rows))
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.autocast is None else torch.autocast(self.device.type, self.autocast)
+
+    def _tensors(self, batch: Any) -> Any:
+        if self.collate is not None:
+            return list(batch)
+        if isinstance(batch, np.ndarray) or hasattr(batch, "to_numpy"):
+            return torch.as_tensor(
+                np.ascontiguousarray(batch if isinstance(batch, np.ndarray) else batch.to_numpy())
+            )
+        return [row if isinstance(row, torch.Tensor) else torch.as_tensor(np.asarray(row)) for row in batch]
+
+    def _buckets(self, rows: Any) -> Iterator[Sequence[int]]:
+        """Yield the numbers of the rows that go together."""
+        if isinstance(rows, torch.Tensor) or self.collate is not None:
+            yield from (range(i, min(i + self.batch, len(rows))) for i in range(0, len(rows), self.batch))
+            return
+        shapes = [tuple(row.shape) for row in rows]
+        skip = 0 if self.pad is None else 1  # padding makes up for the first axis alone
+        bucket: list[int] = []
+        for i in sorted(range(len(rows)), key=lambda i: (shapes[i][1:], shapes[i])):
+            if bucket and (len(bucket) == self.batch or shapes[i][skip:] != shapes[bucket[0]][skip:]):
+                yield bucket
+                bucket = []
+            bucket.append(i)
+        yield bucket
+
+    def _inputs(self, rows: Any, index: Sequence[int]) -> Any:
+        if isinstance(rows, torch.Tensor):
+            return self._moved(rows[index[0] : index[-1] + 1])
+        chosen = [rows[i] for i in index]
+        if self.collate is not None:
+            return self._moved(self.collate(chosen))
+        if self.pad is not None:
+            return self._moved(
+                torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True, padding_value=self.pad)
+            )
+        return self._moved(torch.stack(chosen))
+
+    def _moved(self, value: Any) -> Any:
+        """Move tensors to the device; numbers take the precision of the weights."""
+        if isinstance(value, torch.Tensor):
+            own = next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
+            return value.to(self.device, own if value.is_floating_point() else None)
+        if isinstance(value, Mapping):
+            return {k: self._moved(v) for k, v in value.items()}
+        return tuple(self._moved(v) for v in value) if isinstance(value, tuple | list) else value
+
+
+def restored(pieces: Sequence[tuple[Sequence[int], Floats]], n: int) -> Floats:
+    """Return the outputs of the pieces in the order of the rows."""
+    outputs = np.concatenate([piece for _, piece in pieces])
+    order = np.concatenate([np.asarray(index, dtype=int) for index, _ in pieces])
+    result = np.empty_like(outputs)
+    result[order] = outputs
+    assert len(order) == n
+    return result
+
+
+def to_numpy(tensor: torch.Tensor) -> Floats:
+    """Return a tensor as numbers on the host."""
+    return np.asarray(tensor.detach().double().cpu().numpy())
+
+
+def tensor_of(outputs: Any) -> torch.Tensor:
+    """Return the tensor of outputs: the thing itself, its ``logits``, or the first of several."""
+    found = getattr(outputs, "logits", outputs)
+    found = found["logits"] if isinstance(found, Mapping) and "logits" in found else found
+    found = found[0] if isinstance(found, tuple | list) and found else found
+    if not isinstance(found, torch.Tensor):
+        raise TypeError(f"the module must return a tensor or have logits, not {type(found).__name__}")
+    return found.reshape(1) if found.ndim == 0 else found
+
+
+def device_of(module: torch.nn.Module) -> torch.device:
+    """Return where a module's weights are."""
+    first = next(itertools.chain(module.parameters(), module.buffers()), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+def autocast_dtype(value: str | torch.dtype | None) -> torch.dtype | None:
+    """Return the dtype of mixed precision, or say which there are."""
+    found = getattr(torch, value, None) if isinstance(value, str) else value
+    if value is not None and found not in (torch.bfloat16, torch.float16):
+        raise ValueError(f"autocast must be 'bfloat16', 'float16' or None, not {value!r}")
+    return found
+
+
+def weights_hash(module: torch.nn.Module) -> str:
+    """Return a hash that changes when the weights do.
+
+    Large tensors give their sum and every k-th value: enough to notice training, and quick for billions.
+    """
+    digest = hashlib.sha256(repr(module).encode())
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        flat = tensor.detach().reshape(-1)
+        if flat.is_floating_point() and flat.numel() > 65_536:
+            digest.update(flat.sum(dtype=torch.float64).cpu().numpy().tobytes())
+        step = max(1, flat.numel() // 65_536)
+        digest.update(flat[::step].cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,515 @@
+"""Models behind HTTP: the protocols, what breaks on the way, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import math
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInference
+from c2fa.models._logprobs import class_logprobs
+from c2fa.models._rows import Rows
+from c2fa.models._send import _retry_after
+from servers.fake import Model, Proxy, reply
+
+FAST = {"wait": 0.01, "timeout": 5.0}
+X = np.arange(60.0).reshape(20, 3) / 7
+
+
+def linear(rows):
+    """Two outputs of three numbers, so that a swapped row shows."""
+    values = np.asarray(rows, dtype=float)
+    return np.stack([values @ [1.0, -2.0, 0.5], values.sum(axis=1)], axis=1)
+
+
+def lengths(texts):
+    return np.array([[len(t), t.count("a")] for t in texts], dtype=float)
+
+
+@pytest.fixture
+def server():
+    with Model(linear) as running:
+        yield running
+
+
+# The protocols.
+
+
+def test_the_open_inference_protocol_gives_the_same_outputs(server):
+    model = OpenInference(server.url, "m", output_names=["a", "b"], rows_per_request=4, **FAST)
+    np.testing.assert_allclose(model(X), linear(X))
+    np.testing.assert_allclose(model(X.tolist()), linear(X))
+    assert model.output_names == ("a", "b")
+    assert server.sizes[0] == 1  # the probe
+    assert max(server.sizes) <= 4
+    assert [path for path, _ in server.requests[:3]] == ["/v2", "/v2/models/m", "/v2/models/m/infer"]
+    assert model.usage.rows == 40
+    model.close()
+
+
+def test_tensors_go_as_bytes_only_where_the_server_says_so(server):
+    with Model(linear, extensions=("binary_tensor_data",)) as other:
+        binary, plain = OpenInference(other.url, "m", **FAST), OpenInference(server.url, "m", **FAST)
+        np.testing.assert_array_equal(binary(X), plain(X))
+        heads = [headers for path, headers in other.requests if path.endswith("/infer")]
+        assert all("inference-header-content-length" in h for h in heads)
+        heads = [headers for path, headers in server.requests if path.endswith("/infer")]
+        assert not any("inference-header-content-length" in h for h in heads)
+
+
+def test_the_servers_own_types_and_names_are_used():
+    with Model(linear, inputs=[{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]) as running:
+        model = OpenInference(running.url, "m", version="2", **FAST)
+        np.testing.assert_allclose(model(X), linear(X.astype(np.float32)))
+        assert running.requests[-1][0] == "/v2/models/m/versions/2/infer"
+
+
+def test_texts_travel_unchanged():
+    texts = ["a né ☃ 𝕏", "", 'two\nlines "quoted" {braces}', "a" * 1000]
+    with Model(lengths) as running:
+        for model in (OpenInference(running.url, "m", **FAST), MLflow(running.url, **FAST)):
+            np.testing.assert_array_equal(model(texts), lengths(texts))
+        assert json.dumps(texts[0]) in running.asked
+
+
+def test_frames_keep_their_columns():
+    frame = pd.DataFrame({"age": [30, 40, 50], "city": ["Rome", None, "Oslo"], "pay": [1.5, np.nan, 2.5]})
+
+    def predict(rows):
+        return [[r["age"], len(r["city"] or ""), -1.0 if r["pay"] is None else r["pay"]] for r in rows]
+
+    wanted = [[30, 4, 1.5], [40, 0, -1], [50, 4, 2.5]]
+    with Model(predict) as running:
+        np.testing.assert_array_equal(MLflow(running.url, **FAST)(frame), wanted)
+        np.testing.assert_array_equal(OpenInference(running.url, "m", **FAST)(frame), wanted)
+
+
+def test_mlflow_reads_named_columns_and_refuses_labels():
+    with Model(lambda rows: [{"no": 0.25, "yes": 0.75} for _ in rows]) as running:
+        model = MLflow(running.url + "/invocations", **FAST)
+        np.testing.assert_array_equal(model(X[:2]), [[0.25, 0.75]] * 2)
+        assert model.output_names == ("no", "yes")
+    labels = r"labels such as 'setosa'.*predict_proba"
+    with Model(lambda rows: ["setosa" for _ in rows]) as running, pytest.raises(EndpointError, match=labels):
+        MLflow(running.url, **FAST)(X)
+
+
+# Log-probabilities.
+
+
+def tokens(prompt):
+    """Yes with 0.6, no with 0.2 + 0.1, unless the text is odd: then no 'no' is among the returned."""
+    if "odd" in prompt:
+        return {" Yes": math.log(0.6), "Maybe": math.log(0.3)}
+    return {"Yes": math.log(0.6), "no": math.log(0.2), " No": math.log(0.1)}
+
+
+@pytest.mark.parametrize("kind", ["chat", "completions"])
+def test_class_log_probabilities_are_the_output(kind):
+    with Model(linear, tokens=tokens) as running:
+        model = OpenAI(
+            running.url + "/v1", "lm", classes=["yes", "no"], kind=kind, price_per_token=(0.5, 2.0), **FAST
+        )
+        texts = [f"text {i} with {{braces}}" for i in range(9)]
+        np.testing.assert_allclose(np.exp(model(texts)), [[0.6, 0.3]] * 9)
+        assert model.output_names == ("yes", "no")
+        assert model.notes == []
+        assert model.usage.tokens_out == 9
+        assert model.cost == model.usage.tokens_in * 0.5 + 9 * 2.0
+        assert len(running.sizes) == (9 if kind == "chat" else 2)
+        assert sum("Text: text 3 with {braces}" in asked for asked in running.asked) == 1
+
+
+def test_a_class_outside_the_top_tokens_is_bounded_and_said():
+    with Model(linear, tokens=tokens) as running:
+        model = OpenAI(running.url + "/v1", "lm", classes=["yes", "no"], kind="completions", **FAST)
+        with pytest.warns(CensoredWarning, match="class 'no': 2 of 3 log-probabilities are upper bounds"):
+            found = model(["odd one", "fine", "odd two"])
+        np.testing.assert_allclose(np.exp(found), [[0.6, 0.1], [0.6, 0.3], [0.6, 0.1]])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # said once aloud; the notes go on counting
+            model(["odd three"])
+        assert model.notes == [
+            "class 'no': 3 of 4 log-probabilities are upper bounds, because its token was not among the 5 returned"
+        ]
+
+
+def test_probabilities_sum_to_one():
+    with Model(linear, tokens=tokens) as running:
+        model = OpenAI(
+            running.url + "/v1", "lm", classes={"good": "Yes", "bad": "No"}, probabilities=True, **FAST
+        )
+        np.testing.assert_allclose(model(["one"]), [[2 / 3, 1 / 3]])
+        assert model.output_names == ("good", "bad")
+
+
+def test_a_token_that_begins_several_classes_counts_for_none():
+    values, censored, shared = class_logprobs({"p": -0.1, "posi": -3.0}, ["positive", "poor"])
+    assert shared == {"p"}
+    assert values[0] == -3.0
+    assert censored.tolist() == [False, True]
+
+
+@given(st.lists(st.floats(0.001, 1.0), min_size=2, max_size=8), st.integers(0, 7))
+def test_a_censored_class_is_never_below_its_true_probability(weights, hidden):
+    """Of a full distribution, return all but the least likely tokens: the bound must hold for those."""
+    p = np.sort(np.asarray(weights) / sum(weights))[::-1]
+    keep = max(1, len(p) - 1 - hidden % len(p))
+    returned = {f"t{i}": math.log(p[i]) for i in range(keep)}
+    values, censored, _ = class_logprobs(returned, [f"t{i}" for i in range(len(p))])
+    assert censored.tolist() == [i >= keep for i in range(len(p))]
+    assert (values >= np.log(p) - 1e-6).all()
+
+
+def test_a_server_without_log_probabilities_is_named():
+    with Model(linear) as running:
+        model = OpenAI(running.url + "/v1", "lm", classes=["a", "b"], kind="completions", **FAST)
+        running._complete = lambda handler, body: reply(
+            handler, 200, {"choices": [{"index": 0, "logprobs": None}]}
+        )
+        with pytest.raises(EndpointError, match="returned no top log-probabilities"):
+            model(["text"])
+
+
+# What breaks on the way.
+
+
+def asked_once(proxy):
+    assert proxy.repeated == [], "a row whose answer had arrived was asked again"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [500, 503, 429, (429, {"retry-after": "0.05"}), "hang", "half", "cut", 408, 502],
+    ids=["500", "503", "429", "retry-after", "hang", "half", "cut", "408", "502"],
+)
+@pytest.mark.parametrize("protocol", ["oip", "mlflow"])
+def test_a_passing_fault_is_survived_and_no_answered_row_asked_twice(server, fault, protocol):
+    with Proxy(server.port, [None, fault, None, fault, None]) as proxy:
+        options = {**FAST, "timeout": 0.3, "rows_per_request": 4, "concurrency": 2}
+        model = (
+            OpenInference(proxy.url, "m", **options) if protocol == "oip" else MLflow(proxy.url, **options)
+        )
+        np.testing.assert_allclose(model(X), linear(X))
+        assert proxy.faults == []
+        asked_once(proxy)
+        assert len(proxy.delivered) == len(X)
+        model.close()
+
+
+def test_retry_after_is_waited_for_by_every_request(server):
+    with Proxy(server.port, [(429, {"retry-after": "0.4"})]) as proxy:
+        model = MLflow(proxy.url, **FAST)
+        begin = time.monotonic()
+        model(X)
+        assert time.monotonic() - begin > 0.4
+
+
+def test_retry_after_may_be_a_date_or_nonsense():
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
+    assert 80 < _retry_after(later) < 91
+    assert _retry_after("7") == 7
+    assert _retry_after("soon") is None
+
+
+def test_a_wait_longer_than_allowed_stops_with_the_reason(server):
+    message = r"429: 'a made-up failure' and asked to wait 3600 s.*tried once"
+    faults = [(429, {"retry-after": "3600"})]
+    with Proxy(server.port, faults) as proxy, pytest.raises(EndpointError, match=message):
+        MLflow(proxy.url, **FAST)(X)
+
+
+def test_a_refusal_is_not_retried_and_quotes_the_server(server):
+    with Proxy(server.port, [None, 400, None]) as proxy:
+        model = MLflow(proxy.url, rows_per_request=10, concurrency=1, **FAST)
+        message = (
+            r"MLflow\('mlflow:http://127.0.0.1:\d+'\), rows 1–10 of 20: the server answered 400: 'a made-up"
+        )
+        with pytest.raises(EndpointError, match=message):
+            model(X)
+        assert proxy.seen == ["", "400"]
+
+
+def test_a_shape_that_the_server_never_takes_stops_at_the_probe():
+    with Model(linear) as server, Proxy(server.port, [500] * 50) as proxy:
+        with pytest.raises(
+            EndpointError, match=r"row 0 of 20: the server answered 500: .* \(tried 2 times\)"
+        ):
+            OpenInference(proxy.url, "m", **FAST)(X)
+        assert len(proxy.seen) == 2
+
+
+def test_retries_end(server):
+    with Proxy(server.port, [None] + [503] * 50) as proxy:
+        model = MLflow(proxy.url, retries=3, rows_per_request=50, **FAST)
+        with pytest.raises(EndpointError, match="tried 4 times"):
+            model(X)
+
+
+@pytest.mark.parametrize("fault", ["few", 400, 503])
+def test_calling_again_asks_for_the_missing_rows_alone(server, fault):
+    """One of five requests fails for good: the answers of the others are not lost."""
+    with Proxy(server.port, [None, None, *[fault] * 4]) as proxy:
+        model = MLflow(proxy.url, rows_per_request=4, concurrency=2, retries=1, **FAST)
+        with pytest.raises(EndpointError):
+            model(X)
+        proxy.faults.clear()
+        before = len(proxy.delivered)
+        assert before >= 5
+        np.testing.assert_allclose(model(X), linear(X))
+        asked_once(proxy)
+        assert len(proxy.delivered) == len(X)
+        assert model._memo == {}
+
+
+def test_wrong_row_counts_are_named(server):
+    message = "rows 1–19 of 20: the server returned 18 rows for 19 inputs"
+    with Proxy(server.port, [None, "few"]) as proxy, pytest.raises(EndpointError, match=message):
+        OpenInference(proxy.url, "m", **FAST)(X)
+
+
+def test_nan_is_handed_on_and_the_good_rows_are_kept(server):
+    with Proxy(server.port, [None, "nan"]) as proxy:
+        model = OpenInference(proxy.url, "m", **FAST)
+        assert np.isnan(model(X)).any(axis=1).tolist() == [False, True] + [False] * 18
+        np.testing.assert_allclose(model(X), linear(X))
+        assert server.sizes[-1] == 1  # only the row without an answer was asked again
+
+
+def test_a_server_killed_and_restarted_in_the_middle():
+    first = Model(linear, delay=0.05)
+    model = OpenInference(first.url, "m", rows_per_request=2, concurrency=2, **{**FAST, "wait": 0.1})
+    found = []
+    thread = threading.Thread(target=lambda: found.append(model(X)))
+    thread.start()
+    while len(first.sizes) < 4:
+        time.sleep(0.01)
+    first.kill()
+    time.sleep(0.2)
+    with Model(linear, port=first.port) as second:
+        thread.join(20)
+        np.testing.assert_allclose(found[0], linear(X))
+        both = first.asked & second.asked  # at most what was under way when the server died
+        assert sum(both.values()) <= 4
+        assert max(first.asked.values()) == max(second.asked.values()) == 1
+        model.close()
+
+
+def test_no_server_at_all_is_one_clear_error():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(
+        EndpointError, match=r"the connection failed .*tried 2 times.*see that the server runs"
+    ):
+        MLflow(f"http://127.0.0.1:{port}", retries=1, **FAST)(X)
+
+
+def test_a_page_that_is_not_json_is_named():
+    with Model(linear) as running:
+        running._invocations = lambda handler, body: reply(
+            handler, 200, b"<html>sign in</html>", kind="text/html"
+        )
+        with pytest.raises(EndpointError, match="answered text/html, not JSON: '<html>sign in"):
+            MLflow(running.url, **FAST)(X)
+
+
+# Concurrency, pace, Ctrl-C, and life.
+
+
+def test_requests_run_side_by_side_but_not_more_than_allowed():
+    with Model(linear, delay=0.1) as running:
+        model = MLflow(running.url, rows_per_request=1, concurrency=5, **FAST)
+        begin = time.monotonic()
+        model(X)
+        assert time.monotonic() - begin < 1.5  # one after the other would take two seconds
+        assert running.most == 5
+
+
+def test_the_rate_is_kept(server):
+    model = MLflow(server.url, rows_per_request=1, concurrency=20, rate=20.0, **FAST)
+    begin = time.monotonic()
+    model(np.concatenate([X, X + 100]))  # 40 requests: 20 at once, 20 more in a second
+    assert time.monotonic() - begin > 0.9
+
+
+def test_equal_rows_are_asked_once(server):
+    found = MLflow(server.url, **FAST)(np.concatenate([X, X[::-1]]))
+    np.testing.assert_allclose(found, linear(np.concatenate([X, X[::-1]])))
+    assert max(server.asked.values()) == 1
+
+
+def test_a_call_inside_a_running_loop_works(server):
+    model = MLflow(server.url, **FAST)
+
+    async def notebook_cell():
+        return model(X)
+
+    np.testing.assert_allclose(asyncio.run(notebook_cell()), linear(X))
+
+
+def test_several_threads_may_share_a_model(server):
+    model = MLflow(server.url, rows_per_request=3, **FAST)
+    found = {}
+
+    def call(i):
+        found[i] = model(X + i)
+
+    threads = [threading.Thread(target=call, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    for i in range(6):
+        np.testing.assert_allclose(found[i], linear(X + i))
+
+
+def test_a_forgotten_model_closes_its_connections_and_thread(server):
+    model = MLflow(server.url, **FAST)
+    model(X)
+    thread = model._portal._thread
+    assert thread.is_alive()
+    del model
+    gc.collect()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_model_can_be_sent_to_another_process(server):
+    model = OpenInference(server.url, "m", **FAST)
+    model(X)
+    other = pickle.loads(pickle.dumps(model))
+    np.testing.assert_allclose(other(X), linear(X))
+
+
+def test_ctrl_c_stops_promptly_and_keeps_what_was_answered():
+    code = f"""
+import os, signal, sys, threading, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import numpy as np
+from servers.fake import Model
+from c2fa.models import MLflow
+server = Model(lambda rows: [float(np.sum(r)) for r in rows], delay=0.0)
+model = MLflow(server.url, rows_per_request=1, concurrency=1, timeout=60.0)
+slow = lambda rows: (time.sleep(30 if server.sizes[10:] else 0), [float(np.sum(r)) for r in rows])[1]
+server.predict = slow
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+begin = time.monotonic()
+try:
+    model(np.arange(40.0).reshape(20, 2))
+except KeyboardInterrupt:
+    print("stopped", time.monotonic() - begin < 4, len(model._memo), model._portal)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout.split() == ["stopped", "True", "10", "None"], done.stderr
+
+
+# Secrets and prices.
+
+
+def test_the_secret_is_sent_and_shown_nowhere(server, monkeypatch):
+    secret = "s3cr3t-value"
+    monkeypatch.setenv("MODEL_TOKEN", secret)
+    with Proxy(server.port, []) as proxy:
+        model = MLflow(proxy.url, auth_env="MODEL_TOKEN", **FAST)
+        model(X)
+        assert server.requests[-1][1]["authorization"] == f"Bearer {secret}"
+        text = repr(model) + repr(model.settings) + model.name + repr(vars(model)) + str(pickle.dumps(model))
+        assert secret not in text
+
+    def echo(handler, body):
+        headers = dict(handler.headers.items())
+        return reply(handler, 403, {"error": f"bad {headers}"})
+
+    server._invocations = echo
+    with pytest.raises(EndpointError, match=r"403: .*auth_env") as caught:
+        MLflow(server.url, auth_env="MODEL_TOKEN", **FAST)(X)
+    assert secret not in str(caught.value)
+    assert "***" in str(caught.value)
+    assert secret not in repr(caught.value.__context__)
+
+
+def test_a_missing_or_misplaced_secret_is_refused_without_showing_it(server, monkeypatch):
+    monkeypatch.delenv("MODEL_TOKEN", raising=False)
+    with pytest.raises(ValueError, match="environment variable MODEL_TOKEN is not set"):
+        MLflow(server.url, auth_env="MODEL_TOKEN", **FAST)(X)
+    for wrong in ("sk-live-123", "hf_abc"):
+        with pytest.raises(ValueError, match="name of an environment variable") as caught:
+            MLflow(server.url, auth_env=wrong)
+        assert wrong not in str(caught.value)
+    with pytest.raises(ValueError, match="looks like a secret"):
+        MLflow(server.url, headers={"X-Api-Key": "abc"})
+    with pytest.raises(ValueError, match="must not hold a user name") as caught:
+        MLflow("http://me:pw@host")
+    assert "pw" not in str(caught.value).replace("password", "")
+
+
+def test_the_cost_meter_counts_answered_rows_alone(server):
+    with Proxy(server.port, [500, None, 500]) as proxy:
+        model = MLflow(proxy.url, price_per_row=0.25, rows_per_request=7, **FAST)
+        assert model.cost == 0
+        model(X)
+        assert model.cost == 5.0
+        assert model.batch_size == 28
+
+
+# What is wrong before anything is sent.
+
+
+def test_wrong_settings_are_refused():
+    for wrong, message in [
+        ({"retrys": 3}, "MLflow has no option 'retrys'; it takes rows_per_request"),
+        ({"timeout": 0}, "timeout must be a number above 0"),
+        ({"concurrency": 0}, "concurrency must be at least 1"),
+        ({"price_per_row": -1}, "prices must not be negative"),
+    ]:
+        with pytest.raises((TypeError, ValueError), match=message):
+            MLflow("http://127.0.0.1:1", **wrong)
+    with pytest.raises(ValueError, match="http://"):
+        MLflow("host:80")
+    with pytest.raises(ValueError, match=r"no '\?'"):
+        MLflow("http://host/path?key=abc")
+    for wrong in ("positive", ["one"], ["Yes", "yes "]):
+        with pytest.raises(ValueError, match="classes"):
+            OpenAI("http://host/v1", "m", classes=wrong)
+    with pytest.raises(ValueError, match=r"\{text\}"):
+        OpenAI("http://host/v1", "m", classes=["a", "b"], prompt="Classify.")
+
+
+def test_rows_that_cannot_travel_are_refused(server):
+    model = MLflow(server.url, **FAST)
+    with pytest.raises(ValueError, match="empty"):
+        model([])
+    with pytest.raises(ValueError, match="must have one shape"):
+        model([np.zeros(2), np.zeros(3)])
+    with pytest.raises(TypeError, match="numbers, texts or a frame"):
+        model([object()])
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text(max_size=5), min_size=1, max_size=8))
+def test_keys_are_equal_for_equal_rows_alone(texts):
+    keys = Rows.of(texts).keys()
+    for a, first in zip(texts, keys, strict=True):
+        for b, second in zip(texts, keys, strict=True):
+            assert (a == b) == (first == second)
