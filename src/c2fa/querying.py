@@ -84,6 +84,9 @@ class Queries:
         ``"raise"`` stops at the first bad row; ``"drop"`` leaves bad rows out and counts them.
     ledger, model_name, key
         Where answers are kept, and under which names of the model and the input.
+    pool
+        Other queries about the same input: a row that was answered there is not sent again, but counts as recalled,
+        so that what an explanation used is the same with company as alone.
     """
 
     masked: Masked
@@ -92,6 +95,7 @@ class Queries:
     ledger: Ledger | None = None
     model_name: str = ""
     key: str = ""
+    pool: Queries | None = None
     sent: int = 0
     recalled: int = 0
     dropped: int = 0
@@ -129,14 +133,25 @@ class Queries:
                 f"the budget of {self.budget} model rows has {self.budget - self.used} left, and this question needs "
                 f"{len(first)}; raise the budget"
             )
-        if self.ledger is not None and first:
-            self._recall(list(first))
+        if (self.pool is not None or self.ledger is not None) and first:
+            self._share(list(first))
+            self._recall([key for key in first if key not in self._known])
             first = {key: i for key, i in first.items() if key not in self._known}
         rows = np.fromiter(first.values(), dtype=np.intp, count=len(first))
         return Pending(level, list(first), masks[rows])
 
+    def _share(self, keys: list[_Key]) -> None:
+        """Take over what the pool knows of these rows."""
+        known = {} if self.pool is None else self.pool._known
+        for key in keys:
+            if key in known:
+                self._known[key] = known[key]
+                self.recalled += 1
+                self.dropped += known[key] is None
+
     def _recall(self, keys: list[_Key]) -> None:
-        assert self.ledger is not None
+        if self.ledger is None:
+            return
         for level in {level for level, _ in keys}:
             names = [mask for at, mask in keys if at == level]
             for mask, row in self.ledger.get(self.model_name, self.key, level, names).items():
@@ -220,7 +235,8 @@ def as_outputs(reply: Any, rows: int, where: str) -> FloatArray:
         reply = reply.to_numpy()
     try:
         array = np.asarray(reply)
-        if array.dtype.kind in "USc":  # "0.5" would pass as a number, and a complex one would lose a part
+        # "0.5" would pass as a number, None as NaN, and a complex number would lose a part.
+        if array.dtype.kind in "USc" or (array.dtype.kind == "O" and any(v is None for v in array.flat)):
             raise TypeError
         outputs = array.astype(np.float64, copy=False)
     except (TypeError, ValueError):

@@ -99,7 +99,7 @@ def admm(
             break
     leaf = s.depth - 1
     leaves = a.get(leaf, beta)
-    return finish(problem, leaves, status, iteration)
+    return finish(problem, leaves, status, iteration, allowed=a)
 
 
 def _step(problem: Problem) -> float:

@@ -13,6 +13,7 @@ covariance ``σ² (X'X + P)⁻¹``; σ² is its own maximum-likelihood estimate,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Protocol
 
@@ -182,14 +183,19 @@ def finish(
     iterations: int,
     stderr: tuple[FloatArray, ...] | None = None,
     values: tuple[FloatArray, ...] | None = None,
+    allowed: Mapping[int, FloatArray] | None = None,
 ) -> Solution:
-    """Make the Solution of leaf values, (leaves, outputs): level values are their sums unless given."""
+    """Make the Solution of leaf values, (leaves, outputs): level values are their sums unless given.
+
+    ``allowed`` has, for levels whose sums meet their penalty only to a tolerance, the nearby values that meet it
+    exactly; the objective takes the penalty there, where it is not infinite.
+    """
     if values is None:
         values = tuple(problem.structure.sums(leaf_values, k) for k in range(problem.structure.depth))
     intercepts = tuple(lv.rows.intercept(v) for lv, v in zip(problem.levels, values, strict=True))
     losses = tuple(lv.loss(v, b) for lv, v, b in zip(problem.levels, values, intercepts, strict=True))
     objective = sum(float(loss.sum()) for loss in losses) + sum(
-        lv.penalty.value(v) for lv, v in zip(problem.levels, values, strict=True)
+        lv.penalty.value((allowed or {}).get(k, values[k])) for k, lv in enumerate(problem.levels)
     )
     flat = problem.levels[0].outputs.ndim == 1
 

@@ -1,0 +1,127 @@
+"""Second, slow, literal implementations, written from the mathematics and sharing no code with the package."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def membership(structure, level):
+    """M_l by its definition: entry (j, d) is 1 where walking up from leaf d arrives at j."""
+    m = np.zeros((structure.widths[level], structure.leaves))
+    for leaf in range(structure.leaves):
+        node, at = leaf, structure.depth - 1
+        while at > level:
+            node, at = structure.parents[at - 1][node], at - 1
+        m[node, leaf] = 1
+    return m
+
+
+def dense(problem):
+    """The minimiser over leaves and intercepts, from one dense system with the intercepts as columns of their own."""
+    s, levels = problem.structure, problem.levels
+    outputs = levels[0].outputs.reshape(len(levels[0].outputs), -1).shape[1]
+    with_b = [k for k, lv in enumerate(levels) if lv.intercept]
+    size = s.leaves + len(with_b)
+    a, r = np.zeros((size, size)), np.zeros((size, outputs))
+    for k, lv in enumerate(levels):
+        m = membership(s, k)
+        z = np.zeros((len(lv.masks), size))
+        z[:, : s.leaves] = lv.masks.astype(float) @ m
+        if k in with_b:
+            z[:, s.leaves + with_b.index(k)] = 1
+        w = np.diag(lv.weights)
+        a += z.T @ w @ z
+        r += z.T @ w @ lv.outputs.reshape(len(lv.masks), -1)
+        a[: s.leaves, : s.leaves] += 2 * lv.penalty.lam * m.T @ m
+    x = np.linalg.solve(a, r)
+    beta = x[: s.leaves]
+    values = tuple(membership(s, k) @ beta for k in range(s.depth))
+    intercepts = tuple(
+        x[s.leaves + with_b.index(k)] if k in with_b else np.zeros(outputs) for k in range(s.depth)
+    )
+    covariance = np.linalg.inv(a)[: s.leaves, : s.leaves]
+    return values, intercepts, covariance
+
+
+def objective(problem, beta, intercepts):
+    """The objective at any leaves and intercepts."""
+    total = 0.0
+    for k, lv in enumerate(problem.levels):
+        value = membership(problem.structure, k) @ beta
+        y = lv.outputs.reshape(len(lv.masks), -1)
+        for n in range(len(lv.masks)):
+            residual = y[n] - intercepts[k] - lv.masks[n].astype(float) @ value
+            total += 0.5 * lv.weights[n] * np.sum(residual**2)
+        total += lv.penalty.value(value)
+    return total
+
+
+def algorithm_1(problem, lam_h, lam_l, mu1, mu2, iterations, sign):
+    """Algorithm 1 line by line, with line 12's ``sign`` before mu1 alpha_bar: +1 corrected, -1 as printed."""
+    high, low = problem.levels
+    zh, zl = high.masks.astype(float), low.masks.astype(float)
+    wh, wl = np.diag(high.weights), np.diag(low.weights)
+    m = membership(problem.structure, 0)
+    j, d = m.shape
+    a = np.linalg.inv(zh.T @ wh @ zh + (mu1 + mu2) * np.eye(j))
+    b = a @ zh.T @ wh @ high.outputs
+    c = np.linalg.inv(zl.T @ wl @ zl + mu1 * np.eye(d) + mu2 * m.T @ m)
+    dd = c @ zl.T @ wl @ low.outputs
+    alpha_bar, beta, beta_bar = np.zeros(j), np.zeros(d), np.zeros(d)
+    v1, v2, v3 = np.zeros(j), np.zeros(d), np.zeros(j)
+    for _ in range(iterations):
+        alpha = b + a @ (mu2 * m @ beta + sign * mu1 * alpha_bar - v1 - v3)
+        alpha_bar = (v1 + mu1 * alpha) / (mu1 + 2 * lam_h)
+        beta = dd + c @ (m.T @ v3 + mu1 * beta_bar + mu2 * m.T @ alpha - v2)
+        beta_bar = (v2 + mu1 * beta) / (mu1 + 2 * lam_l)
+        v1 = v1 + mu1 * (alpha - alpha_bar)
+        v2 = v2 + mu1 * (beta - beta_bar)
+        v3 = v3 + mu2 * (alpha - m @ beta)
+    return alpha_bar, beta_bar
+
+
+def convex(problem):
+    """The minimiser by a general convex solver, for any penalties."""
+    import cvxpy as cp
+
+    s = problem.structure
+    beta = cp.Variable(s.leaves)
+    loss, constraints = 0.0, []
+    for k, lv in enumerate(problem.levels):
+        value = membership(s, k) @ beta
+        b = cp.Variable() if lv.intercept else 0.0
+        residual = cp.multiply(np.sqrt(lv.weights), lv.outputs - b - lv.masks.astype(float) @ value)
+        loss += 0.5 * cp.sum_squares(residual)
+        p = lv.penalty
+        name = type(p).__name__
+        if name == "L2":
+            loss += p.lam * cp.sum_squares(value)
+        elif name == "L1":
+            loss += p.lam * cp.norm1(value)
+        elif name == "ElasticNet":
+            loss += p.l1 * cp.norm1(value) + p.l2 * cp.sum_squares(value)
+        if name == "NonNegative" or getattr(p, "positive", False):
+            constraints.append(value >= 0)
+    best = cp.Problem(cp.Minimize(loss), constraints).solve(
+        solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12
+    )
+    return beta.value, best
+
+
+def shapley(game, n):
+    """Exact Shapley values of ``game(mask) -> number`` over n players, by the subset formula."""
+    from itertools import combinations
+    from math import factorial
+
+    values = np.zeros(n)
+    for i in range(n):
+        others = [p for p in range(n) if p != i]
+        for size in range(n):
+            weight = factorial(size) * factorial(n - size - 1) / factorial(n)
+            for chosen in combinations(others, size):
+                mask = np.zeros(n, dtype=bool)
+                mask[list(chosen)] = True
+                without = game(mask)
+                mask[i] = True
+                values[i] += weight * (game(mask) - without)
+    return values

@@ -1,0 +1,334 @@
+"""From an input to an explanation, and what must hold of every explanation."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import c2fa
+from c2fa.explainer import rows_per_level
+from oracles import dense
+from strategies import structures
+
+S = c2fa.Structure.from_tree({f"P{j}": [f"w{j}.{i}" for i in range(4)] for j in range(5)})
+RNG = np.random.default_rng(0)
+W = RNG.normal(size=(20, 3))
+
+
+def softmax_model(batch):
+    scores = np.exp(batch @ W)
+    return scores / scores.sum(axis=1, keepdims=True)
+
+
+def row_by_row(batch):
+    """A model whose answer for a row cannot depend on its batch, not even in the last bit."""
+    scores = [np.exp(np.add.reduce(row[:, None] * W)) for row in batch]
+    return np.array([s / s.sum() for s in scores])
+
+
+def explain(structure=S, model=softmax_model, x=None, **options):
+    return c2fa.Explainer(model, c2fa.maskers.Array(structure), **options)(
+        np.ones(structure.leaves) if x is None else x
+    )
+
+
+@given(structures(depths=(1, 2, 3)), st.integers(0, 100), st.integers(12, 80))
+@settings(max_examples=25)
+def test_values_are_always_the_sums_of_their_leaves(s, seed, budget):
+    w = np.random.default_rng(seed).normal(size=(s.leaves, 2))
+    e = explain(s, lambda b: np.tanh(b @ w), budget=budget, seed=seed)
+    for k in range(s.depth):
+        np.testing.assert_array_equal(e.values[k], s.sums(e.low, k))
+    assert e.diagnostics.consistency == 0
+    assert e.queries <= budget
+
+
+@given(structures(depths=(2, 3), most_leaves=10), st.integers(0, 100))
+@settings(max_examples=25)
+def test_an_additive_model_is_recovered_exactly(s, seed):
+    w = np.random.default_rng(seed).normal(size=s.leaves)
+    e = explain(s, lambda b: 0.3 + b @ w, budget=400, penalty=c2fa.L2(1e-10), seed=seed)
+    np.testing.assert_allclose(e.low, w, atol=1e-6)
+    np.testing.assert_allclose(e.intercepts, 0.3, atol=1e-6)
+    assert e.diagnostics.levels[0].r2 > 1 - 1e-9
+
+
+@given(structures(), st.floats(-3, 3))
+@settings(max_examples=20)
+def test_a_constant_model_gives_zeros_and_says_why(s, constant):
+    e = explain(s, lambda b: np.full(len(b), constant), budget=40)
+    for v in e.values:
+        np.testing.assert_allclose(v, 0, atol=1e-12)
+    assert any("same output for every masked input" in w for w in e.diagnostics.warnings)
+
+
+@given(st.permutations(range(9)), st.permutations(range(3)))
+@settings(max_examples=20)
+def test_permuting_leaves_or_parts_permutes_the_answer(leaves, parts):
+    rng = np.random.default_rng(1)
+    owner = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2])
+    high = (rng.random((6, 3)) < 0.5, rng.normal(size=6))
+    low = (rng.random((8, 9)) < 0.5, rng.normal(size=8))
+    names = (tuple("abc"), tuple("123456789"))
+    first = c2fa.solve(c2fa.Problem(c2fa.Structure((owner,), names), (c2fa.Level(*high), c2fa.Level(*low))))
+    leaves, parts = np.array(leaves), np.array(parts)
+    moved = c2fa.Structure((np.argsort(parts)[owner[leaves]],), names)
+    second = c2fa.solve(
+        c2fa.Problem(moved, (c2fa.Level(high[0][:, parts], high[1]), c2fa.Level(low[0][:, leaves], low[1])))
+    )
+    np.testing.assert_allclose(second.values[1], first.values[1][leaves], atol=1e-12)
+    np.testing.assert_allclose(second.values[0], first.values[0][parts], atol=1e-12)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64, 1000])
+def test_the_same_seed_gives_the_same_answer_for_every_batch_size(batch_size):
+    expected = explain(model=row_by_row, seed=5)
+    e = explain(model=row_by_row, seed=5, batch_size=batch_size)
+    for a, b in zip(e.all_values, expected.all_values, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(explain(model=row_by_row, seed=6).low, expected.low)
+
+
+def test_the_paper_preset_is_the_paper_to_the_letter():
+    """Masks, weights and fit redone by hand from the paper's text."""
+    seen = []
+
+    def model(batch):
+        seen.append(batch.copy())
+        return softmax_model(batch)
+
+    e = explain(model=model, preset="paper", budget=(21, 50), target=1)
+    rows = np.concatenate(seen[1:]) > 0
+    high = np.array(
+        [
+            r
+            for r in rows
+            if all(r[4 * j : 4 * j + 4].all() or not r[4 * j : 4 * j + 4].any() for j in range(5))
+        ]
+    )
+    assert len(high) <= 20
+    assert e.intercepts == (0.0, 0.0)
+    assert e.diagnostics.status == "converged"
+    assert e.diagnostics.consistency < 1e-3
+    rng = [np.random.default_rng((0, k)) for k in range(2)]
+    masks = [c2fa.sampling.uniform(rng[0], 20, 5), c2fa.sampling.uniform(rng[1], 50, 20)]
+    levels = []
+    for k, z in enumerate(masks):
+        on = z.mean(axis=1)
+        y = softmax_model(S.expand(z, k).astype(float))[:, 1]
+        levels.append(c2fa.Level(z, y, np.exp(-8 * (1 - np.sqrt(on)) ** 2), c2fa.L2(0.1)))
+    exact = dense(c2fa.Problem(S, tuple(levels)))[0]
+    for k in range(2):
+        np.testing.assert_allclose(e.values[k], exact[k][:, 0], atol=0.02)
+    tight = explain(preset="paper", budget=(21, 50), target=1, solver_options={"eps1": 1e-20, "eps2": 1e-20})
+    for k in range(2):
+        np.testing.assert_allclose(tight.values[k], exact[k][:, 0], atol=1e-6)
+
+
+def test_targets_by_index_name_and_prediction():
+    names = ("red", "green", "blue")
+    e = explain(output_names=names)
+    assert e.target == int(np.argmax(softmax_model(np.ones((1, 20)))))
+    assert e.target_name == names[e.target]
+    assert e.prediction == e.outputs[e.target] == pytest.approx(float(softmax_model(np.ones((1, 20))).max()))
+    blue = explain(output_names=names, target="blue")
+    assert blue.target == 2
+    np.testing.assert_array_equal(blue.low, explain(target=2).low)
+    np.testing.assert_array_equal(e.for_target("blue").low, blue.low)
+    assert blue.for_target(0).target_name == "red"
+    only = explain(outputs="target", target=1)
+    np.testing.assert_allclose(only.low, explain(target=1).low, atol=1e-12)
+    with pytest.raises(ValueError, match="was not kept; explain with outputs='all'"):
+        only.for_target(0)
+
+
+def test_a_thousand_classes_keep_the_target_alone():
+    w = RNG.normal(size=(20, 1000))
+    e = explain(model=lambda b: np.tanh(b @ w), budget=60)
+    assert e.all_values[1].shape == (20, 1)
+    assert explain(model=lambda b: np.tanh(b @ w), budget=60, outputs="all").all_values[1].shape == (20, 1000)
+
+
+def test_three_levels_and_one():
+    tree = {"A": {"a1": ["x", "y"], "a2": ["z"]}, "B": {"b1": ["u", "v", "w"]}}
+    s = c2fa.Structure.from_tree(tree)
+    w = np.arange(6.0)
+    e = explain(s, lambda b: b @ w, budget=(10, 10, 40), penalty=c2fa.L2(1e-9))
+    np.testing.assert_allclose(e.values[1], [1, 2, 12], atol=1e-5)
+    np.testing.assert_allclose(e.high, [3, 12], atol=1e-5)
+    flat = explain(c2fa.Structure.flat("xyz"), lambda b: b @ w[:3], budget=20, penalty=c2fa.L2(1e-9))
+    np.testing.assert_allclose(flat.high, [0, 1, 2], atol=1e-6)
+
+
+def test_options_per_level_and_other_penalties():
+    e = explain(
+        penalty=(c2fa.L2(0.1), c2fa.L1(1.0)),
+        kernel=("shap", "cosine"),
+        sampler=("uniform", "paired"),
+        target=0,
+    )
+    assert (e.low == 0).any()
+    positive = explain(penalty=c2fa.L2(0.1, positive=True), target=0)
+    assert positive.low.min() >= 0
+    with pytest.raises(ValueError, match="penalty has 3 entries and the structure 2 levels"):
+        explain(penalty=(c2fa.L2(0.1),) * 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"budget": 0}, ValueError, "budget must be at least 1 row at every level; got 0"),
+        ({"budget": (0, 5)}, ValueError, "at least 1 row at every level"),
+        ({"budget": 2}, ValueError, "a budget of 2 is too small for 2 levels: it takes at least 3 rows"),
+        ({"budget": (5, 5, 5)}, ValueError, "budget has 3 entries and the structure 2 levels"),
+        ({"budget": (1, 5)}, ValueError, "first level's budget must be at least 2"),
+        ({"budget": "many"}, TypeError, "budget must be a whole number"),
+        ({"budget": 2.5}, TypeError, "budget must be a whole number"),
+        ({"target": 3}, ValueError, r"target 3 does not exist; the model has outputs 0\.\.2"),
+        ({"target": "cat"}, ValueError, "target 'cat' does not exist; the outputs are 0, 1, 2"),
+        ({"target": 0.5}, TypeError, "target must be an index, a name or None"),
+        ({"output_names": ["a"]}, ValueError, "1 output names for a model with 3 outputs"),
+        ({"method": "sharp"}, ValueError, "method must be one of"),
+        ({"bugdet": 3}, TypeError, "has no option 'bugdet'; it has kernel"),
+        ({"kernel": "cosin"}, ValueError, "kernel must be a function or one of"),
+        ({"sampler": "normal"}, ValueError, "sampler must be a function or one of"),
+        ({"penalty": 0.1}, TypeError, "penalty must be L2"),
+        ({"solver": "newton"}, ValueError, "solver must be 'auto' or one of"),
+        ({"solver": "admm", "solver_options": {"tol": 1}}, TypeError, "admm solver has no option 'tol'"),
+        ({"preset": "papers"}, ValueError, "preset must be one of"),
+        ({"on_error": "ignore"}, ValueError, "on_error must be 'raise' or 'drop'"),
+        ({"batch_size": 0}, ValueError, "batch_size must be a whole number above 0"),
+        ({"seed": -1}, ValueError, "seed must be a whole number"),
+        ({"outputs": "both"}, ValueError, "outputs must be"),
+        ({"x": np.ones(7)}, ValueError, "must be a vector of 20 values"),
+        ({"x": np.array(["a"] * 20)}, TypeError, "must be numbers"),
+        ({"x": np.ones(0)}, ValueError, r"got shape \(0,\)"),
+    ],
+)
+def test_bad_input_is_met_with_one_sentence(options, error, message):
+    with pytest.raises(error, match=message) as caught:
+        explain(**options)
+    assert "\n" not in str(caught.value)
+
+
+def test_things_that_cannot_be_called_are_refused():
+    with pytest.raises(TypeError, match="model must be callable"):
+        c2fa.Explainer("model", c2fa.maskers.Array(S))
+    with pytest.raises(TypeError, match="masker must be a masker"):
+        c2fa.Explainer(softmax_model, S)
+    with pytest.raises(ValueError, match="baseline must be a number or 20 values"):
+        c2fa.maskers.Array(S, baseline=[1, 2])
+    with pytest.raises(TypeError, match="structure must be a"):
+        c2fa.maskers.Custom(3, print)
+    with pytest.raises(TypeError, match=r"must return a c2fa\.Structure"):
+        c2fa.maskers.Custom(lambda x: 3, print)(1)
+
+
+def test_one_part_is_explained_and_said():
+    s = c2fa.Structure.from_groups(["only"] * 4)
+    e = explain(s, lambda b: b.sum(axis=1), budget=30)
+    assert any("only one part" in w for w in e.diagnostics.warnings)
+    assert e.low.argmin() >= 0
+
+
+def test_warnings_in_words():
+    few = explain(
+        c2fa.Structure.from_tree([[f"{j}{i}" for i in range(20)] for j in range(12)]),
+        lambda b: np.sin(b.sum(1)),
+        budget=(5, 9),
+    )
+    text = " ".join(few.diagnostics.warnings)
+    assert "level 0 has 12 features and only 5 rows" in text
+    assert "rows for 240 leaves" in text
+
+    def contrary(x, masks, level):  # whole parts pull one way, their leaves the other
+        return [(level, row) for row in masks]
+
+    masker = c2fa.maskers.Custom(S, contrary)
+    sign = np.array([1.0, -1.0])
+    e = c2fa.Explainer(
+        lambda b: [float(sign[k] * (1 - row.mean())) for k, row in b], masker, budget=(60, 200), anchor=False
+    )(0)
+    assert any("fitted much worse together" in w for w in e.diagnostics.warnings)
+    assert e.diagnostics.levels[0].loss > 5 * e.diagnostics.levels[0].loss_alone
+
+
+@pytest.mark.parametrize(
+    ("budget", "widths", "rows"),
+    [
+        (200, (5, 100), (20, 179)),
+        (200, (3, 30), (8, 191)),
+        (3, (2, 4), (1, 1)),
+        (100, (40, 400), (24, 75)),
+        (100, (2, 6, 30), (4, 12, 83)),
+        (50, (9,), (49,)),
+        ((50, 150), (5, 100), (49, 150)),
+        ((50, 150), (2, 3, 6), (4, 8, 187)),
+    ],
+)
+def test_one_number_is_split_over_the_levels(budget, widths, rows):
+    parents = [np.arange(w) % v for v, w in itertools.pairwise(widths)]
+    s = c2fa.Structure(tuple(parents), tuple(tuple("x" * w) for w in widths))
+    assert rows_per_level(budget, s) == rows
+
+
+def test_explanations_survive_files_and_tables(tmp_path):
+    e = explain(output_names=("a", "b", "c"), penalty=(c2fa.L2(0.1), c2fa.L2(0.0)), budget=(5, 10))
+    assert np.isinf(e.stderr[1]).any()
+    e.save(tmp_path / "e.npz")
+    e.save(tmp_path / "e.json")
+    for back in (
+        c2fa.Explanation.from_json(e.to_json()),
+        c2fa.load(tmp_path / "e.npz"),
+        c2fa.load(tmp_path / "e.json"),
+    ):
+        for a, b in zip(back.all_values + back.all_stderr, e.all_values + e.all_stderr, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert back.names == e.names
+        assert back.diagnostics == e.diagnostics
+        assert back.target_name == e.target_name
+        assert str(back) == str(e)
+        np.testing.assert_array_equal(back.view["values"], e.view["values"])
+    assert json.loads(e.to_json())["schema"] == 1
+    with pytest.raises(ValueError, match="schema version 1; it says 7"):
+        c2fa.Explanation.from_json('{"schema": 7}')
+    with pytest.raises(ValueError, match="not an explanation in JSON"):
+        c2fa.Explanation.from_json("hello")
+    with pytest.raises(ValueError, match=r"ends in \.json or \.npz"):
+        e.save(tmp_path / "e.pickle")
+
+
+def test_tables_and_lists():
+    pytest.importorskip("pandas")
+    e = explain()
+    frame = e.to_frame()
+    assert len(frame) == 25
+    leaves = frame[frame.level == 1].groupby("parent").value.sum()
+    np.testing.assert_allclose(leaves, frame[frame.level == 0].value)
+    assert e.top(3) == e.as_list()[:3]
+    assert abs(e.top(1)[0][1]) == np.abs(e.low).max()
+    assert e.top(2, level=0)[0][0] in e.names[0]
+    assert "queries" in repr(e)
+
+
+def test_the_printed_tree_adds_up_and_is_safe():
+    s = c2fa.Structure.from_tree(
+        {"first\x1b[2J part": [f"w{i}" for i in range(9)], "second": ["a", "b" * 300]}
+    )
+    e = explain(s, lambda b: b @ np.arange(11.0), budget=60)
+    text = str(e)
+    assert "\x1b" not in text
+    assert "in 4 more" in text
+    assert max(map(len, text.splitlines()[1:])) <= 101
+    assert "…" in text
+
+
+def test_without_standard_errors_the_tree_still_prints():
+    e = explain(penalty=c2fa.L1(0.01))
+    assert e.stderr is None
+    assert "±" not in str(e)

@@ -1,0 +1,280 @@
+"""The only room that calls the model: counting, checking, remembering."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+import pytest
+
+import c2fa
+from c2fa.querying import Ask, Queries, as_outputs, join
+
+S = c2fa.Structure.from_tree({f"P{j}": [f"{j}.{i}" for i in range(4)] for j in range(5)})
+W = np.linspace(-1, 2, 20)
+X = np.ones(20)
+
+
+class Model:
+    """A saturating model that remembers every row it was ever asked."""
+
+    def __init__(self, fail_at=None, bad=None):
+        self.rows, self.calls, self.fail_at, self.bad = [], 0, fail_at, bad
+
+    def __call__(self, batch):
+        self.calls += 1
+        if self.fail_at is not None and len(self.rows) + len(batch) > self.fail_at:
+            raise ConnectionError("the server went away")
+        self.rows += [row.tobytes() for row in batch]
+        out = np.tanh(batch @ W / 5)
+        return out if self.bad is None else self.bad(out)
+
+
+def explain(model, **options):
+    masker = options.pop("masker", c2fa.maskers.Array(S))
+    return c2fa.Explainer(model, masker, **options)(X)
+
+
+@pytest.mark.parametrize("budget", [3, 7, 50, 201, (2, 1), (2, 9), (40, 3), (50, 150)])
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_the_budget_is_never_exceeded_by_one_row(budget, batch_size):
+    model = Model()
+    e = explain(model, budget=budget, batch_size=batch_size)
+    total = budget if isinstance(budget, int) else sum(budget)
+    assert len(model.rows) == e.queries <= total
+    assert len(set(model.rows)) == len(model.rows), "an identical masked input was sent twice"
+
+
+def test_a_wide_tree_spends_the_whole_budget():
+    wide = c2fa.Structure.from_tree([[f"{j}.{i}" for i in range(20)] for j in range(30)])
+    sizes = []
+
+    def model(batch):
+        sizes.append(len(batch))
+        return batch.sum(axis=1)
+
+    c2fa.Explainer(model, c2fa.maskers.Array(wide), budget=300)(np.ones(600))
+    assert sum(sizes) == 300
+    assert max(sizes) == 64
+
+
+def test_a_few_parts_do_not_waste_queries():
+    """Five parts have 32 masks; fifty draws cost at most 32 rows and weigh as often as they were drawn."""
+    model = Model()
+    e = explain(model, budget=(500, 1), method=c2fa.methods.C2FA(anchor=False))
+    assert e.diagnostics.levels[0].rows <= 32
+    assert len(model.rows) <= 33
+
+
+def test_a_question_beyond_the_budget_is_not_asked():
+    queries = Queries(c2fa.maskers.Array(S)(X), budget=3)
+    with pytest.raises(
+        c2fa.BudgetError, match="budget of 3 model rows has 3 left, and this question needs 5"
+    ):
+        queries.plan(Ask(0, np.eye(5, dtype=bool)))
+
+
+def test_levels_share_an_input_only_where_the_masker_says_so():
+    nested = Queries(c2fa.maskers.Array(S)(X), budget=99)
+    part = np.array([[1, 0, 0, 0, 0]], dtype=bool)
+    ask = Ask(0, part)
+    nested.record(nested.plan(ask), [1.0])
+    assert len(nested.plan(Ask(1, S.expand(part, 0)))) == 0
+    custom = c2fa.maskers.Custom(S, lambda x, masks, level: [level] * len(masks))
+    apart = Queries(custom(X), budget=99)
+    apart.record(apart.plan(ask), [1.0])
+    assert len(apart.plan(Ask(1, S.expand(part, 0)))) == 1
+    apart.record(apart.plan(Ask(1, np.ones((1, 20), dtype=bool))), [2.0])
+    assert len(apart.plan(Ask(0, np.ones((1, 5), dtype=bool)))) == 0, "nothing hidden is the input itself"
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ([0.1, 0.2], [[0.1], [0.2]]),
+        (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (np.array([True, False]), [[1], [0]]),
+        (((0.5, 0.5), (0.1, 0.9)), [[0.5, 0.5], [0.1, 0.9]]),
+    ],
+)
+def test_outputs_are_taken_as_models_give_them(reply, expected):
+    np.testing.assert_array_equal(as_outputs(reply, 2, "here"), expected)
+
+
+def test_torch_and_pandas_outputs():
+    torch, pd = pytest.importorskip("torch"), pytest.importorskip("pandas")
+    np.testing.assert_array_equal(as_outputs(torch.ones(2, 3, requires_grad=True), 2, ""), np.ones((2, 3)))
+    np.testing.assert_array_equal(as_outputs(torch.ones(2, dtype=torch.bfloat16), 2, ""), np.ones((2, 1)))
+    np.testing.assert_array_equal(as_outputs([torch.tensor(1.0), torch.tensor(2.0)], 2, ""), [[1], [2]])
+    np.testing.assert_array_equal(as_outputs(pd.Series([1.0, 2.0]), 2, ""), [[1], [2]])
+    assert as_outputs(3.0, 1, "").tolist() == [[3.0]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (
+            lambda out: out[:-1] if len(out) > 1 else out,
+            r"returned 6 rows for 7 inputs; it must return one row per",
+        ),
+        (lambda out: ["yes"] * len(out), "returned list of strings; it must return numbers"),
+        (lambda out: None, "returned NoneType; it must return numbers"),
+        (lambda out: np.zeros((len(out), 2, 2)), "an array of shape"),
+        (lambda out: np.zeros((len(out), 0)), "without any output"),
+        (lambda out: np.where(out < np.inf, np.nan, out), "NaN or infinity for 1 of 1 rows"),
+        (lambda out: out * 1j, "complex"),
+    ],
+)
+def test_bad_replies_are_met_with_one_sentence(bad, message):
+    with pytest.raises(c2fa.QueryError, match=message):
+        explain(Model(bad=bad), budget=(8, 7), batch_size=7)
+
+
+def test_the_number_of_outputs_may_not_change():
+    replies = iter([1, 2])
+    with pytest.raises(c2fa.QueryError, match="2 outputs a row and 1 before"):
+        explain(lambda batch: np.ones((len(batch), next(replies))))
+
+
+def test_an_exception_names_the_rows_and_keeps_its_cause():
+    with pytest.raises(
+        c2fa.QueryError, match=r"masks 16–23 of \d+ of level 0: the model raised ConnectionError"
+    ) as caught:
+        explain(Model(fail_at=20), batch_size=8)
+    assert isinstance(caught.value.__cause__, ConnectionError)
+    assert any("ledger=" in note for note in caught.value.__notes__)
+
+
+def test_drop_leaves_bad_rows_out_counts_and_says_them():
+    def every_fifth(out):
+        return np.where(np.arange(len(out)) % 5 == 4, np.nan, out)
+
+    e = explain(Model(bad=every_fifth), on_error="drop")
+    assert e.diagnostics.dropped > 20
+    assert any("left out of the fit" in w for w in e.diagnostics.warnings)
+    assert all(np.isfinite(v).all() for v in e.values)
+    assert sum(r.rows for r in e.diagnostics.levels) < e.queries
+
+
+def test_drop_survives_a_failing_batch_but_not_a_missing_prediction():
+    model = Model()
+
+    def flaky(batch):
+        if model.calls == 2:
+            model.calls += 1
+            raise TimeoutError("too slow")
+        return model(batch)
+
+    e = explain(flaky, on_error="drop", batch_size=16)
+    assert 1 <= e.diagnostics.dropped <= 16
+    assert any("TimeoutError" in w for w in e.diagnostics.warnings)
+    with pytest.raises(c2fa.QueryError, match="no usable answer for the input itself"):
+        explain(lambda batch: np.full(len(batch), np.nan), on_error="drop")
+    with pytest.raises(c2fa.QueryError, match="not one of the"):
+        explain(lambda batch: np.full(len(batch), 1.0 if len(batch) == 1 else np.nan), on_error="drop")
+
+
+def test_a_masker_that_gives_the_wrong_number_of_inputs():
+    masker = c2fa.maskers.Custom(S, lambda x, masks, level: [x])
+    with pytest.raises(c2fa.QueryError, match=r"the masker gave 1 inputs for \d+ masks of level 0"):
+        explain(lambda b: [0.0] * len(b), masker=masker)
+
+
+def test_a_failed_run_goes_on_where_it_stopped(tmp_path):
+    undisturbed = explain(Model())
+    first, second, third = Model(fail_at=100), Model(), Model()
+    options = {"ledger": tmp_path / "answers.sqlite", "model_name": "m", "batch_size": 16}
+    with pytest.raises(c2fa.QueryError):
+        explain(first, **options)
+    e = explain(second, **options)
+    assert not set(first.rows) & set(second.rows), "an answered query was asked again"
+    assert len(first.rows) + len(second.rows) == undisturbed.queries == e.queries
+    assert e.diagnostics.recalled == len(first.rows)
+    np.testing.assert_allclose(e.low, undisturbed.low, atol=1e-12)
+    again = explain(third, **options)
+    assert third.rows == []
+    np.testing.assert_array_equal(again.low, e.low)
+
+
+def test_ctrl_c_loses_nothing(tmp_path):
+    model = Model()
+
+    def interrupted(batch):
+        if len(model.rows) > 60:
+            raise KeyboardInterrupt
+        return model(batch)
+
+    options = {"ledger": tmp_path / "answers.sqlite", "model_name": "m", "batch_size": 10}
+    with pytest.raises(KeyboardInterrupt):
+        explain(interrupted, **options)
+    paid = list(model.rows)
+    explain(model, **options)
+    assert len(set(model.rows)) == len(model.rows) > len(paid)
+
+
+def test_the_ledger_tells_models_inputs_and_maskers_apart(tmp_path):
+    options = {"ledger": tmp_path / "answers.sqlite", "budget": 30}
+    explain(Model(), model_name="a", **options)
+    for change in (
+        {"model_name": "b"},
+        {"model_name": "a", "masker": c2fa.maskers.Array(S, baseline=0.5)},
+    ):
+        model = Model()
+        explain(model, **{**options, **change})
+        assert model.rows
+    other = Model()
+    c2fa.Explainer(other, c2fa.maskers.Array(S), model_name="a", **options)(2 * X)
+    assert other.rows
+    with pytest.raises(ValueError, match="this model has none; give model_name="):
+        explain(Model(), **options)
+
+
+def test_inputs_that_cannot_be_hashed_need_a_key(tmp_path):
+    class Odd:
+        pass
+
+    masker = c2fa.maskers.Custom(S, lambda x, masks, level: np.ones((len(masks), 20)))
+    explainer = c2fa.Explainer(Model(), masker, ledger=tmp_path / "l.sqlite", model_name="m", budget=20)
+    with pytest.raises(TypeError, match="pass key="):
+        explainer(Odd())
+    assert explainer(Odd(), key="odd-1").queries
+
+
+def test_a_file_that_is_no_ledger_is_refused(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("these are my notes, please do not overwrite them, thank you very much")
+    with pytest.raises(RuntimeError, match=r"cannot open .*notes.txt as a ledger"):
+        c2fa.Ledger(path)
+    assert path.read_text().startswith("these are my notes")
+    newer = tmp_path / "new.sqlite"
+    db = sqlite3.connect(newer)
+    db.execute("PRAGMA user_version=99")
+    db.close()
+    with pytest.raises(RuntimeError, match="version 99"):
+        c2fa.Ledger(newer)
+
+
+def test_a_full_disk_does_not_cost_the_explanation(tmp_path):
+    ledger = c2fa.Ledger(tmp_path / "small.sqlite")
+    (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
+    ledger._db.execute(f"PRAGMA max_page_count={pages + 1}")  # SQLite then says what a full disk makes it say
+    e = explain(Model(), ledger=ledger, model_name="m")
+    assert any("disk is full" in w and "not kept" in w for w in e.diagnostics.warnings)
+    np.testing.assert_array_equal(e.low, explain(Model()).low)
+    ledger.close()
+
+
+def test_a_progress_bar_appears_on_long_work(capsys, monkeypatch):
+    monkeypatch.setattr("c2fa.querying._QUIET_SECONDS", -1.0)
+    explain(Model(), progress=True, batch_size=10)
+    assert "asking the model" in capsys.readouterr().err
+    explain(Model(), progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_batches_of_different_inputs_can_be_joined():
+    torch, pd = pytest.importorskip("torch"), pytest.importorskip("pandas")
+    assert join([["a"], ["b", "c"]]) == ["a", "b", "c"]
+    assert join([np.ones((1, 2)), np.zeros((2, 2))]).shape == (3, 2)
+    assert join([torch.ones(1, 2), torch.ones(2, 2)]).shape == (3, 2)
+    assert len(join([pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2]})])) == 2

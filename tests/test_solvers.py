@@ -1,0 +1,291 @@
+"""Solvers against slow literal oracles and against the conditions that make a point optimal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import c2fa
+from c2fa.solvers.prior import TreePrior
+from oracles import algorithm_1, convex, dense, membership, objective
+from strategies import problems
+
+
+def random_problem(seed, widths, rows, lam=(0.1, 0.3), outputs=None, intercept=False, penalties=None):
+    rng = np.random.default_rng(seed)
+    parents, names = [], []
+    for k, w in enumerate(widths):
+        names.append(tuple(f"{k}.{i}" for i in range(w)))
+        if k:
+            owner = np.concatenate(
+                [np.arange(widths[k - 1]), rng.integers(0, widths[k - 1], w - widths[k - 1])]
+            )
+            parents.append(rng.permutation(owner))
+    structure = c2fa.Structure(tuple(parents), tuple(names))
+    levels = []
+    for k, (w, n) in enumerate(zip(widths, rows, strict=True)):
+        shape = (n,) if outputs is None else (n, outputs)
+        penalty = c2fa.L2(lam[k]) if penalties is None else penalties[k]
+        masks = rng.random((n, w)) < 0.5
+        levels.append(c2fa.Level(masks, rng.normal(size=shape), 0.1 + rng.random(n), penalty, intercept))
+    return c2fa.Problem(structure, tuple(levels))
+
+
+CASES = [
+    pytest.param((4, 30), (8, 12), id="two levels, fewer rows than leaves"),
+    pytest.param((4, 12), (20, 60), id="two levels, more rows than leaves"),
+    pytest.param((3, 7, 40), (6, 10, 15), id="three levels, fewer rows than leaves"),
+    pytest.param((3, 6, 15), (10, 20, 50), id="three levels, more rows than leaves"),
+]
+
+
+@pytest.mark.parametrize(("widths", "rows"), CASES)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("outputs", [None, 7])
+def test_direct_equals_the_dense_solution(widths, rows, intercept, outputs):
+    problem = random_problem(1, widths, rows, (0.1, 0.3, 0.05), outputs, intercept)
+    solution = c2fa.solve(problem, "direct")
+    values, intercepts, _ = dense(problem)
+    for k in range(len(widths)):
+        np.testing.assert_allclose(solution.values[k].reshape(values[k].shape), values[k], atol=1e-10)
+        np.testing.assert_allclose(np.atleast_1d(solution.intercepts[k]), intercepts[k], atol=1e-10)
+    assert solution.values[0].shape == ((widths[0],) if outputs is None else (widths[0], outputs))
+    np.testing.assert_allclose(solution.objective, objective(problem, values[-1], intercepts), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("widths", "rows"), CASES)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_standard_errors_are_the_posterior_deviations(widths, rows, intercept):
+    problem = random_problem(2, widths, rows, (0.1, 0.3, 0.05), None, intercept)
+    solution = c2fa.solve(problem, "direct")
+    values, intercepts, covariance = dense(problem)
+    s = problem.structure
+    energy = 2 * objective(problem, values[-1], intercepts)  # ‖residuals‖² + β'Pβ, by the definition of P
+    noise = energy / (problem.queries - len(widths) * intercept)
+    for k in range(len(widths)):
+        m = membership(s, k)
+        expected = np.sqrt(noise * np.diag(m @ covariance @ m.T))
+        np.testing.assert_allclose(solution.stderr[k], expected, rtol=1e-8)
+
+
+@given(problems())
+def test_direct_is_dense_for_any_tree(problem):
+    solution = c2fa.solve(problem)
+    values, _, _ = dense(problem)
+    for mine, theirs in zip(solution.values, values, strict=True):
+        np.testing.assert_allclose(mine.reshape(theirs.shape), theirs, atol=1e-8)
+    for k in range(problem.structure.depth):
+        np.testing.assert_array_equal(solution.values[k], problem.structure.sums(solution.values[-1], k))
+
+
+@given(problems(outputs=(None,)), st.lists(st.floats(0, 5), min_size=3, max_size=3))
+def test_tree_prior_inverts_what_it_says(problem, strengths):
+    s = problem.structure
+    strengths = (*strengths[: s.depth - 1], 0.7)
+    prior = TreePrior(s, strengths)
+    p = sum(c * membership(s, k).T @ membership(s, k) for k, c in enumerate(strengths))
+    np.testing.assert_allclose(prior.dense(), p, atol=1e-12)
+    rows = np.random.default_rng(0).normal(size=(3, s.leaves))
+    np.testing.assert_allclose(prior.solve(rows), rows @ np.linalg.inv(p), atol=1e-9)
+    for k in range(s.depth):
+        m = membership(s, k)
+        np.testing.assert_allclose(prior.diagonal(k), np.diag(m @ np.linalg.inv(p) @ m.T), atol=1e-9)
+
+
+@pytest.mark.parametrize(("widths", "rows"), CASES)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_admm_reaches_direct(widths, rows, intercept):
+    problem = random_problem(3, widths, rows, (0.1, 0.3, 0.2), 2, intercept)
+    exact = c2fa.solve(problem, "direct")
+    near = c2fa.solve(problem, "admm", atol=1e-10, rtol=1e-10)
+    assert near.status is c2fa.Status.CONVERGED
+    for a, b in zip(near.values, exact.values, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+@pytest.mark.parametrize(("widths", "rows"), CASES[:2])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_paper_reaches_direct(widths, rows, intercept):
+    problem = random_problem(4, widths, rows, (0.1, 0.3), None, intercept)
+    exact = c2fa.solve(problem, "direct")
+    near = c2fa.solve(problem, "paper", eps1=1e-20, eps2=1e-20)
+    assert near.status is c2fa.Status.CONVERGED
+    for a, b in zip(near.values, exact.values, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_printed_sign_of_line_12_solves_another_problem(seed):
+    """It converges and is consistent, to the optimum for λ_H + μ₁: only a comparison with an exact solve shows it."""
+    mu1 = 0.1
+    problem = random_problem(seed, (4, 20), (20, 50), (0.1, 0.1))
+    heavier = c2fa.Problem(
+        problem.structure,
+        (
+            c2fa.Level(
+                problem.levels[0].masks,
+                problem.levels[0].outputs,
+                problem.levels[0].weights,
+                c2fa.L2(0.1 + mu1),
+            ),
+            problem.levels[1],
+        ),
+    )
+    printed = algorithm_1(problem, 0.1, 0.1, mu1, 0.1, 5000, sign=-1)
+    corrected = algorithm_1(problem, 0.1, 0.1, mu1, 0.1, 5000, sign=+1)
+    right, other = dense(problem)[0], dense(heavier)[0]
+    for k in range(2):
+        np.testing.assert_allclose(corrected[k], right[k][:, 0], atol=1e-9)
+        np.testing.assert_allclose(printed[k], other[k][:, 0], atol=1e-9)
+    assert np.abs(printed[0] - right[0][:, 0]).max() > 1e-3
+    mine = c2fa.solve(problem, "paper", mu1=mu1, eps1=1e-24, eps2=1e-24)
+    np.testing.assert_allclose(mine.values[0], corrected[0], atol=1e-8)
+
+
+PENALTIES = {
+    "l1 leaves": (c2fa.L2(0.1), c2fa.L1(0.4)),
+    "l1 parts": (c2fa.L1(1.0), c2fa.L2(0.2)),
+    "l1 both": (c2fa.L1(0.5), c2fa.L1(0.3)),
+    "elastic net": (c2fa.ElasticNet(0.4, 0.1), c2fa.ElasticNet(0.2, 0.2)),
+    "non-negative leaves": (c2fa.L2(0.1), c2fa.NonNegative()),
+    "non-negative parts": (c2fa.NonNegative(), c2fa.L2(0.3)),
+    "non-negative both": (c2fa.NonNegative(), c2fa.NonNegative()),
+    "positive l1": (c2fa.L2(0.1), c2fa.L1(0.2, positive=True)),
+    "positive l2": (c2fa.L2(0.1, positive=True), c2fa.L2(0.2, positive=True)),
+    "positive elastic net": (c2fa.L2(0.1), c2fa.ElasticNet(0.2, 0.1, positive=True)),
+}
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("rows", [(15, 60), (8, 14)], ids=["more rows", "fewer rows"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_other_penalties_reach_the_convex_optimum(name, rows, intercept):
+    problem = random_problem(5, (4, 20), rows, penalties=PENALTIES[name], intercept=intercept)
+    mine = c2fa.solve(problem, atol=1e-10, rtol=1e-10, max_iterations=200_000)
+    assert mine.status is c2fa.Status.CONVERGED
+    theirs, best = convex(problem)
+    assert mine.objective == pytest.approx(best, rel=1e-6, abs=1e-6)
+    leaves_unique = rows[1] > 20 or "l2" in name or "elastic" in name or PENALTIES[name][1].ridge is not None
+    if leaves_unique:
+        np.testing.assert_allclose(mine.values[-1], theirs, atol=2e-5)
+    for values, penalty in zip(mine.values, PENALTIES[name], strict=True):
+        if isinstance(penalty, c2fa.NonNegative) or getattr(penalty, "positive", False):
+            assert values.min() >= -1e-8
+    np.testing.assert_array_equal(mine.values[0], problem.structure.sums(mine.values[-1], 0))
+
+
+@given(
+    problems(
+        penalties=st.sampled_from(
+            [
+                c2fa.L1(0.2),
+                c2fa.ElasticNet(0.2, 0.3),
+                c2fa.NonNegative(),
+                c2fa.L2(0.3, positive=True),
+                c2fa.L2(0.5),
+            ]
+        ),
+        outputs=(2,),
+        depths=(1, 2, 3),
+        rows=(2, 25),
+    )
+)
+@settings(max_examples=30)
+def test_leaf_optimality_conditions(problem):
+    """Moving any one leaf, up or down, does not lower the objective: literal optimality along the coordinates.
+
+    Where a part has a non-smooth penalty too, moving two leaves of a part against each other is tried as well.
+    """
+    solution = c2fa.solve(problem, "admm", atol=1e-10, rtol=1e-10, max_iterations=100_000)
+    s = problem.structure
+    slack = 1e-7
+    beta = solution.values[-1]
+
+    def score(b):
+        values = [membership(s, k) @ b for k in range(s.depth)]
+        values = [
+            np.where(np.abs(v) < slack, 0.0, v) for v in values
+        ]  # parts meet their wishes to the tolerance
+        total = 0.0
+        for lv, v in zip(problem.levels, values, strict=True):
+            intercept = lv.rows.intercept(v)
+            total += lv.loss(v, intercept).sum() + lv.penalty.value(v)
+        return total
+
+    base = score(beta)
+    assert np.isfinite(base)
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        direction = np.zeros_like(beta)
+        leaf = rng.integers(s.leaves)
+        direction[leaf, rng.integers(beta.shape[1])] = rng.choice([-1, 1])
+        if rng.random() < 0.5:
+            direction[rng.integers(s.leaves)] -= direction[leaf]
+        assert score(beta + 1e-4 * direction) >= base - 1e-8
+
+
+def test_many_outputs_are_the_single_outputs_side_by_side():
+    problem = random_problem(6, (4, 30), (10, 15), outputs=5)
+    together = c2fa.solve(problem)
+    for c in range(5):
+        levels = tuple(
+            c2fa.Level(lv.masks, lv.outputs[:, c], lv.weights, lv.penalty, lv.intercept)
+            for lv in problem.levels
+        )
+        alone = c2fa.solve(c2fa.Problem(problem.structure, levels))
+        np.testing.assert_allclose(together.values[1][:, c], alone.values[1], atol=1e-12)
+        np.testing.assert_allclose(together.stderr[1][:, c], alone.stderr[1], rtol=1e-9)
+
+
+def test_without_a_penalty_the_smallest_solution_is_taken_and_said():
+    problem = random_problem(7, (3, 20), (5, 8), lam=(0.0, 0.0))
+    solution = c2fa.solve(problem)
+    assert solution.status is c2fa.Status.NOT_UNIQUE
+    assert "penalty above 0" in solution.status.remedy
+    stacked = np.concatenate(
+        [
+            np.sqrt(lv.weights)[:, None] * (lv.masks.astype(float) @ membership(problem.structure, k))
+            for k, lv in enumerate(problem.levels)
+        ]
+    )
+    y = np.concatenate([np.sqrt(lv.weights) * lv.outputs for lv in problem.levels])
+    np.testing.assert_allclose(solution.values[1], np.linalg.pinv(stacked) @ y, atol=1e-9)
+    assert np.isinf(solution.stderr[1]).any()
+    enough = c2fa.solve(random_problem(7, (3, 20), (5, 80), lam=(0.0, 0.0)))
+    assert enough.status is c2fa.Status.EXACT
+    assert np.isfinite(enough.stderr[1]).all()
+
+
+def test_the_limit_of_iterations_is_reported():
+    problem = random_problem(8, (3, 10), (5, 8))
+    for solver in ("admm", "paper"):
+        solution = c2fa.solve(problem, solver, max_iterations=2)
+        assert solution.status is c2fa.Status.MAX_ITERATIONS
+        assert solution.iterations == 2
+        assert "max_iterations" in solution.status.remedy
+
+
+@pytest.mark.parametrize(
+    ("solver", "options", "message"),
+    [
+        ("nope", {}, "solver must be 'auto' or one of"),
+        ("direct", {"tol": 1}, "no option 'tol'"),
+        ("admm", {"atol": -1.0}, "atol must be at least 0"),
+        ("admm", {"rho": 0.0}, "rho must be positive"),
+        ("paper", {"mu1": 0.0}, "mu1 and mu2 must be positive"),
+    ],
+)
+def test_bad_options_are_refused(solver, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        c2fa.solve(random_problem(9, (3, 10), (5, 8)), solver, **options)
+
+
+def test_solvers_say_what_they_cannot_do():
+    problem = random_problem(9, (3, 10), (5, 8), penalties=(c2fa.L1(0.1), c2fa.L2(0.1)))
+    with pytest.raises(ValueError, match="needs an L2 penalty at every level, but level 0 has L1"):
+        c2fa.solve(problem, "direct")
+    deep = random_problem(9, (2, 3, 10), (5, 8, 9), lam=(0.1, 0.1, 0.1))
+    with pytest.raises(ValueError, match="Algorithm 1 is for two levels, and the structure has 3"):
+        c2fa.solve(deep, "paper")
