@@ -1,0 +1,307 @@
+"""The harness: every method, budget and seed on every input, with no question asked twice."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any, TypeAlias
+
+import numpy as np
+
+import c2fa
+from c2fa import metrics as measures
+from c2fa.evaluation.driving import together
+from c2fa.evaluation.results import Result, RowCount, tidy
+from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
+from c2fa.evaluation.store import Store
+from c2fa.explainer import Explainer
+from c2fa.explanation import Explanation
+from c2fa.masking import Masker, fingerprint
+from c2fa.methods import Method
+from c2fa.querying import BudgetError, Model, OnError, Queries
+
+MethodSpec: TypeAlias = str | tuple[str, str | Method] | tuple[str, str | Method, Mapping[str, Any]]
+Budget: TypeAlias = int | tuple[int, ...]
+
+_DEFAULT_METRICS = ("insertion", "deletion", "consistency", "mihl")
+
+
+def evaluate(
+    methods: Sequence[MethodSpec],
+    inputs: Sequence[Any],
+    model: Model,
+    masker: Masker,
+    budgets: Sequence[Budget],
+    seeds: int | Sequence[int] = 3,
+    metrics: Sequence[MetricSpec] = _DEFAULT_METRICS,
+    *,
+    truths: Sequence[Any] | None = None,
+    keys: Sequence[str] | None = None,
+    target: int | str | None = None,
+    reference: str | None = None,
+    store: str | PathLike[str] | None = None,
+    model_name: str | None = None,
+    batch_size: int = 64,
+    on_error: OnError = "raise",
+    progress: bool | None = None,
+) -> Result:
+    """Run every method at every budget and seed on every input, and score what comes out.
+
+    All runs on one input share one pool of answers, so that methods that draw the same masks pay for them once, and
+    a run of 50 masks is the beginning of the run of 300. What a method sees and what it may use is the same as if it
+    had run alone.
+
+    Parameters
+    ----------
+    methods
+        Names such as ``"lime"``, or ``(label, name, options)`` for a method with options of ``Explainer``.
+    inputs
+        What is to be explained, each once for every method, budget and seed.
+    budgets
+        Masks for each level, coarse to fine, in the paper's sense: ``(5, 50)`` is N_H = 5 and N_L = 50, and the row of
+        the prediction itself comes on top (``Explainer`` counts it: its ``budget=(6, 50)`` is the same run). Or single
+        numbers of rows in all, the prediction's among them, that each method splits.
+    seeds
+        Their number, or the seeds themselves.
+    metrics
+        Names, taken at the levels where they make sense or at one (``"deletion@0"``), or ``(name, function)`` with a
+        function ``(explanation, truth)`` to a number, or to a conversation that asks the model. Their rows are
+        counted apart.
+    truths
+        For metrics of correctness, one tuple for each input with an array for each level, coarse to fine: 1 for what
+        is relevant, 0, or NaN for unknown; for leaves also a table of positive and negative pixels
+        (``c2fa.metrics.pixel_counts``). For ``"coverage"``, the true values.
+    keys
+        Names of the inputs in the store, for inputs that cannot be hashed.
+    target
+        The output to explain, as in ``Explainer``.
+    reference
+        The label to which the summary compares; ``"c2fa"`` where there is one, else the first.
+    store
+        A folder that keeps every answer and every finished input. A second call with the same settings goes on where
+        the first stopped; with other settings it repeats no question. It needs a name of the model.
+    batch_size, on_error
+        As in ``Explainer``.
+    progress
+        Whether to show a bar; None shows one in a terminal.
+
+    Examples
+    --------
+    >>> s = c2fa.Structure.from_groups("aabb")
+    >>> model = lambda batch: batch @ np.array([1.0, 2.0, 3.0, 4.0])
+    >>> result = evaluate(["c2fa"], [np.ones(4)], model, c2fa.maskers.Array(s), [(4, 8), (4, 12)], seeds=2)
+    >>> result.summary().query("metric == 'deletion' and level == 1")[["method", "N_H", "N_L", "mean"]]
+      method  N_H  N_L  mean
+    4   c2fa    4    8  3.75
+    5   c2fa    4   12  3.75
+    >>> print(result.rows)
+    15 model rows for explanations (separate runs: 37) and 1 more for scores (separately: 32); 16 sent now
+    """
+    scores = as_scores(metrics)
+    name = model_name or getattr(model, "name", None)
+    runs = _runs(methods, budgets, seeds, model, masker, target, on_error)
+    labels = list(dict.fromkeys(run.label for run in runs))
+    reference = reference or ("c2fa" if "c2fa" in labels else labels[0])
+    if reference not in labels:
+        raise ValueError(f"reference {reference!r} is not one of the methods {labels}")
+    for what, given in (("truths", truths), ("keys", keys)):
+        if given is not None and len(given) != len(inputs):
+            raise ValueError(f"{len(given)} {what} for {len(inputs)} inputs; give one for each")
+    if store is not None and not name:
+        raise ValueError(
+            "a store keeps answers under the model's name, and this model has none; give model_name='…'"
+        )
+    settings = _settings(runs, scores, target, name, on_error)
+    kept = None if store is None else Store(store, settings)
+    unit = _Unit(runs, scores, model, batch_size, on_error, None if kept is None else kept.ledger, name or "")
+    records, sent = [], 0
+    try:
+        for i, x in enumerate(_bar(inputs, progress)):
+            truth = None if truths is None else truths[i]
+            key = "" if kept is None else keys[i] if keys is not None else fingerprint(x, masker)
+            cell = f"{key}-{fingerprint(truth)}" if kept is not None else ""
+            if kept is not None and cell in kept.done:
+                records.append(kept.done[cell])
+                continue
+            record, now = unit.run(x, masker, truth, key, i)
+            record["key"] = cell
+            sent += now
+            records.append(record)
+            if kept is not None:
+                kept.write(record)
+    finally:
+        if kept is not None:
+            kept.close()
+    rows = RowCount(**{**{k: sum(r["rows"][k] for r in records) for k in RowCount.KEPT}, "sent": sent})
+    frame = tidy(records, [(run.label, run.budget, run.seed) for run in runs])
+    notes = tuple(dict.fromkeys(note for record in records for note in record["notes"]))
+    directions = {score.name: score.higher_is_better for score in scores}
+    return Result(frame, reference, rows, directions, notes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """One cell of the grid, the same for every input."""
+
+    label: str
+    budget: Budget
+    seed: int
+    explainer: Explainer
+    options: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"method {self.label!r} at budget {self.budget}, seed {self.seed}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Unit:
+    """The whole grid on one input: first all explanations, then all scores."""
+
+    runs: Sequence[_Run]
+    scores: Sequence[Score]
+    model: Model
+    batch_size: int
+    on_error: OnError
+    ledger: Any
+    model_name: str
+
+    def run(self, x: Any, masker: Masker, truth: Any, key: str, number: int) -> tuple[dict[str, Any], int]:
+        """Return what is to be kept of an input, and how many rows were sent for it now."""
+        masked = masker(x)
+        pool = Queries(
+            masked, sys.maxsize, self.on_error, ledger=self.ledger, model_name=self.model_name, key=key
+        )
+        alone = [run.explainer.queries(x, masked) for run in self.runs]
+        for queries in alone:
+            queries.pool = pool
+        found = together(
+            [
+                run.explainer.conversation(masked, queries)
+                for run, queries in zip(self.runs, alone, strict=True)
+            ],
+            alone,
+            pool,
+            self.model,
+            self.batch_size,
+            lambda i: f"{self.runs[i]}, input {number}",
+        )
+        explaining, explaining_alone = pool.used, sum(queries.used for queries in alone)
+        made = {i: e for i, e in enumerate(found) if not isinstance(e, BudgetError)}
+        refused = [
+            f"{self.runs[i].label} at {self.runs[i].budget} was left out for some inputs: {e}"
+            for i, e in enumerate(found)
+            if isinstance(e, BudgetError)
+        ]
+        asking = [Queries(masked, sys.maxsize, self.on_error, pool=pool) for _ in made]
+        scored = together(
+            [score_all(self.scores, e, truth, masked.allows_empty) for e in made.values()],
+            asking,
+            pool,
+            self.model,
+            self.batch_size,
+            lambda i: f"the scores of {self.runs[list(made)[i]]}, input {number}",
+        )
+        table = {i: rows for i, rows in zip(made, scored, strict=True) if not isinstance(rows, BudgetError)}
+        if any(score.name == "stability" for score in self.scores):
+            self._stability(made, table)
+        rows = RowCount(
+            explaining,
+            explaining_alone,
+            pool.used - explaining,
+            sum(queries.used for queries in asking),
+            sent=0,
+        )
+        record = {
+            "input": number,
+            "rows": asdict(rows),
+            "notes": refused + pool.notes,
+            "scores": [[i, metric, level, _plain(value)] for i in table for metric, level, value in table[i]],
+        }
+        return record, pool.sent
+
+    def _stability(
+        self, made: Mapping[int, Explanation], table: dict[int, list[tuple[str, int, float]]]
+    ) -> None:
+        """Fill in each run's mean rank correlation with the runs of the other seeds."""
+        for i, rows in table.items():
+            cell = (self.runs[i].label, self.runs[i].budget)
+            others = [k for k in made if k != i and (self.runs[k].label, self.runs[k].budget) == cell]
+            for n, (metric, level, _) in enumerate(rows):
+                if metric == "stability" and others:
+                    pairs = [[made[i].values[level], made[k].values[level]] for k in others]
+                    rows[n] = (metric, level, float(np.mean([measures.stability(pair) for pair in pairs])))
+
+
+def _runs(
+    methods: Sequence[MethodSpec],
+    budgets: Sequence[Budget],
+    seeds: int | Sequence[int],
+    model: Model,
+    masker: Masker,
+    target: int | str | None,
+    on_error: OnError,
+) -> list[_Run]:
+    """Make every cell of the grid before anything is asked, so that a misspelt option costs nothing."""
+    if isinstance(methods, str) or not methods:
+        raise ValueError(f"methods must be a list such as ['c2fa', 'lime']; got {methods!r}")
+    if isinstance(budgets, int) or not budgets:
+        raise ValueError(f"budgets must be a list such as [(20, 50), (20, 100)]; got {budgets!r}")
+    specs = [
+        (m, m, {}) if isinstance(m, str) else (m[0], m[1], dict(m[2]) if len(m) == 3 else {}) for m in methods
+    ]
+    labels = [label for label, _, _ in specs]
+    if len(set(labels)) < len(labels):
+        raise ValueError(
+            f"two methods have one label in {labels}; give (label, name, options) with different labels"
+        )
+    if len({isinstance(budget, int) for budget in budgets}) > 1:
+        raise ValueError(f"budgets must be all numbers or all tuples; got {list(budgets)}")
+    runs = []
+    for label, method, options in specs:
+        for budget in budgets:
+            rows = budget if isinstance(budget, int) else (budget[0] + 1, *budget[1:])
+            for seed in range(seeds) if isinstance(seeds, int) else seeds:
+                explainer = Explainer(
+                    model,
+                    masker,
+                    method=method,
+                    budget=rows,
+                    seed=seed,
+                    target=target,
+                    on_error=on_error,
+                    outputs="target",
+                    **options,
+                )
+                runs.append(_Run(label, budget, int(seed), explainer, options))
+    return runs
+
+
+def _settings(
+    runs: Sequence[_Run], scores: Sequence[Score], target: Any, name: str | None, on_error: str
+) -> str:
+    """A hash of all that decides the results besides the inputs."""
+    cells = []
+    for run in runs:
+        method = run.explainer.method
+        try:
+            what = fingerprint(method)
+        except TypeError:  # an option that has no stable hash: its text will do
+            what = repr(method)
+        cells.append([run.label, run.explainer.method_name, what, str(run.budget), run.seed])
+    return fingerprint(
+        c2fa.__version__, cells, [[s.name, str(s.levels)] for s in scores], str(target), name, on_error
+    )
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+def _bar(inputs: Iterable[Any], progress: bool | None) -> Iterable[Any]:
+    if not (sys.stderr.isatty() if progress is None else progress):
+        return inputs
+    from tqdm.auto import tqdm
+
+    return tqdm(inputs, desc="evaluating", unit="input")

@@ -1,0 +1,242 @@
+"""What an evaluation found: a tidy table, its summary with intervals, and the paper's kind of curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from c2fa.structure import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class RowCount:
+    """Model rows: shared as they were, and what every run by itself would have used.
+
+    ``sent`` are those sent by this call; the rest were in the store.
+    """
+
+    explaining: int
+    explaining_alone: int
+    scoring: int
+    scoring_alone: int
+    sent: int
+
+    KEPT: ClassVar[tuple[str, ...]] = ("explaining", "explaining_alone", "scoring", "scoring_alone")
+
+    def __str__(self) -> str:
+        return (
+            f"{self.explaining:,} model rows for explanations (separate runs: {self.explaining_alone:,}) and "
+            f"{self.scoring:,} more for scores (separately: {self.scoring_alone:,}); {self.sent:,} sent now"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What an evaluation found.
+
+    Attributes
+    ----------
+    frame
+        Tidy: method, N_H and N_L (N_0, N_1, … for other depths; N for budgets in one number), seed, input, metric,
+        level, value.
+    reference
+        The method to which ``summary`` compares.
+    rows
+        The model rows that it cost.
+    higher_is_better
+        For each metric, which way it points.
+    notes
+        What was left out, and why.
+    """
+
+    frame: pd.DataFrame
+    reference: str
+    rows: RowCount
+    higher_is_better: Mapping[str, bool | None]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def budgets(self) -> list[str]:
+        """The columns that hold the budget."""
+        return [str(c) for c in self.frame.columns if str(c).startswith("N")]
+
+    def summary(
+        self, *, confidence: float = 0.95, resamples: int = _RESAMPLES, seed: int = 0
+    ) -> pd.DataFrame:
+        """One row for each method, budget, metric and level.
+
+        ``mean`` over inputs and seeds; ``std`` of the seeds' means, as the paper's error bars; ``difference`` to the
+        reference with a paired bootstrap interval, ``low`` to ``high``: inputs are drawn with replacement, each with
+        its own difference, averaged over seeds. Inputs whose score is undefined for either method are left out.
+        """
+        import pandas as pd
+
+        rows = []
+        cell = [*self.budgets, "metric", "level"]
+        for at, group in self.frame.groupby(cell, sort=False):
+            per_input = group.pivot_table("value", "input", "method", aggfunc="mean", sort=False)
+            per_seed = group.groupby(["method", "seed"], sort=False)["value"].mean()
+            for method in group["method"].unique():
+                row: dict[str, Any] = {"method": method, **dict(zip(cell, at, strict=True))}
+                row["higher_is_better"] = self.higher_is_better[str(row["metric"])]
+                seeds = per_seed[method].to_numpy(dtype=np.float64)
+                scores = group.loc[group["method"] == method, "value"]
+                row["mean"], row["inputs"] = float(scores.mean()), 0
+                row["std"] = float(seeds.std(ddof=1)) if len(seeds) > 1 else float("nan")
+                low = high = middle = float("nan")
+                if method in per_input and self.reference in per_input:
+                    row["inputs"] = int(per_input[method].notna().sum())
+                    gap = (per_input[method] - per_input[self.reference]).dropna().to_numpy(dtype=np.float64)
+                    if len(gap):
+                        middle = float(gap.mean())
+                        low, high = bootstrap(gap, confidence=confidence, resamples=resamples, seed=seed)
+                rows.append({**row, "difference": middle, "low": low, "high": high})
+        order = ["method", *cell, "higher_is_better", "mean", "std", "inputs", "difference", "low", "high"]
+        table = pd.DataFrame(rows)[order]
+        methods = {name: k for k, name in enumerate(self.frame["method"].unique())}
+        return table.sort_values(
+            ["metric", "level", "method", *self.budgets],
+            key=lambda column: column.map(methods) if column.name == "method" else column,
+            ignore_index=True,
+        )
+
+    def to_text(self, **options: Any) -> str:
+        """The summary as a plain table, with the rows it cost and what was left out."""
+        table = self.summary(**options)
+        lines = [table.to_string(index=False, float_format=lambda v: f"{v:.4f}"), str(self.rows), *self.notes]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def plot(
+        self,
+        metric: str,
+        *,
+        level: int | None = None,
+        x: str | None = None,
+        at: Mapping[str, int] | None = None,
+    ) -> Figure:
+        """Draw a metric over a budget, one line a method, with the seeds' standard deviation as error bars.
+
+        Parameters
+        ----------
+        level
+            The level; None draws every level that the metric has, side by side.
+        x
+            The budget on the horizontal axis; by default the leaves', N_L.
+        at
+            Other budgets held fixed, such as ``{"N_H": 20}``; what is not fixed gets a row of panels for each value.
+        """
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:
+            raise ImportError("plot needs matplotlib: pip install 'c2fa[plots]'") from error
+        table = self.summary(resamples=1)
+        table = table[table["metric"] == metric]
+        for column, value in (at or {}).items():
+            if column not in self.budgets:
+                raise ValueError(f"at={dict(at or {})}: the budgets are called {', '.join(self.budgets)}")
+            table = table[table[column] == value]
+        if level is not None:
+            table = table[table["level"] == level]
+        if table.empty:
+            raise ValueError(
+                f"nothing to draw of {metric!r}: the metrics are {', '.join(self.higher_is_better)}"
+            )
+        across = x or self.budgets[-1]
+        fixed = [column for column in self.budgets if column != across]
+        panels = table[fixed].drop_duplicates().to_dict("records") if fixed else [{}]
+        levels = sorted(table["level"].unique())
+        figure, axes = plt.subplots(
+            len(panels),
+            len(levels),
+            figsize=(4.2 * len(levels), 3.2 * len(panels)),
+            squeeze=False,
+            constrained_layout=True,
+        )
+        for row, panel in zip(axes, panels, strict=True):
+            for axis, depth in zip(row, levels, strict=True):
+                part = table[table["level"] == depth]
+                for name, size in panel.items():
+                    part = part[part[name] == size]
+                for method, line in part.groupby("method", sort=False):
+                    ordered = line.sort_values(across)
+                    axis.errorbar(
+                        ordered[across],
+                        ordered["mean"],
+                        yerr=ordered["std"].fillna(0.0),
+                        label=str(method),
+                        marker="o",
+                        markersize=3,
+                        capsize=2,
+                    )
+                arrow = {True: " ↑", False: " ↓", None: ""}[self.higher_is_better[metric]]
+                where = ", ".join([f"level {depth}", *(f"{c} = {v}" for c, v in panel.items())])
+                axis.set(xlabel=across, ylabel=f"{metric}{arrow}", title=where)
+        axes[0][0].legend(fontsize="small")
+        plt.close(figure)  # the caller shows or saves it; pyplot need not keep it alive
+        return figure
+
+
+def bootstrap(
+    differences: npt.ArrayLike, *, confidence: float = 0.95, resamples: int = _RESAMPLES, seed: int = 0
+) -> tuple[float, float]:
+    """The percentile interval of the mean of paired differences, under resampling of the pairs.
+
+    >>> low, high = bootstrap(np.arange(101.0))
+    >>> 43 < low < 46 and 54 < high < 57
+    True
+    """
+    gaps = np.asarray(differences, dtype=np.float64)
+    if gaps.ndim != 1 or not len(gaps):
+        raise ValueError(f"differences must be numbers, one for each pair; got shape {gaps.shape}")
+    means = _draws(len(gaps), resamples, seed) @ gaps / len(gaps)
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(means, [tail, 1.0 - tail])
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=8)
+def _draws(n: int, resamples: int, seed: int) -> FloatArray:
+    """How often each of n pairs is drawn in each resample; the same for every comparison, hence kept."""
+    index = np.random.default_rng(seed).integers(0, n, size=(resamples, n))
+    counts = np.zeros((resamples, n))
+    np.add.at(counts, (np.arange(resamples)[:, None], index), 1.0)
+    return counts
+
+
+def tidy(records: Sequence[Mapping[str, Any]], cells: Sequence[tuple[str, Any, int]]) -> pd.DataFrame:
+    """Put the records of all inputs into one table."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("evaluate needs pandas: pip install 'c2fa[frame]'") from error
+    budget = cells[0][1]
+    depth = 1 if isinstance(budget, int) else len(budget)
+    names = (
+        ["N"]
+        if isinstance(budget, int)
+        else ["N_H", "N_L"]
+        if depth == 2
+        else [f"N_{k}" for k in range(depth)]
+    )
+    rows = []
+    for number, record in enumerate(records):
+        for i, metric, level, value in record["scores"]:
+            label, rows_per_level, seed = cells[i]
+            sizes = (rows_per_level,) if isinstance(rows_per_level, int) else rows_per_level
+            score = float("nan") if value is None else value
+            rows.append((label, *sizes, seed, number, metric, level, score))
+    return pd.DataFrame(rows, columns=["method", *names, "seed", "input", "metric", "level", "value"])

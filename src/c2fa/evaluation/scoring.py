@@ -1,0 +1,171 @@
+"""Metrics by name: what each needs of an explanation, and at which levels it is taken.
+
+A score is a function ``score(case)`` that returns a number, or a conversation that asks the model and returns one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from c2fa import metrics
+from c2fa.explanation import Explanation
+from c2fa.querying import Conversation
+
+Levels: TypeAlias = Literal["all", "parts", "leaves"]
+MetricSpec: TypeAlias = str | tuple[str, Callable[..., Any]]
+
+_HELD_OUT_MASKS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One explanation to be scored at one level, with what is known of its input."""
+
+    explanation: Explanation
+    level: int
+    truth: Any
+    empty: bool
+
+    def values(self) -> Any:
+        """The level's attributions."""
+        return self.explanation.values[self.level]
+
+    def known(self, level: int, name: str) -> Any:
+        """The truth of a level, or what to do where there is none."""
+        if self.truth is None or len(self.truth) <= level or self.truth[level] is None:
+            raise ValueError(
+                f"the metric {name!r} needs to know the truth at level {level}: give truths= with one tuple for each "
+                "input, an array for each level, coarse to fine"
+            )
+        return self.truth[level]
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """A metric of the harness: its name, its function, which way it points, and the levels it is taken at."""
+
+    name: str
+    function: Callable[[Case], Any]
+    higher_is_better: bool | None
+    levels: Levels | int = "all"
+
+    def at(self, depth: int) -> Sequence[int]:
+        """The levels of a structure of this depth at which the metric is taken."""
+        if isinstance(self.levels, int):
+            if not -depth <= self.levels < depth:
+                raise ValueError(
+                    f"the metric {self.name!r} is asked at level {self.levels}, and the input has levels 0..{depth - 1}"
+                )
+            return (self.levels % depth,)
+        return {"all": range(depth), "parts": (0,), "leaves": (depth - 1,)}[self.levels]
+
+
+def score_all(
+    scores: Sequence[Score], explanation: Explanation, truth: Any, empty: bool
+) -> Conversation[list[tuple[str, int, float]]]:
+    """Take every metric of one explanation: (metric, level, value)."""
+    found = []
+    for score in scores:
+        for level in score.at(explanation.structure.depth):
+            value = score.function(Case(explanation, level, truth, empty))
+            if inspect.isgenerator(value):
+                value = yield from value
+            found.append((score.name, level, float(value)))
+    return found
+
+
+def as_scores(specs: Sequence[MetricSpec]) -> tuple[Score, ...]:
+    """Return metrics by name (``"deletion"``, ``"deletion@0"``) or as ``(name, function)``."""
+    scores = tuple(_as_score(spec) for spec in specs)
+    if not scores:
+        raise ValueError(f"metrics is empty: give at least one of {', '.join(SCORES)}")
+    return scores
+
+
+def _as_score(spec: MetricSpec) -> Score:
+    if not isinstance(spec, str):
+        name, function = spec
+        if not callable(function):
+            raise TypeError(f"the metric {name!r} must come with a function (explanation, truth) -> number")
+        better = getattr(function, "higher_is_better", None)
+        return Score(name, lambda case: function(case.explanation, case.truth), better, "parts")
+    name, _, level = spec.partition("@")
+    if name not in SCORES or (level and not level.lstrip("-").isdigit()):
+        raise ValueError(
+            f"metric {spec!r} does not exist; there are {', '.join(SCORES)}, each also as 'name@level', "
+            "and your own as (name, function)"
+        )
+    score = SCORES[name]
+    return Score(name, score.function, score.higher_is_better, int(level)) if level else score
+
+
+def _auroc_within(case: Case) -> float:
+    """AUROC among the leaves of each relevant part by itself, averaged over those parts."""
+    owners = case.explanation.structure.owners(0)
+    leaves, labels = case.values(), np.asarray(case.known(case.level, "auroc-within"))
+    parts = np.flatnonzero(np.asarray(case.known(0, "auroc-within")) == 1)
+    found = [metrics.auroc(leaves[owners == j], labels[owners == j]) for j in parts]
+    found = [value for value in found if not np.isnan(value)]
+    return float(np.mean(found)) if found else float("nan")
+
+
+def _coverage(case: Case) -> float:
+    errors = case.explanation.stderr
+    if errors is None:
+        return float("nan")
+    return metrics.coverage(case.values(), errors[case.level], case.known(case.level, "coverage"))
+
+
+def _curve(metric: Callable[..., Any]) -> Callable[[Case], Conversation[float]]:
+    def score(case: Case) -> Conversation[float]:
+        curve = yield from metric(case.values(), case.level, case.explanation.target, empty=case.empty)
+        return float(curve)
+
+    return score
+
+
+def _faithfulness(case: Case) -> Conversation[float]:
+    """Insertion minus deletion, averaged over all levels."""
+    total, e = 0.0, case.explanation
+    for level, values in enumerate(e.values):
+        shown = yield from metrics.insertion(values, level, e.target, empty=case.empty)
+        hidden = yield from metrics.deletion(values, level, e.target, empty=case.empty)
+        total += float(shown) - float(hidden)
+    return total / len(e.values)
+
+
+def _infidelity(case: Case) -> Conversation[float]:
+    e, level = case.explanation, case.level
+    masks = metrics.held_out(e.structure.widths[level], _HELD_OUT_MASKS, level, empty=case.empty)
+    return metrics.infidelity(case.values(), masks, level, e.target, intercept=e.intercepts[level])
+
+
+SCORES: Mapping[str, Score] = {
+    score.name: score
+    for score in (
+        Score("ndcg", lambda c: metrics.ndcg(c.values(), c.known(c.level, "ndcg")), True, "parts"),
+        Score("top1", lambda c: metrics.top1(c.values(), c.known(c.level, "top1")), True, "parts"),
+        Score("auroc", lambda c: metrics.auroc(c.values(), c.known(c.level, "auroc")), True, "leaves"),
+        Score("auroc-within", _auroc_within, True, "leaves"),
+        Score("insertion", _curve(metrics.insertion), True),
+        Score("deletion", _curve(metrics.deletion), False),
+        Score("faithfulness", _faithfulness, True, "parts"),
+        Score("aopc-r", lambda c: metrics.aopcr(c.values(), c.level, c.explanation.target), True, "parts"),
+        Score("infidelity", _infidelity, False),
+        Score(
+            "consistency",
+            lambda c: metrics.consistency(c.explanation.values, c.explanation.structure),
+            False,
+            "parts",
+        ),
+        Score("mihl", lambda c: metrics.mihl(c.explanation.values, c.explanation.structure), True, "parts"),
+        Score("coverage", _coverage, None),
+        # Needs the other seeds, so the harness fills it in once an input's whole grid is there.
+        Score("stability", lambda c: float("nan"), True),
+    )
+}

@@ -1,0 +1,30 @@
+"""How good an explanation is: small functions, each with ``higher_is_better``."""
+
+from __future__ import annotations
+
+from c2fa.metrics._direction import higher_is_better
+from c2fa.metrics.calibration import coverage
+from c2fa.metrics.consistency import consistency, mihl
+from c2fa.metrics.correctness import auroc, ndcg, pixel_auroc, pixel_counts, top1
+from c2fa.metrics.faithfulness import Curve, aopcr, deletion, held_out, infidelity, insertion, measure
+from c2fa.metrics.stability import stability
+
+__all__ = [
+    "Curve",
+    "aopcr",
+    "auroc",
+    "consistency",
+    "coverage",
+    "deletion",
+    "held_out",
+    "higher_is_better",
+    "infidelity",
+    "insertion",
+    "measure",
+    "mihl",
+    "ndcg",
+    "pixel_auroc",
+    "pixel_counts",
+    "stability",
+    "top1",
+]

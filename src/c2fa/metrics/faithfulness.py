@@ -1,0 +1,187 @@
+"""Whether the model does what the attributions say: metrics that ask the model.
+
+Each is a conversation, like a method: it yields what it wants to know of the model and returns its result when it is
+answered, so that whoever drives it batches, checks, counts and shares the rows. ``measure`` drives one alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from c2fa.masking import Masked
+from c2fa.metrics._direction import higher_is_better
+from c2fa.querying import Ask, Conversation, Model, Queries, converse
+from c2fa.structure import BoolArray, FloatArray
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A model's output while features are added or taken away: share of features, output, area under it."""
+
+    x: FloatArray
+    y: FloatArray
+    auc: float
+
+    def __float__(self) -> float:
+        return self.auc
+
+
+def measure(conversation: Conversation[T], masked: Masked, model: Model, *, batch_size: int = 64) -> T:
+    """Put one metric's questions to the model and return what it comes to.
+
+    >>> import c2fa
+    >>> masked = c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))(np.ones(2))
+    >>> measure(deletion([0.1, 0.9]), masked, lambda batch: batch @ np.array([1.0, 3.0])).y
+    array([4., 1., 0.])
+    """
+    queries = Queries(masked, budget=sys.maxsize)
+    return converse(conversation, queries, model, batch_size=batch_size, progress=False)
+
+
+@higher_is_better(False)
+def deletion(
+    values: npt.ArrayLike, level: int = -1, target: int = 0, *, points: int | None = None, empty: bool = True
+) -> Conversation[Curve]:
+    """Output while a level's features are masked one by one, the most important first, to the empty input.
+
+    Both ends are included; the area is the trapezoid's on [0, 1]. Ties keep the features' own order.
+
+    Parameters
+    ----------
+    points
+        At most this many steps, each of several features; None masks one feature a step.
+    empty
+        Whether the input with everything masked can be asked; where it cannot, the curve ends before it and the
+        area is divided by the part of [0, 1] that it covers.
+
+    Examples
+    --------
+    >>> curve = deletion([0.1, 0.9])  # a conversation: measure() puts it to a model
+    >>> next(curve).masks.astype(int).tolist()
+    [[1, 1], [1, 0], [0, 0]]
+    """
+    return (yield from _curve(values, level, target, points, empty, remove=True))
+
+
+@higher_is_better(True)
+def insertion(
+    values: npt.ArrayLike, level: int = -1, target: int = 0, *, points: int | None = None, empty: bool = True
+) -> Conversation[Curve]:
+    """Output while a level's features are shown one by one, the most important first, from the empty input.
+
+    See ``deletion``, which it mirrors.
+
+    >>> next(insertion([0.1, 0.9])).masks.astype(int).tolist()
+    [[0, 0], [0, 1], [1, 1]]
+    """
+    return (yield from _curve(values, level, target, points, empty, remove=False))
+
+
+@higher_is_better(True)
+def aopcr(
+    values: npt.ArrayLike, level: int = 0, target: int = 0, *, seed: int = 0, orders: int = 10
+) -> Conversation[float]:
+    """AOPC-R: how much faster the output falls than when features are taken away in random orders.
+
+    AOPC is ``1/n Σ_{c=0..n-1} (f(x) − f(x without the top c))``; the mean over random orders is subtracted. The same
+    seed gives the same random orders, whatever is measured. NaN where f(x) is 0.
+
+    >>> import c2fa
+    >>> masked = c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))(np.ones(2))
+    >>> model = lambda batch: batch @ np.array([1.0, 3.0])
+    >>> measure(aopcr([0.1, 0.9], orders=4), masked, model)  # 1.5 for this order; 1.5, .5, .5, .5 at random
+    0.75
+    """
+    scores = _vector(values)
+    n, rng = len(scores), np.random.default_rng(seed)
+    ways = [np.argsort(-scores, kind="stable"), *(rng.permutation(n) for _ in range(orders))]
+    masks = np.concatenate([_ladder(way, np.arange(n)) for way in ways])
+    answer = yield Ask(level, masks)
+    outputs = answer.outputs[:, target].reshape(len(ways), n)
+    if not answer.ok[0] or outputs[0, 0] == 0:
+        return float("nan")
+    areas = np.nanmean(outputs[:, :1] - outputs, axis=1)
+    return float(areas[0] - areas[1:].mean())
+
+
+@higher_is_better(False)
+def infidelity(
+    values: npt.ArrayLike,
+    masks: npt.ArrayLike,
+    level: int = -1,
+    target: int = 0,
+    *,
+    intercept: float = 0.0,
+    weights: npt.ArrayLike | None = None,
+) -> Conversation[float]:
+    """Mean squared error of the surrogate ``intercept + masks · values`` on masks that it was not fitted to.
+
+    ``held_out`` draws such masks; ``weights`` (a kernel's, say) tell how much each counts.
+
+    >>> import c2fa
+    >>> masked = c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))(np.ones(2))
+    >>> measure(infidelity([1.0, 2.0], [[1, 1], [0, 1]]), masked, lambda batch: batch @ np.array([1.0, 3.0]))
+    1.0
+    """
+    rows = np.asarray(masks, dtype=np.bool_)
+    answer = yield Ask(level, rows)
+    error = np.square(answer.outputs[:, target] - (intercept + rows @ _vector(values)))
+    weigh = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
+    return float(np.average(error[answer.ok], weights=weigh[answer.ok])) if answer.ok.any() else float("nan")
+
+
+def held_out(width: int, n: int, seed: int = 0, *, empty: bool = True) -> BoolArray:
+    """Fair-coin masks from a stream of their own, so that they are not those that a method was fitted to.
+
+    >>> held_out(4, 100).shape
+    (100, 4)
+    """
+    masks = np.random.default_rng((seed, _HELD_OUT)).random((n, width)) < 0.5
+    if not empty:
+        masks[~masks.any(axis=1)] = True
+    return masks
+
+
+_HELD_OUT = 0x4E1D  # any stream that no method draws from
+
+
+def _curve(
+    values: npt.ArrayLike, level: int, target: int, points: int | None, empty: bool, *, remove: bool
+) -> Conversation[Curve]:
+    scores = _vector(values)
+    n = len(scores)
+    if points is not None and points < 1:
+        raise ValueError(f"points must be at least 1; got {points}")
+    steps = np.unique(np.linspace(0, n, min(points or n, n) + 1).round().astype(np.intp))
+    masks = _ladder(np.argsort(-scores, kind="stable"), steps)
+    masks = masks if remove else ~masks
+    kept = np.asarray(masks.any(axis=1)) | empty
+    answer = yield Ask(level, masks[kept])
+    x, y = (steps[kept] / n)[answer.ok], answer.outputs[answer.ok, target]
+    if len(x) < 2:  # one feature that cannot be masked, or no usable answer: a level, not a slope
+        return Curve(x, y, float(y[0]) if len(y) else float("nan"))
+    return Curve(x, y, float(np.diff(x) @ (y[1:] + y[:-1])) / 2.0 / float(x[-1] - x[0]))
+
+
+def _ladder(order: npt.NDArray[np.intp], steps: npt.NDArray[np.intp]) -> BoolArray:
+    """One row for each step: the mask without the first so many features of an order."""
+    rank = np.empty(len(order), dtype=np.intp)
+    rank[order] = np.arange(len(order))
+    ladder: BoolArray = rank[None, :] >= steps[:, None]
+    return ladder
+
+
+def _vector(values: npt.ArrayLike) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not len(array) or not np.isfinite(array).all():
+        raise ValueError(
+            f"values must be finite numbers, one for each feature of the level; got shape {array.shape}"
+        )
+    return array
