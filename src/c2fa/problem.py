@@ -105,11 +105,11 @@ class Rows:
     mean_outputs: FloatArray
     targets: FloatArray
 
-    def design(self, masks: BoolArray) -> FloatArray:
+    def design(self, masks: BoolArray, out: FloatArray | None = None) -> FloatArray:
         """The (n, width) matrix for which plain least squares against ``targets`` is the level's loss."""
         if self.means is None:
-            return masks * self.root[:, None]
-        centred = masks - self.means
+            return np.multiply(masks, self.root[:, None], out=out)
+        centred = np.subtract(masks, self.means, out=out)
         centred *= self.root[:, None]
         return centred
 
@@ -168,13 +168,12 @@ class Problem:
         blocks = np.empty((self.queries, self.structure.leaves))
         start = 0
         for k, level in enumerate(self.levels):
-            rows = level.rows.design(level.masks)
-            stop = start + len(rows)
+            block = blocks[start : start + len(level.masks)]
             if k == self.structure.depth - 1:
-                blocks[start:stop] = rows
+                level.rows.design(level.masks, out=block)
             else:
-                np.take(rows, self.structure.owners(k), axis=1, out=blocks[start:stop])
-            start = stop
+                np.take(level.rows.design(level.masks), self.structure.owners(k), axis=1, out=block)
+            start += len(block)
         return blocks
 
     @cached_property

@@ -14,16 +14,16 @@ covariance ``σ² (X'X + P)⁻¹``; σ² is its own maximum-likelihood estimate,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg.blas import dsyrk
 
 from c2fa.problem import Problem
 from c2fa.solution import Solution, Status
 from c2fa.solvers.prior import TreePrior, ridge_strengths, row_sums
-from c2fa.structure import FloatArray
+from c2fa.structure import FloatArray, IntArray
 
 
 def direct(problem: Problem, *, stderr: bool = True) -> Solution:
@@ -56,8 +56,8 @@ class Fit(Protocol):
         """``(X'X + P)⁻¹ X' targets``, (leaves, outputs)."""
         ...
 
-    def variances(self, level: int) -> FloatArray:
-        """The diagonal of ``M_l (X'X + P)⁻¹ M_l'``."""
+    def variances(self) -> tuple[FloatArray, ...]:
+        """The diagonal of ``M_l (X'X + P)⁻¹ M_l'`` for every level."""
         ...
 
 
@@ -94,19 +94,14 @@ class _Primal:
         solution: FloatArray = cho_solve(self.factor, right, check_finite=False)
         return solution
 
-    @cached_property
-    def inverse_root(self) -> FloatArray:
-        """``L⁻¹``, whose columns' squares add up to the inverse's diagonal."""
-        return solve_triangular(self.factor[0], np.eye(self.structure.leaves), lower=True, check_finite=False)
-
-    def variances(self, level: int) -> FloatArray:
-        sums = row_sums(self.structure, self.inverse_root, level)
-        diagonal: FloatArray = np.einsum("ij,ij->j", sums, sums)
-        return diagonal
+    def variances(self) -> tuple[FloatArray, ...]:
+        s = self.structure
+        root = solve_triangular(self.factor[0], np.eye(s.leaves), lower=True, check_finite=False)
+        return tuple(_squares(row_sums(s, root, k)) for k in range(s.depth))
 
 
 class _Dual:
-    """Cholesky of the N×N matrix ``I + X P⁻¹X'``."""
+    """Cholesky of the N×N matrix ``I + X P⁻¹X'``; the rows ``X P⁻¹`` are made a few columns at a time."""
 
     status = Status.EXACT
 
@@ -114,26 +109,35 @@ class _Dual:
         self.structure = problem.structure
         self.design = problem.design
         self.prior = prior
-        self.scaled = prior.solve(self.design)  # X P⁻¹
-        matrix = self.scaled @ self.design.T
+        self.projections = prior.projections(self.design)
+        # Only the lower triangle is made: a symmetric product costs half of a general one.
+        matrix = dsyrk(1.0 / prior.strengths[-1], self.design.T, trans=1, lower=1)
+        for block, t in zip(prior.blocks, self.projections, strict=True):
+            matrix -= (t * block.f) @ t.T
         matrix[np.diag_indices_from(matrix)] += 1.0
         self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 
     def fit(self, targets: FloatArray) -> FloatArray:
-        fitted: FloatArray = self.scaled.T @ cho_solve(self.factor, targets, check_finite=False)
-        return fitted
+        dual = cho_solve(self.factor, targets, check_finite=False)
+        return self.prior.solve((self.design.T @ dual).T).T
 
     def solve(self, right: FloatArray) -> FloatArray:
         start = self.prior.solve(right.T).T
-        dual = cho_solve(self.factor, self.design @ start, check_finite=False)
-        solution: FloatArray = start - self.scaled.T @ dual
-        return solution
+        return start - self.fit(self.design @ start)
 
-    def variances(self, level: int) -> FloatArray:
-        sums = row_sums(self.structure, self.scaled, level)
-        halves = solve_triangular(self.factor[0], sums, lower=True, check_finite=False)
-        reduction: FloatArray = np.einsum("ij,ij->j", halves, halves)
-        return np.maximum(self.prior.diagonal(level) - reduction, 0.0)
+    def variances(self) -> tuple[FloatArray, ...]:
+        s = self.structure
+        root = self.factor[0]
+        leaves = np.empty(s.leaves)
+        sums = [np.zeros((len(self.design), w)) for w in s.widths[:-1]]
+        for start in range(0, s.leaves, _CHUNK):
+            columns = slice(start, min(start + _CHUNK, s.leaves))
+            rows = self.prior.solve(self.design, self.projections, columns)
+            for k, total in enumerate(sums):
+                _add_columns(total, rows, s.owners(k)[columns])
+            leaves[columns] = _squares(solve_triangular(root, rows, lower=True, check_finite=False))
+        reductions = [_squares(solve_triangular(root, t, lower=True, check_finite=False)) for t in sums]
+        return tuple(np.maximum(self.prior.diagonal(k) - r, 0.0) for k, r in enumerate([*reductions, leaves]))
 
 
 class _LeastSquares:
@@ -155,13 +159,31 @@ class _LeastSquares:
         solution: FloatArray = self.vt.T @ ((self.u[: self.rows].T @ targets) / self.s[:, None])
         return solution
 
-    def variances(self, level: int) -> FloatArray:
-        sums = row_sums(self.structure, self.vt, level)
-        scaled = sums / self.s[:, None]
-        variance: FloatArray = np.einsum("ij,ij->j", scaled, scaled)
-        sizes = np.bincount(self.structure.owners(level))
-        seen = np.einsum("ij,ij->j", sums, sums)  # the part of 1_j that the rows reach
-        return np.where(seen < sizes * (1 - 1e-9), np.inf, variance)
+    def variances(self) -> tuple[FloatArray, ...]:
+        found = []
+        for k in range(self.structure.depth):
+            sums = row_sums(self.structure, self.vt, k)
+            sizes = np.bincount(self.structure.owners(k))
+            reached = _squares(sums) >= sizes * (
+                1 - 1e-9
+            )  # how much of the feature's indicator the rows span
+            found.append(np.where(reached, _squares(sums / self.s[:, None]), np.inf))
+        return tuple(found)
+
+
+_CHUNK = 8192  # columns of the leaves held at a time beside the rows themselves
+
+
+def _squares(rows: FloatArray) -> FloatArray:
+    sums: FloatArray = np.einsum("ij,ij->j", rows, rows)
+    return sums
+
+
+def _add_columns(total: FloatArray, rows: FloatArray, owners: IntArray) -> None:
+    """Add each column of ``rows`` to its owner's column of ``total``."""
+    order = np.argsort(owners, kind="stable")
+    here, starts = np.unique(owners[order], return_index=True)
+    total[:, here] += np.add.reduceat(rows[:, order], starts, axis=1)
 
 
 def _standard_errors(
@@ -173,7 +195,7 @@ def _standard_errors(
         energy += c * np.square(s.sums(leaf_values, k)).sum(axis=0)
     freedom = max(problem.queries - sum(level.intercept for level in problem.levels), 1)
     noise = np.sqrt(energy / freedom)
-    return tuple(np.sqrt(system.variances(k))[:, None] * noise for k in range(s.depth))
+    return tuple(np.sqrt(v)[:, None] * noise for v in system.variances())
 
 
 def finish(

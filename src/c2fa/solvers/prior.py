@@ -3,9 +3,10 @@
 ``P = Σ_l c_l M_l' M_l`` is a tree of rank-one blocks: the leaves' ``c I`` plus ``c 1 1'`` for every part. Adding
 one level's blocks to a matrix ``A`` that is already block diagonal over that level is, by Sherman–Morrison,
 
-    (A + c 1 1')⁻¹ = A⁻¹ − c u u' / (1 + c 1'u),   u = A⁻¹ 1,
+    (A + c 1 1')⁻¹ = A⁻¹ − f u u',   u = A⁻¹ 1,   f = c / (1 + c 1'u),
 
-so that walking from the leaves up applies the whole inverse in O(leaves) a level.
+so that walking from the leaves up gives the whole inverse as a diagonal less one rank-one block for every part:
+``P⁻¹ = I/c − Σ_l U_l diag(f_l) U_l'``. It is applied in O(leaves) a level and never formed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,16 @@ from c2fa.structure import FloatArray, IntArray, Structure
 
 
 @dataclass(frozen=True, eq=False)
+class Blocks:
+    """One level's rank-one blocks of the inverse: ``u`` over the leaves, ``f`` and the sums of u over the parts."""
+
+    level: int
+    u: FloatArray
+    f: FloatArray
+    owners: IntArray
+
+
+@dataclass(frozen=True, eq=False)
 class TreePrior:
     """``P = Σ_l strengths[l] M_l' M_l``, with a positive strength at the leaves."""
 
@@ -31,20 +42,19 @@ class TreePrior:
             raise ValueError("the leaves' strength must be positive for the prior to have an inverse")
 
     @cached_property
-    def _steps(self) -> tuple[tuple[int, FloatArray, FloatArray, IntArray], ...]:
-        """For each part level with a penalty, fine to coarse: level, u, c / (1 + c 1'u) per part, owners."""
-        steps = []
+    def blocks(self) -> tuple[Blocks, ...]:
+        """The inverse's blocks, for each level of parts that has a penalty, fine to coarse."""
+        found = []
         u = np.full(self.structure.leaves, 1.0 / self.strengths[-1])
         for level in range(self.structure.depth - 2, -1, -1):
             c = self.strengths[level]
             if c == 0:
                 continue
-            total = self.structure.sums(u, level)
-            factor = c / (1.0 + c * total)
+            growth = 1.0 + c * self.structure.sums(u, level)
             owners = self.structure.owners(level)
-            steps.append((level, u, factor, owners))
-            u = u / (1.0 + c * total)[owners]
-        return tuple(steps)
+            found.append(Blocks(level, u, c / growth, owners))
+            u = u / growth[owners]
+        return tuple(found)
 
     def dense(self) -> FloatArray:
         """P itself, (leaves, leaves)."""
@@ -55,33 +65,35 @@ class TreePrior:
                 matrix += c * (owners[:, None] == owners)
         return matrix
 
-    def solve(self, rows: FloatArray) -> FloatArray:
-        """``rows P⁻¹`` for rows of shape (n, leaves)."""
-        out = rows / self.strengths[-1]
-        for level, u, factor, owners in self._steps:
-            # 1'A⁻¹x of every part at once: `out` holds A⁻¹x so far.
-            out -= (row_sums(self.structure, out, level) * factor)[:, owners] * u
+    def projections(self, rows: FloatArray) -> list[FloatArray]:
+        """``rows U_l`` for each of the blocks' levels: all that the inverse needs to know of whole rows."""
+        return [row_sums(self.structure, rows * b.u, b.level) for b in self.blocks]
+
+    def solve(
+        self, rows: FloatArray, projections: list[FloatArray] | None = None, columns: slice = slice(None)
+    ) -> FloatArray:
+        """``rows P⁻¹`` for rows of shape (n, leaves), or some columns of it."""
+        out: FloatArray = rows[:, columns] / self.strengths[-1]
+        for b, t in zip(self.blocks, projections or self.projections(rows), strict=True):
+            out -= (t * b.f)[:, b.owners[columns]] * b.u[columns]
         return out
 
     def diagonal(self, level: int) -> FloatArray:
         """The diagonal of ``M_l P⁻¹ M_l'``: the prior variances of a level's values."""
         s = self.structure
         level = s.level(level)
-        if level == s.depth - 1:
-            diagonal = np.full(s.leaves, 1.0 / self.strengths[-1])
-        else:
-            below = [step for step in self._steps if step[0] > level]
-            u = np.full(s.leaves, 1.0 / self.strengths[-1])
-            if below:
-                last, u_last, factor, owners = below[-1]
-                c = self.strengths[last]
-                u = u_last * (factor / c)[owners]  # u / (1 + c 1'u)
-            diagonal = s.sums(u, level)
-        for at, u, factor, _ in self._steps:
-            if at <= level:
+        diagonal = np.bincount(s.owners(level)) / self.strengths[-1]
+        for b in self.blocks:
+            sums = s.sums(b.u, level)
+            if b.level <= level:  # a feature lies inside one block
                 ancestor = np.empty(s.widths[level], dtype=np.intp)
-                ancestor[s.owners(level)] = s.owners(at)
-                diagonal = diagonal - factor[ancestor] * s.sums(u, level) ** 2
+                ancestor[s.owners(level)] = b.owners
+                diagonal = diagonal - b.f[ancestor] * sums**2
+            else:  # a feature holds several blocks
+                ancestor = np.empty(s.widths[b.level], dtype=np.intp)
+                ancestor[b.owners] = s.owners(level)
+                inner = b.f * s.sums(b.u, b.level) ** 2
+                diagonal = diagonal - np.bincount(ancestor, inner, minlength=s.widths[level])
         return diagonal
 
 
