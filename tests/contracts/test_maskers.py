@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -254,3 +256,10 @@ def test_two_calls_give_the_same(made: Prepared) -> None:
     masks = some_masks(made, made.masked.structure.depth - 1)
     a, b = (m.inputs(masks, m.structure.depth - 1) for m in (made.masked, again))
     assert all(equal(row_of(a, i), row_of(b, i)) for i in range(len(masks)))
+
+
+def test_importing_the_maskers_loads_no_heavy_library() -> None:
+    heavy = {"torch", "pandas", "PIL", "skimage", "sklearn", "sentencex", "transformers", "tokenizers"}
+    script = f"import sys, c2fa.maskers; print(sorted({heavy!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
