@@ -217,7 +217,7 @@ def test_bad_input_is_met_with_one_sentence(options, error, message):
 
 
 def test_things_that_cannot_be_called_are_refused():
-    with pytest.raises(TypeError, match="model must be callable"):
+    with pytest.raises(TypeError, match="a model must be callable or have predict_proba, not str"):
         c2fa.Explainer("model", c2fa.maskers.Array(S))
     with pytest.raises(TypeError, match="masker must be a masker"):
         c2fa.Explainer(softmax_model, S)

@@ -1,8 +1,10 @@
 """Attributions that add up, at every level of a nested input."""
 
-__version__ = "0.1.0"
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from c2fa import maskers
+from c2fa._version import __version__
 from c2fa.explainer import Explainer
 from c2fa.explanation import Diagnostics, Explanation, load
 from c2fa.ledger import Ledger
@@ -29,7 +31,35 @@ __all__ = [
     "Solution",
     "Status",
     "Structure",
+    "__version__",
+    "evaluate",
     "load",
     "maskers",
+    "metrics",
+    "models",
+    "plots",
+    "report",
     "solve",
+    "tune",
 ]
+
+if TYPE_CHECKING:
+    from c2fa import metrics, models, plots, report
+    from c2fa.evaluation import evaluate
+    from c2fa.tuning import tune
+
+# Loaded when first used, so that importing c2fa needs numpy and scipy alone.
+_LATER = {"evaluate": "c2fa.evaluation", "tune": "c2fa.tuning"}
+_ROOMS = ("metrics", "models", "plots", "report")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    if name in _ROOMS:
+        return import_module(f"c2fa.{name}")
+    raise AttributeError(f"module 'c2fa' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-import c2fa
+from c2fa._version import __version__
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation, resolve_target
 from c2fa.ledger import Ledger
 from c2fa.masking import Masked, Masker, fingerprint
 from c2fa.methods import Method, Task, make
 from c2fa.methods.c2fa import PAPER
+from c2fa.models.loading import wrap
 from c2fa.querying import Ask, Conversation, Model, OnError, Queries, QueryError, converse
 from c2fa.structure import Structure
 
@@ -30,7 +31,8 @@ class Explainer:
     Parameters
     ----------
     model
-        Any callable from a batch of inputs to outputs, ``(n,)`` or ``(n, outputs)``.
+        Any callable from a batch of inputs to outputs, ``(n,)`` or ``(n, outputs)``; a scikit-learn estimator, a torch
+        module, a Hugging Face pipeline or an ONNX session is taken as it is (see ``c2fa.models``).
     masker
         What turns an input into masked inputs: ``c2fa.maskers.Text()``, ``Array``, ``Custom``, …
     method
@@ -73,7 +75,7 @@ class Explainer:
 
     def __init__(
         self,
-        model: Model,
+        model: Any,
         masker: Masker,
         *,
         method: str | Method = "c2fa",
@@ -90,10 +92,7 @@ class Explainer:
         preset: str | None = None,
         **options: Any,
     ) -> None:
-        if not callable(model):
-            raise TypeError(
-                f"model must be callable (a batch of inputs in, outputs out), not {type(model).__name__}"
-            )
+        model = wrap(model)
         if not callable(masker):
             raise TypeError(
                 f"masker must be a masker such as c2fa.maskers.Text(), not {type(masker).__name__}"
@@ -110,7 +109,8 @@ class Explainer:
             raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
         if not (isinstance(seed, int | np.integer) and seed >= 0):
             raise ValueError(f"seed must be a whole number of at least 0; got {seed!r}")
-        self.model, self.masker = model, masker
+        self.model: Model = model
+        self.masker = masker
         self.method = make(method, options)
         self.method_name = method if isinstance(method, str) else type(method).__name__
         self.budget = _check_budget(budget)
@@ -184,7 +184,7 @@ class Explainer:
             diagnostics=diagnose(structure, found, int(np.flatnonzero(columns == target)[0]), queries, cost),
             view=masked.view,
             provenance={
-                "c2fa": c2fa.__version__,
+                "c2fa": __version__,
                 "numpy": np.__version__,
                 "method": self.method_name,
                 "settings": str(self.method),

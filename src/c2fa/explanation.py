@@ -21,7 +21,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class LevelReport:
-    """How well one level was fitted: losses are half the weighted squared error, for the target."""
+    """How well one level was fitted: losses are half the weighted squared error, for the target.
+
+    ``rows`` is 0, and the rest with it, where the level was not fitted but follows from another (sums, splits).
+    """
 
     rows: int
     loss: float
@@ -270,6 +273,23 @@ class Explanation:
         from c2fa.printing import tree
 
         return tree(self, leaves=leaves, width=width)
+
+    def plot(self, kind: str | None = None, **options: Any) -> Any:
+        """Draw it in the way of its input and return the matplotlib figure; see ``c2fa.plots``."""
+        from c2fa import plots
+
+        return plots.plot(self, kind, **options)
+
+    def to_html(self, path: str | PathLike[str] | None = None, *, title: str | None = None) -> str:
+        """Write one self-contained HTML page, and return it; see ``c2fa.report``."""
+        from c2fa import report
+
+        return report.html(self, path, title=title)
+
+    def _repr_html_(self) -> str:
+        from c2fa import report
+
+        return report.repr_html(self)
 
     def __str__(self) -> str:
         return self.to_text()

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-import c2fa
 from c2fa import metrics as measures
+from c2fa._version import __version__
 from c2fa.evaluation.driving import together
 from c2fa.evaluation.results import Result, RowCount, tidy
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
@@ -89,6 +89,7 @@ def evaluate(
 
     Examples
     --------
+    >>> import c2fa
     >>> s = c2fa.Structure.from_groups("aabb")
     >>> model = lambda batch: batch @ np.array([1.0, 2.0, 3.0, 4.0])
     >>> result = evaluate(["c2fa"], [np.ones(4)], model, c2fa.maskers.Array(s), [(4, 8), (4, 12)], seeds=2)
@@ -291,7 +292,7 @@ def _settings(
             what = repr(method)
         cells.append([run.label, run.explainer.method_name, what, str(run.budget), run.seed])
     return fingerprint(
-        c2fa.__version__, cells, [[s.name, str(s.levels)] for s in scores], str(target), name, on_error
+        __version__, cells, [[s.name, str(s.levels)] for s in scores], str(target), name, on_error
     )
 
 
