@@ -3,7 +3,8 @@
     python benchmarks/masking.py                 # everything that is installed
     python benchmarks/masking.py text memory     # some of it: text, models, memory
 
-Every figure is of one core; a ratio compares two measurements of one run.
+Every figure is of one core, in rows per second of its time, so that a busy machine does not change it much; a ratio
+compares two measurements of one run.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ def review(words: int) -> str:
 
 
 def rate(step: Callable[[np.ndarray], Any], width: int, seconds: float = 1.0, rows: int = BATCH) -> float:
-    """Rows per second of a function of masks: the best of three rounds, so that a busy machine counts less."""
+    """Rows per second of a function of masks: the best of three rounds, so that what else the machine does counts less."""
     rng = np.random.default_rng(0)
     batches = [rng.random((rows, width)) < 0.5 for _ in range(20)]
     step(batches[0])
     best = 0.0
     for _ in range(3):
-        done, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < seconds / 3 or not done:
+        done, begin = 0, time.process_time()
+        while time.process_time() - begin < seconds / 3 or not done:
             step(batches[done % len(batches)])
             done += 1
-        best = max(best, done * rows / (time.perf_counter() - begin))
+        best = max(best, done * rows / (time.process_time() - begin))
     return best
 
 
@@ -232,10 +233,10 @@ bag = [rng.integers(0, 256, (224, 224, 3)).astype(np.uint8) for _ in range(64)]
 before = peak()
 masked = maskers.ImageBag(grid, absent={absent!r})(bag)
 masks = rng.random((1000, masked.structure.widths[{level}])) < 0.5
-begin = time.perf_counter()
+begin = time.process_time()
 for start in range(0, 1000, 64):
     model(masked.inputs(masks[start : start + 64], {level}))
-print(peak(), before, time.perf_counter() - begin)
+print(peak(), before, time.process_time() - begin)
 """
 
 
