@@ -30,7 +30,7 @@ def review(words: int) -> str:
 
 
 def rate(step: Callable[[np.ndarray], Any], width: int, seconds: float = 1.0, rows: int = BATCH) -> float:
-    """Rows per second of a function of masks: the best of three rounds, so that what else the machine does counts less."""
+    """Rows per second of a function of masks: the best of three rounds."""
     rng = np.random.default_rng(0)
     batches = [rng.random((rows, width)) < 0.5 for _ in range(20)]
     step(batches[0])
