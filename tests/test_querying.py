@@ -68,9 +68,7 @@ def test_a_few_parts_do_not_waste_queries():
 
 def test_a_question_beyond_the_budget_is_not_asked():
     queries = Queries(c2fa.maskers.Array(S)(X), budget=3)
-    with pytest.raises(
-        c2fa.BudgetError, match="budget of 3 model rows has 3 left, and this question needs 5"
-    ):
+    with pytest.raises(c2fa.BudgetError, match="budget of 3 model rows has 3 left, and this question needs 5"):
         queries.plan(Ask(0, np.eye(5, dtype=bool)))
 
 
@@ -194,6 +192,15 @@ def test_a_failed_run_goes_on_where_it_stopped(tmp_path):
     again = explain(third, **options)
     assert third.rows == []
     np.testing.assert_array_equal(again.low, e.low)
+
+
+def test_a_bad_row_does_not_cost_the_good_ones_of_its_batch(tmp_path):
+    options = {"ledger": tmp_path / "answers.sqlite", "model_name": "m", "batch_size": 16}
+    first, second = Model(bad=lambda out: np.where(np.arange(len(out)) == 9, np.nan, out)), Model()
+    with pytest.raises(c2fa.QueryError, match=r"NaN or infinity for 1 of 16 rows \(first: row 9"):
+        explain(first, **options)
+    explain(second, **options)
+    assert len(set(first.rows) & set(second.rows)) == 1, "only the row without an answer is asked again"
 
 
 def test_ctrl_c_loses_nothing(tmp_path):

@@ -166,11 +166,13 @@ class Queries:
                 f"the masker gave {len(inputs)} inputs for {len(pending)} masks of level {pending.level}; "
                 "it must give one for each row"
             )
-        return inputs
+        # One memory layout, whoever else's rows are in the batch: sums over columns may depend on it in the last bit.
+        return np.ascontiguousarray(inputs) if isinstance(inputs, np.ndarray) else inputs
 
     def record(self, pending: Pending, reply: Any, where: str = "") -> None:
         """Check what came back for rows that were sent, keep it, and write it to the ledger."""
         self.sent += len(pending)
+        bad: QueryError | None = None
         where = where or f"querying {len(pending)} masks of level {pending.level}"
         try:
             if isinstance(reply, Exception):
@@ -183,21 +185,23 @@ class Queries:
                     "it must always return the same number"
                 )
             good = np.asarray(np.isfinite(outputs).all(axis=1))
-            if not good.all() and self.on_error == "raise":
-                bad = np.flatnonzero(~good)
-                raise QueryError(
-                    f"{where}: the model returned NaN or infinity for {len(bad)} of {len(pending)} rows (first: row "
-                    f"{bad[0]} of the batch); repair the model, or use on_error='drop' to leave such rows out"
+            if not good.all():
+                bad = QueryError(
+                    f"{where}: the model returned NaN or infinity for {int((~good).sum())} of {len(pending)} rows (first: "
+                    f"row {np.flatnonzero(~good)[0]} of the batch); repair the model, or use on_error='drop' to leave "
+                    "such rows out"
                 )
         except QueryError as error:
-            if self.on_error == "raise":
-                raise
-            self.notes.append(f"{len(pending)} rows dropped: {error}")
-            outputs, good = np.full((len(pending), 1), np.nan), np.zeros(len(pending), np.bool_)
+            bad, outputs, good = error, np.full((len(pending), 1), np.nan), np.zeros(len(pending), np.bool_)
         for key, row, fine in zip(pending.keys, outputs, good, strict=True):
-            self._known[key] = row if fine else None
-        self.dropped += int((~good).sum())
-        self._write(pending.keys)
+            if fine or self.on_error == "drop":
+                self._known[key] = row if fine else None
+        self._write([key for key, fine in zip(pending.keys, good, strict=True) if fine])
+        if bad is not None:
+            if self.on_error == "raise":
+                raise bad
+            self.dropped += int((~good).sum())
+            self.notes.append(f"{int((~good).sum())} rows dropped: {bad}")
 
     def _write(self, keys: list[_Key]) -> None:
         if self.ledger is None:
@@ -247,9 +251,7 @@ def as_outputs(reply: Any, rows: int, where: str) -> FloatArray:
         outputs = outputs[None]
     if outputs.ndim not in (1, 2) or len(outputs) != rows:
         got = f"{len(outputs)} rows" if outputs.ndim in (1, 2) else f"an array of shape {outputs.shape}"
-        raise QueryError(
-            f"{where}: the model returned {got} for {rows} inputs; it must return one row per input"
-        )
+        raise QueryError(f"{where}: the model returned {got} for {rows} inputs; it must return one row per input")
     if outputs.ndim == 2 and outputs.shape[1] == 0:
         raise QueryError(f"{where}: the model returned rows without any output")
     return outputs[:, None] if outputs.ndim == 1 else outputs
@@ -263,9 +265,7 @@ def _kind(reply: Any) -> str:
     return name if item is reply else f"{type(reply).__name__} of {name}"
 
 
-def converse(
-    conversation: Conversation[T], queries: Queries, model: Model, *, batch_size: int, progress: bool
-) -> T:
+def converse(conversation: Conversation[T], queries: Queries, model: Model, *, batch_size: int, progress: bool) -> T:
     """Drive one conversation to its end, sending what must be sent in batches, and return its result.
 
     Whatever stops it — a failing model, Ctrl-C — the answers of the batches before are in the ledger.
@@ -277,29 +277,26 @@ def converse(
             pending = queries.plan(ask)
             for start in range(0, len(pending), batch_size):
                 part = pending[start : start + batch_size]
-                where = (
-                    f"querying masks {start}–{start + len(part) - 1} of {len(pending)} of level {part.level}"
-                )
-                inputs = queries.inputs(part)
-                try:
-                    reply = model(inputs)
-                except (
-                    Exception
-                ) as error:  # whatever a stranger's model raises; record() says which rows it cost
-                    reply = error
-                queries.record(part, reply, where)
+                where = f"querying masks {start}–{start + len(part) - 1} of {len(pending)} of level {part.level}"
+                queries.record(part, reply_of(model, queries.inputs(part)), where)
                 bar.update()
             ask, result = step(conversation, queries.answer(ask))
         return cast(T, result)
     except QueryError as error:
         if queries.ledger is None and queries.sent:
-            error.add_note(
-                f"{queries.sent} rows were sent; give ledger='answers.sqlite' to keep what is answered"
-            )
+            error.add_note(f"{queries.sent} rows were sent; give ledger='answers.sqlite' to keep what is answered")
         raise
     finally:
         conversation.close()
         bar.close()
+
+
+def reply_of(model: Model, inputs: Inputs) -> Any:
+    """What the model says of a batch; an exception is a reply too, and ``record`` says which rows it cost."""
+    try:
+        return model(inputs)
+    except Exception as error:  # whatever a stranger's model raises
+        return error
 
 
 def step(conversation: Conversation[T], answer: Answer | None) -> tuple[Ask | None, T | None]:
