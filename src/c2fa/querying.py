@@ -186,10 +186,10 @@ class Queries:
                 )
             good = np.asarray(np.isfinite(outputs).all(axis=1))
             if not good.all():
+                rows = np.flatnonzero(~good)
                 bad = QueryError(
-                    f"{where}: the model returned NaN or infinity for {int((~good).sum())} of {len(pending)} rows (first: "
-                    f"row {np.flatnonzero(~good)[0]} of the batch); repair the model, or use on_error='drop' to leave "
-                    "such rows out"
+                    f"{where}: the model returned NaN or infinity for {len(rows)} of {len(pending)} rows (first: row "
+                    f"{rows[0]} of the batch); repair the model, or use on_error='drop' to leave such rows out"
                 )
         except QueryError as error:
             bad, outputs, good = error, np.full((len(pending), 1), np.nan), np.zeros(len(pending), np.bool_)
