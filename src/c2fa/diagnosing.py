@@ -22,6 +22,9 @@ def diagnose(
     reports, warnings = [], list(found.notes)
     spread = 0.0
     for k, level in enumerate(found.levels):
+        if level is None:
+            reports.append(LevelReport(0, 0.0, 0.0, 0.0))
+            continue
         one = Level(level.masks, level.outputs[:, column], level.weights, level.penalty, level.intercept)
         null = _null_loss(one)
         spread = max(spread, float(np.ptp(one.outputs)))
@@ -29,15 +32,13 @@ def diagnose(
         alone = _loss_alone(one)
         reports.append(LevelReport(len(one.masks), loss, alone, 1.0 - loss / null if null > 0 else 1.0))
         warnings += _level_warnings(structure, k, reports[-1], null)
-    if spread == 0:
+    if spread == 0 and any(level is not None for level in found.levels):
         warnings = [
             *found.notes,
             "the model gave the same output for every masked input, so nothing can be attributed",
         ]
     if structure.depth > 1 and structure.widths[0] == 1:
-        warnings.append(
-            "the input has only one part, so the parts' level says no more than the prediction itself"
-        )
+        warnings.append("the input has only one part, so the parts' level says no more than the prediction itself")
     if found.status.remedy:
         warnings.append(f"solver {found.status}: {found.status.remedy}")
     if queries.dropped:

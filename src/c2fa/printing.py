@@ -17,8 +17,13 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     """The parts in their own order, each with its attribution and a bar; under it its most important features."""
     s, d = e.structure, e.diagnostics
     lines = [
-        f"{e.target_name}: {e.prediction:.3f}   ({e.queries} queries, "
-        + ", ".join(f"R² {r.r2:.2f} at level {k}" for k, r in enumerate(d.levels))
+        f"{e.target_name}: {e.prediction:.3f}   ("
+        + ", ".join(
+            [
+                f"{e.queries} queries",
+                *(f"R² {r.r2:.2f} at level {k}" for k, r in enumerate(d.levels) if r.rows),
+            ]
+        )
         + ")"
     ]
     scales = [float(np.abs(v).max(initial=0.0)) or 1.0 for v in e.values]
@@ -49,9 +54,7 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
             others = e.values[level + 1][np.setdiff1d(children, shown)].sum()
             lines.append(f"{indent}└─ {others:+.3f} in {rest} more")
 
-    order = (
-        range(s.widths[0]) if s.depth > 1 else np.argsort(-np.abs(e.values[0]), kind="stable")[: 4 * leaves]
-    )
+    order = range(s.widths[0]) if s.depth > 1 else np.argsort(-np.abs(e.values[0]), kind="stable")[: 4 * leaves]
     for i in order:
         lines.append(line("", 0, int(i)))
         grow(0, int(i), "")

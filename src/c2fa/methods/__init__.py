@@ -7,11 +7,59 @@ from collections.abc import Mapping
 from typing import Any
 
 from c2fa.methods.base import Attribution, Method, Task
+from c2fa.methods.bottom_up import BottomUp
 from c2fa.methods.c2fa import C2FA
+from c2fa.methods.c2fa_milli import C2FAMilli
+from c2fa.methods.c2fa_shap import C2FAShap
+from c2fa.methods.lime import Lime
+from c2fa.methods.milli import Milli
+from c2fa.methods.peers import CaptumKernelShap, CaptumLime, LimePeer, ShapKernel, ShapPartition
+from c2fa.methods.top_down import TopDown, TopDownMilli, TopDownProportional
 
-METHODS: Mapping[str, type[Any]] = {"c2fa": C2FA}
+PEERS: Mapping[str, type[Any]] = {
+    "shap-partition": ShapPartition,
+    "shap-kernel": ShapKernel,
+    "lime-package": LimePeer,
+    "captum-lime": CaptumLime,
+    "captum-kernelshap": CaptumKernelShap,
+}
+"""Other libraries; each needs its package to be installed."""
 
-__all__ = ["C2FA", "METHODS", "Attribution", "Method", "Task", "make"]
+METHODS: Mapping[str, type[Any]] = {
+    "c2fa": C2FA,
+    "c2fa-milli": C2FAMilli,
+    "c2fa-shap": C2FAShap,
+    "lime": Lime,
+    "milli": Milli,
+    "bu-lime": BottomUp,
+    "td-lime": TopDown,
+    "td-milli": TopDownMilli,
+    "td-lime-proportional": TopDownProportional,
+    **PEERS,
+}
+
+__all__ = [
+    "C2FA",
+    "METHODS",
+    "PEERS",
+    "Attribution",
+    "BottomUp",
+    "C2FAMilli",
+    "C2FAShap",
+    "CaptumKernelShap",
+    "CaptumLime",
+    "Lime",
+    "LimePeer",
+    "Method",
+    "Milli",
+    "ShapKernel",
+    "ShapPartition",
+    "Task",
+    "TopDown",
+    "TopDownMilli",
+    "TopDownProportional",
+    "make",
+]
 
 
 def make(method: str | Method, options: Mapping[str, Any]) -> Method:
@@ -28,8 +76,6 @@ def make(method: str | Method, options: Mapping[str, Any]) -> Method:
     known = [f.name for f in dataclasses.fields(kind) if f.init]
     for option in options:
         if option not in known:
-            raise TypeError(
-                f"Explainer with method {method!r} has no option {option!r}; it has {', '.join(known)}"
-            )
+            raise TypeError(f"Explainer with method {method!r} has no option {option!r}; it has {', '.join(known)}")
     made: Method = kind(**options)
     return made

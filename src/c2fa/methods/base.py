@@ -48,12 +48,16 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """What a method found: values per level, (width, columns), coarse to fine, and the evidence behind them."""
+    """What a method found: values per level, (width, columns), coarse to fine, and the evidence behind them.
+
+    ``levels`` holds what each level's values were fitted to; None where they were not fitted to anything but follow
+    from another level's.
+    """
 
     values: tuple[FloatArray, ...]
     intercepts: tuple[FloatArray, ...]
     stderr: tuple[FloatArray, ...] | None
-    levels: tuple[Level, ...]
+    levels: tuple[Level | None, ...]
     status: Status = Status.EXACT
     iterations: int = 0
     notes: tuple[str, ...] = ()
@@ -88,9 +92,7 @@ def gather(
     answer = yield Ask(level, masks)
     ok = answer.ok
     if not ok.any():
-        raise QueryError(
-            f"not one of the {len(ok)} rows of level {level} got an answer, so there is nothing to fit"
-        )
+        raise QueryError(f"not one of the {len(ok)} rows of level {level} got an answer, so there is nothing to fit")
     masks, counts, outputs = masks[ok], counts[ok], answer.outputs[ok][:, task.columns]
     if anchor and not masks.all(axis=1).any():
         masks = np.concatenate([masks, np.ones((1, width), dtype=np.bool_)])
