@@ -1,0 +1,31 @@
+"""Many inputs: a store that resumes, engines that run it, views over what is in it.
+
+``many`` explains a dataset into a folder; ``Store.open`` reads it back; ``views`` looks over all of it.
+"""
+
+from __future__ import annotations
+
+from c2fa.batch import views
+from c2fa.batch.engines import WorkerError
+from c2fa.batch.limits import Bucket, Limited
+from c2fa.batch.many import BatchError, many
+from c2fa.batch.packing import Item, ModelDownError, Outcome, packed
+from c2fa.batch.recipe import Recipe
+from c2fa.batch.store import NotExplainedError, Store, StoreError
+
+__all__ = [
+    "BatchError",
+    "Bucket",
+    "Item",
+    "Limited",
+    "ModelDownError",
+    "NotExplainedError",
+    "Outcome",
+    "Recipe",
+    "Store",
+    "StoreError",
+    "WorkerError",
+    "many",
+    "packed",
+    "views",
+]

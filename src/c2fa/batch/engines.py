@@ -1,0 +1,218 @@
+"""Engines: make a worker once, map it over shards, yield each shard with its error or none.
+
+An engine is trusted with nothing: results are files of the store, so what an engine loses is only time. Shards are
+read as workers become free, and the engine ends when no more come and those under way are done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing as mp
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol, TypeAlias
+
+from c2fa.batch.recipe import dumps
+from c2fa.batch.work import Report, Task
+
+Work: TypeAlias = Callable[[Task], Report]
+
+_STARTS = 3  # workers that die before they are ready, one after another, until the engine gives up
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class WorkerError(RuntimeError):
+    """No worker could be started; the message says what the first one said."""
+
+
+@dataclass(frozen=True, eq=False)
+class Done:
+    """A shard that an engine is done with: finished, or with the error that a worker raised."""
+
+    task: Task
+    error: Exception | None
+    report: Report = field(default_factory=Report)
+
+
+class Engine(Protocol):
+    """Runs tasks on workers."""
+
+    def __call__(
+        self, make: Callable[[], Work], tasks: Iterable[Task], *, workers: int, gpus: float = 0.0
+    ) -> Iterator[Done]:
+        """Make workers by calling ``make`` where they run, and yield each task when it is done, in any order."""
+        ...
+
+
+def engine(name: str | Engine) -> Engine:
+    """Return an engine by its name, or the engine itself."""
+    if callable(name):
+        return name
+    if name == "serial":
+        return serial
+    if name == "processes":
+        return processes
+    if name in ("ray", "dask"):
+        found: Engine = import_module(f"c2fa.batch.{name}_engine").engine
+        return found
+    raise ValueError(f"engine must be 'processes', 'ray', 'dask' or 'serial', or an engine of your own; got {name!r}")
+
+
+def attempt(work: Work, task: Task) -> Done:
+    """Run one task, with its error as a value."""
+    try:
+        return Done(task, None, work(task))
+    except Exception as error:
+        return Done(task, error)
+
+
+def serial(make: Callable[[], Work], tasks: Iterable[Task], *, workers: int = 1, gpus: float = 0.0) -> Iterator[Done]:
+    """Run everything in this very process, one shard after another."""
+    work = make()
+    for task in tasks:
+        yield attempt(work, task)
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Process:
+    number: int
+    process: Any
+    pipe: Connection
+    task: Task | None = None
+    ready: bool = False
+
+
+def processes(make: Callable[[], Work], tasks: Iterable[Task], *, workers: int, gpus: float = 0.0) -> Iterator[Done]:
+    """Run workers as processes of this machine; one that dies is replaced and its shard tried again."""
+    payload = dumps(make)
+    context = mp.get_context("spawn")
+    queue, again = iter(tasks), list[Task]()
+    crew: list[_Process] = []
+    failures = 0
+
+    def start(number: int) -> None:
+        ours, theirs = context.Pipe()
+        with _environment(number, workers, gpus):
+            process = context.Process(target=_serve, args=(theirs, payload), daemon=True, name=f"c2fa-{number}")
+            process.start()
+        theirs.close()
+        crew.append(_Process(number, process, ours))
+
+    def give(worker: _Process) -> None:
+        """Hand the next task to a worker that is free, or let it go."""
+        worker.task = again.pop() if again else next(queue, None)
+        with contextlib.suppress(OSError):  # it died in between; the next wait sees that
+            worker.pipe.send(worker.task)
+
+    try:
+        first = next(queue, None)
+        if first is None:
+            return
+        again.append(first)
+        for number in range(workers):
+            start(number)
+        while crew:
+            by_pipe = {worker.pipe: worker for worker in crew}
+            for pipe in wait(list(by_pipe)):
+                worker = by_pipe[pipe]  # type: ignore[index]
+                try:
+                    kind, value = worker.pipe.recv()
+                except (EOFError, OSError, pickle.UnpicklingError):
+                    crew.remove(worker)
+                    worker.pipe.close()
+                    worker.process.join()
+                    if worker.ready and worker.task is None:
+                        continue  # it had nothing left to do
+                    failures = 0 if worker.ready else failures + 1
+                    if failures >= _STARTS:
+                        code = worker.process.exitcode
+                        raise WorkerError(
+                            f"{failures} workers in a row died while they loaded the model (exit code {code}); try "
+                            "engine='serial' to see why, or give each more memory with fewer workers"
+                        ) from None
+                    if worker.task is not None:
+                        again.append(worker.task)
+                    start(worker.number)
+                    continue
+                if kind == "failed":
+                    raise value
+                worker.ready, failures, task = True, 0, worker.task
+                give(worker)
+                if kind == "done":
+                    assert task is not None
+                    error, report = value
+                    yield Done(task, error, report)
+    finally:
+        for worker in crew:
+            worker.process.kill()
+        for worker in crew:
+            worker.process.join()
+            worker.pipe.close()
+
+
+@contextlib.contextmanager
+def _environment(number: int, workers: int, gpus: float) -> Iterator[None]:
+    """What a worker finds in its environment: its share of the cores for linear algebra, and of the GPUs."""
+    share = str(max((os.cpu_count() or 1) // workers, 1))
+    wanted = {name: share for name in _THREADS if name not in os.environ}
+    if gpus and "CUDA_VISIBLE_DEVICES" not in os.environ:
+        count = max(int(gpus), 1)
+        at = int(number * gpus) if gpus < 1 else number * count
+        wanted["CUDA_VISIBLE_DEVICES"] = ",".join(str(at + i) for i in range(count))
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name in wanted:
+            os.environ.pop(name, None)
+
+
+def _serve(pipe: Connection, payload: bytes) -> None:
+    """The body of a worker process."""
+    for name in ("SIGINT", "SIGTERM"):  # Ctrl-C reaches the whole group; the driver decides when to end
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, name="c2fa-parent", daemon=True).start()
+    try:
+        work: Work = pickle.loads(payload)()
+    except Exception as error:
+        pipe.send(("failed", _sendable(error)))
+        return
+    with contextlib.suppress(OSError):
+        pipe.send(("ready", None))
+        while (task := _next(pipe)) is not None:
+            done = attempt(work, task)
+            said = None if done.error is None else _sendable(done.error)
+            pipe.send(("done", (said, done.report)))
+
+
+def _next(pipe: Connection) -> Task | None:
+    try:
+        task: Task | None = pipe.recv()
+        return task
+    except (EOFError, OSError):
+        return None
+
+
+def _follow_parent() -> None:
+    """End when the driver does: a worker without a driver would only hold memory and a GPU."""
+    parent = mp.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _sendable(error: Exception) -> Exception:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return WorkerError(f"{type(error).__name__}: {error}")
+    return error

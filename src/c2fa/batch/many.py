@@ -1,0 +1,300 @@
+"""A dataset of explanations: inputs in, a store out, on whichever engine, continued where it was left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any, TypeAlias
+
+from c2fa.batch.engines import Done, Engine, engine, serial
+from c2fa.batch.packing import ModelDownError
+from c2fa.batch.progress import Progress
+from c2fa.batch.recipe import MakeModel, Recipe, Sent
+from c2fa.batch.records import Precision, Views, arrow
+from c2fa.batch.sources import Pick, Source, digest, source
+from c2fa.batch.store import Store, StoreError
+from c2fa.batch.work import MakeWorker, Report, Task, full_settings
+from c2fa.explainer import Explainer
+
+Engines: TypeAlias = str | Engine
+_SHARD = 256
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+class BatchError(RuntimeError):
+    """Some shards could not be finished; the others are in the store, and the same command continues."""
+
+
+def many(
+    explainer: Explainer | Callable[[], Explainer],
+    inputs: Any,
+    store: str | PathLike[str],
+    *,
+    engine: Engines = "processes",
+    workers: int | None = None,
+    gpus_per_worker: float = 0.0,
+    model: MakeModel | None = None,
+    column: Pick = None,
+    key: Pick = None,
+    shard_size: int | None = None,
+    batch_size: int | None = None,
+    tries: int = 3,
+    timeout: float | None = None,
+    patience: float = 60.0,
+    precision: Precision = "float32",
+    views: Views = "auto",
+    progress: bool | None = None,
+) -> Store:
+    """Explain every input of a dataset into a store; what the store has already is not done again.
+
+    Parameters
+    ----------
+    explainer
+        An explainer, which travels to the workers; or what makes one (a function, a ``Recipe``), so that each worker
+        loads its own model.
+    inputs
+        A list or any iterable, a pandas, polars or Arrow table, or a file or folder of Parquet or JSONL. It is read
+        as a stream, and in the same order in every run.
+    store
+        The folder of the results.
+    engine
+        ``"processes"``, ``"ray"``, ``"dask"``, ``"serial"``, or an engine of your own.
+    workers
+        How many; by default one for each core.
+    gpus_per_worker
+        GPUs that each worker holds; a fraction lets several share one.
+    model
+        What makes the model in each worker, instead of the explainer's own: a spec such as ``"demo"``, or a
+        constructor.
+    column, key
+        For tables: the column that is the input and the one that names it, or functions of a row. A name must be
+        different for every input: the ledger keeps answers under it.
+    shard_size
+        Inputs in one file. A shard is what may be lost when a machine dies; by default the store's own, else chosen.
+    batch_size
+        Rows sent to the model at a time, from as many inputs as it takes; by default the model's, else the explainer's.
+    tries
+        How often an input that makes the model fail is tried alone, and how often it may kill or stall a worker,
+        before it gets a row with its error.
+    timeout
+        Seconds that one call of the model may take (ten times that for a worker's first). The worker is ended then.
+    patience
+        Seconds to wait for a model that stopped answering, before the run ends.
+    precision
+        ``"float32"``, or ``"float64"`` where the stored numbers must be exact.
+    views
+        Whether what a report draws is kept: ``"auto"`` up to 16 KiB for each input, ``"all"`` or ``"none"``.
+    progress
+        Whether to show a bar; None shows one in a terminal.
+
+    Returns
+    -------
+    Store
+        The store; its ``run`` says what this call did.
+
+    Notes
+    -----
+    Ctrl-C and SIGTERM let the running shards finish and be written, and then end the run (with ``KeyboardInterrupt``
+    or exit status 143); a second one ends it at once. The same call continues.
+    """
+    arrow()
+    run = _Run(
+        Store(store),
+        source(inputs, column, key),
+        tries=_at_least("tries", tries, 1),
+        workers=_at_least("workers", workers or os.cpu_count() or 1, 1),
+    )
+    if precision not in ("float32", "float64"):
+        raise ValueError(f"precision must be 'float32' or 'float64', not {precision!r}")
+    if views not in ("auto", "all", "none"):
+        raise ValueError(f"views must be 'auto', 'all' or 'none', not {views!r}")
+    if timeout is not None and (engine == "serial" or not timeout > 0):
+        raise ValueError(
+            f"timeout must be seconds above 0, and needs workers that can be ended: engine={engine!r}, "
+            f"timeout={timeout!r}"
+        )
+    size = run.shard_size(shard_size)
+    make, settings = _recipe(explainer, model, engine, size, precision)
+    if settings is not None:
+        run.store.check(settings)
+    elif isinstance(explainer, Recipe):
+        run.store.check(full_settings(explainer.without_model(), size, precision), except_for=("model",))
+    worker = MakeWorker(
+        make=make,
+        store=os.fspath(store),
+        shard_size=size,
+        batch_size=None if batch_size is None else _at_least("batch_size", batch_size, 1),
+        tries=tries,
+        timeout=timeout,
+        patience=patience,
+        precision=precision,
+        views=views,
+        settings=settings,
+    )
+    run.store.path.mkdir(parents=True, exist_ok=True)
+    run.store.sweep()
+    shown = sys.stderr.isatty() if progress is None else progress
+    with Progress(run.source.total, shown) as bar:
+        run.go(_engine(engine), worker, size, bar, gpus_per_worker)
+    run.store.run = run.report
+    return run.store
+
+
+def _engine(name: Engines) -> Engine:
+    return engine(name)
+
+
+def _recipe(
+    explainer: Explainer | Callable[[], Explainer],
+    model: MakeModel | None,
+    name: Engines,
+    size: int,
+    precision: Precision,
+) -> tuple[Callable[[], Explainer], dict[str, Any] | None]:
+    """What makes the explainer in a worker, and the settings where they can be known without loading a model."""
+    if not isinstance(explainer, Explainer):
+        if not callable(explainer):
+            raise TypeError(
+                f"explainer must be a c2fa.Explainer or a function that makes one, not {type(explainer).__name__}"
+            )
+        if model is not None:
+            raise ValueError("model= goes with an explainer; a function that makes one makes its model too")
+        return explainer, None
+    settings = full_settings(explainer, size, precision)
+    if name in ("serial", serial) and model is None:
+        return lambda: explainer, settings
+    return Sent.of(explainer, model), settings
+
+
+def _at_least(name: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return value
+
+
+@dataclass(eq=False)
+class _Run:
+    """One call of ``many``: which shards are pending, what failed, and whether it was asked to stop."""
+
+    store: Store
+    source: Source
+    tries: int
+    workers: int
+    report: Report = field(default_factory=Report)
+    stopped: int | None = None
+    failed: list[Done] = field(default_factory=list)
+    fatal: Exception | None = None
+
+    def shard_size(self, wanted: int | None) -> int:
+        """The size that the store has, the one that was asked for, or one that gives every worker a few shards."""
+        if wanted is not None:
+            return _at_least("shard_size", wanted, 1)
+        there = self.store.settings.get("shard_size")
+        if there is not None:
+            return int(there)
+        if self.source.total is None:
+            return _SHARD
+        return min(max(self.source.total // (8 * self.workers), 8), _SHARD)
+
+    def tasks(self, size: int, bar: Progress) -> Iterator[Task]:
+        """The shards that have no file yet, until someone asks to stop."""
+        finished = set(self.store.finished())
+        for number, items in enumerate(self.source.shards(size)):
+            if self.stopped is not None or self.fatal is not None:
+                return
+            if number in finished:
+                self._same(number, Task(number, items))
+                bar.skip(len(items))
+            else:
+                yield Task(number, items)
+
+    def _same(self, number: int, task: Task) -> None:
+        """Refuse inputs that are not those a finished shard was made from."""
+        shard, now = self.store.shard(number), digest(task.items)
+        if shard.rows != len(task.items) or (None not in (shard.digest, now) and shard.digest != now):
+            first = task.items[0].index
+            raise StoreError(
+                f"inputs {first} to {first + len(task.items) - 1} are not those that shard {number} of "
+                f"{str(self.store.path)!r} was made from ({shard.rows} inputs there, {len(task.items)} now); give the "
+                "same inputs in the same order, or another folder"
+            )
+
+    def go(self, run: Engine, worker: MakeWorker, size: int, bar: Progress, gpus: float) -> None:
+        tasks: Any = self.tasks(size, bar)
+        with _signals(self):
+            for round_ in range(self.tries):
+                for done in run(worker, tasks, workers=self.workers, gpus=gpus):
+                    self._note(done, bar)
+                if not self.failed or self.stopped is not None or self.fatal is not None:
+                    break
+                if round_ + 1 < self.tries:
+                    tasks, self.failed = iter([done.task for done in self.failed]), []
+                    time.sleep(min(2.0**round_, 5.0))
+        bar.close()
+        if self.fatal is not None:
+            raise self.fatal
+        if self.stopped is not None:
+            _leave(self.stopped)
+        if self.failed:
+            first = self.failed[0]
+            raise BatchError(
+                f"{len(self.failed)} shards could not be finished in {self.tries} tries (shard {first.task.number}: "
+                f"{type(first.error).__name__}: {first.error}); the others are in {str(self.store.path)!r}, and the "
+                "same command continues"
+            ) from first.error
+
+    def _note(self, done: Done, bar: Progress) -> None:
+        error = done.error
+        if error is None:
+            self.report = self.report + done.report
+            bar.add(done.report)
+            return
+        if isinstance(error, OSError) and error.errno in _FULL and self.fatal is None:
+            self.fatal = BatchError(
+                f"cannot write to {str(self.store.path)!r}: {error.strerror}; {self.report.inputs} inputs were "
+                "written by this run. Make room, and the same command continues"
+            )
+            self.fatal.__cause__ = error
+        elif isinstance(error, ModelDownError | StoreError) and self.fatal is None:
+            self.fatal = error
+        self.failed.append(done)
+
+
+class _signals:
+    """Ctrl-C and SIGTERM ask a run to stop; a second one ends it at once."""
+
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, _: object) -> None:
+        if self._run.stopped is not None:
+            _leave(number)
+        self._run.stopped = number
+        print(
+            "\nfinishing and writing the shards under way; press Ctrl-C again to leave them",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _leave(number: int) -> None:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt("stopped; the same command continues")
+    raise SystemExit(128 + number)

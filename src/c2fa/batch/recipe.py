@@ -1,0 +1,156 @@
+"""How a worker comes by its explainer: made where it is needed, so that each worker loads its own model."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from c2fa.explainer import Explainer
+from c2fa.ledger import Ledger
+from c2fa.masking import Masker, fingerprint
+
+MakeModel: TypeAlias = str | Callable[[], Any]
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_SHOWN = 300
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """A model that is still to be loaded, a masker and options: calling it makes the explainer.
+
+    Parameters
+    ----------
+    model
+        A line of text as the command line has it (``"demo"``, ``"onnx:model.onnx"``), or a function without
+        arguments that returns the model, such as a class or ``functools.partial(load, path)``.
+    masker
+        The masker.
+    options
+        The explainer's options.
+
+    Examples
+    --------
+    >>> import c2fa
+    >>> Recipe("python:math:fsum", c2fa.maskers.Text(), {"budget": 50})().budget
+    50
+    """
+
+    model: MakeModel
+    masker: Masker
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> Explainer:
+        return Explainer(make_model(self.model), self.masker, **self.options)
+
+    def without_model(self) -> Explainer:
+        """An explainer that cannot explain, to see its settings before a model is loaded."""
+        options = {"model_name": "not loaded", **self.options, "ledger": None}
+        return Explainer(_absent, self.masker, **options)
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """An explainer that travels to a worker: without its ledger's open file, and perhaps without its model."""
+
+    explainer: Explainer
+    ledger: str | None
+    model: MakeModel | None
+
+    @classmethod
+    def of(cls, explainer: Explainer, model: MakeModel | None = None) -> Sent:
+        """Take what cannot travel out of an explainer; the explainer itself stays as it is."""
+        bare = copy.copy(explainer)
+        ledger = None
+        if explainer.ledger is not None:
+            ledger = str(explainer.ledger.path)
+            if ledger == ":memory:":
+                raise ValueError("a ledger in memory cannot be shared by workers; give a file, or engine='serial'")
+            bare.ledger = None
+        if model is not None:
+            bare.model = _absent
+        return cls(bare, ledger, model)
+
+    def __call__(self) -> Explainer:
+        made = copy.copy(self.explainer)
+        if self.model is not None:
+            made.model = make_model(self.model)
+            made.model_name = made.model_name or getattr(made.model, "name", None)
+            if made.output_names is None:
+                names = getattr(made.model, "output_names", None)
+                made.output_names = None if names is None else tuple(map(str, names))
+        if self.ledger is not None:
+            made.ledger = Ledger(self.ledger)
+        return made
+
+
+def _absent(batch: Any) -> Any:
+    raise AssertionError("the model stayed behind; the worker makes its own")
+
+
+def make_model(model: MakeModel) -> Any:
+    """Load a model from a line of text, or call what makes it."""
+    if isinstance(model, str):
+        from c2fa.models import load
+
+        return load(model)
+    made = model()
+    if not callable(made):
+        raise TypeError(
+            f"model must be a function without arguments that returns the model; {model!r} returned "
+            f"{type(made).__name__}"
+        )
+    return made
+
+
+def settings_of(explainer: Explainer) -> dict[str, Any]:
+    """What the answers of an explainer depend on, in plain values; batch sizes and the like are not among it."""
+    model = explainer.model
+    name = explainer.model_name or getattr(model, "__qualname__", type(model).__qualname__)
+    try:
+        masker: str = fingerprint(explainer.masker)[:16]
+    except TypeError:
+        masker = ""
+    text = _ADDRESS.sub("", repr(explainer.masker))
+    return {
+        "method": explainer.method_name,
+        "options": _ADDRESS.sub("", str(explainer.method)),
+        "budget": list(explainer.budget) if isinstance(explainer.budget, tuple) else explainer.budget,
+        "target": explainer.target,
+        "seed": explainer.seed,
+        "on_error": explainer.on_error,
+        "outputs": explainer.outputs,
+        "model": str(name),
+        "masker": text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…",
+        "masker_digest": masker,
+    }
+
+
+def dumps(thing: Any, what: str = "the explainer") -> bytes:
+    """Pickle what a worker needs, or say in one sentence what to give instead."""
+    main = sys.modules.get("__main__")
+    interactive = main is None or not hasattr(main, "__file__")
+    try:
+        if not interactive:  # a notebook's functions cannot be imported by a worker, though pickle takes them
+            return pickle.dumps(thing)
+    except Exception as error:
+        problem: Exception = error
+    else:
+        problem = RuntimeError("it was made in an interactive session")
+    try:
+        by_value: bytes = import_module("cloudpickle").dumps(thing)
+        return by_value
+    except ImportError:
+        if interactive:
+            return pickle.dumps(thing)
+    except Exception as error:
+        problem = error
+    raise TypeError(
+        f"{what} cannot be sent to another process ({type(problem).__name__}: {problem}); give a function of a module "
+        "that makes it, give model='...' or a constructor so that each worker loads its own, or engine='serial'"
+    ) from problem

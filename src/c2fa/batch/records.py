@@ -1,0 +1,202 @@
+"""Explanations as rows of a table, and back: one row for each input, list columns for each level."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+
+from c2fa.batch.packing import Outcome
+from c2fa.explanation import Diagnostics, Explanation, LevelReport, _decode, _encode
+from c2fa.structure import FloatArray, Structure
+
+Table: TypeAlias = Any
+"""A pyarrow table."""
+Precision: TypeAlias = Literal["float32", "float64"]
+Views: TypeAlias = Literal["auto", "all", "none"]
+
+_VIEW_LIMIT = 16_384  # bytes; a picture of the input in every row would outweigh its attributions by far
+_CONSTANT = ("c2fa", "numpy", "method", "settings", "seed", "model")
+
+
+def arrow(module: str = "") -> Any:
+    """Return pyarrow or a module of it, or say how to install it."""
+    try:
+        return import_module(f"pyarrow.{module}" if module else "pyarrow")
+    except ImportError as error:
+        raise ImportError("a store of explanations needs pyarrow: pip install 'c2fa[store]'") from error
+
+
+def schema(levels: int, precision: Precision) -> Any:
+    """The columns of a shard whose deepest structure has this many levels."""
+    pa = arrow()
+    real = pa.float64() if precision == "float64" else pa.float32()
+    numbers, texts, counts = pa.list_(real), pa.list_(pa.string()), pa.list_(pa.int32())
+    columns: dict[str, Any] = {
+        "index": pa.int64(),
+        "key": pa.string(),
+        "error": pa.string(),
+        "prediction": pa.float64(),
+        "target": pa.int32(),
+        "target_name": pa.string(),
+        "outputs": numbers,
+        "output_names": texts,
+        "queries": pa.int32(),
+        "warnings": texts,
+        "agreement": pa.bool_(),
+        "consistency": pa.float64(),
+        "status": pa.string(),
+        "iterations": pa.int32(),
+        "sent": pa.int32(),
+        "recalled": pa.int32(),
+        "dropped": pa.int32(),
+        "cost": pa.float64(),
+        "budget": counts,
+        "rows": counts,
+        "loss": pa.list_(pa.float64()),
+        "loss_alone": pa.list_(pa.float64()),
+        "r2": pa.list_(pa.float64()),
+        "intercepts": numbers,
+        "columns": counts,
+        "other_intercepts": numbers,
+        "view": pa.binary(),
+    }
+    for k in range(levels):
+        columns |= {f"names_{k}": texts, f"values_{k}": numbers, f"stderr_{k}": numbers}
+        columns |= {f"other_values_{k}": numbers, f"other_stderr_{k}": numbers}
+        if k:
+            columns[f"parents_{k}"] = counts
+    return pa.schema(list(columns.items()))
+
+
+def encode(outcomes: Sequence[Outcome], precision: Precision, views: Views) -> Table:
+    """The table of a shard, in the order of the inputs."""
+    pa = arrow()
+    rows = [_row(o, views) for o in sorted(outcomes, key=lambda o: o.index)]
+    levels = max((o.explanation.structure.depth for o in outcomes if o.explanation is not None), default=2)
+    made = schema(levels, precision)
+    arrays = [pa.array([row.get(f.name) for row in rows], type=f.type) for f in made]
+    return pa.Table.from_arrays(arrays, schema=made)
+
+
+def provenance(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What all explanations of a shard share: method, settings, versions, seed, model."""
+    first = next((o.explanation for o in outcomes if o.explanation is not None), None)
+    return {} if first is None else {k: first.provenance[k] for k in _CONSTANT if k in first.provenance}
+
+
+def _row(outcome: Outcome, views: Views) -> dict[str, Any]:
+    row: dict[str, Any] = {"index": outcome.index, "key": outcome.key, "error": outcome.error}
+    e = outcome.explanation
+    if e is None:
+        return row
+    d = e.diagnostics
+    at = e.columns.index(e.target)
+    others = [i for i in range(len(e.columns)) if i != at]
+    row |= {name: getattr(d, name) for name in Diagnostics.__dataclass_fields__ if name != "levels"}
+    row |= {name: [getattr(level, name) for level in d.levels] for name in LevelReport.__dataclass_fields__}
+    row |= {
+        "prediction": e.prediction,
+        "target": e.target,
+        "target_name": e.target_name,
+        "outputs": e.outputs,
+        "output_names": e.output_names,
+        "queries": e.queries,
+        "budget": e.provenance.get("budget"),
+        "columns": e.columns,
+        "intercepts": e.intercepts,
+        "view": pack_view(e.view, views),
+    }
+    if others:
+        row["other_intercepts"] = np.array([b[others] for b in e.all_intercepts]).ravel()
+    for k, names in enumerate(e.names):
+        row[f"names_{k}"] = names
+        if k:
+            row[f"parents_{k}"] = e.structure.parents[k - 1]
+        for name, values in (("values", e.all_values), ("stderr", e.all_stderr)):
+            if values is not None:
+                row[f"{name}_{k}"] = values[k][:, at]
+                if others:
+                    row[f"other_{name}_{k}"] = values[k][:, others].ravel()
+    return row
+
+
+def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
+    """The explanation of a row (columns without an error), with what the shard's explanations share."""
+    depth = sum(1 for name in row if name.startswith("names_") and row[name] is not None)
+    columns = tuple(row["columns"])
+    at = columns.index(row["target"])
+
+    def both(own: Any, others: Any) -> FloatArray:
+        """Put the target's column back between those of the other outputs."""
+        own = np.asarray(own, dtype=np.float64)[:, None]
+        if others is None:
+            return cast(FloatArray, own)
+        rest = np.asarray(others, dtype=np.float64).reshape(len(own), len(columns) - 1)
+        return np.concatenate([rest[:, :at], own, rest[:, at:]], axis=1)
+
+    def levels(name: str) -> tuple[FloatArray, ...]:
+        return tuple(both(row[f"{name}_{k}"], row.get(f"other_{name}_{k}")) for k in range(depth))
+
+    intercepts = both(row["intercepts"], row.get("other_intercepts"))
+    fits = zip(*(row[name] for name in LevelReport.__dataclass_fields__), strict=True)
+    fields = {name: row[name] for name in Diagnostics.__dataclass_fields__ if name != "levels"}
+    fields["warnings"] = tuple(fields["warnings"])
+    return Explanation(
+        structure=Structure(
+            tuple(np.asarray(row[f"parents_{k}"], dtype=np.intp) for k in range(1, depth)),
+            tuple(tuple(row[f"names_{k}"]) for k in range(depth)),
+        ),
+        outputs=np.asarray(row["outputs"], dtype=np.float64),
+        output_names=tuple(row["output_names"]),
+        target=int(row["target"]),
+        columns=columns,
+        all_values=levels("values"),
+        all_intercepts=tuple(intercepts),
+        all_stderr=None if row.get("stderr_0") is None else levels("stderr"),
+        queries=int(row["queries"]),
+        diagnostics=Diagnostics(levels=tuple(LevelReport(*fit) for fit in fits), **fields),
+        view=unpack_view(row.get("view")),
+        provenance={**shared, "budget": row["budget"], "index": row["index"], "key": row["key"]},
+    )
+
+
+def pack_view(view: Mapping[str, Any], views: Views = "auto") -> bytes | None:
+    """What a report needs to draw the input, as bytes; None where it is not to be kept, or has no plain form."""
+    if views == "none" or not view:
+        return None
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    try:
+        head = json.dumps(_encode(view, arrays), ensure_ascii=False).encode()
+    except TypeError:
+        return None
+    if views == "auto" and len(head) + sum(a.nbytes for a in arrays.values()) > _VIEW_LIMIT:
+        return None
+    if any(a.dtype.hasobject for a in arrays.values()):
+        return None
+    file = io.BytesIO()
+    file.write(len(head).to_bytes(4, "little") + head)
+    for array in arrays.values():
+        np.save(file, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def unpack_view(data: bytes | None) -> dict[str, Any]:
+    """Read what ``pack_view`` wrote.
+
+    >>> unpack_view(pack_view({"kind": "text", "spans": np.array([[0, 3]])}))
+    {'kind': 'text', 'spans': array([[0, 3]])}
+    """
+    if not data:
+        return {}
+    file = io.BytesIO(data)
+    head = json.loads(file.read(int.from_bytes(file.read(4), "little")))
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    while file.tell() < len(data):
+        arrays[f"a{len(arrays)}"] = np.load(file, allow_pickle=False)
+    view: dict[str, Any] = _decode(head, arrays)
+    return view

@@ -1,0 +1,191 @@
+"""Where inputs come from: a list, an iterable, a table, a folder of Parquet or JSONL; always read as a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from c2fa.batch.packing import Item, Unreadable
+from c2fa.batch.records import arrow
+from c2fa.masking import fingerprint
+
+Pick: TypeAlias = str | Callable[[Any], Any] | None
+_SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".jsonl.xz")
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Inputs in their order, from the beginning each time it is iterated, and how many there are where that is known.
+
+    Parameters
+    ----------
+    rows
+        Begins a new pass over the rows.
+    total
+        Their number, or None.
+    column
+        For rows of a table: the column that is the input, or a function from the row to the input. None takes the
+        only column, or the row itself where there are several.
+    key
+        The column that names an input, or a function from the row to the name.
+    """
+
+    rows: Callable[[], Iterator[Any]]
+    total: int | None
+    column: Pick = None
+    key: Pick = None
+
+    def items(self) -> Iterator[Item]:
+        """The inputs with their places and names."""
+        for index, row in enumerate(self.rows()):
+            try:
+                name = None if self.key is None else _pick(row, self.key, "key")
+                item = Item(index, self._input(row), None if name is None else str(name))
+            except Exception as error:
+                if index == 0:  # a misspelt column, not a bad row
+                    raise
+                item = Item(index, Unreadable(f"cannot read the input: {type(error).__name__}: {error}"))
+            yield item
+
+    def shards(self, size: int) -> Iterator[list[Item]]:
+        """The inputs in pieces of one size; the last may be smaller."""
+        items = self.items()
+        while piece := list(islice(items, size)):
+            yield piece
+
+    def _input(self, row: Any) -> Any:
+        if isinstance(row, Unreadable):
+            return row
+        if self.column is not None:
+            return _pick(row, self.column, "column")
+        if isinstance(row, _Row):
+            return next(iter(row.values())) if len(row) == 1 else dict(row)
+        return row
+
+
+class _Row(dict[str, Any]):
+    """A row of a table, as opposed to an input that happens to be a dict."""
+
+
+def source(inputs: Any, column: Pick = None, key: Pick = None) -> Source:
+    """Return the stream behind whatever a person holds.
+
+    >>> [item.x for item in source(["a", "b"]).items()]
+    ['a', 'b']
+    """
+    if isinstance(inputs, str | PathLike):
+        return _files(Path(inputs), column, key)
+    if hasattr(inputs, "iloc") and hasattr(inputs, "columns"):
+        return _frame(inputs, column, key)
+    if hasattr(inputs, "to_batches") or hasattr(inputs, "to_arrow"):  # Arrow tables, polars frames
+        table = inputs if hasattr(inputs, "to_batches") else inputs.to_arrow()
+        rows = getattr(table, "num_rows", None)
+        return Source(lambda: _arrow_rows(table.to_batches(max_chunksize=1024)), rows, column, key)
+    if isinstance(inputs, Mapping) or not isinstance(inputs, Iterable):
+        raise TypeError(
+            f"inputs must be a list, an iterable, a table or a folder of Parquet or JSONL, not "
+            f"{type(inputs).__name__}; for one input, call the explainer itself"
+        )
+    total = len(inputs) if isinstance(inputs, Sized) else None
+    return Source(lambda: iter(inputs), total, column, key)
+
+
+def digest(items: Sequence[Item]) -> str | None:
+    """A hash of a shard's inputs, or None where they cannot be told apart."""
+    try:
+        return fingerprint([item.x for item in items])[:32]
+    except TypeError:
+        return None
+
+
+def _pick(row: Any, pick: Pick, what: str) -> Any:
+    if isinstance(row, Unreadable):
+        return None
+    if callable(pick):
+        return pick(row)
+    try:
+        return row[pick]
+    except (KeyError, TypeError, IndexError):
+        names = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
+        raise KeyError(f"{what}={pick!r} is not in the rows; they have {names}") from None
+
+
+def _frame(frame: Any, column: Pick, key: Pick) -> Source:
+    """A pandas frame: one column of it, or its rows as frames of one row, which keep every column's type."""
+    names = [str(c) for c in frame.columns]
+    if column is None and len(names) == 1:
+        column = frame.columns[0]
+    if isinstance(column, str) and key is None:
+        if column not in frame.columns:
+            raise KeyError(f"column={column!r} is not in the frame; it has {', '.join(names)}")
+        series = frame[column]
+        return Source(lambda: iter(series), len(frame))
+    if column is not None:
+        return Source(lambda: _series(frame), len(frame), column, key)
+    named = None if key is None else (key if callable(key) else lambda row: row[key].iloc[0])
+    return Source(lambda: (frame.iloc[i : i + 1] for i in range(len(frame))), len(frame), lambda row: row, named)
+
+
+def _series(frame: Any) -> Iterator[Any]:
+    return (frame.iloc[i] for i in range(len(frame)))
+
+
+def _arrow_rows(batches: Iterable[Any]) -> Iterator[_Row]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield _Row(row)
+
+
+def _files(path: Path, column: Pick, key: Pick) -> Source:
+    if path.is_dir():
+        files = sorted(f for f in path.iterdir() if f.name.endswith(_SUFFIXES) and not f.name.startswith((".", "_")))
+    elif path.is_file():
+        files = [path]
+    else:
+        raise FileNotFoundError(f"there is no file or folder {str(path)!r}; give a folder of Parquet or JSONL")
+    wrong = [f.name for f in files if not f.name.endswith(_SUFFIXES)]
+    if wrong or not files:
+        found = f"{wrong[0]!r}" if wrong else "none"
+        raise ValueError(f"{str(path)!r} must hold .parquet or .jsonl files; found {found}")
+    total = None
+    if all(f.suffix == ".parquet" for f in files):
+        pq = arrow("parquet")
+
+        total = sum(pq.read_metadata(f).num_rows for f in files)
+    return Source(lambda: (row for f in files for row in _rows_of(f)), total, column, key)
+
+
+def _rows_of(file: Path) -> Iterator[Any]:
+    if file.suffix == ".parquet":
+        pq = arrow("parquet")
+
+        with pq.ParquetFile(file) as parquet:
+            yield from _arrow_rows(parquet.iter_batches(batch_size=1024))
+        return
+    with _open_text(file) as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except ValueError as error:
+                yield Unreadable(f"line {number} of {str(file)!r} is not JSON: {error}")
+                continue
+            yield _Row(value) if isinstance(value, dict) else value
+
+
+def _open_text(file: Path) -> Any:
+    if file.suffix == ".gz":
+        import gzip
+
+        return gzip.open(file, "rt", encoding="utf-8")
+    if file.suffix == ".xz":
+        import lzma
+
+        return lzma.open(file, "rt", encoding="utf-8")
+    return file.open(encoding="utf-8")

@@ -1,0 +1,285 @@
+"""A folder of Parquet shards, one row for each input: what is finished is a file, and nothing else is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from c2fa.batch.packing import Outcome
+from c2fa.batch.records import Precision, Table, Views, arrow, decode, encode, provenance
+from c2fa.explanation import Explanation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SCHEMA = 1
+_STALE = 3600.0  # seconds after which a half-written file belongs to no one
+_META = b"c2fa"
+
+
+class StoreError(RuntimeError):
+    """The folder is not a store, does not fit what is to be written, or cannot be written."""
+
+
+class NotExplainedError(LookupError):
+    """The input at this place was set aside; the message is the error that is kept in the store."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An input that was set aside, and why."""
+
+    index: int
+    key: str | None
+    error: str
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a shard says of itself: number, rows, the settings it was made with, and a digest of its inputs."""
+
+    number: int
+    rows: int
+    settings: Mapping[str, Any]
+    shared: Mapping[str, Any]
+    digest: str | None
+
+
+class Store(Sequence[Explanation]):
+    """Explanations of a dataset, in a folder, read when they are asked for.
+
+    ``store[i]`` is the explanation of input ``i`` of the dataset, or ``NotExplainedError`` where that input was set
+    aside; iterating passes over those, and ``errors()`` lists them. The length is the number of inputs in the store.
+    pandas, polars and DuckDB read ``part-*.parquet`` as they are.
+
+    Parameters
+    ----------
+    path
+        The folder. ``Store.open`` refuses one that does not exist.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path)
+        self.run: Any = None  # what the call of many() that returned this store did
+        self._shards: dict[int, Shard] = {}
+        self._held: tuple[int, Any] | None = None
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> Store:
+        """Open a store for reading; shards that are written later are seen too."""
+        if not Path(path).is_dir():
+            raise StoreError(f"there is no store at {os.fspath(path)!r}; give the folder that many() wrote")
+        return cls(path)
+
+    def __repr__(self) -> str:
+        return f"<Store at {str(self.path)!r}: {len(self)} inputs in {len(self.finished())} shards>"
+
+    # -- shards ------------------------------------------------------------------------------------
+
+    def file(self, number: int) -> Path:
+        """The file of a shard; the shard is finished when it exists."""
+        return self.path / f"part-{number:08d}.parquet"
+
+    def finished(self) -> list[int]:
+        """The numbers of the finished shards, in order."""
+        found = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.startswith("part-") and name.endswith(".parquet") and name[5:-8].isdigit():
+                    found.append(int(name[5:-8]))
+        return sorted(found)
+
+    def shard(self, number: int) -> Shard:
+        """What a finished shard says of itself; only the end of its file is read."""
+        known = self._shards.get(number)
+        if known is not None:
+            return known
+        pq = arrow("parquet")
+
+        try:
+            footer = pq.read_metadata(self.file(number))
+            meta = json.loads((footer.metadata or {}).get(_META, b"{}"))
+        except (OSError, ValueError) as error:
+            raise StoreError(
+                f"cannot read {self.file(number)}: {error}; delete it and run the same command again"
+            ) from error
+        if meta.get("schema") != _SCHEMA:
+            raise StoreError(
+                f"{self.file(number)} is not a shard of version {_SCHEMA} (it says {meta.get('schema')!r}); "
+                "give another folder"
+            )
+        shard = Shard(number, footer.num_rows, meta["settings"], meta["provenance"], meta["digest"])
+        self._shards[number] = shard
+        return shard
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings that every shard was made with; empty before the first is written."""
+        first = next(iter(self.finished()), None)
+        return {} if first is None else self.shard(first).settings
+
+    def table(self, columns: Sequence[str] | None = None) -> Table:
+        """The rows of the whole store, or some columns of them, as an Arrow table."""
+        pa = arrow()
+        tables = list(self.tables(columns))
+        return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
+
+    def tables(self, columns: Sequence[str] | None = None) -> Iterator[Table]:
+        """One Arrow table for each shard, in order; columns that a shard does not have are left out."""
+        pq = arrow("parquet")
+
+        for number in self.finished():
+            with pq.ParquetFile(self.file(number)) as file:
+                present = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
+                yield file.read(present)
+
+    def to_frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """The rows of the store as a pandas frame."""
+        made: pd.DataFrame = self.table(columns).to_pandas()
+        return made
+
+    # -- explanations ------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return sum(self.shard(n).rows for n in self.finished())
+
+    @overload
+    def __getitem__(self, index: int) -> Explanation: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Explanation]: ...
+    def __getitem__(self, index: int | slice) -> Explanation | list[Explanation]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        at = index + len(self) if index < 0 else index
+        size = self.settings.get("shard_size")
+        if at < 0 or not size:
+            raise IndexError(f"the store holds {len(self)} inputs, and none at {index}")
+        number, row = divmod(at, size)
+        if self._held is None or self._held[0] != number:
+            if not self.file(number).exists():
+                raise IndexError(f"input {index} is not in the store: its shard {number} is not finished")
+            self._held = (number, arrow("parquet").read_table(self.file(number), partitioning=None))
+        table = self._held[1]
+        if row >= table.num_rows:
+            raise IndexError(f"the store holds {len(self)} inputs, and none at {index}")
+        return self._explanation(table.slice(row, 1).to_pylist()[0], number)
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return (e for _, e in self.items())
+
+    def items(self) -> Iterator[tuple[int, Explanation]]:
+        """Each explained input's place in the dataset and its explanation."""
+        for number, table in zip(self.finished(), self.tables(), strict=False):
+            for start in range(0, table.num_rows, 256):
+                for row in table.slice(start, 256).to_pylist():
+                    if row["error"] is None:
+                        yield row["index"], self._explanation(row, number)
+
+    def errors(self) -> list[Failure]:
+        """The inputs that were set aside."""
+        pc = arrow("compute")
+
+        found = []
+        for table in self.tables(["index", "key", "error"]):
+            bad = table.filter(pc.is_valid(table["error"]))
+            found += [Failure(**row) for row in bad.to_pylist()]
+        return found
+
+    def _explanation(self, row: Mapping[str, Any], number: int) -> Explanation:
+        if row["error"] is not None:
+            raise NotExplainedError(f"input {row['index']} was set aside: {row['error']}")
+        return decode(row, self.shard(number).shared)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def check(self, settings: Mapping[str, Any], except_for: Sequence[str] = ()) -> None:
+        """Refuse settings that are not those of the store, and name the difference."""
+        there = self.settings
+        if not there:
+            return
+        names = [k for k in dict.fromkeys([*there, *settings]) if there.get(k) != settings.get(k)]
+        names = [k for k in names if k not in except_for]
+        if names:
+            said = "; ".join(f"{k} is {there.get(k)!r} there and {settings.get(k)!r} now" for k in names)
+            raise StoreError(
+                f"the store at {str(self.path)!r} was made with other settings: {said}. Give the same settings, or "
+                "another folder"
+            )
+
+    def write(
+        self,
+        number: int,
+        outcomes: Sequence[Outcome],
+        settings: Mapping[str, Any],
+        *,
+        digest: str | None = None,
+        precision: Precision = "float32",
+        views: Views = "auto",
+    ) -> Path:
+        """Write one shard, whole or not at all: under a name that readers pass over, then renamed."""
+        pq = arrow("parquet")
+
+        table = encode(outcomes, precision, views)
+        meta = {
+            "schema": _SCHEMA,
+            "settings": dict(settings),
+            "provenance": provenance(outcomes),
+            "digest": digest,
+        }
+        table = table.replace_schema_metadata({_META: json.dumps(meta).encode()})
+        split, dictionary = _encodings(table.schema)
+        self.path.mkdir(parents=True, exist_ok=True)
+        target = self.file(number)
+        half = self.path / f"_{target.stem}-{secrets.token_hex(4)}.tmp"
+        try:
+            with half.open("wb") as file:
+                pq.write_table(table, file, compression="zstd", use_dictionary=dictionary, use_byte_stream_split=split)
+                file.flush()
+                os.fsync(file.fileno())
+            half.replace(target)
+        except OSError:
+            half.unlink(missing_ok=True)
+            raise
+        sync_folder(self.path)
+        return target
+
+    def sweep(self) -> None:
+        """Remove half-written files of runs that were killed."""
+        for half in self.path.glob("_part-*.tmp"):
+            with contextlib.suppress(OSError):
+                if time.time() - half.stat().st_mtime > _STALE or self.file(int(half.name[6:14])).exists():
+                    half.unlink()
+
+
+def sync_folder(path: Path) -> None:
+    """Make a rename in a folder outlive a power cut, where the system can."""
+    with contextlib.suppress(OSError):  # Windows cannot open a folder
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _encodings(schema: Any) -> tuple[list[str], list[str]]:
+    """The columns of numbers, whose bytes are split into streams, and those of words, which repeat."""
+    pa = arrow()
+    split, dictionary = [], []
+    for column in schema:
+        nested = pa.types.is_list(column.type)
+        kind = column.type.value_type if nested else column.type
+        path = f"{column.name}.list.element" if nested else column.name
+        if pa.types.is_floating(kind):
+            split.append(path)
+        elif not pa.types.is_binary(kind):
+            dictionary.append(path)
+    return split, dictionary

@@ -1,0 +1,280 @@
+"""Views over many explanations, read shard by shard: what matters most, where methods disagree, what to distrust."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from c2fa.batch.records import arrow
+from c2fa.batch.store import Store
+from c2fa.explanation import Explanation
+from c2fa.structure import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?")
+_EDGES = re.compile(r"^\W+|\W+$")
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One name over a dataset: how often it occurs, and the mean of its attributions with a 95 % interval."""
+
+    name: str
+    inputs: int
+    mean: float
+    mean_abs: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Single:
+    """One feature of one input."""
+
+    index: int
+    key: str | None
+    name: str
+    value: float
+    target: str
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """How far two explanations of one input lie apart at a level."""
+
+    index: int
+    key: str | None
+    correlation: float
+    same_top: bool
+    same_sign: float
+    largest_gap: float
+
+
+@dataclass(frozen=True)
+class Warned:
+    """An input whose explanation should be read with care, or that has none."""
+
+    index: int
+    key: str | None
+    warnings: tuple[str, ...]
+    error: str | None
+
+
+def frame(rows: list[Any]) -> pd.DataFrame:
+    """A view's rows as a pandas frame."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("a frame needs pandas: pip install 'c2fa[frame]'") from error
+    return pd.DataFrame([{f.name: getattr(row, f.name) for f in fields(row)} for row in rows])
+
+
+def word(name: str) -> str:
+    """A word without its case and the punctuation around it.
+
+    >>> word("(Great!")
+    'great'
+    """
+    return _EDGES.sub("", name).casefold()
+
+
+def important(
+    store: Store,
+    level: int = -1,
+    n: int | None = 20,
+    *,
+    target: str | None = None,
+    least: int = 2,
+    name: Callable[[str], str] | None = None,
+) -> list[Feature]:
+    """The names with the largest mean absolute attribution over a dataset: words, columns, channels.
+
+    A name that occurs twice in one input counts there with the sum of its attributions.
+
+    Parameters
+    ----------
+    level
+        The level of the features, coarse (0) to fine (-1).
+    n
+        How many; None for all.
+    target
+        Only inputs that were explained for this output; attributions of different outputs do not mix.
+    least
+        Leave out names that fewer inputs have.
+    name
+        What to make of a name first, such as ``views.word``.
+    """
+    places: dict[str, int] = {}
+    sums = np.zeros((0, 4))
+    for table in _tables(store, level, target):
+        owners, names, values = _flat(table, level)
+        codes = np.array([places.setdefault(name(k) if name else k, len(places)) for k in names.vocabulary], np.intp)
+        sums = np.concatenate([sums, np.zeros((len(places) - len(sums), 4))])
+        pair = owners.astype(np.int64) * len(places) + codes[names.codes]
+        unique, at = np.unique(pair, return_inverse=True)
+        total = np.bincount(at, weights=values, minlength=len(unique))
+        of = unique % len(places)
+        for column, weights in enumerate((np.ones_like(total), total, np.abs(total), np.square(total))):
+            sums[:, column] += np.bincount(of, weights=weights, minlength=len(places))
+    found = []
+    for key, place in places.items():
+        count, signed, size, square = sums[place].tolist()
+        if count < least or not key:
+            continue
+        mean = signed / count
+        spread = np.sqrt(max(square / count - mean**2, 0.0) / max(count - 1, 1))
+        found.append(
+            Feature(key, int(count), float(mean), float(size / count), mean - 1.96 * spread, mean + 1.96 * spread)
+        )
+    return sorted(found, key=lambda f: -f.mean_abs)[:n]
+
+
+def strongest(store: Store, level: int = 0, n: int = 20, *, target: str | None = None) -> list[Single]:
+    """The single features with the largest absolute attributions over a dataset, such as its most telling sentences."""
+    best: list[Single] = []
+    for table in _tables(store, level, target):
+        owners, names, values = _flat(table, level)
+        index, key, said = (table[c].to_pylist() for c in ("index", "key", "target_name"))
+        for i in np.argsort(-np.abs(values), kind="stable")[:n]:
+            row = int(owners[i])
+            best.append(Single(index[row], key[row], names.vocabulary[names.codes[i]], float(values[i]), said[row]))
+        best = sorted(best, key=lambda s: -abs(s.value))[:n]
+    return best
+
+
+def disagreement(one: Store, other: Store, level: int = -1, n: int | None = None) -> list[Disagreement]:
+    """How far two stores of the same inputs (two methods, two models) lie apart, most apart first."""
+    if one.settings.get("shard_size") != other.settings.get("shard_size"):
+        raise ValueError(
+            f"the stores have shards of {one.settings.get('shard_size')} and {other.settings.get('shard_size')} "
+            "inputs; make them with the same shard_size"
+        )
+    found = []
+    for a, b in _pairs(one, other):
+        left = {row["index"]: row for row in _rows(a, level)}
+        for row in _rows(b, level):
+            twin = left.get(row["index"])
+            if twin is None:
+                continue
+            if twin["names"] != row["names"]:
+                raise ValueError(
+                    f"input {row['index']} has other features in each store; give stores of the same inputs"
+                )
+            found.append(_apart(row, np.asarray(twin["values"]), np.asarray(row["values"])))
+    return sorted(found, key=lambda d: d.correlation)[:n]
+
+
+def warned(store: Store, *, errors: bool = True) -> list[Warned]:
+    """The inputs whose diagnostics warn, and those that were set aside."""
+    found = []
+    for table in store.tables(["index", "key", "warnings", "error"]):
+        for row in table.to_pylist():
+            if row["warnings"] or (errors and row["error"] is not None):
+                found.append(Warned(row["index"], row["key"], tuple(row["warnings"] or ()), row["error"]))
+    return found
+
+
+def warning_kinds(store: Store) -> dict[str, int]:
+    """How many inputs have each kind of warning or error, most frequent first; numbers in them are left out."""
+    counts: dict[str, int] = {}
+    for one in warned(store):
+        for text in {_NUMBER.sub("…", t) for t in (*one.warnings, *([one.error] if one.error else []))}:
+            counts[text] = counts.get(text, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def gallery(
+    store: Store,
+    n: int = 12,
+    *,
+    by: Literal["first", "certain", "warned"] = "first",
+    target: str | None = None,
+) -> list[Explanation]:
+    """Some explanations to look at, for ``c2fa.report.html(gallery(store), path)``: first, surest, or warned."""
+    if by not in ("first", "certain", "warned"):
+        raise ValueError(f"by must be 'first', 'certain' or 'warned', not {by!r}")
+    places: list[tuple[float, int]] = []
+    for table in store.tables(["index", "prediction", "target_name", "warnings", "error"]):
+        for row in table.to_pylist():
+            fine = row["error"] is None and (target is None or row["target_name"] == target)
+            if fine and (by != "warned" or row["warnings"]):
+                places.append((-row["prediction"] if by == "certain" else 0.0, row["index"]))
+        places = sorted(places)[:n]
+    return [store[index] for _, index in places]
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Names:
+    vocabulary: list[str]
+    codes: Any
+
+
+def _level(table: Any, level: int) -> int:
+    depth = sum(1 for c in table.column_names if c.startswith("values_"))
+    if not -depth <= level < depth:
+        raise IndexError(f"level {level} does not exist: the store has levels 0..{depth - 1}")
+    return level % depth
+
+
+def _columns(level: int) -> list[str]:
+    return [f"{kind}_{k}" for k in (range(16) if level < 0 else [level]) for kind in ("names", "values")]
+
+
+def _tables(store: Store, level: int, target: str | None) -> Iterator[Any]:
+    """Each shard's explained rows, for one target where one is asked for."""
+    pc = arrow("compute")
+
+    for table in store.tables(["index", "key", "target_name", *_columns(level)]):
+        _level(table, level)
+        keep = pc.is_valid(table["target_name"])
+        if target is not None:
+            keep = pc.and_kleene(keep, pc.equal(table["target_name"], target))
+        yield table.filter(pc.fill_null(keep, False)).combine_chunks()
+
+
+def _flat(table: Any, level: int) -> tuple[Any, _Names, FloatArray]:
+    """All features of a shard in one row each: whose input they are, their names as codes, their values."""
+    pc = arrow("compute")
+
+    level = _level(table, level) if level < 0 else level
+    names, values = table[f"names_{level}"], table[f"values_{level}"]
+    coded = pc.dictionary_encode(pc.list_flatten(names)).combine_chunks()
+    owners = np.asarray(pc.list_parent_indices(values.combine_chunks()), dtype=np.int64)
+    flat = np.asarray(pc.list_flatten(values), dtype=np.float64)
+    return owners, _Names(coded.dictionary.to_pylist(), np.asarray(coded.indices)), flat
+
+
+def _rows(table: Any, level: int) -> Iterator[dict[str, Any]]:
+    at = _level(table, level) if level < 0 else level
+    for row in table.to_pylist():
+        if row["target_name"] is not None:
+            yield {**row, "names": row[f"names_{at}"], "values": row[f"values_{at}"]}
+
+
+def _pairs(one: Store, other: Store) -> Iterator[tuple[Any, Any]]:
+    pq = arrow("parquet")
+
+    for number in sorted(set(one.finished()) & set(other.finished())):
+        yield pq.read_table(one.file(number)), pq.read_table(other.file(number))
+
+
+def _apart(row: dict[str, Any], a: FloatArray, b: FloatArray) -> Disagreement:
+    spread = float(a.std() * b.std())
+    correlation = float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread > 0 else float(np.allclose(a, b))
+    return Disagreement(
+        index=row["index"],
+        key=row["key"],
+        correlation=correlation,
+        same_top=bool(np.argmax(np.abs(a)) == np.argmax(np.abs(b))),
+        same_sign=float((np.sign(a) == np.sign(b)).mean()),
+        largest_gap=float(np.abs(a - b).max()),
+    )
