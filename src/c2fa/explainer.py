@@ -118,7 +118,8 @@ class Explainer:
         self.outputs, self.progress = outputs, progress
         names = output_names if output_names is not None else getattr(model, "output_names", None)
         self.output_names = None if names is None else tuple(map(str, names))
-        self.model_name = model_name or getattr(model, "name", None)
+        # A model's own name may be a hash of its weights, so it is asked for only where it is needed.
+        self.model_name = model_name or (None if ledger is None else getattr(model, "name", None))
         self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger)
         if self.ledger is not None and not self.model_name:
             raise ValueError(
@@ -190,7 +191,7 @@ class Explainer:
                 "settings": str(self.method),
                 "budget": list(rows),
                 "seed": self.seed,
-                "model": self.model_name,
+                "model": self.model_name or getattr(self.model, "__name__", type(self.model).__name__),
             },
         )
 
