@@ -1,0 +1,152 @@
+"""What all plots share: one diverging scale, fonts, measuring and clipping of text."""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+
+from c2fa.explanation import Explanation
+from c2fa.structure import FloatArray
+
+AnyFigure: TypeAlias = Figure | SubFigure
+
+# Blue and orange stay apart under every common colour blindness, in grey-scale print they differ in lightness.
+POSITIVE, NEGATIVE = "#1f6fb2", "#c2500a"
+INK, MUTED, RULE, BAND, WARN = "#1b1f24", "#5c6570", "#d5dae0", "#f4f6f8", "#b3261e"
+SCALE = LinearSegmentedColormap.from_list(
+    "c2fa", ["#a94206", "#e8873f", "#f7cda6", "#ffffff", "#b4d3ee", "#5a9fd8", "#155a96"]
+)
+# As many methods as a figure can hold, told apart by colour, marker and dash alike.
+SERIES = ("#155a96", "#c2500a", "#2e7d4f", "#7b4fa3", "#8a6d00", "#4d5660", "#a3305c", "#00788a")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)))
+
+
+def figure(width: float, height: float) -> Figure:
+    """A figure of its own, apart from pyplot, so that nothing shows and nothing has to be closed."""
+    made = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(made)
+    return made
+
+
+def own_axes(ax: Axes | None, width: float, height: float) -> Axes:
+    """The given axes, or those of a new figure."""
+    return figure(width, height).add_subplot() if ax is None else ax
+
+
+def figure_of(ax: Axes) -> Figure:
+    """The whole figure that axes lie in."""
+    root = ax.get_figure(root=True)
+    assert isinstance(root, Figure)
+    return root
+
+
+@lru_cache(maxsize=20_000)
+def width_of(text: str, size: float, bold: bool = False) -> float:
+    """The width of a line of text, in points."""
+    weight = "bold" if bold else "normal"
+    if not text.strip():
+        return 0.32 * size * len(text)
+    width, _, _ = text_to_path.get_text_width_height_descent(
+        text, FontProperties(size=size, weight=weight), False
+    )
+    return float(width)
+
+
+def one_line(text: str) -> str:
+    """A name without what breaks a line or moves the cursor."""
+    clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
+    return " ".join(clean.split())
+
+
+def clip(text: str, room: float, size: float, bold: bool = False) -> str:
+    """A name on one line that is at most ``room`` points wide.
+
+    >>> clip("a sentence that is much too long", 60, 10)
+    'a sentence…'
+    """
+    line = one_line(text)
+    if width_of(line, size, bold) <= room:
+        return line
+    low, high = 0, len(line)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = width_of(line[:middle].rstrip() + "…", size, bold) <= room
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return line[:low].rstrip() + "…"
+
+
+def right_to_left(text: str) -> bool:
+    """Whether a text begins in a script that runs from right to left."""
+    for character in text:
+        direction = unicodedata.bidirectional(character)
+        if direction in ("R", "AL"):
+            return True
+        if direction == "L":
+            return False
+    return False
+
+
+def signed(value: float, error: float | None = None, digits: int = 3) -> str:
+    """A number with its sign, as it stands beside a bar.
+
+    >>> signed(-0.25, 0.01), signed(0.0), signed(1234.5)
+    ('−0.250 ± 0.010', '0.000', '+1234.5')
+    """
+    digits = max(0, digits - max(0, int(np.log10(abs(value))) - 1)) if value else digits
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    if not float(f"{value:.{digits}f}"):
+        text = text[1:]
+    return text if error is None or not np.isfinite(error) else f"{text} ± {error:.{digits}f}"
+
+
+def largest(values: FloatArray) -> float:
+    """The largest absolute value, or 1 where there is none, so that it can be divided by."""
+    return float(np.abs(values).max(initial=0.0)) or 1.0
+
+
+def colour(share: float) -> tuple[float, float, float, float]:
+    """The colour of a value that is this share, from −1 to 1, of the largest."""
+    r, g, b, a = SCALE(0.5 + 0.5 * float(np.clip(share, -1, 1)))
+    return float(r), float(g), float(b), float(a)
+
+
+def headline(e: Explanation) -> str:
+    """What was predicted and how it was explained, on one line."""
+    method = str(e.provenance.get("method", "")) or "explanation"
+    return f"{predicted(e)} · {method}, {e.queries} queries"
+
+
+def predicted(e: Explanation) -> str:
+    """The explained output and what the model says of it."""
+    return f"{one_line(e.target_name)}: {e.prediction:.3f}".replace("-", "−")
+
+
+def legend_bar(host: Axes, title: str = "share of the level's largest attribution") -> None:
+    """Draw the scale with its ends named, so that it can be read without telling the colours apart."""
+    host.axis("off")
+    ax = host.inset_axes((0.3, 0.0, 0.4, 1.0))
+    ax.imshow(np.linspace(-1, 1, 256)[None], cmap=SCALE, aspect="auto", extent=(-1, 1, 0, 1), vmin=-1, vmax=1)
+    ax.set_yticks([])
+    ax.set_xticks([-1, 0, 1], labels=["− against", "0", "for +"], fontsize=8, color=INK)
+    ax.set_title(title, fontsize=8, color=MUTED, pad=3)
+    ax.tick_params(length=2, color=RULE)
+    for spine in ax.spines.values():
+        spine.set_color(RULE)
+
+
+def plain(ax: Axes) -> None:
+    """Leave only what carries numbers."""
+    for side in ("top", "right", "left"):
+        ax.spines[side].set_visible(False)
+    ax.spines["bottom"].set_color(RULE)
+    ax.tick_params(axis="x", labelsize=8, colors=MUTED, length=2)

@@ -1,0 +1,93 @@
+"""Two methods side by side on one input, on the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from matplotlib.figure import Figure
+
+from c2fa.explanation import Explanation
+from c2fa.plots._style import INK, figure, predicted
+from c2fa.plots.nested import _ROW, NestedDisplay, Row, _choose, _rows
+
+
+@dataclass(frozen=True)
+class ComparisonDisplay:
+    """Nested bar charts of the same features by several methods."""
+
+    names: tuple[str, ...]
+    displays: tuple[NestedDisplay, ...]
+    title: str
+
+    @classmethod
+    def from_explanations(
+        cls,
+        explanations: Mapping[str, Explanation] | Sequence[Explanation],
+        parts: int = 8,
+        leaves: int | None = 3,
+        labels: Mapping[int, str] | None = None,
+    ) -> ComparisonDisplay:
+        """Show the features that are important to any of the methods."""
+        if isinstance(explanations, Mapping):
+            names, found = list(explanations), list(explanations.values())
+        else:
+            found = list(explanations)
+            names = [
+                str(e.provenance.get("method", "")) or f"explanation {k + 1}" for k, e in enumerate(found)
+            ]
+        if len(found) < 2:
+            raise ValueError("give at least two explanations to compare")
+        if any(e.structure.names != found[0].structure.names for e in found):
+            raise ValueError("the explanations are of different inputs: their features differ")
+        chosen = _choose(found, parts, leaves)
+        rows = _aligned([_rows(e, chosen, labels or {}) for e in found])
+        displays = tuple(
+            NestedDisplay(tuple(own), name, _note(e)) for name, own, e in zip(names, rows, found, strict=True)
+        )
+        return cls(tuple(names), displays, predicted(found[0]))
+
+    def draw(self) -> Figure:
+        """Draw the methods next to each other; each has a scale of its own, because their units may differ."""
+        count = len(self.displays)
+        made = figure(3.6 + 3.3 * count, 1.5 + _ROW * len(self.displays[0].rows))
+        for k, display in enumerate(self.displays):
+            display.draw(made.add_subplot(1, count, k + 1), labels=k == 0)
+        made.suptitle(
+            self.title, x=0.01, ha="left", fontsize=10.5, weight="bold", color=INK, parse_math=False
+        )
+        return made
+
+
+def compare(
+    explanations: Mapping[str, Explanation] | Sequence[Explanation],
+    *,
+    parts: int = 8,
+    leaves: int | None = 3,
+) -> Figure:
+    """Draw several methods' explanations of one input side by side; see ``ComparisonDisplay``."""
+    return ComparisonDisplay.from_explanations(explanations, parts, leaves).draw()
+
+
+def _note(e: Explanation) -> str:
+    d = e.diagnostics
+    agree = "in" if d.agreement else "not in"
+    adds = "parts add up" if d.consistency < 1e-9 else f"inconsistency {d.consistency:.2g}"
+    return f"{adds}; top leaf {agree} the top part"
+
+
+def _aligned(columns: list[list[Row]]) -> list[list[Row]]:
+    """Give every method a row wherever one of them has a gap, so that the rows stay level."""
+    at = [0] * len(columns)
+    out: list[list[Row]] = [[] for _ in columns]
+    while any(a < len(rows) for a, rows in zip(at, columns, strict=True)):
+        heads = [rows[a] if a < len(rows) else None for a, rows in zip(at, columns, strict=True)]
+        gap = next((h for h in heads if h is not None and h.kind == "gap"), None)
+        for k, head in enumerate(heads):
+            if (gap is None and head is not None) or (head is not None and head.kind == "gap"):
+                out[k].append(head)
+                at[k] += 1
+            elif gap is not None:
+                end = out[k][-1].start + out[k][-1].value
+                out[k].append(replace(gap, start=end, value=0.0))
+    return out

@@ -1,0 +1,314 @@
+"""The nested bar chart: parts, their most important leaves under them, adding up before one's eyes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from c2fa.explanation import Explanation
+from c2fa.plots._style import (
+    BAND,
+    INK,
+    MUTED,
+    NEGATIVE,
+    POSITIVE,
+    RULE,
+    WARN,
+    clip,
+    figure_of,
+    headline,
+    one_line,
+    own_axes,
+    plain,
+    signed,
+    width_of,
+)
+
+_ROW = 0.235  # inches; what a 9-point line needs
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Row:
+    """One bar: it runs from ``start`` to ``start + value``.
+
+    ``kind`` is ``"part"``, ``"leaf"``, ``"rest"`` (features that are not shown, together) or ``"gap"`` (what a part's
+    children miss of it, for methods whose levels do not add up).
+    """
+
+    name: str
+    depth: int
+    start: float
+    value: float
+    error: float | None
+    kind: str
+
+
+@dataclass(frozen=True)
+class NestedDisplay:
+    """The rows of a nested bar chart, ready to be drawn.
+
+    Under each part its children run as a waterfall: each bar begins where the one above it ends, and the last ends
+    where the part's own bar does, because a part's attribution is the sum of its children's.
+    """
+
+    rows: tuple[Row, ...]
+    title: str
+    note: str
+
+    @classmethod
+    def from_explanation(
+        cls,
+        e: Explanation,
+        parts: int = 12,
+        leaves: int | None = None,
+        names: Mapping[int, str] | None = None,
+    ) -> NestedDisplay:
+        """Choose what is shown: the ``parts`` most important parts in their own order, ``leaves`` children of each.
+
+        ``leaves=None`` takes as many, up to 5, as keep the chart to one page. ``names`` gives other names to leaves.
+        """
+        chosen = _choose([e], parts, leaves)
+        return cls(tuple(_rows(e, chosen, names or {})), headline(e), _sum_note(e))
+
+    def draw(
+        self, ax: Axes | None = None, *, limits: tuple[float, float] | None = None, labels: bool = True
+    ) -> Figure:
+        """Draw on axes, or on a new figure as tall as the rows need."""
+        ax = own_axes(ax, 8.4, 1.0 + _ROW * len(self.rows))
+        size = _font_size(ax, len(self.rows))
+        low, high = limits or self.limits
+        ax.set_xlim(low, high)
+        ax.set_ylim(len(self.rows) - 0.5, -0.5)
+        _bands(ax, self.rows)
+        ax.axvline(0, color=MUTED, lw=0.8, zorder=1)
+        for y, row in enumerate(self.rows):
+            _bar(ax, y, row)
+        _joints(ax, self.rows)
+        left = _labels(ax, self.rows, size) if labels else 0.0
+        ax.annotate(
+            clip(self.title, 500 if labels else 240, 10, bold=True),
+            (0, 1),
+            xycoords="axes fraction",
+            xytext=(-left, 8),
+            textcoords="offset points",
+            fontsize=10,
+            weight="bold",
+            color=INK,
+            parse_math=False,
+            annotation_clip=False,
+        )
+        for y, row in enumerate(self.rows):
+            ax.annotate(
+                signed(row.value, row.error if row.kind == "part" and row.depth == 0 else None),
+                (1.0, y),
+                xycoords=("axes fraction", "data"),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=size - (0 if row.kind == "part" else 0.8),
+                fontweight="bold" if row.kind == "part" else "normal",
+                color=WARN if row.kind == "gap" else INK if row.kind == "part" else MUTED,
+                annotation_clip=False,
+            )
+        plain(ax)
+        ax.set_yticks([])
+        ax.locator_params(axis="x", nbins=5)
+        ax.set_xlabel(self.note, fontsize=8, color=MUTED, loc="left", parse_math=False)
+        return figure_of(ax)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The horizontal range that holds every bar and every error bar."""
+        ends = [0.0]
+        for row in self.rows:
+            error = row.error or 0.0 if row.kind == "part" else 0.0
+            ends += [row.start, row.start + row.value - error, row.start + row.value + error]
+        low, high = min(ends), max(ends)
+        pad = 0.04 * ((high - low) or 1.0)
+        return (low - pad, high + pad) if high > low else (-1.0, 1.0)
+
+
+def nested(
+    e: Explanation,
+    ax: Axes | None = None,
+    *,
+    parts: int = 12,
+    leaves: int | None = None,
+    names: Mapping[int, str] | None = None,
+) -> Figure:
+    """Draw the nested bar chart of an explanation; see ``NestedDisplay``."""
+    return NestedDisplay.from_explanation(e, parts, leaves, names).draw(ax)
+
+
+# -- what is shown -----------------------------------------------------------------------------------
+
+_Chosen = dict[
+    tuple[int, int], list[int]
+]  # (level, feature) -> its shown children; (-1, 0) -> the shown parts
+_PAGE = 52  # rows on a page
+
+
+def _choose(explanations: Sequence[Explanation], parts: int, leaves: int | None) -> _Chosen:
+    """The features to show, important in any of the explanations, each scaled to its own largest."""
+    s = explanations[0].structure
+    weight = [
+        np.max([np.abs(e.values[k]) / (np.abs(e.values[k]).max() or 1.0) for e in explanations], axis=0)
+        for k in range(s.depth)
+    ]
+    most = parts if s.depth > 1 else max(parts, 20)
+    children = [
+        np.split(np.argsort(p, kind="stable"), np.cumsum(np.bincount(p, minlength=s.widths[k]))[:-1])
+        for k, p in enumerate(s.parents)
+    ]
+
+    def chosen(each: int) -> _Chosen:
+        top = np.argsort(-weight[0], kind="stable")[:most]
+        found: _Chosen = {(-1, 0): sorted(top.tolist()) if s.depth > 1 else top.tolist()}
+        queue = [(0, i) for i in found[(-1, 0)]]
+        while queue:
+            level, i = queue.pop()
+            if level == s.depth - 1:
+                continue
+            own = children[level][i]
+            found[(level, i)] = own[np.argsort(-weight[level + 1][own], kind="stable")[:each]].tolist()
+            queue += [(level + 1, j) for j in found[(level, i)]]
+        return found
+
+    if leaves is not None:
+        return chosen(leaves)
+    for each in (5, 4, 3, 2, 1):
+        found = chosen(each)
+        if sum(len(v) + 1 for v in found.values()) <= _PAGE:
+            break
+    return found
+
+
+def _rows(e: Explanation, chosen: _Chosen, names: Mapping[int, str]) -> list[Row]:
+    s, rows = e.structure, list[Row]()
+
+    def name(level: int, i: int) -> str:
+        return names.get(i, e.names[level][i]) if level == s.depth - 1 else e.names[level][i]
+
+    def grow(level: int, i: int, depth: int, start: float) -> None:
+        value = float(e.values[level][i])
+        error = None if e.stderr is None else float(e.stderr[level][i])
+        alone = level == s.depth - 1 and s.depth > 1
+        rows.append(Row(name(level, i), depth, start, value, error, "leaf" if alone else "part"))
+        if level == s.depth - 1:
+            return
+        shown, own = chosen[(level, i)], np.flatnonzero(s.parents[level] == i)
+        if len(own) == 1 and e.names[level + 1][own[0]] == e.names[level][i]:
+            return
+        at = start
+        for child in shown:
+            grow(level + 1, child, depth + 1, at)
+            at += float(e.values[level + 1][child])
+        hidden = np.setdiff1d(own, shown)
+        if len(hidden):
+            rest = float(e.values[level + 1][hidden].sum())
+            rows.append(Row(f"{len(hidden)} more", depth + 1, at, rest, None, "rest"))
+            at += rest
+        gap = start + value - at
+        if abs(gap) > _TOLERANCE + 1e-3 * abs(value):
+            rows.append(Row("what its parts miss", depth + 1, at, gap, None, "gap"))
+
+    for i in chosen[(-1, 0)]:
+        grow(0, i, 0, 0.0)
+    hidden = np.setdiff1d(np.arange(s.widths[0]), chosen[(-1, 0)])
+    if len(hidden):
+        kind = "parts" if s.depth > 1 else "features"
+        rows.append(Row(f"{len(hidden)} more {kind}", 0, 0.0, float(e.values[0][hidden].sum()), None, "rest"))
+    return rows
+
+
+def _sum_note(e: Explanation) -> str:
+    base, total = e.intercepts[0], float(e.high.sum())
+    what = "parts" if e.structure.depth > 1 else "features"
+    start = f"base {signed(base)} and {what} {signed(total)}" if base else f"{what}"
+    return f"{start} make {signed(base + total)}; the model says {signed(e.prediction)}"
+
+
+# -- drawing -----------------------------------------------------------------------------------------
+
+
+def _font_size(ax: Axes, rows: int) -> float:
+    """9 points, or less where given axes are too low for it."""
+    height = ax.get_position().height * figure_of(ax).get_size_inches()[1]
+    return float(np.clip(72 * 0.8 * height / max(rows, 1) / 1.25, 4, 9))
+
+
+def _bands(ax: Axes, rows: Sequence[Row]) -> None:
+    """Shade every other part with all that is under it."""
+    starts = [y for y, row in enumerate(rows) if row.depth == 0]
+    for n, (a, b) in enumerate(zip(starts, [*starts[1:], len(rows)], strict=True)):
+        if n % 2 == 0 and any(row.depth for row in rows):
+            ax.axhspan(a - 0.5, b - 0.5, color=BAND, lw=0, zorder=0)
+
+
+def _bar(ax: Axes, y: int, row: Row) -> None:
+    paint = POSITIVE if row.value >= 0 else NEGATIVE
+    part = row.kind == "part"
+    height = (0.64 if row.depth == 0 else 0.5) if part else 0.36
+    style = {
+        "part": {"fc": paint, "ec": "none", "alpha": 1.0 if row.depth == 0 else 0.8},
+        "leaf": {"fc": paint, "ec": "none", "alpha": 0.55},
+        "rest": {"fc": "white", "ec": paint, "lw": 0.8, "alpha": 0.8, "hatch": "////"},
+        "gap": {"fc": "none", "ec": WARN, "lw": 1.0, "ls": "--"},
+    }[row.kind]
+    ax.add_patch(Rectangle((row.start, y - height / 2), row.value, height, zorder=2, **style))  # type: ignore[arg-type]
+    if part and row.error and row.depth == 0:
+        end = row.start + row.value
+        ax.errorbar(end, y, xerr=row.error, color=INK, lw=1, capsize=2, capthick=1, zorder=3)
+
+
+def _joints(ax: Axes, rows: Sequence[Row]) -> None:
+    """Thin lines that carry the running sum from one bar to the next, and from the last back to the part's end."""
+    for y, row in enumerate(rows):
+        below = [k for k in range(y + 1, len(rows)) if rows[k].depth == row.depth + 1]
+        stop = next((k for k in range(y + 1, len(rows)) if rows[k].depth <= row.depth), len(rows))
+        own = [k for k in below if k < stop]
+        if not own:
+            continue
+        for a, b in itertools.pairwise(own):
+            at = rows[b].start
+            ax.plot([at, at], [a, b], color=MUTED, lw=0.6, zorder=1.5)
+        end = row.start + row.value
+        ax.plot([end, end], [y, own[-1]], color=MUTED, lw=0.6, ls=(0, (2, 2)), zorder=1.5)
+
+
+def _labels(ax: Axes, rows: Sequence[Row], size: float) -> float:
+    """Write the names left of the axes and return how far they reach, in points."""
+    room, indent = 225.0, 12.0
+    texts = []
+    for row in rows:
+        bold = row.kind == "part" and row.depth == 0
+        at = row.depth * indent
+        own = size if row.kind == "part" else size - 0.8
+        texts.append((clip(one_line(row.name) or "(empty)", room - at, own, bold), at, own, bold))
+    widest = max((at + width_of(text, own, bold) for text, at, own, bold in texts), default=0.0)
+    for y, (row, (text, at, own, bold)) in enumerate(zip(rows, texts, strict=True)):
+        ax.annotate(
+            text,
+            (0.0, y),
+            xycoords=("axes fraction", "data"),
+            xytext=(at - widest - 10, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=own,
+            fontweight="bold" if bold else "normal",
+            fontstyle="italic" if row.kind in ("rest", "gap") else "normal",
+            color=WARN if row.kind == "gap" else INK if row.kind == "part" else MUTED,
+            parse_math=False,
+            annotation_clip=False,
+        )
+    for y, row in enumerate(rows):
+        if row.depth == 0 and y:
+            ax.axhline(y - 0.5, color=RULE, lw=0.6, zorder=0.5)
+    return widest + 10

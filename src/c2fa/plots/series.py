@@ -1,0 +1,151 @@
+"""A recording: every channel in its lane, its windows tinted, the parts' attributions at the side or on top."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+from c2fa.explanation import Explanation
+from c2fa.plots._style import (
+    INK,
+    MUTED,
+    NEGATIVE,
+    POSITIVE,
+    RULE,
+    SCALE,
+    clip,
+    figure_of,
+    headline,
+    largest,
+    own_axes,
+    plain,
+    signed,
+)
+from c2fa.structure import FloatArray, IntArray
+
+_HALO = [withStroke(linewidth=2.6, foreground="white", alpha=0.8)]  # a line that is seen on every tint
+
+
+@dataclass(frozen=True)
+class SeriesDisplay:
+    """A recording with the attributions of its windows.
+
+    Attributes
+    ----------
+    values
+        The recording, (channels, steps), each channel scaled to 0..1.
+    edges
+        The first step of each window, and the end.
+    grid
+        The attribution of each window of each channel, (channels, windows).
+    channel_values, window_values
+        The attributions of the parts; one of them is None.
+    """
+
+    values: FloatArray
+    edges: IntArray
+    grid: FloatArray
+    names: tuple[str, ...]
+    channel_values: FloatArray | None
+    window_values: FloatArray | None
+    title: str
+
+    @classmethod
+    def from_explanation(cls, e: Explanation) -> SeriesDisplay:
+        """Read the recording and its windows from the explanation's view."""
+        values = np.atleast_2d(np.asarray(e.view["values"], dtype=np.float64))
+        channels, steps = values.shape
+        by_channel = e.view.get("order", "channels") == "channels"
+        grid = e.low.reshape(channels, -1) if by_channel else e.low.reshape(-1, channels).T
+        low = np.nanmin(values, axis=1, keepdims=True)
+        spread = np.nanmax(values, axis=1, keepdims=True) - low
+        scaled = np.where(spread > 0, (values - low) / np.where(spread > 0, spread, 1), 0.5)
+        names = (
+            e.names[0] if by_channel else tuple(name.rpartition(" · ")[2] for name in e.names[-1][:channels])
+        )
+        return cls(
+            values=scaled,
+            edges=np.append(np.asarray(e.view["starts"], dtype=np.intp), steps),
+            grid=grid,
+            names=names,
+            channel_values=e.high if by_channel else None,
+            window_values=None if by_channel else e.high,
+            title=headline(e),
+        )
+
+    def draw(self, ax: Axes | None = None) -> Figure:
+        """Draw all lanes on one pair of axes."""
+        channels, steps = self.values.shape
+        top = 1.0 if self.window_values is not None else 0.0
+        ax = own_axes(ax, 8.4, 1.1 + 0.62 * (channels + top))
+        best = largest(self.grid)
+        lanes = np.arange(channels + 1)
+        mesh = ax.pcolormesh(self.edges, lanes, self.grid, cmap=SCALE, vmin=-best, vmax=best, zorder=0)
+        for c in range(channels):
+            ax.plot(
+                np.arange(steps) + 0.5,
+                c + 0.9 - 0.8 * self.values[c],
+                color=INK,
+                lw=0.9,
+                zorder=2,
+                path_effects=_HALO,
+            )
+            ax.axhline(c, color="white", lw=2, zorder=1)
+        for edge in self.edges[1:-1]:
+            ax.plot([edge, edge], [0, channels], color=RULE, lw=0.5, zorder=1)
+        if self.window_values is not None:
+            tall = largest(self.window_values)
+            centres, widths = (self.edges[:-1] + self.edges[1:]) / 2, np.diff(self.edges)
+            paint = [POSITIVE if v >= 0 else NEGATIVE for v in self.window_values]
+            ax.bar(
+                centres, -0.42 * self.window_values / tall, 0.8 * widths, bottom=-0.55, color=paint, zorder=2
+            )
+            ax.axhline(-0.55, color=MUTED, lw=0.8)
+            ax.annotate(
+                "windows",
+                (0, -0.55),
+                xycoords=("axes fraction", "data"),
+                xytext=(-6, 0),
+                ha="right",
+                va="center",
+                textcoords="offset points",
+                fontsize=8.5,
+                weight="bold",
+                color=INK,
+            )
+        ax.set_xlim(0, steps)
+        ax.set_ylim(channels, -1.05 * top)
+        ax.set_yticks(np.arange(channels) + 0.5, labels=[clip(n, 120, 8.5) for n in self.names], fontsize=8.5)
+        for label in ax.get_yticklabels():
+            label.set_parse_math(False)
+            label.set_color(INK)
+        if self.channel_values is not None:
+            for c, value in enumerate(self.channel_values):
+                ax.annotate(
+                    signed(float(value)),
+                    (1, c + 0.5),
+                    xycoords=("axes fraction", "data"),
+                    xytext=(6, 0),
+                    va="center",
+                    textcoords="offset points",
+                    fontsize=8.5,
+                    weight="bold",
+                    color=INK,
+                )
+        plain(ax)
+        ax.tick_params(axis="y", length=0)
+        ax.set_xlabel("step", fontsize=8, color=MUTED)
+        ax.set_title(self.title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
+        bar = figure_of(ax).colorbar(mesh, ax=ax, pad=0.02, fraction=0.025, aspect=30)
+        bar.ax.tick_params(labelsize=8, colors=MUTED)
+        bar.outline.set_visible(False)
+        return figure_of(ax)
+
+
+def series(e: Explanation, ax: Axes | None = None) -> Figure:
+    """Draw a recording; see ``SeriesDisplay``."""
+    return SeriesDisplay.from_explanation(e).draw(ax)

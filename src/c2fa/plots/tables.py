@@ -1,0 +1,102 @@
+"""Rows of tables, vectors and bags of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from c2fa.explanation import Explanation
+from c2fa.plots._style import INK, MUTED, SCALE, clip, figure_of, headline, largest, own_axes, signed
+from c2fa.plots.nested import NestedDisplay
+from c2fa.structure import FloatArray
+
+
+def table(e: Explanation, ax: Axes | None = None, *, parts: int = 12, leaves: int | None = None) -> Figure:
+    """Draw groups of columns with their columns under them, each with the value that the row has."""
+    names = {
+        i: f"{name} = {short(v)}"
+        for i, (name, v) in enumerate(zip(e.names[-1], _values(e.view), strict=False))
+    }
+    return NestedDisplay.from_explanation(e, parts, leaves, names).draw(ax)
+
+
+def _values(view: Mapping[str, Any]) -> list[Any]:
+    return list(np.asarray(view["values"], dtype=object).ravel())
+
+
+def short(value: Any) -> str:
+    """A cell of a table, as it stands beside a name.
+
+    >>> short(0.123456), short(3.0), short(58000.0), short(None), short("Zürich")
+    ('0.1235', '3', '58,000', 'None', 'Zürich')
+    """
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        return f"{number:,.0f}" if 1e4 <= abs(number) < 1e9 else f"{number:.4g}"
+    return str(value)
+
+
+@dataclass(frozen=True)
+class BagDisplay:
+    """A bag of vectors as a map of instances by features, with the instances' attributions at its side."""
+
+    grid: FloatArray
+    instances: tuple[str, ...]
+    features: tuple[str, ...]
+    values: tuple[float, ...]
+    title: str
+
+    @classmethod
+    def from_explanation(cls, e: Explanation, instances: int = 24) -> BagDisplay:
+        """Take the ``instances`` most important instances, in their own order."""
+        features = tuple(map(str, e.view["features"]))
+        shown = sorted(np.argsort(-np.abs(e.high), kind="stable")[:instances].tolist())
+        grid = e.low.reshape(-1, len(features))[shown]
+        names, values = [e.names[0][j] for j in shown], [float(e.high[j]) for j in shown]
+        return cls(grid, tuple(names), features, tuple(values), headline(e))
+
+    def draw(self, ax: Axes | None = None) -> Figure:
+        """Draw the map; features are named where their names fit."""
+        rows, columns = self.grid.shape
+        ax = own_axes(ax, 8.4, 1.5 + 0.27 * rows)
+        best = largest(self.grid)
+        mesh = ax.pcolormesh(self.grid, cmap=SCALE, vmin=-best, vmax=best, edgecolors="white", linewidth=1)
+        ax.set_ylim(rows, 0)
+        ax.set_yticks(np.arange(rows) + 0.5, labels=[clip(n, 150, 8.5) for n in self.instances], fontsize=8.5)
+        step = -(-columns // 14)
+        at = np.arange(0, columns, step)
+        room = 320 / min(columns, 14)
+        ax.set_xticks(at + 0.5, labels=[clip(self.features[i], max(room, 20), 8) for i in at], fontsize=8)
+        for label in (*ax.get_xticklabels(), *ax.get_yticklabels()):
+            label.set_parse_math(False)
+            label.set_color(INK)
+        for y, value in enumerate(self.values):
+            ax.annotate(
+                signed(value),
+                (1, y + 0.5),
+                xycoords=("axes fraction", "data"),
+                xytext=(6, 0),
+                va="center",
+                textcoords="offset points",
+                fontsize=8.5,
+                weight="bold",
+                color=INK,
+            )
+        ax.tick_params(length=0)
+        for spine in ax.spines.values():
+            spine.set_visible(False)
+        ax.set_title(self.title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
+        bar = figure_of(ax).colorbar(mesh, ax=ax, pad=0.02, fraction=0.025, aspect=30)
+        bar.ax.tick_params(labelsize=8, colors=MUTED)
+        bar.outline.set_visible(False)
+        return figure_of(ax)
+
+
+def bag(e: Explanation, ax: Axes | None = None, *, instances: int = 24) -> Figure:
+    """Draw a bag of vectors; see ``BagDisplay``."""
+    return BagDisplay.from_explanation(e, instances).draw(ax)

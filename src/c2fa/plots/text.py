@@ -1,0 +1,285 @@
+"""A passage with its words shaded and its sentences underlined on one scale, and the paper's bars below it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Rectangle
+
+from c2fa.explanation import Explanation
+from c2fa.plots._style import (
+    INK,
+    MUTED,
+    NEGATIVE,
+    POSITIVE,
+    clip,
+    colour,
+    figure,
+    figure_of,
+    headline,
+    largest,
+    legend_bar,
+    one_line,
+    plain,
+    right_to_left,
+    signed,
+    width_of,
+)
+from c2fa.structure import FloatArray, IntArray
+
+_SIZE, _LINE = 10.0, 23.0  # points
+_WIDTH = 590.0  # points of a line
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A word where it stands: ``x`` from the left and ``line`` from the top, in points and lines.
+
+    ``leaf`` is −1 for what is no feature: a sentence's number, or the sign that sentences were left out.
+    """
+
+    text: str
+    x: float
+    width: float
+    line: int
+    leaf: int
+    part: int
+
+
+@dataclass(frozen=True)
+class TextDisplay:
+    """A passage that is broken into lines and shaded.
+
+    Attributes
+    ----------
+    pieces
+        The words where they stand.
+    lines
+        How many lines there are.
+    part_values, leaf_values
+        The attributions of the coarsest level and of the words.
+    part_names, leaf_names
+        Their names.
+    title
+        The line above.
+    """
+
+    pieces: tuple[Piece, ...]
+    lines: int
+    part_values: tuple[float, ...]
+    part_errors: tuple[float, ...] | None
+    leaf_values: tuple[float, ...]
+    part_names: tuple[str, ...]
+    leaf_names: tuple[str, ...]
+    title: str
+    backwards: bool
+
+    @classmethod
+    def from_explanation(cls, e: Explanation, words: int = 300) -> TextDisplay:
+        """Lay a text out; of a longer one the most important sentences that hold about ``words`` words."""
+        text, spans = str(e.view["text"]), np.asarray(e.view["spans"])
+        owner = e.structure.owners(0)
+        shown = _most_important(np.abs(e.high), owner, words)
+        pieces, lines = _lay_out(text, spans, owner, shown, right_to_left(text), e.structure.depth > 1)
+        return cls(
+            pieces=tuple(pieces),
+            lines=lines,
+            part_values=tuple(e.high.tolist()),
+            part_errors=None if e.stderr is None else tuple(e.stderr[0].tolist()),
+            leaf_values=tuple(e.low.tolist()),
+            part_names=e.names[0],
+            leaf_names=e.names[-1],
+            title=headline(e),
+            backwards=right_to_left(text),
+        )
+
+    def draw(self, ax: Axes | None = None) -> Figure:
+        """Draw the passage alone; on given axes it is made smaller until its lines fit their width."""
+        if ax is None:
+            made = _free_figure(_TITLE + self.lines * _LINE + _LEGEND)
+            ax = _place(made, _MARGIN, _TITLE, _WIDTH, self.lines * _LINE)
+            legend_bar(_place(made, _MARGIN, _TITLE + self.lines * _LINE + 22, _WIDTH, 10), _KEY)
+        ax.set_xlim(0, _WIDTH)
+        ax.set_ylim(self.lines, 0)
+        ax.axis("off")
+        shrink = min(1.0, ax.get_position().width * figure_of(ax).get_size_inches()[0] * 72 / _WIDTH)
+        parts, leaves = np.array(self.part_values), np.array(self.leaf_values)
+        top, best = largest(parts), largest(leaves)
+        for piece in self.pieces:
+            if piece.part >= 0 and len(parts) < len(leaves):
+                _strip(ax, piece, parts[piece.part] / top)
+            _word(ax, piece, 0.0 if piece.leaf < 0 else leaves[piece.leaf] / best, _SIZE * shrink)
+        title = clip(self.title, _WIDTH * shrink, 10, bold=True)
+        ax.set_title(title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
+        return figure_of(ax)
+
+    def draw_with_bars(self, top: int = 5, parts: int = 12) -> Figure:
+        """Draw the paper's figure: the passage above, the sentences' bars left, the top words' bars right."""
+        count = len(self.part_values)
+        rows = max(min(parts, count), min(top, len(self.leaf_values)), 3)
+        passage, bars = self.lines * _LINE, 17.0 * rows
+        below = _TITLE + passage
+        made = _free_figure(below + _LEGEND + 34 + bars + 26)
+        self.draw(_place(made, _MARGIN, _TITLE, _WIDTH, passage))
+        legend_bar(_place(made, _MARGIN, below + 22, _WIDTH, 10), _KEY)
+        shown = sorted(np.argsort(-np.abs(self.part_values), kind="stable")[:parts].tolist())
+        errors = None if self.part_errors is None else np.array(self.part_errors)[shown]
+        left = _place(made, _MARGIN + 150, below + _LEGEND + 34, 110, bars)
+        names = [f"{j + 1}  {one_line(self.part_names[j])}" for j in shown]
+        title = "sentences" if len(shown) == count else f"{len(shown)} of {count} sentences"
+        _bars(left, names, np.array(self.part_values)[shown], errors, title, 146, rows)
+        best = np.argsort(-np.abs(self.leaf_values), kind="stable")[:top]
+        right = _place(made, _MARGIN + 415, below + _LEGEND + 34, 130, bars)
+        words = [self.leaf_names[i] for i in best]
+        _bars(right, words, np.array(self.leaf_values)[best], None, f"top {len(best)} words", 88, rows)
+        return made
+
+
+_KEY = "words (boxes) and sentences (lines): share of the level's largest"
+_MARGIN, _TITLE, _LEGEND = 14.0, 26.0, 52.0  # points
+
+
+def _free_figure(height: float) -> Figure:
+    """A figure whose axes are placed by hand, in points: only so do measured words stay where they were put."""
+    made = figure((_WIDTH + 2 * _MARGIN) / 72, height / 72)
+    made.set_layout_engine("none")
+    return made
+
+
+def _place(made: Figure, x: float, y: float, width: float, height: float) -> Axes:
+    """Axes at a place in points from the upper left."""
+    across, down = (72 * side for side in made.get_size_inches())
+    return made.add_axes((x / across, 1 - (y + height) / down, width / across, height / down))
+
+
+def _strip(ax: Axes, piece: Piece, share: float) -> None:
+    """The line under a word that shows its sentence's attribution."""
+    at = (piece.x - 1.6, piece.line + 0.76)
+    ax.add_patch(Rectangle(at, piece.width + 3.6, 0.13, fc=colour(share), ec="none", lw=0))
+
+
+def _word(ax: Axes, piece: Piece, share: float, size: float) -> None:
+    if abs(share) > 0.02:
+        box = FancyBboxPatch(
+            (piece.x - 1, piece.line + 0.06),
+            piece.width + 2,
+            0.64,
+            boxstyle="round,pad=0,rounding_size=2.4",
+            mutation_aspect=1 / _LINE,
+            fc=colour(share),
+            ec="none",
+            lw=0,
+        )
+        ax.add_patch(box)
+    feature = piece.leaf >= 0
+    ax.text(
+        piece.x,
+        piece.line + 0.56,
+        piece.text,
+        fontsize=size if feature else size * 0.72,
+        va="baseline",
+        color="white" if abs(share) > 0.72 else INK if feature else MUTED,
+        weight="normal" if feature else "bold",
+        parse_math=False,
+    )
+
+
+def text(
+    e: Explanation, ax: Axes | None = None, *, bars: bool = True, top: int = 5, words: int = 300
+) -> Figure:
+    """Draw a text's explanation: the passage, and with ``bars`` the sentences' and the ``top`` words' bars below."""
+    display = TextDisplay.from_explanation(e, words)
+    return display.draw_with_bars(top) if bars and ax is None else display.draw(ax)
+
+
+def _most_important(weight: FloatArray, owner: IntArray, words: int) -> set[int]:
+    counts = np.bincount(owner, minlength=len(weight))
+    shown: set[int] = set()
+    for j in np.argsort(-weight, kind="stable").tolist():
+        if shown and counts[list(shown)].sum() + counts[j] > words:
+            continue
+        shown.add(j)
+    return shown
+
+
+def _lay_out(
+    text: str,
+    spans: IntArray,
+    owner: IntArray,
+    shown: set[int],
+    backwards: bool,
+    numbered: bool,
+) -> tuple[list[Piece], int]:
+    """Break words into lines; a sentence begins with its small number."""
+    pieces: list[Piece] = []
+    space, at, line, last, before = 0.3 * _SIZE, 0.0, 0, -1, 0
+    skipped = False
+
+    def put(word: str, size: float, leaf: int, part: int, gap: float) -> None:
+        nonlocal at, line
+        width = width_of(word, size)
+        if at and at + gap + width > _WIDTH:
+            at, line, gap = 0.0, line + 1, 0.0
+        x = at + (gap if at else 0.0)
+        pieces.append(Piece(word, _WIDTH - x - width if backwards else x, width, line, leaf, part))
+        at = x + width
+
+    for leaf, ((a, b), part) in enumerate(zip(spans.tolist(), owner.tolist(), strict=True)):
+        between, before = text[before:a], b
+        if part not in shown:
+            skipped = True
+            continue
+        if skipped:
+            put("[…]", _SIZE, -1, -1, 2 * space)
+            skipped = False
+        if "\n" in between and at:
+            at, line = 0.0, line + 1
+        if part != last and numbered:
+            put(f"{part + 1}", 0.72 * _SIZE, -1, part, 2.2 * space)
+        word = clip(one_line(text[a:b]), _WIDTH - 10, _SIZE)
+        put(word, _SIZE, leaf, part, space if between.strip() == "" and (between or last != part) else 0.5)
+        last = part
+    if skipped:
+        put("[…]", _SIZE, -1, -1, 2 * space)
+    return pieces, line + 1
+
+
+def _bars(
+    ax: Axes,
+    names: list[str],
+    values: FloatArray,
+    errors: FloatArray | None,
+    title: str,
+    room: float,
+    rows: int,
+) -> None:
+    ys = np.arange(len(names))
+    ax.barh(ys, values, height=0.62, color=[POSITIVE if v >= 0 else NEGATIVE for v in values], zorder=2)
+    if errors is not None:
+        ax.errorbar(values, ys, xerr=errors, fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
+    ax.axvline(0, color=MUTED, lw=0.8)
+    ax.set_ylim(rows - 0.4, -0.6)
+    ax.set_yticks(ys, labels=[clip(name, room, 8.5) for name in names], fontsize=8.5, color=INK)
+    for label in ax.get_yticklabels():
+        label.set_parse_math(False)
+    if not np.any(values):
+        ax.set_xlim(-1, 1)
+    for y, value in zip(ys, values, strict=True):
+        ax.annotate(
+            signed(float(value)),
+            (1, y),
+            xycoords=("axes fraction", "data"),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=MUTED,
+            annotation_clip=False,
+        )
+    plain(ax)
+    ax.locator_params(axis="x", nbins=3)
+    ax.tick_params(axis="y", length=0)
+    ax.set_title(title, loc="left", fontsize=9, weight="bold", color=INK)

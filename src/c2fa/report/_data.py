@@ -1,0 +1,211 @@
+"""An explanation as the page reads it: plain values, numbers packed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from c2fa.explanation import Explanation
+from c2fa.report._pictures import b64, data_uri, runs, shrink
+from c2fa.structure import FloatArray, IntArray
+
+CLASSES = 10  # classes that can be switched between; more would make a page of thousands of words too heavy
+_STEPS = 600  # points of a line
+_NAME = 400  # characters of a name
+
+
+def pack(e: Explanation, title: str, side: int) -> dict[str, Any]:
+    """Everything that a page shows of one explanation."""
+    chosen = _classes(e)
+    at = [e.columns.index(c) for c in chosen]
+    d, s = e.diagnostics, e.structure
+    view, spelled = _view(e, side)
+    names = [list(map(_cut, level)) for level in e.names]
+    return {
+        "title": title,
+        "kind": str(e.view.get("kind", "")),
+        "labels": level_labels(e),
+        "target": chosen.index(e.target),
+        "classes": [{"name": _cut(e.output_names[c]), "output": _number(e.outputs[c])} for c in chosen],
+        "left": len(e.outputs) - len(chosen),
+        "names": [*names[:-1], None if spelled else names[-1]],
+        "parents": [_parents(p) for p in s.parents],
+        "widths": list(s.widths),
+        "values": [floats(v[:, at].T) for v in e.all_values],
+        "stderr": None if e.all_stderr is None else [halves(v[:, at].T) for v in e.all_stderr],
+        "intercepts": [[_number(b[c]) for c in at] for b in e.all_intercepts],
+        "queries": e.queries,
+        "sent": d.sent,
+        "recalled": d.recalled,
+        "dropped": d.dropped,
+        "cost": d.cost,
+        "fit": [{"r2": _number(r.r2), "rows": r.rows} for r in d.levels],
+        "consistency": _number(d.consistency),
+        "agreement": d.agreement,
+        "status": d.status,
+        "warnings": list(d.warnings),
+        "method": str(e.provenance.get("method", "")),
+        "model": str(e.provenance.get("model") or ""),
+        "seed": e.provenance.get("seed"),
+        "version": str(e.provenance.get("c2fa", "")),
+        "view": view,
+    }
+
+
+def summary(e: Explanation, title: str) -> dict[str, Any]:
+    """What a card in the gallery shows, and what the search field searches."""
+    text = " ".join(str(e.view.get("text", "")).split())
+    # Words speak for themselves; super-pixels and windows do not, but what they belong to does.
+    named = -1 if e.view.get("kind") in ("text", "table") else 0
+    return {
+        "title": title,
+        "text": text[:1500] or " ".join(map(_cut, e.names[named][:100])),
+        "lead": [[_cut(name), float(f"{value:.4g}")] for name, value in e.top(6, named)],
+        "target": _cut(e.target_name),
+        "prediction": _number(e.prediction),
+        "parts": [float(f"{v:.3g}") for v in e.high[:60].tolist()],
+        "warnings": len(e.diagnostics.warnings),
+    }
+
+
+def level_labels(e: Explanation) -> list[str]:
+    """What the features of each level are called, coarse to fine; a view may say so itself in ``levels``."""
+    depth, kind = e.structure.depth, e.view.get("kind")
+    given = e.view.get("levels")
+    if given is not None and len(given) == depth:
+        return [str(name) for name in given]
+    by_channel = e.view.get("order", "channels") == "channels"
+    known: dict[Any, tuple[str, str]] = {
+        "text": ("sentences", "words"),
+        "images": ("regions" if len(e.view.get("images", ())) == 1 else "images", "super-pixels"),
+        "table": ("groups", "columns"),
+        "bag": ("instances", "features"),
+        "series": ("channels", "windows") if by_channel else ("windows", "channels"),
+    }
+    part, leaf = known.get(kind, ("parts", "leaves"))
+    if depth == 1:
+        return [leaf]
+    if depth == 2:
+        return [part, leaf]
+    return [*(f"level {k + 1}" for k in range(depth - 1)), leaf]
+
+
+def floats(values: npt.ArrayLike) -> str:
+    """Numbers in four bytes each: seven digits."""
+    return b64(np.ascontiguousarray(values, dtype="<f4").tobytes())
+
+
+def halves(values: npt.ArrayLike) -> str:
+    """Numbers in two bytes each, the upper half of four: nearly three digits, enough for an error."""
+    bits = np.ascontiguousarray(values, dtype="<f4").view("<u4")
+    return b64(((bits.astype(np.uint64) + 0x8000) >> 16).clip(0, 0xFFFF).astype("<u2").tobytes())
+
+
+def _classes(e: Explanation) -> list[int]:
+    """The target and the classes with the largest outputs, in their own order."""
+    order = sorted(e.columns, key=lambda c: (c != e.target, -float(e.outputs[c])))
+    return sorted(order[:CLASSES])
+
+
+def _parents(owner: IntArray) -> dict[str, Any]:
+    """Who owns whom: how many children each has, where they stand in order, else one owner for each."""
+    if bool(np.all(owner[1:] >= owner[:-1])):
+        return {"counts": np.bincount(owner).tolist()}
+    return {"owners": owner.tolist()}
+
+
+def _number(value: Any) -> float | None:
+    """JSON has no NaN."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME else name[: _NAME - 1] + "…"
+
+
+def _view(e: Explanation, side: int) -> tuple[dict[str, Any] | None, bool]:
+    """What is drawn of the input, and whether the names of the leaves can be read off it."""
+    kind = e.view.get("kind")
+    try:
+        if kind == "text":
+            return _text(e)
+        if kind == "images":
+            return _images(e, side), False
+        if kind == "series":
+            return _series(e.view), False
+        if kind == "bag":
+            return {"features": [_cut(str(name)) for name in e.view["features"]]}, False
+        if kind in ("table", "array"):
+            cells = np.asarray(e.view["values"], dtype=object).ravel().tolist()
+            return {"cells": [_cell(v) for v in cells]}, False
+    except (KeyError, TypeError, ValueError):
+        return None, False  # a view that somebody made by hand and that does not fit: the bars still stand
+    return None, False
+
+
+def _text(e: Explanation) -> tuple[dict[str, Any], bool]:
+    text, spans = str(e.view["text"]), np.asarray(e.view["spans"], dtype=np.intp)
+    if spans.shape != (e.structure.leaves, 2):
+        raise ValueError("one span for each leaf")
+    # A browser counts in units of 16 bits, Python in characters.
+    wide = np.array([0, *(ord(c) > 0xFFFF for c in text)], dtype=np.intp)
+    units = np.arange(len(text) + 1) + np.cumsum(wide)
+    edges = units[spans].ravel()
+    spelled = all(text[a:b] == name for (a, b), name in zip(spans.tolist(), e.names[-1], strict=True))
+    return {"text": text, "steps": np.diff(edges, prepend=0).tolist()}, spelled
+
+
+def _images(e: Explanation, side: int) -> dict[str, Any]:
+    images = []
+    for image, labels in zip(e.view["images"], e.view["labels"], strict=True):
+        small = shrink(np.asarray(image, dtype=np.uint8), side)
+        map_ = shrink(np.asarray(labels, dtype=np.intp), side, average=False)
+        images.append(
+            {
+                "src": data_uri(small),
+                "width": small.shape[1],
+                "height": small.shape[0],
+                "labels": runs(map_),
+                "count": int(np.max(labels)) + 1,
+            }
+        )
+    if sum(image["count"] for image in images) != e.structure.leaves:
+        raise ValueError("one label for each leaf")
+    return {"images": images}
+
+
+def _series(view: Mapping[str, Any]) -> dict[str, Any]:
+    values = np.atleast_2d(np.asarray(view["values"], dtype=np.float64))
+    channels, steps = values.shape
+    starts = np.asarray(view["starts"], dtype=np.intp).tolist()
+    low = np.nanmin(values, axis=1, keepdims=True)
+    spread = np.nanmax(values, axis=1, keepdims=True) - low
+    scaled = np.where(spread > 0, (values - low) / np.where(spread > 0, spread, 1), 0.5)
+    at = _outline(scaled, steps)
+    return {
+        "channels": channels,
+        "steps": steps,
+        "starts": starts,
+        "order": str(view.get("order", "channels")),
+        "at": at.tolist(),
+        "lines": [[round(float(v), 3) if np.isfinite(v) else None for v in row[at]] for row in scaled],
+    }
+
+
+def _outline(values: FloatArray, steps: int) -> IntArray:
+    """The steps that are drawn: all, or in each stretch the one that stands out most, so that peaks stay."""
+    if steps <= _STEPS:
+        return np.arange(steps)
+    edges = np.arange(_STEPS + 1) * steps // _STEPS
+    away = np.abs(np.nan_to_num(values - np.nanmean(values, axis=1, keepdims=True))).max(axis=0)
+    return np.array([a + int(away[a:b].argmax()) for a, b in pairwise(edges.tolist())])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+    return _cut(str(value))

@@ -1,0 +1,123 @@
+"""The view that needs no script: folding parts, shaded words, tinted pictures, in plain HTML."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+from c2fa.explanation import Explanation
+from c2fa.report._data import level_labels
+from c2fa.report._pictures import data_uri, shrink, tint
+
+_LEAVES = 8
+_PARTS = 40
+_WORDS = 3000
+
+
+def number(value: float, error: float | None = None) -> str:
+    """A number with its sign."""
+    text = f"{value:+.3f}".replace("-", "−")
+    return text if error is None or not np.isfinite(error) else f"{text} ± {error:.3f}"
+
+
+def facts(e: Explanation) -> str:
+    """Prediction, cost and fit in one line of words."""
+    fit = ", ".join(
+        f"R² {report.r2:.2f} for {label}"
+        for label, report in zip(level_labels(e), e.diagnostics.levels, strict=False)
+    )
+    return f"{e.target_name}: {e.prediction:.3f} ({e.queries} queries; {fit})"
+
+
+def table(e: Explanation) -> str:
+    """Parts and their top leaves as a table without any style, for a page that forbids inline ones."""
+    rows = []
+    for j in range(min(e.structure.widths[0], _PARTS)):
+        rows.append(
+            f"<tr><th scope='row'>{escape(e.names[0][j])}</th><td>{number(e.high[j])}</td>"
+            f"<td>{escape(', '.join(f'{name} {number(value)}' for name, value in _top(e, j)))}</td></tr>"
+        )
+    warnings = "".join(f"<li>{escape(w)}</li>" for w in e.diagnostics.warnings)
+    return (
+        f"<h2>{escape(facts(e))}</h2>" + (f"<ul>{warnings}</ul>" if warnings else "") + "<table><tr>"
+        "<th scope='col'>part</th><th scope='col'>attribution</th><th scope='col'>most important in it</th></tr>"
+        + "".join(rows)
+        + "</table>"
+    )
+
+
+def styled(e: Explanation) -> str:
+    """The whole view with styles written into it, for notebooks."""
+    warnings = "".join(
+        f'<div style="color:#8a1c14;margin:2px 0">⚠ {escape(w)}</div>' for w in e.diagnostics.warnings
+    )
+    body = {"text": _passage, "images": _pictures}.get(str(e.view.get("kind")), lambda _: "")(e)
+    frame = (
+        "background-color:#ffffff;color:#1b1f24;border:1px solid #d5dae0;padding:12px;border-radius:8px;"
+        "font-family:system-ui,sans-serif;font-size:14px;line-height:1.5"
+    )
+    return f'<div style="{frame}"><b>{escape(facts(e))}</b>{warnings}{body}{_parts(e)}</div>'
+
+
+def _top(e: Explanation, part: int) -> list[tuple[str, float]]:
+    own = np.flatnonzero(e.structure.owners(0) == part)
+    best = own[np.argsort(-np.abs(e.low[own]), kind="stable")[:_LEAVES]]
+    return [(e.names[-1][i], float(e.low[i])) for i in best]
+
+
+def _parts(e: Explanation) -> str:
+    most = float(np.abs(e.high).max(initial=0.0)) or 1.0
+    out = []
+    chosen = np.sort(np.argsort(-np.abs(e.high), kind="stable")[:_PARTS])
+    for j in chosen.tolist():
+        value = float(e.high[j])
+        error = None if e.stderr is None else float(e.stderr[0][j])
+        bar = f"display:inline-block;height:10px;width:{max(1, round(120 * abs(value) / most))}px;"
+        bar += f"background-color:{'#1f6fb2' if value >= 0 else '#c2500a'}"
+        head = f'<code>{number(value, error)}</code> <span style="{bar}"></span> {escape(e.names[0][j])}'
+        if e.structure.depth == 1:
+            out.append(f"<div>{head}</div>")
+            continue
+        count = int(np.count_nonzero(e.structure.owners(0) == j))
+        leaves = "".join(f"<div><code>{number(v)}</code> {escape(name)}</div>" for name, v in _top(e, j))
+        more = f"<div><i>{count - _LEAVES} more</i></div>" if count > _LEAVES else ""
+        inner = f'<div style="margin-left:28px;color:#4d5660">{leaves}{more}</div>'
+        out.append(f"<details><summary>{head}</summary>{inner}</details>")
+    rest = e.structure.widths[0] - len(chosen)
+    return "".join(out) + (f"<div><i>{rest} more parts</i></div>" if rest else "")
+
+
+def _passage(e: Explanation) -> str:
+    text, spans = str(e.view["text"]), np.asarray(e.view["spans"])[:_WORDS]
+    most = float(np.abs(e.low).max(initial=0.0)) or 1.0
+    out, at = [], 0
+    for (a, b), value in zip(spans.tolist(), e.low.tolist(), strict=False):
+        out.append(escape(text[at:a]))
+        share = value / most
+        word = escape(text[a:b])
+        if abs(share) >= 0.05:
+            paint = np.array((31, 111, 178) if share > 0 else (194, 80, 10))
+            mixed = np.rint(255 - 0.55 * abs(share) * (255 - paint)).astype(int)
+            word = f'<span style="background-color:#{mixed[0]:02x}{mixed[1]:02x}{mixed[2]:02x}">{word}</span>'
+        out.append(word)
+        at = b
+    out.append(escape(text[at:] if len(spans) == e.structure.leaves else "…"))
+    return f'<p style="white-space:pre-wrap" dir="auto">{"".join(out)}</p>'
+
+
+def _pictures(e: Explanation) -> str:
+    out, at = [], 0
+    shares = e.low / (float(np.abs(e.low).max(initial=0.0)) or 1.0)
+    single = len(e.view["images"]) == 1
+    for j, (image, labels) in enumerate(zip(e.view["images"], e.view["labels"], strict=True)):
+        labels = np.asarray(labels, dtype=np.intp)
+        shown = tint(np.asarray(image, dtype=np.uint8), shares[at + labels])
+        at += int(labels.max()) + 1
+        title = "" if single else f"{e.names[0][j]} {number(float(e.high[j]))}"
+        source = data_uri(shrink(shown, 192))
+        out.append(
+            f'<div style="display:inline-block;margin:4px;text-align:center"><img alt="{escape(title, quote=True)}" '
+            f'src="{source}"><div>{escape(title)}</div></div>'
+        )
+    return f"<div>{''.join(out)}</div>"

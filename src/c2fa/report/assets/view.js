@@ -1,0 +1,148 @@
+// One explanation: summary, controls, the input and its tree side by side, the table below.
+
+function explanationView(raw) {
+  const model = readModel(raw);
+  const status = h("p", { class: "status", role: "status" });
+  const idle = "Point at, or move to, anything to see what it belongs to.";
+  const say = (text) => { status.textContent = text; };
+  say(idle);
+  const root = h("div", { class: "explanation" });
+  const input = { text: textView, images: imagesView, series: seriesView, bag: bagView }[raw.kind];
+  const drawn = input && raw.view ? input(model) : null;
+  const tree = treeView(model);
+  model.reveal = tree.reveal;
+  const panes = h("div", { class: drawn ? "panes" : "panes alone" },
+    drawn && h("section", { class: "pane input", "aria-label": "The input" }, drawn, legend(model)),
+    h("section", { class: "pane", "aria-label": "Attributions" }, sums(model), tree, drawn ? null : legend(model)));
+  fill(root, null, [summaryView(model), warningList(raw), controls(model), status, panes, tableView(model, say)]);
+  model.listen((changes) => {
+    if (!("focus" in changes)) return;
+    say(model.focus ? sentenceAbout(model, ...model.focus) + (model.pinned ? " (kept; Escape lets go)" : "") : idle);
+  });
+  root.addEventListener("keydown", (event) => { if (event.key === "Escape") model.away(true); });
+  let before = null;
+  const opened = () => { before = new Set(model.open); for (let i = 0; i < raw.widths[0]; i++) model.open.add(`0:${i}`); model.set({ open: model.open }); };
+  window.addEventListener("beforeprint", () => { if (!before && root.isConnected) opened(); });
+  window.addEventListener("afterprint", () => { if (before) { model.set({ open: before }); before = null; } });
+  return root;
+}
+
+function summaryView(model) {
+  const raw = model.raw;
+  const value = h("span", { class: "big" });
+  const name = h("span", { class: "what", dir: "auto" });
+  const facts = h("dl", { class: "facts" });
+  const fact = (term, ...text) => h("div", {}, h("dt", {}, term), h("dd", {}, text));
+  function render() {
+    const chosen = raw.classes[model.column];
+    value.textContent = number(chosen.output);
+    name.textContent = chosen.name;
+    const spent = [`${raw.queries} queries`];
+    if (raw.recalled) spent.push(`${raw.recalled} from the ledger`);
+    if (raw.dropped) spent.push(`${raw.dropped} dropped`);
+    if (raw.cost !== null) spent.push(`cost ${number(raw.cost, 4)}`);
+    const fits = raw.fit.map((fit, k) => h("span", { class: `fit ${quality(fit.r2)}` },
+      `${model.labels[k]} R² ${number(fit.r2, 2)} (${quality(fit.r2)})`));
+    facts.replaceChildren(
+      fact("Spent", spent.join(", ")),
+      fact("Fit", fits),
+      fact("Method", [raw.method || "–", raw.model].filter(Boolean).join(" · ")),
+      fact("Levels", raw.widths.map((n, k) => count(n, model.labels[k])).join(" › ")));
+  }
+  render();
+  model.listen((changes) => { if ("column" in changes) render(); });
+  const pred = h("p", { class: "prediction" }, h("span", { class: "quiet" }, "The model says "), value, h("span", { class: "quiet" }, " for "), name);
+  return h("div", { class: "summary" }, pred, facts);
+}
+
+function quality(r2) {
+  return r2 === null ? "unknown" : r2 >= 0.8 ? "good" : r2 >= 0.5 ? "fair" : "weak";
+}
+
+function warningList(raw) {
+  if (!raw.warnings.length) return null;
+  return h("ul", { class: "warnings", "aria-label": "Warnings" },
+    raw.warnings.map((text) => h("li", {}, h("span", { "aria-hidden": "true" }, "⚠ "), text)));
+}
+
+// What the parts make together, and how far that is from what the model says.
+function sums(model) {
+  const line = h("p", { class: "sums" });
+  const raw = model.raw;
+  function render() {
+    const base = raw.intercepts[0][model.column] || 0;
+    const total = model.values(0).reduce((a, b) => a + b, 0);
+    const says = raw.classes[model.column].output;
+    const adds = raw.consistency !== null && raw.consistency < 1e-6;
+    line.replaceChildren(
+      base ? `base ${signed(base)} and ` : "", `${model.labels[0]} ${signed(total)} make `, h("b", {}, number(base + total)),
+      `; the model says ${number(says)}. `,
+      model.depth < 2 ? "" : adds ? `Every bar is the sum of the bars under it.` : h("span", { class: "bad" }, "With this method the levels do not add up."));
+  }
+  render();
+  model.listen((changes) => { if ("column" in changes) render(); });
+  return line;
+}
+
+function legend(model) {
+  const dotted = model.raw.kind === "text" ? h("span", { class: "hint" }, "Words against are dotted. ", model.depth > 1 ? "Lines under words: their sentence." : "") : null;
+  return h("div", { class: "legend" }, h("span", {}, "− against"), h("span", { class: "ramp", role: "img", "aria-label": "Colour scale: orange speaks against the target, blue for it" }), h("span", {}, "for +"), dotted);
+}
+
+function segments(label, choices, chosen, change) {
+  const name = fresh("choice");
+  return h("fieldset", { class: "segments" }, h("legend", {}, label),
+    choices.map(([value, text]) => h("label", {},
+      h("input", { type: "radio", name, value: String(value), checked: value === chosen, onchange: () => change(value) }), h("span", { dir: "auto" }, text))));
+}
+
+function controls(model) {
+  const raw = model.raw;
+  const out = [];
+  if (raw.classes.length > 1) {
+    const choices = raw.classes.map((c, n) => [n, c.name]);
+    const long = choices.length > 4 || choices.some((c) => c[1].length > 24);
+    if (!long) out.push(segments("Target", choices, model.column, (column) => model.set({ column })));
+    else {
+      const id = fresh("target");
+      out.push(h("div", { class: "field" }, h("label", { for: id }, "Target"),
+        h("select", { id, onchange: (event) => model.set({ column: Number(event.target.value) }) },
+          raw.classes.map((c, n) => h("option", { value: n, selected: n === model.column }, `${c.name} (${number(c.output)})`)))));
+    }
+  }
+  if (model.depth > 1) {
+    const choices = [["all", model.depth === 2 ? "both" : "all"], ...model.labels.map((label, k) => [k, label])];
+    out.push(segments("Level", choices, model.mode, (mode) => model.set({ mode })));
+  }
+  out.push(slider(model));
+  if (model.depth > 1) {
+    const all = (open) => {
+      model.open.clear();
+      if (open) for (let k = 0; k < model.depth - 1; k++) for (let i = 0; i < raw.widths[k]; i++) model.open.add(`${k}:${i}`);
+      model.set({ open: model.open });
+    };
+    out.push(h("div", { class: "pair" },
+      h("button", { type: "button", class: "button", onclick: () => all(true) }, "Expand all"),
+      h("button", { type: "button", class: "button", onclick: () => all(false) }, "Collapse all")));
+  }
+  return h("div", { class: "controls" }, out);
+}
+
+function slider(model) {
+  const stops = stopsFor(model.leaves);
+  const id = fresh("leaves");
+  const label = model.labels[model.depth - 1];
+  const shown = h("output", { for: id });
+  const range = h("input", { id, type: "range", min: 0, max: stops.length - 1, step: 1, value: Math.max(0, stops.indexOf(model.top)) });
+  const tell = () => {
+    const text = `${model.top} of ${model.leaves}`;
+    shown.textContent = text;
+    range.setAttribute("aria-valuetext", `${text} ${label}`);
+  };
+  range.addEventListener("input", () => {
+    model.set({ top: stops[Number(range.value)] });
+    tell();
+  });
+  tell();
+  return h("div", { class: "field slider" }, h("label", { for: id }, `Top ${label}`), range, shown);
+}
