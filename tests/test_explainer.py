@@ -277,6 +277,14 @@ def test_one_number_is_split_over_the_levels(budget, widths, rows):
     assert rows_per_level(budget, s) == rows
 
 
+def test_a_method_gets_the_rows_that_it_cannot_do_without():
+    wide = c2fa.Structure.from_tree([["a", "b"]] * 12)
+    e = explain(wide, lambda b: b.sum(axis=1), method="milli", budget=17)
+    assert e.queries <= 17
+    with pytest.raises(c2fa.BudgetError, match="MILLI ranks the 12 parts"):
+        explain(wide, lambda b: b.sum(axis=1), method="milli", budget=14)
+
+
 def test_explanations_survive_files_and_tables(tmp_path):
     e = explain(output_names=("a", "b", "c"), penalty=(c2fa.L2(0.1), c2fa.L2(0.0)), budget=(5, 10))
     assert np.isinf(e.stderr[1]).any()

@@ -140,11 +140,16 @@ class Explainer:
             progress=progress,
         )
 
+    def rows(self, structure: Structure) -> tuple[int, ...]:
+        """The rows of each level for an input of this structure, after the one for its prediction."""
+        least = getattr(self.method, "least", None)
+        return rows_per_level(self.budget, structure, 1 if least is None else least(structure))
+
     def queries(self, x: Any, masked: Masked, key: str | None = None) -> Queries:
         """Begin what is to be asked about one input."""
         if self.ledger is not None and key is None:
             key = fingerprint(x, self.masker)
-        budget = sum(rows_per_level(self.budget, masked.structure)) + 1
+        budget = sum(self.rows(masked.structure)) + 1
         return Queries(
             masked, budget, self.on_error, ledger=self.ledger, model_name=self.model_name or "", key=key or ""
         )
@@ -152,7 +157,7 @@ class Explainer:
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
         structure = masked.structure
-        rows = rows_per_level(self.budget, structure)
+        rows = self.rows(structure)
         spent_before = getattr(self.model, "cost", None)
         full = np.ones((1, structure.leaves), dtype=np.bool_)
         answer = yield Ask(structure.depth - 1, full)
@@ -205,11 +210,12 @@ def _check_budget(budget: int | Sequence[int]) -> int | tuple[int, ...]:
     return tuple(int(r) for r in rows) if isinstance(budget, Sequence) else int(budget)
 
 
-def rows_per_level(budget: int | tuple[int, ...], structure: Structure) -> tuple[int, ...]:
+def rows_per_level(budget: int | tuple[int, ...], structure: Structure, least: int = 1) -> tuple[int, ...]:
     """Split a budget over the levels, after one row for the prediction.
 
     A single number gives each level of parts up to four rows a part, but not more than all of its masks and than a
-    quarter of the budget between them; the leaves get the rest. The default for two levels, 50 and 150, is 200 rows
+    quarter of the budget between them; the leaves get the rest. The first level has ``least`` rows where the method
+    cannot do with fewer and the budget allows it. The default for two levels, 50 and 150, is 200 rows
     for other depths.
 
     >>> rows_per_level(200, Structure.from_groups("aaabbbccc"))
@@ -239,5 +245,7 @@ def rows_per_level(budget: int | tuple[int, ...], structure: Structure) -> tuple
     share = max((budget - 1) // (4 * max(depth - 1, 1)), 1)
     for width in structure.widths[:-1]:
         rows.append(min(4 * width, 2 ** min(width, 30), share))
+        if len(rows) == 1 and least > rows[0]:
+            rows[0] = min(least, budget - depth)
         left -= rows[-1]
     return (*rows, left)

@@ -64,7 +64,11 @@ class Attribution:
 
 
 class Method(Protocol):
-    """A way from questions to attributions: a frozen set of options, called with a task."""
+    """A way from questions to attributions: a frozen set of options, called with a task.
+
+    One that cannot do with a single row at the first level has ``least(structure)``, the number it needs; a budget
+    given as one number is then split accordingly.
+    """
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         """Ask what must be asked, and return the attributions."""

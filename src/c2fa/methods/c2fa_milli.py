@@ -18,6 +18,7 @@ from c2fa.querying import Conversation
 from c2fa.sampling import mask_keys
 from c2fa.sampling import milli as milli_sampler
 from c2fa.solvers.choose import check_options, solve
+from c2fa.structure import Structure
 
 DEFAULT_PENALTY = L2(0.1)
 
@@ -63,6 +64,10 @@ class C2FAMilli:
             raise ValueError(f"carry is a share, from 0 to 1; got {self.carry}")
         check_each("penalty", self.penalty, check_penalty)
         check_options(self.solver, self.solver_options)
+
+    def least(self, structure: Structure) -> int:
+        """The rows that the first level needs: the ranking and one coalition."""
+        return structure.widths[0] + 1
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         s = task.structure

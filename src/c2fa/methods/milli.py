@@ -17,7 +17,7 @@ from c2fa.penalties import L2
 from c2fa.querying import Ask, BudgetError, Conversation, QueryError
 from c2fa.sampling import milli as milli_sampler
 from c2fa.sampling import milli_inclusion
-from c2fa.structure import BoolArray, FloatArray
+from c2fa.structure import BoolArray, FloatArray, Structure
 
 RIDGE = L2(0.5e-10)
 """MILLI's own regulariser: scikit-learn's ``alpha = 1e-10``, least squares made numerically safe."""
@@ -102,6 +102,10 @@ class Milli(Lime):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_curve(self.alpha, self.beta)
+
+    def least(self, structure: Structure) -> int:
+        """The rows that the first level needs: the ranking and one coalition."""
+        return structure.widths[0] + 1
 
     def coarsest(self, task: Task) -> Conversation[Fit]:
         if task.structure.widths[0] == 1:
