@@ -71,9 +71,7 @@ def test_the_name_of_an_estimator_changes_with_what_it_learnt(wines, pipeline):
     copy.fit(frame[:-1], names[:-1])
     assert Sklearn(copy).name != Sklearn(pipeline).name
     code = "import sys, pickle; from c2fa.models import Sklearn; print(Sklearn(pickle.load(sys.stdin.buffer)).name)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=pickle.dumps(pipeline), capture_output=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(pipeline), capture_output=True, check=True)
     assert done.stdout.decode().strip() == Sklearn(pipeline).name
 
 
@@ -430,11 +428,7 @@ def test_a_broken_spec_is_one_clear_sentence(spec, message):
 
 
 def test_specs_of_servers():
-    assert (
-        load("oip:http://h:1#m").name
-        == load("oip:http://h:1/v2/models/m").name
-        == "oip:http://h:1/v2/models/m"
-    )
+    assert load("oip:http://h:1#m").name == load("oip:http://h:1/v2/models/m").name == "oip:http://h:1/v2/models/m"
     assert load("openai:http://h:1/v1#org/lm", classes=["a", "b"]).model == "org/lm"
     assert load("mlflow:http://h:1", price_per_row=2).settings.price_per_row == 2
     with pytest.raises(ValueError, match="unexpected keyword argument 'wrong'"):

@@ -166,9 +166,7 @@ class Model(Server):
         out = np.asarray(self.predict(rows), dtype=np.float64)
         head = {"name": "scores", "shape": list(out.shape), "datatype": "FP64"}
         if not length:
-            return reply(
-                handler, 200, {"model_name": "m", "outputs": [{**head, "data": out.ravel().tolist()}]}
-            )
+            return reply(handler, 200, {"model_name": "m", "outputs": [{**head, "data": out.ravel().tolist()}]})
         blob = out.tobytes()
         head["parameters"] = {"binary_data_size": len(blob)}
         text = json.dumps({"outputs": [head]}).encode()
@@ -231,7 +229,7 @@ class Proxy(Server):
         if isinstance(fault, int):
             return reply(handler, fault, {"error": "a made-up failure"})
         if fault == "hang":
-            time.sleep(1.0)
+            time.sleep(2.5)
             handler.close_connection = True
             return None
         status, data, headers = self._forward(handler, body)
@@ -246,6 +244,8 @@ class Proxy(Server):
         if fault == "cut":  # as "half", but as a whole reply: only the JSON is broken
             return reply(handler, 200, data[: len(data) // 2])
         if fault in ("nan", "few"):
+            with self._lock:
+                self.delivered.update(rows[1:] if fault == "nan" else [])
             return reply(handler, 200, self._spoilt(json.loads(data), fault))
         with self._lock:
             self.delivered.update(rows if status == 200 else [])

@@ -104,8 +104,7 @@ def _stack(rows: list[Any]) -> npt.NDArray[Any]:
     except ValueError:
         shapes = sorted({np.shape(row) for row in rows})
         raise ValueError(
-            f"the rows of one batch must have one shape to travel over HTTP; got {shapes[:3]}; "
-            "pad them in the masker"
+            f"the rows of one batch must have one shape to travel over HTTP; got {shapes[:3]}; pad them in the masker"
         ) from None
 
 
@@ -113,4 +112,11 @@ def _plain(column: Any) -> list[Any]:
     """Return the values of a column as Python's own, with None for what is missing."""
     values = column.tolist() if hasattr(column, "tolist") else list(column)
     plain = (v.item() if isinstance(v, np.generic) else v for v in values)
-    return [None if v is None or v != v or v in (np.inf, -np.inf) else v for v in plain]
+    return [None if _missing(v) else v.isoformat() if hasattr(v, "isoformat") else v for v in plain]
+
+
+def _missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value) or value in (np.inf, -np.inf)
+    except TypeError:  # pandas' NA is neither equal to itself nor not
+        return True

@@ -30,7 +30,15 @@ _HINTS = {
 
 
 class EndpointError(RuntimeError):
-    """A model behind HTTP gave no usable answer; the message says why, for which rows, and what to do."""
+    """A model behind HTTP gave no usable answer; the message says why, for which rows, and what to do.
+
+    ``status`` is the HTTP status of a refusal, and ``partial`` what was answered of the batch.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.partial: Any = None
 
 
 class _Again(Exception):
@@ -100,7 +108,10 @@ async def send(
                 return await _once(portal, url, settings, request, what)
     except _Again as error:
         count = "once" if tries == 1 else f"{tries} times"
-        raise EndpointError(f"{what}: {error} (tried {count}); {error.hint}") from None
+        hint = error.hint
+        if probe and error.broken:
+            hint = "it fails on even one row, so compare the shape and type of the inputs with what it expects"
+        raise EndpointError(f"{what}: {error} (tried {count}); {hint}") from None
     raise AssertionError("unreachable")
 
 
@@ -126,15 +137,11 @@ async def _once(portal: Portal, url: str, settings: Settings, request: Request, 
             raise _Again(reason, "raise timeout or lower rows_per_request") from None
         except httpx2.TransportError as error:
             text = _hide(str(error) or type(error).__name__, secret)
-            raise _Again(
-                f"the connection failed ({text})", "see that the server runs and call again"
-            ) from None
+            raise _Again(f"the connection failed ({text})", "see that the server runs and call again") from None
     return _checked(portal, response, settings, secret, what)
 
 
-def _checked(
-    portal: Portal, response: httpx2.Response, settings: Settings, secret: str | None, what: str
-) -> Reply:
+def _checked(portal: Portal, response: httpx2.Response, settings: Settings, secret: str | None, what: str) -> Reply:
     status = response.status_code
     if response.is_success:
         headers = {k.lower(): v for k, v in response.headers.items()}
@@ -159,7 +166,7 @@ def _checked(
             else:  # every other request of this model waits too
                 portal.resume_at = max(portal.resume_at, asyncio.get_running_loop().time() + wait)
         raise _Again(reason, hint, wait, broken=status == 500)
-    raise EndpointError(f"{what}: {reason}; {hint}")
+    raise EndpointError(f"{what}: {reason}; {hint}", status)
 
 
 def _retry_after(value: str | None) -> float | None:

@@ -102,9 +102,7 @@ class Settings:
             return None
         value = os.environ.get(self.auth_env, "").strip()
         if not value:
-            raise ValueError(
-                f"the environment variable {self.auth_env} is not set; put the server's secret in it"
-            )
+            raise ValueError(f"the environment variable {self.auth_env} is not set; put the server's secret in it")
         return value
 
 
@@ -125,9 +123,7 @@ def check_url(url: str) -> str:
             "and pass auth_env='NAME'"
         )
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(
-            f"the address of a model must begin with http:// or https:// and name a host, not {url!r}"
-        )
+        raise ValueError(f"the address of a model must begin with http:// or https:// and name a host, not {url!r}")
     if parts.query or parts.fragment:
         raise ValueError(
             "the address of a model must have no '?' or '#'; pass a secret with auth_env='NAME' and "

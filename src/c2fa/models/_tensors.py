@@ -52,9 +52,7 @@ def encode(
             head["parameters"] = {"binary_data_size": len(blob)}
             blobs.append(blob)
         else:
-            flat = (
-                array if head["datatype"] == "BYTES" else array.astype(_DTYPES[head["datatype"]], copy=False)
-            )
+            flat = array if head["datatype"] == "BYTES" else array.astype(_DTYPES[head["datatype"]], copy=False)
             head["data"] = jsonable(flat.ravel())
             if head["datatype"] == "BYTES" and parameters:
                 head["parameters"] = {"content_type": "str"}
@@ -89,9 +87,7 @@ def decode(reply: Reply) -> dict[str, npt.NDArray[Any]]:
             )
         size = output.get("parameters", {}).get("binary_data_size")
         if size is not None:
-            array = np.frombuffer(
-                reply.body[at : at + size], dtype=np.dtype(_DTYPES[datatype]).newbyteorder("<")
-            )
+            array = np.frombuffer(reply.body[at : at + size], dtype=np.dtype(_DTYPES[datatype]).newbyteorder("<"))
             at += size
         else:
             array = np.asarray(output["data"], dtype=np.float64)

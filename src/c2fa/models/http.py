@@ -39,7 +39,8 @@ class Endpoint(abc.ABC):
 
     A batch is cut into requests that run side by side. The first row asked is a request of its own: it
     shows at once whether the server takes such rows. The answers of a batch that fails or is interrupted
-    half-way are kept, so that calling again asks for the missing rows alone.
+    half-way are kept, so that calling again asks for the missing rows alone; the exception has them too, as
+    ``partial``, with NaN for the rows without an answer.
     """
 
     kind = "http"
@@ -114,19 +115,27 @@ class Endpoint(abc.ABC):
         portal = self._open()
         try:
             answers = portal.run(self._ask(portal, rows, keys))
-        except KeyboardInterrupt:
-            self.close()
+        except BaseException as error:
+            error.partial = self._partial(keys)  # type: ignore[attr-defined]
+            if isinstance(error, KeyboardInterrupt):
+                self.close()
             raise
         widths = {len(a) for a in answers.values()}
         if len(widths) > 1:
-            raise EndpointError(
-                f"{self!r} gave rows of {sorted(widths)} outputs in one batch; they must agree"
-            )
+            raise EndpointError(f"{self!r} gave rows of {sorted(widths)} outputs in one batch; they must agree")
         bad = {key for key, row in answers.items() if not np.isfinite(row).all()}
         for key in bad or answers:  # where some rows are no numbers, the others need not be asked again
             self._memo.pop(key, None)
         self.finish()
         return np.stack([answers[key] for key in keys])
+
+    def _partial(self, keys: Sequence[bytes]) -> Floats | None:
+        """Return what was answered of a batch that failed, NaN elsewhere: a ledger may keep it."""
+        found = {key: self._memo[key] for key in keys if key in self._memo}
+        if not found:
+            return None
+        blank = np.full(len(next(iter(found.values()))), np.nan)
+        return np.stack([found.get(key, blank) for key in keys])
 
     def close(self) -> None:
         """Close the connections; the next call opens them again."""
@@ -157,15 +166,16 @@ class Endpoint(abc.ABC):
             await self.connect(portal)
             self._connected = True
         answers = {key: self._memo[key] for key in keys if key in self._memo}
-        missing = list({key: i for i, key in enumerate(keys) if key not in answers}.values())
+        first: dict[bytes, int] = {}
+        for i, key in enumerate(keys):
+            first.setdefault(key, i)
+        missing = [i for key, i in first.items() if key not in answers]
         errors: list[Exception] = []
 
         async def ask(chunk: list[int], probe: bool = False) -> None:
             part = rows.take(chunk)
             what = f"{self!r}, {_span(chunk)} of {len(rows)}"
-            reply = await send(
-                portal, self.url, self.settings, self.request(part), what, probe, lambda: bool(errors)
-            )
+            reply = await send(portal, self.url, self.settings, self.request(part), what, probe, lambda: bool(errors))
             try:
                 found = np.asarray(self.answer(reply, part), dtype=np.float64)
             except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:

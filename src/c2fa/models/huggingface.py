@@ -64,9 +64,7 @@ class HuggingFace:
         elif not isinstance(model, torch.nn.Module) and hasattr(model, "model"):  # a pipeline
             model, tokenizer = model.model, tokenizer or model.tokenizer
         if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-            raise TypeError(
-                f"model must be a transformers model, pipeline or folder, not {type(model).__name__}"
-            )
+            raise TypeError(f"model must be a transformers model, pipeline or folder, not {type(model).__name__}")
         if tokenizer is None:
             raise ValueError("a model needs its tokenizer: HuggingFace(model, tokenizer)")
         if tokenizer.pad_token_id is None:

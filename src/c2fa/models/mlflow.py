@@ -57,9 +57,7 @@ class MLflow(Endpoint):
             data = [list(row) for row in zip(*columns.values(), strict=True)]
             body = {"dataframe_split": {"columns": list(columns), "data": data}}
         else:
-            body = {
-                "inputs": list(rows.texts) if rows.texts is not None else jsonable(np.asarray(rows.array))
-            }
+            body = {"inputs": list(rows.texts) if rows.texts is not None else jsonable(np.asarray(rows.array))}
         if self.params:
             body["params"] = self.params
         return Request("/invocations", json.dumps(body).encode())

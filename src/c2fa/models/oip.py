@@ -85,7 +85,7 @@ class OpenInference(Endpoint):
             reply = await send(portal, self.url, self.settings, Request(path), what, probe=True)
         except EndpointError as error:
             # A gateway may hide the descriptions; the first row then shows whether the model is there.
-            if "answered 404" in str(error) or "answered 405" in str(error):
+            if error.status in (404, 405):
                 return {}
             raise
         return reply.data if isinstance(reply.data, Mapping) else {}
@@ -112,9 +112,7 @@ class OpenInference(Endpoint):
         """Return the chosen output, flattened to one vector for each row."""
         outputs = decode(reply)
         if self.output is None and len(outputs) > 1:
-            raise ValueError(
-                f"the model has several outputs, {sorted(outputs)}; pass output='...' with one of them"
-            )
+            raise ValueError(f"the model has several outputs, {sorted(outputs)}; pass output='...' with one of them")
         if not outputs or (self.output is not None and self.output not in outputs):
             raise ValueError(f"the model has no output {self.output!r}; it has {sorted(outputs)}")
         found = outputs[self.output] if self.output is not None else next(iter(outputs.values()))

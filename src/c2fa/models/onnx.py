@@ -84,9 +84,7 @@ class Onnx:
         rows = len(next(iter(feeds.values())))
         if rows == 0:
             raise ValueError("the batch is empty; an ONNX session needs at least one row")
-        found = [
-            self._run(feeds, start, min(start + self.batch, rows)) for start in range(0, rows, self.batch)
-        ]
+        found = [self._run(feeds, start, min(start + self.batch, rows)) for start in range(0, rows, self.batch)]
         return np.concatenate(found)
 
     def _feeds(self, batch: Any) -> dict[str, npt.NDArray[Any]]:
@@ -95,9 +93,7 @@ class Onnx:
             return {i.name: _cast(batch[i.name].to_numpy().reshape(-1, 1), i) for i in inputs}
         if len(inputs) != 1:
             names = [i.name for i in inputs]
-            raise ValueError(
-                f"the model has {len(inputs)} inputs, {names}; give a frame with a column for each"
-            )
+            raise ValueError(f"the model has {len(inputs)} inputs, {names}; give a frame with a column for each")
         if hasattr(batch, "detach"):
             batch = batch.detach().cpu().numpy()
         array = batch.to_numpy() if hasattr(batch, "to_numpy") else np.asarray(batch)
@@ -124,9 +120,7 @@ def _cast(array: npt.NDArray[Any], wanted: Any) -> npt.NDArray[Any]:
     try:
         return array.astype(dtype)
     except (TypeError, ValueError):
-        raise ValueError(
-            f"the input {wanted.name!r} is {wanted.type}; rows of {array.dtype} do not fit"
-        ) from None
+        raise ValueError(f"the input {wanted.name!r} is {wanted.type}; rows of {array.dtype} do not fit") from None
 
 
 def _chosen(session: Any, output: str | None) -> str:

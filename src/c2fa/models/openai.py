@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -46,7 +47,8 @@ class OpenAI(Endpoint):
     probabilities
         Return probabilities among the classes (they sum to one) instead of log-probabilities.
     extra
-        Further fields of the request, such as ``{"seed": 0}``; a field set to None is left out.
+        Further fields of the request, such as ``{"seed": 0}``; a field set to None is left out, as
+        ``{"max_tokens": None, "max_completion_tokens": 1}`` for a server that has renamed it.
     **settings
         Any of :class:`c2fa.models.http.Settings`.
     """
@@ -68,9 +70,7 @@ class OpenAI(Endpoint):
         if isinstance(classes, str) or len(answers) < 2:
             raise ValueError("classes must be at least two names, such as ['positive', 'negative']")
         if len({a.strip().casefold() for a in answers.values()} - {""}) < len(answers):
-            raise ValueError(
-                "the classes' answers must differ by more than blanks and case, and not be empty"
-            )
+            raise ValueError("the classes' answers must differ by more than blanks and case, and not be empty")
         if kind not in ("chat", "completions"):
             raise ValueError(f"kind must be 'chat' or 'completions', not {kind!r}")
         if "{text}" not in prompt:
@@ -89,7 +89,11 @@ class OpenAI(Endpoint):
     def name(self) -> str:
         """The identity of the model: all that its answers depend on."""
         asks = [self.prompt, self.answers, self.endpoint, self.top_logprobs, self.probabilities, self.extra]
-        return f"{self.kind}:{self.url}#{self.model}:{json.dumps(asks, default=str)}"
+        digest = hashlib.sha256(json.dumps(asks, default=str).encode()).hexdigest()[:16]
+        return f"{self.kind}:{self.url}#{self.model}:{digest}"
+
+    def __repr__(self) -> str:
+        return f"OpenAI({self.url!r}, {self.model!r})"
 
     def chunk_size(self) -> int:
         """Return how many rows one request may hold: a chat is about one text."""
@@ -101,8 +105,7 @@ class OpenAI(Endpoint):
             raise TypeError("an OpenAI-compatible endpoint takes texts; wrap other inputs in a function")
         classes = ", ".join(self.answers)
         prompts = [
-            text.join(part.replace("{classes}", classes) for part in self.prompt.split("{text}"))
-            for text in rows.texts
+            text.join(part.replace("{classes}", classes) for part in self.prompt.split("{text}")) for text in rows.texts
         ]
         body: dict[str, Any] = {"model": self.model, "max_tokens": 1, "temperature": 0}
         if self.endpoint == "chat":

@@ -42,9 +42,7 @@ class Sklearn:
             raise ValueError(f"method must be one of {', '.join(_METHODS)}, not {method!r}")
         if found is None or (method is not None and not hasattr(estimator, method)):
             wanted = method or "predict_proba, decision_function and predict"
-            raise TypeError(
-                f"{type(estimator).__name__} has no {wanted}; pass a fitted scikit-learn estimator"
-            )
+            raise TypeError(f"{type(estimator).__name__} has no {wanted}; pass a fitted scikit-learn estimator")
         self.estimator = estimator
         self.method: str = method or found
 

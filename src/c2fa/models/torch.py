@@ -103,9 +103,7 @@ class Torch:
         if self.collate is not None:
             return list(batch)
         if isinstance(batch, np.ndarray) or hasattr(batch, "to_numpy"):
-            return torch.as_tensor(
-                np.ascontiguousarray(batch if isinstance(batch, np.ndarray) else batch.to_numpy())
-            )
+            return torch.as_tensor(np.ascontiguousarray(batch if isinstance(batch, np.ndarray) else batch.to_numpy()))
         return [row if isinstance(row, torch.Tensor) else torch.as_tensor(np.asarray(row)) for row in batch]
 
     def _buckets(self, rows: Any) -> Iterator[Sequence[int]]:
@@ -130,9 +128,7 @@ class Torch:
         if self.collate is not None:
             return self._moved(self.collate(chosen))
         if self.pad is not None:
-            return self._moved(
-                torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True, padding_value=self.pad)
-            )
+            return self._moved(torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True, padding_value=self.pad))
         return self._moved(torch.stack(chosen))
 
     def _moved(self, value: Any) -> Any:
