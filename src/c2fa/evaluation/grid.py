@@ -111,9 +111,7 @@ def evaluate(
         if given is not None and len(given) != len(inputs):
             raise ValueError(f"{len(given)} {what} for {len(inputs)} inputs; give one for each")
     if store is not None and not name:
-        raise ValueError(
-            "a store keeps answers under the model's name, and this model has none; give model_name='…'"
-        )
+        raise ValueError("a store keeps answers under the model's name, and this model has none; give model_name='…'")
     settings = _settings(runs, scores, target, name, on_error)
     kept = None if store is None else Store(store, settings)
     unit = _Unit(runs, scores, model, batch_size, on_error, None if kept is None else kept.ledger, name or "")
@@ -137,9 +135,8 @@ def evaluate(
             kept.close()
     rows = RowCount(**{**{k: sum(r["rows"][k] for r in records) for k in RowCount.KEPT}, "sent": sent})
     frame = tidy(records, [(run.label, run.budget, run.seed) for run in runs])
-    notes = tuple(dict.fromkeys(note for record in records for note in record["notes"]))
     directions = {score.name: score.higher_is_better for score in scores}
-    return Result(frame, reference, rows, directions, notes)
+    return Result(frame, tuple(labels), reference, rows, directions, _notes(records))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,17 +168,12 @@ class _Unit:
     def run(self, x: Any, masker: Masker, truth: Any, key: str, number: int) -> tuple[dict[str, Any], int]:
         """Return what is to be kept of an input, and how many rows were sent for it now."""
         masked = masker(x)
-        pool = Queries(
-            masked, sys.maxsize, self.on_error, ledger=self.ledger, model_name=self.model_name, key=key
-        )
+        pool = Queries(masked, sys.maxsize, self.on_error, ledger=self.ledger, model_name=self.model_name, key=key)
         alone = [run.explainer.queries(x, masked) for run in self.runs]
         for queries in alone:
             queries.pool = pool
         found = together(
-            [
-                run.explainer.conversation(masked, queries)
-                for run, queries in zip(self.runs, alone, strict=True)
-            ],
+            [run.explainer.conversation(masked, queries) for run, queries in zip(self.runs, alone, strict=True)],
             alone,
             pool,
             self.model,
@@ -191,7 +183,7 @@ class _Unit:
         explaining, explaining_alone = pool.used, sum(queries.used for queries in alone)
         made = {i: e for i, e in enumerate(found) if not isinstance(e, BudgetError)}
         refused = [
-            f"{self.runs[i].label} at {self.runs[i].budget} was left out for some inputs: {e}"
+            (self.runs[i].label, str(self.runs[i].budget), str(e))
             for i, e in enumerate(found)
             if isinstance(e, BudgetError)
         ]
@@ -217,14 +209,13 @@ class _Unit:
         record = {
             "input": number,
             "rows": asdict(rows),
-            "notes": refused + pool.notes,
+            "refused": refused,
+            "notes": pool.notes,
             "scores": [[i, metric, level, _plain(value)] for i in table for metric, level, value in table[i]],
         }
         return record, pool.sent
 
-    def _stability(
-        self, made: Mapping[int, Explanation], table: dict[int, list[tuple[str, int, float]]]
-    ) -> None:
+    def _stability(self, made: Mapping[int, Explanation], table: dict[int, list[tuple[str, int, float]]]) -> None:
         """Fill in each run's mean rank correlation with the runs of the other seeds."""
         for i, rows in table.items():
             cell = (self.runs[i].label, self.runs[i].budget)
@@ -249,14 +240,10 @@ def _runs(
         raise ValueError(f"methods must be a list such as ['c2fa', 'lime']; got {methods!r}")
     if isinstance(budgets, int) or not budgets:
         raise ValueError(f"budgets must be a list such as [(20, 50), (20, 100)]; got {budgets!r}")
-    specs = [
-        (m, m, {}) if isinstance(m, str) else (m[0], m[1], dict(m[2]) if len(m) == 3 else {}) for m in methods
-    ]
+    specs = [(m, m, {}) if isinstance(m, str) else (m[0], m[1], dict(m[2]) if len(m) == 3 else {}) for m in methods]
     labels = [label for label, _, _ in specs]
     if len(set(labels)) < len(labels):
-        raise ValueError(
-            f"two methods have one label in {labels}; give (label, name, options) with different labels"
-        )
+        raise ValueError(f"two methods have one label in {labels}; give (label, name, options) with different labels")
     if len({isinstance(budget, int) for budget in budgets}) > 1:
         raise ValueError(f"budgets must be all numbers or all tuples; got {list(budgets)}")
     runs = []
@@ -279,9 +266,7 @@ def _runs(
     return runs
 
 
-def _settings(
-    runs: Sequence[_Run], scores: Sequence[Score], target: Any, name: str | None, on_error: str
-) -> str:
+def _settings(runs: Sequence[_Run], scores: Sequence[Score], target: Any, name: str | None, on_error: str) -> str:
     """A hash of all that decides the results besides the inputs."""
     cells = []
     for run in runs:
@@ -291,9 +276,22 @@ def _settings(
         except TypeError:  # an option that has no stable hash: its text will do
             what = repr(method)
         cells.append([run.label, run.explainer.method_name, what, str(run.budget), run.seed])
-    return fingerprint(
-        __version__, cells, [[s.name, str(s.levels)] for s in scores], str(target), name, on_error
-    )
+    return fingerprint(__version__, cells, [[s.name, str(s.levels)] for s in scores], str(target), name, on_error)
+
+
+def _notes(records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What was left out and why, each reason once."""
+    budgets: dict[tuple[str, str], dict[str, None]] = {}
+    inputs: dict[tuple[str, str], set[int]] = {}
+    for number, record in enumerate(records):
+        for label, budget, reason in record["refused"]:
+            budgets.setdefault((label, reason), {})[budget] = None
+            inputs.setdefault((label, reason), set()).add(number)
+    refused = [
+        f"{label} was left out on {len(inputs[label, reason])} of {len(records)} inputs at {', '.join(at)}: {reason}"
+        for (label, reason), at in budgets.items()
+    ]
+    return (*refused, *dict.fromkeys(note for record in records for note in record["notes"]))
 
 
 def _plain(value: float) -> float | None:

@@ -50,6 +50,8 @@ class Result:
     frame
         Tidy: method, N_H and N_L (N_0, N_1, … for other depths; N for budgets in one number), seed, input, metric,
         level, value.
+    methods
+        Their labels, in the order given.
     reference
         The method to which ``summary`` compares.
     rows
@@ -61,6 +63,7 @@ class Result:
     """
 
     frame: pd.DataFrame
+    methods: tuple[str, ...]
     reference: str
     rows: RowCount
     higher_is_better: Mapping[str, bool | None]
@@ -71,9 +74,7 @@ class Result:
         """The columns that hold the budget."""
         return [str(c) for c in self.frame.columns if str(c).startswith("N")]
 
-    def summary(
-        self, *, confidence: float = 0.95, resamples: int = _RESAMPLES, seed: int = 0
-    ) -> pd.DataFrame:
+    def summary(self, *, confidence: float = 0.95, resamples: int = _RESAMPLES, seed: int = 0) -> pd.DataFrame:
         """One row for each method, budget, metric and level.
 
         ``mean`` over inputs and seeds; ``std`` of the seeds' means, as the paper's error bars; ``difference`` to the
@@ -104,7 +105,7 @@ class Result:
                 rows.append({**row, "difference": middle, "low": low, "high": high})
         order = ["method", *cell, "higher_is_better", "mean", "std", "inputs", "difference", "low", "high"]
         table = pd.DataFrame(rows)[order]
-        methods = {name: k for k, name in enumerate(self.frame["method"].unique())}
+        methods = {name: k for k, name in enumerate(self.methods)}
         return table.sort_values(
             ["metric", "level", "method", *self.budgets],
             key=lambda column: column.map(methods) if column.name == "method" else column,
@@ -152,9 +153,7 @@ class Result:
         if level is not None:
             table = table[table["level"] == level]
         if table.empty:
-            raise ValueError(
-                f"nothing to draw of {metric!r}: the metrics are {', '.join(self.higher_is_better)}"
-            )
+            raise ValueError(f"nothing to draw of {metric!r}: the metrics are {', '.join(self.higher_is_better)}")
         across = x or self.budgets[-1]
         fixed = [column for column in self.budgets if column != across]
         panels = table[fixed].drop_duplicates().to_dict("records") if fixed else [{}]
@@ -225,13 +224,7 @@ def tidy(records: Sequence[Mapping[str, Any]], cells: Sequence[tuple[str, Any, i
         raise ImportError("evaluate needs pandas: pip install 'c2fa[frame]'") from error
     budget = cells[0][1]
     depth = 1 if isinstance(budget, int) else len(budget)
-    names = (
-        ["N"]
-        if isinstance(budget, int)
-        else ["N_H", "N_L"]
-        if depth == 2
-        else [f"N_{k}" for k in range(depth)]
-    )
+    names = ["N"] if isinstance(budget, int) else ["N_H", "N_L"] if depth == 2 else [f"N_{k}" for k in range(depth)]
     rows = []
     for number, record in enumerate(records):
         for i, metric, level, value in record["scores"]:

@@ -1,0 +1,397 @@
+"""The harness: queries shared, the same numbers as separate runs, the same again, and on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from zlib import crc32
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import c2fa
+from c2fa import metrics
+from c2fa.evaluation import Result, RowCount, bootstrap, evaluate
+from c2fa.tuning import tune
+
+STRUCTURE = c2fa.Structure.from_groups(np.repeat(np.arange(3), 8))
+MASKER = c2fa.maskers.Array(STRUCTURE)
+WEIGHTS = np.random.default_rng(0).normal(size=24)
+INPUTS = [np.random.default_rng(1 + i).normal(size=24) for i in range(3)]
+SIX = ["c2fa", "lime", "milli", "bu-lime", "td-lime", "td-milli"]
+BUDGETS = [(8, n) for n in (10, 20, 30, 40, 50, 60)]
+
+
+class Counting:
+    """A saturating model that counts the rows it is given."""
+
+    name = "counting"
+
+    def __init__(self):
+        self.rows = Counter()
+
+    def __call__(self, batch):
+        self.rows.update(row.tobytes() for row in batch)
+        return np.tanh(batch @ WEIGHTS / 4.0)
+
+    @property
+    def total(self):
+        return sum(self.rows.values())
+
+    @property
+    def repeated(self):
+        """Rows given more than once; all inputs share the empty one, which is one row for each of them."""
+        return [row for row, times in self.rows.items() if times > 1 and any(row)]
+
+
+def test_a_sweep_of_methods_that_share_masks_costs_one_run_of_the_largest():
+    x, alone = INPUTS[0], Counting()
+    largest = c2fa.Explainer(alone, MASKER, budget=(9, 60))(x)
+    model = Counting()
+    result = evaluate(["c2fa", "lime", "bu-lime", "td-lime"], [x], model, MASKER, BUDGETS, 1, ["consistency", "mihl"])
+    assert result.rows.explaining == largest.queries == alone.total
+    assert model.total == result.rows.sent == result.rows.explaining
+    assert result.rows.scoring == 0
+
+
+def test_six_methods_and_six_budgets_ask_no_row_twice_and_say_what_separate_runs_would_cost():
+    model, separate = Counting(), Counting()
+    result = evaluate(SIX, INPUTS, model, MASKER, BUDGETS, 2, ["deletion", "mihl"])
+    assert model.total == result.rows.sent == result.rows.explaining + result.rows.scoring
+    assert not model.repeated
+    used = 0
+    for method in SIX:
+        for n_h, n_l in BUDGETS:
+            for seed in range(2):
+                for x in INPUTS:
+                    explain = c2fa.Explainer(separate, MASKER, method=method, budget=(n_h + 1, n_l), seed=seed)
+                    used += explain(x).queries
+    assert result.rows.explaining_alone == used == separate.total
+    assert used > 10 * result.rows.explaining
+    assert f"{used:,}" in str(result.rows)
+
+
+def test_scores_are_those_of_a_run_by_itself():
+    result = evaluate(["c2fa", "milli"], INPUTS[:1], Counting(), MASKER, BUDGETS[:2], [4], ["deletion", "infidelity"])
+    frame = result.frame.set_index(["method", "N_L", "metric", "level"])["value"]
+    for method in ("c2fa", "milli"):
+        for n_h, n_l in BUDGETS[:2]:
+            e = c2fa.Explainer(Counting(), MASKER, method=method, budget=(n_h + 1, n_l), seed=4)(INPUTS[0])
+            for level in (0, 1):
+                curve = metrics.deletion(e.values[level], level)
+                expected = metrics.measure(curve, MASKER(INPUTS[0]), Counting()).auc
+                assert frame[method, n_l, "deletion", level] == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_grid_is_deterministic_whatever_the_batches():
+    runs = [
+        evaluate(SIX, INPUTS, Counting(), MASKER, BUDGETS[:2], 2, ["insertion", "aopc-r", "stability"], batch_size=b)
+        for b in (7, 64)
+    ]
+    again = evaluate(
+        SIX, INPUTS, Counting(), MASKER, BUDGETS[:2], 2, ["insertion", "aopc-r", "stability"], batch_size=7
+    )
+    pd.testing.assert_frame_equal(runs[0].frame, again.frame, check_exact=True)
+    # One row in a batch or 64 may differ in the last bit of the model's own product.
+    pd.testing.assert_frame_equal(runs[0].frame, runs[1].frame, rtol=1e-9)
+
+
+def test_stability_is_each_seeds_rank_correlation_with_the_others():
+    result = evaluate(["c2fa"], INPUTS[:1], Counting(), MASKER, [(8, 20)], 3, ["stability@1"])
+    runs = [c2fa.Explainer(Counting(), MASKER, budget=(9, 20), seed=s)(INPUTS[0]).low for s in range(3)]
+    assert result.frame["value"].mean() == pytest.approx(metrics.stability(runs))
+
+
+# -- the summary -----------------------------------------------------------------------------------------------
+
+
+def test_summary_by_hand():
+    frame = pd.DataFrame(
+        [(m, 5, 50, s, i, "auroc", 1, v + 0.1 * s) for m, vs in (("c2fa", (0.8, 0.6)), ("lime", (0.7, 0.2)))
+         for i, v in enumerate(vs) for s in (0, 1)],
+        columns=["method", "N_H", "N_L", "seed", "input", "metric", "level", "value"],
+    )  # fmt: skip
+    result = Result(frame, ("c2fa", "lime"), "c2fa", RowCount(0, 0, 0, 0, 0), {"auroc": True})
+    summary = result.summary().set_index("method")
+    assert summary["mean"].tolist() == pytest.approx([0.75, 0.5])
+    assert summary["std"].tolist() == pytest.approx([np.std([0.7, 0.8], ddof=1), np.std([0.45, 0.55], ddof=1)])
+    assert summary["difference"].tolist() == pytest.approx([0.0, -0.25])
+    assert (summary["low"]["lime"], summary["high"]["lime"]) == pytest.approx((-0.4, -0.1))
+    assert summary["inputs"].tolist() == [2, 2]
+
+
+def test_bootstrap_is_the_plain_one():
+    gaps = np.random.default_rng(3).normal(0.3, 1.0, 25)
+    rng = np.random.default_rng(7)
+    means = []
+    for index in rng.integers(0, 25, size=(500, 25)):
+        means.append(np.mean([gaps[i] for i in index]))
+    low, high = bootstrap(gaps, resamples=500, seed=7, confidence=0.9)
+    assert low == pytest.approx(np.quantile(means, 0.05))
+    assert high == pytest.approx(np.quantile(means, 0.95))
+
+
+def test_undefined_scores_are_left_out_in_pairs():
+    truths = [([1, 0, 0], None), ([0, 0, 0], None), ([0, 1, 0], None)]
+    result = evaluate(["c2fa", "lime"], INPUTS, Counting(), MASKER, [(8, 20)], 1, ["ndcg"], truths=truths)
+    assert result.summary()["inputs"].tolist() == [2, 2]
+    assert result.frame["value"].isna().sum() == 2
+
+
+def test_plot_draws_one_line_a_method_with_error_bars():
+    result = evaluate(["c2fa", "lime"], INPUTS, Counting(), MASKER, [(4, 10), (8, 10), (8, 20)], 2, ["deletion"])
+    figure = result.plot("deletion", level=1, at={"N_H": 8})
+    (axis,) = figure.axes
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["c2fa", "lime"]
+    assert len(axis.containers) == 2
+    assert axis.get_xlabel() == "N_L"
+    assert len(result.plot("deletion").axes) == 4  # two levels, two values of N_H
+    with pytest.raises(ValueError, match="nothing to draw"):
+        result.plot("auroc")
+
+
+# -- what people may pass --------------------------------------------------------------------------------------
+
+
+def test_methods_by_label_with_options_and_metrics_of_ones_own():
+    def largest(e, truth):
+        return float(e.low.max())
+
+    def first_leaf(e, truth):
+        answer = yield c2fa.querying.Ask(1, np.eye(24, dtype=bool)[:1])
+        return answer.outputs[0, e.target]
+
+    result = evaluate(
+        ["c2fa", ("weak", "c2fa", {"penalty": c2fa.L2(100.0)}), ("printed", "c2fa", {"preset": "paper"})],
+        INPUTS[:1],
+        Counting(),
+        MASKER,
+        [(8, 20)],
+        1,
+        [("largest", largest), ("first leaf", first_leaf)],
+    )
+    table = result.frame.pivot_table("value", "metric", "method")
+    assert table["weak"]["largest"] < table["c2fa"]["largest"]
+    assert table["c2fa"]["first leaf"] == pytest.approx(np.tanh(INPUTS[0][0] * WEIGHTS[0] / 4.0))
+    assert result.rows.scoring == 1
+
+
+def test_budgets_in_one_number_and_any_depth():
+    result = evaluate(["c2fa"], INPUTS[:1], Counting(), MASKER, [30, 60], 1, ["mihl"])
+    assert result.frame["N"].tolist() == [30, 60]
+    deep = c2fa.maskers.Array(c2fa.Structure.from_tree([[["a", "b"], ["c"]], [["d", "e"]]]))
+    result = evaluate(
+        ["c2fa", "lime"], [np.ones(5)], lambda b: b.sum(axis=1), deep, [(4, 6, 8)], 1, ["deletion", "faithfulness"]
+    )
+    assert [c for c in result.frame if c.startswith("N")] == ["N_0", "N_1", "N_2"]
+    assert sorted(result.frame.query("metric == 'deletion' and method == 'lime'")["level"]) == [0, 1, 2]
+
+
+def test_bags_from_which_instances_are_removed():
+    bag = np.random.default_rng(5).normal(size=(4, 6))
+    seen = []
+
+    def model(batch):
+        seen.extend(len(rows) for rows in batch)
+        return np.array([np.tanh(rows.sum()) for rows in batch])
+
+    result = evaluate(SIX, [bag], model, c2fa.maskers.Bag(), [(10, 20)], 2, ["insertion", "deletion", "aopc-r"])
+    assert min(seen) >= 1
+    assert result.frame["value"].notna().all()
+
+
+def test_a_method_that_refuses_its_budget_is_left_out_and_named():
+    result = evaluate(["c2fa", "milli"], INPUTS, Counting(), MASKER, [(3, 10), (8, 10)], 1, ["mihl"])
+    assert set(result.frame.query("method == 'milli'")["N_H"]) == {8}
+    (note,) = result.notes
+    assert note.startswith("milli was left out on 3 of 3 inputs at (3, 10)")
+
+
+def test_unusable_answers_are_dropped_where_that_is_wished():
+    def model(batch):
+        outputs = np.tanh(batch @ WEIGHTS / 4.0)
+        return np.where(outputs < -0.6, np.nan, outputs)
+
+    result = evaluate(["c2fa", "lime"], INPUTS, model, MASKER, [(8, 40)], 1, ["deletion"], on_error="drop")
+    assert result.frame["value"].notna().all()
+    with pytest.raises(c2fa.QueryError, match="NaN or infinity"):
+        evaluate(["c2fa"], INPUTS, model, MASKER, [(8, 40)], 1, ["deletion"])
+
+
+def test_progress_is_shown_where_it_is_wished(capsys):
+    evaluate(["c2fa"], INPUTS, Counting(), MASKER, [(8, 20)], 1, ["mihl"], progress=True)
+    assert "evaluating" in capsys.readouterr().err
+    evaluate(["c2fa"], INPUTS, Counting(), MASKER, [(8, 20)], 1, ["mihl"])
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"methods": "c2fa"}, "must be a list"),
+        ({"methods": ["c2fa", ("c2fa", "lime", {})]}, "one label"),
+        ({"methods": [("x", "c2fa", {"penlaty": 1})]}, "penlaty"),
+        ({"budgets": [(8, 20), 30]}, "all numbers or all tuples"),
+        ({"budgets": []}, "must be a list"),
+        ({"metrics": ["auc"]}, "does not exist"),
+        ({"metrics": []}, "metrics is empty"),
+        ({"metrics": ["deletion@2"]}, "asked at level 2"),
+        ({"metrics": ["ndcg"]}, "give truths="),
+        ({"truths": [None]}, "1 truths for 3 inputs"),
+        ({"reference": "shap"}, "not one of the methods"),
+    ],
+)
+def test_mistakes_are_named(change, match):
+    settings = {"methods": ["c2fa"], "budgets": [(8, 20)], "metrics": ["mihl"], **change}
+    with pytest.raises((ValueError, TypeError), match=match):
+        evaluate(inputs=INPUTS, model=Counting(), masker=MASKER, seeds=1, **settings)
+
+
+def test_an_error_says_where_it_happened():
+    def metric(e, truth):
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError) as caught:
+        evaluate(["lime"], INPUTS, Counting(), MASKER, [(8, 20)], [5], [("mine", metric)])
+    assert "the scores of method 'lime' at budget (8, 20), seed 5, input 0" in caught.value.__notes__[0]
+
+
+# -- going on --------------------------------------------------------------------------------------------------
+
+
+def test_a_second_call_sends_nothing_and_another_grid_only_what_is_new(tmp_path):
+    model = Counting()
+    grid = (INPUTS, model, MASKER, [(8, 10), (8, 20)], 2, ["deletion"])
+    first = evaluate(["c2fa", "lime"], *grid, store=tmp_path)
+    before = model.total
+    second = evaluate(["c2fa", "lime"], *grid, store=tmp_path)
+    assert model.total == before
+    assert second.rows.sent == 0
+    assert second.rows.explaining == first.rows.explaining
+    pd.testing.assert_frame_equal(first.frame, second.frame, check_exact=True)
+    third = evaluate(["c2fa", "bu-lime"], *grid, store=tmp_path)
+    assert third.rows.explaining == first.rows.explaining
+    assert not model.repeated
+    with pytest.raises(ValueError, match="model_name"):
+        evaluate(["c2fa"], INPUTS, lambda b: b @ WEIGHTS, *grid[2:], store=tmp_path)
+
+
+def test_a_line_that_was_being_written_is_done_again(tmp_path):
+    model = Counting()
+    grid = (["c2fa"], INPUTS, model, MASKER, [(8, 10)], 1, ["mihl"])
+    first = evaluate(*grid, store=tmp_path)
+    (path,) = tmp_path.glob("results-*.jsonl")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    again = evaluate(*grid, store=tmp_path)
+    assert again.rows.sent == 0  # the answers are in the ledger
+    pd.testing.assert_frame_equal(first.frame, again.frame, check_exact=True)
+    assert path.read_bytes() == whole
+    assert [json.loads(line)["input"] for line in whole.splitlines()] == [0, 1, 2]
+
+
+SCRIPT = """
+import os, signal, sys
+import numpy as np
+import c2fa
+from c2fa.evaluation import evaluate
+
+folder, die = sys.argv[1], int(sys.argv[2])
+weights = np.random.default_rng(0).normal(size=24)
+calls = 0
+
+def model(batch):
+    global calls
+    calls += 1
+    if calls == die:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with open(folder + "/rows.log", "a") as log:
+        log.writelines(row.tobytes().hex() + "\\n" for row in batch)
+        log.flush()
+    return np.tanh(batch @ weights / 4.0)
+
+s = c2fa.Structure.from_groups(np.repeat(np.arange(3), 8))
+inputs = [np.random.default_rng(i).normal(size=24) for i in range(4)]
+result = evaluate(
+    ["c2fa", "lime", "milli"], inputs, model, c2fa.maskers.Array(s), [(8, 20), (8, 40)], 2, ["deletion", "mihl"],
+    store=folder + "/store", model_name="m", batch_size=16,
+)
+result.frame.to_json(folder + "/frame.json", orient="records", double_precision=15)
+print(result.rows)
+"""
+
+
+def test_it_goes_on_after_kill_9_and_repeats_no_query(tmp_path):
+    def run(name, die):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        command = [sys.executable, "-c", SCRIPT, str(folder), str(die)]
+        env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+
+    whole = run("whole", -1)
+    assert whole.returncode == 0, whole.stderr
+    deaths = [run("killed", die).returncode for die in (3, 40, 11)]
+    assert deaths == [-9, -9, -9]
+    last = run("killed", -1)
+    assert last.returncode == 0, last.stderr
+    rows, expected = ((tmp_path / name / "rows.log").read_text().split() for name in ("killed", "whole"))
+    assert sorted(rows) == sorted(expected)
+    assert [row for row, times in Counter(rows).items() if times > 1] == ["0" * len(rows[0])]  # empty, once an input
+    assert (tmp_path / "killed" / "frame.json").read_text() == (tmp_path / "whole" / "frame.json").read_text()
+    assert last.stdout.split(";")[0] == whole.stdout.split(";")[0]  # the same counts, whoever sent the rows
+
+
+# -- tune ------------------------------------------------------------------------------------------------------
+
+
+def noisy(batch):
+    """An additive model with noise that belongs to the row: the same row gets the same answer."""
+    noise = [np.random.default_rng(crc32(row.tobytes())).normal() for row in batch]
+    return batch @ WEIGHTS + 8.0 * np.array(noise)
+
+
+def test_tune_chooses_a_weak_penalty_where_the_answers_are_exact_and_a_strong_one_where_they_are_noise():
+    options = {"budget": (8, 40), "strengths": (1e-3, 10.0), "criterion": "infidelity@-1", "seeds": 2}
+    exact = tune(INPUTS, lambda b: b @ WEIGHTS, MASKER, **options)
+    assert exact.options["penalty"] == (c2fa.L2(1e-3), c2fa.L2(1e-3))
+    assert tune(INPUTS, noisy, MASKER, **options).options["penalty"][-1] == c2fa.L2(10.0)
+    assert "chose λ_H = 0.001, λ_L = 0.001 by the lowest mean infidelity at level -1 over 3 inputs" in str(exact)
+    explainer = c2fa.Explainer(lambda b: b @ WEIGHTS, MASKER, **exact.options)
+    assert explainer.method.penalty == exact.options["penalty"]
+
+
+def test_tune_asks_once_for_the_whole_grid():
+    model = Counting()
+    tuned = tune(INPUTS, model, MASKER, budget=(8, 20), strengths=((0.1, 1.0), (0.1, 1.0, 10.0)))
+    assert len(tuned.table) == 6
+    one = sum(c2fa.Explainer(Counting(), MASKER, budget=(9, 20))(x).queries for x in INPUTS)
+    assert tuned.rows.explaining == one
+    assert not model.repeated
+    assert tuned.table["score"].is_monotonic_decreasing
+
+
+def test_tune_runs_the_papers_grid_with_the_papers_solver():
+    tuned = tune(INPUTS[:1], Counting(), MASKER, budget=(8, 20), preset="paper")
+    assert len(tuned.table) == 2 * 2 * 3
+    assert tuned.options["solver_options"]["mu2"] in (0.001, 0.01, 0.1)
+    assert list(tuned.table.columns[:3]) == ["λ_H", "λ_L", "μ₂"]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"criterion": "deletion"}, "deletion@-1"),
+        ({"criterion": "coverage@0"}, "which way is better"),
+        ({"mu2": (0.1,)}, "belongs to solver='paper'"),
+        ({"penalty": c2fa.L2(1.0)}, "give strengths="),
+        ({"strengths": ((0.1,),)}, "one sequence for each of 2 levels"),
+    ],
+)
+def test_tune_names_mistakes(options, match):
+    with pytest.raises(ValueError, match=match):
+        tune(INPUTS, Counting(), MASKER, budget=(8, 20), **options)
