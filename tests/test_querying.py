@@ -203,6 +203,25 @@ def test_a_bad_row_does_not_cost_the_good_ones_of_its_batch(tmp_path):
     assert len(set(first.rows) & set(second.rows)) == 1, "only the row without an answer is asked again"
 
 
+@pytest.mark.parametrize("kind", [TimeoutError, KeyboardInterrupt])
+def test_answers_that_an_exception_brings_along_are_kept(tmp_path, kind):
+    options = {"ledger": tmp_path / "answers.sqlite", "model_name": "m", "batch_size": 16}
+    first, second = Model(), Model()
+
+    def halfway(batch):
+        if len(batch) == 1:
+            return first(batch)
+        error = kind("gone")
+        error.partial = np.concatenate([first(batch[:10]), np.full(len(batch) - 10, np.nan)])[:, None]
+        raise error
+
+    with pytest.raises((c2fa.QueryError, KeyboardInterrupt)):
+        explain(halfway, **options)
+    explain(second, **options)
+    assert len(first.rows) == 11
+    assert not set(first.rows) & set(second.rows)
+
+
 def test_ctrl_c_loses_nothing(tmp_path):
     model = Model()
 

@@ -16,7 +16,12 @@ _WEAK = 0.2  # an R² below this is said
 
 
 def diagnose(
-    structure: Structure, found: Attribution, column: int, queries: Queries, cost: float | None
+    structure: Structure,
+    found: Attribution,
+    column: int,
+    queries: Queries,
+    cost: float | None,
+    notes: tuple[str, ...] = (),
 ) -> Diagnostics:
     """Compare the joint fit with each level fitted alone, and put what is amiss into words."""
     reports, warnings = [], list(found.notes)
@@ -59,7 +64,7 @@ def diagnose(
         recalled=queries.recalled,
         dropped=queries.dropped,
         cost=cost,
-        warnings=tuple(warnings + queries.notes),
+        warnings=(*warnings, *queries.notes, *notes),
     )
 
 

@@ -22,6 +22,7 @@ from c2fa.structure import Structure
 
 _DEFAULT_BUDGET = (50, 150)
 _PRESETS = {"paper": PAPER}
+_BATCH = 64
 _MANY_OUTPUTS = 32  # beyond this many classes only the target's attributions are kept, unless asked otherwise
 
 
@@ -45,7 +46,7 @@ class Explainer:
     seed
         The same seed gives the same masks, whatever the batch size.
     batch_size
-        Rows sent to the model at a time.
+        Rows sent to the model at a time; by default 64, or what a model behind HTTP says keeps its connections busy.
     on_error
         ``"raise"``, or ``"drop"`` to leave out rows whose answer is unusable.
     ledger
@@ -82,7 +83,7 @@ class Explainer:
         budget: int | Sequence[int] = _DEFAULT_BUDGET,
         target: int | str | None = None,
         seed: int = 0,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         on_error: OnError = "raise",
         ledger: str | PathLike[str] | Ledger | None = None,
         model_name: str | None = None,
@@ -94,9 +95,7 @@ class Explainer:
     ) -> None:
         model = wrap(model)
         if not callable(masker):
-            raise TypeError(
-                f"masker must be a masker such as c2fa.maskers.Text(), not {type(masker).__name__}"
-            )
+            raise TypeError(f"masker must be a masker such as c2fa.maskers.Text(), not {type(masker).__name__}")
         if preset is not None:
             if preset not in _PRESETS:
                 raise ValueError(f"preset must be one of {sorted(_PRESETS)}; got {preset!r}")
@@ -105,6 +104,7 @@ class Explainer:
             raise ValueError(f"on_error must be 'raise' or 'drop'; got {on_error!r}")
         if outputs not in ("auto", "all", "target"):
             raise ValueError(f"outputs must be 'auto', 'all' or 'target'; got {outputs!r}")
+        batch_size = int(getattr(model, "batch_size", _BATCH)) if batch_size is None else batch_size
         if not (isinstance(batch_size, int) and batch_size > 0):
             raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
         if not (isinstance(seed, int | np.integer) and seed >= 0):
@@ -116,8 +116,7 @@ class Explainer:
         self.budget = _check_budget(budget)
         self.target, self.seed, self.batch_size, self.on_error = target, int(seed), batch_size, on_error
         self.outputs, self.progress = outputs, progress
-        names = output_names if output_names is not None else getattr(model, "output_names", None)
-        self.output_names = None if names is None else tuple(map(str, names))
+        self.output_names = None if output_names is None else tuple(map(str, output_names))
         # A model's own name may be a hash of its weights, so it is asked for only where it is needed.
         self.model_name = model_name or (None if ledger is None else getattr(model, "name", None))
         self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger)
@@ -162,21 +161,19 @@ class Explainer:
         full = np.ones((1, structure.leaves), dtype=np.bool_)
         answer = yield Ask(structure.depth - 1, full)
         if not answer.ok[0]:
-            raise QueryError(
-                "the model gave no usable answer for the input itself, so there is nothing to explain"
-            )
+            raise QueryError("the model gave no usable answer for the input itself, so there is nothing to explain")
         prediction = answer.outputs[0]
-        names = self.output_names or tuple(map(str, range(len(prediction))))
+        given = self.output_names or getattr(self.model, "output_names", None)  # some servers tell in their answers
+        names = tuple(map(str, given or range(len(prediction))))
         if len(names) != len(prediction):
-            raise ValueError(
-                f"{len(names)} output names for a model with {len(prediction)} outputs; give one for each"
-            )
+            raise ValueError(f"{len(names)} output names for a model with {len(prediction)} outputs; give one for each")
         target = resolve_target(self.target, prediction, names)
         keep_all = self.outputs == "all" or (self.outputs == "auto" and len(prediction) <= _MANY_OUTPUTS)
         columns = np.arange(len(prediction)) if keep_all else np.array([target])
         task = Task(structure, rows, prediction, columns, target, self.seed, masked.allows_empty)
         found = yield from self.method(task)
         cost = None if spent_before is None else float(getattr(self.model, "cost", 0.0)) - float(spent_before)
+        notes = tuple(map(str, getattr(self.model, "notes", ())))
         return Explanation(
             structure=structure,
             outputs=prediction,
@@ -187,7 +184,7 @@ class Explainer:
             all_intercepts=found.intercepts,
             all_stderr=found.stderr,
             queries=queries.used,
-            diagnostics=diagnose(structure, found, int(np.flatnonzero(columns == target)[0]), queries, cost),
+            diagnostics=diagnose(structure, found, int(np.flatnonzero(columns == target)[0]), queries, cost, notes),
             view=masked.view,
             provenance={
                 "c2fa": __version__,
@@ -232,9 +229,7 @@ def rows_per_level(budget: int | tuple[int, ...], structure: Structure, least: i
                 f"budget has {len(budget)} entries and the structure {depth} levels; give one for each, or one number"
             )
         if budget[0] < 2:
-            raise ValueError(
-                f"the first level's budget must be at least 2, one row being the prediction; got {budget}"
-            )
+            raise ValueError(f"the first level's budget must be at least 2, one row being the prediction; got {budget}")
         return (budget[0] - 1, *budget[1:])
     if budget < depth + 1:
         raise ValueError(

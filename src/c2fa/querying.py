@@ -172,20 +172,26 @@ class Queries:
     def record(self, pending: Pending, reply: Any, where: str = "") -> None:
         """Check what came back for rows that were sent, keep it, and write it to the ledger."""
         self.sent += len(pending)
-        bad: QueryError | None = None
+        bad: BaseException | None = None
         where = where or f"querying {len(pending)} masks of level {pending.level}"
         try:
-            if isinstance(reply, Exception):
-                raise QueryError(f"{where}: the model raised {type(reply).__name__}: {reply}") from reply
+            if isinstance(reply, KeyboardInterrupt):
+                bad = reply
+            elif isinstance(reply, Exception):
+                bad = QueryError(f"{where}: the model raised {type(reply).__name__}: {reply}")
+                bad.__cause__ = reply
+            if bad is not None:  # a model that sends a batch in several requests may have some of its answers
+                partial = getattr(reply, "partial", None)
+                reply = np.full((len(pending), 1), np.nan) if partial is None else partial
             outputs = as_outputs(reply, len(pending), where)
             width = next((len(row) for row in self._known.values() if row is not None), outputs.shape[1])
-            if outputs.shape[1] != width:
+            if bad is None and outputs.shape[1] != width:
                 raise QueryError(
                     f"{where}: the model returned {outputs.shape[1]} outputs a row and {width} before; "
                     "it must always return the same number"
                 )
             good = np.asarray(np.isfinite(outputs).all(axis=1))
-            if not good.all():
+            if bad is None and not good.all():
                 rows = np.flatnonzero(~good)
                 bad = QueryError(
                     f"{where}: the model returned NaN or infinity for {len(rows)} of {len(pending)} rows (first: row "
@@ -198,7 +204,7 @@ class Queries:
                 self._known[key] = row if fine else None
         self._write([key for key, fine in zip(pending.keys, good, strict=True) if fine])
         if bad is not None:
-            if self.on_error == "raise":
+            if self.on_error == "raise" or isinstance(bad, KeyboardInterrupt):
                 raise bad
             self.dropped += int((~good).sum())
             self.notes.append(f"{int((~good).sum())} rows dropped: {bad}")
@@ -292,10 +298,14 @@ def converse(conversation: Conversation[T], queries: Queries, model: Model, *, b
 
 
 def reply_of(model: Model, inputs: Inputs) -> Any:
-    """What the model says of a batch; an exception is a reply too, and ``record`` says which rows it cost."""
+    """What the model says of a batch; an exception is a reply too, and ``record`` says which rows it cost.
+
+    So is Ctrl-C: ``record`` raises it again once it has kept the answers that the exception brought along in
+    ``partial``, as those of the HTTP models do.
+    """
     try:
         return model(inputs)
-    except Exception as error:  # whatever a stranger's model raises
+    except (Exception, KeyboardInterrupt) as error:  # whatever a stranger's model raises
         return error
 
 
