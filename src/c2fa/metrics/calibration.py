@@ -9,9 +9,7 @@ from c2fa.metrics._direction import higher_is_better
 
 
 @higher_is_better(None)
-def coverage(
-    values: npt.ArrayLike, stderr: npt.ArrayLike, truth: npt.ArrayLike, confidence: float = 0.95
-) -> float:
+def coverage(values: npt.ArrayLike, stderr: npt.ArrayLike, truth: npt.ArrayLike, confidence: float = 0.95) -> float:
     """Share of true values inside ``value ± z · stderr``; best at ``confidence``, too high being wrong as well.
 
     The truth is known for additive models: a feature's weight times what masking takes from it.

@@ -83,9 +83,7 @@ def pixel_counts(
     tables = []
     for labels, truth in zip(map(np.asarray, segments), map(np.asarray, truths), strict=True):
         if labels.shape != truth.shape:
-            raise ValueError(
-                f"a label map of shape {labels.shape} needs a truth of that shape; got {truth.shape}"
-            )
+            raise ValueError(f"a label map of shape {labels.shape} needs a truth of that shape; got {truth.shape}")
         count, good = (
             int(labels.max()) + 1,
             truth != void if void is not None else np.ones_like(truth, np.bool_),

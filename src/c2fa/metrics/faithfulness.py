@@ -181,7 +181,5 @@ def _ladder(order: npt.NDArray[np.intp], steps: npt.NDArray[np.intp]) -> BoolArr
 def _vector(values: npt.ArrayLike) -> FloatArray:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not len(array) or not np.isfinite(array).all():
-        raise ValueError(
-            f"values must be finite numbers, one for each feature of the level; got shape {array.shape}"
-        )
+        raise ValueError(f"values must be finite numbers, one for each feature of the level; got shape {array.shape}")
     return array
