@@ -139,9 +139,7 @@ def tune(
     table["score"] = [float(summary["mean"][str(i)]) for i in range(len(grid))]
     table["std"] = [float(summary["std"][str(i)]) for i in range(len(grid))]
     if table["score"].isna().all():
-        raise ValueError(
-            f"the criterion {score.name!r} is undefined on all {len(inputs)} inputs; use another"
-        )
+        raise ValueError(f"the criterion {score.name!r} is undefined on all {len(inputs)} inputs; use another")
     table = table.sort_values("score", ascending=not score.higher_is_better, kind="stable")
     way = "highest" if score.higher_is_better else "lowest"
     level = f" at level {score.levels}" if isinstance(score.levels, int) else ""
@@ -166,9 +164,7 @@ def _candidates(
     nested = [tuple(lams) for lams in strengths if isinstance(lams, Sequence)]
     plain = [lam for lam in strengths if not isinstance(lam, Sequence)]
     if not (plain or nested) or (nested and (plain or len(nested) != depth)):
-        raise ValueError(
-            f"strengths must be numbers, or one sequence for each of {depth} levels; got {strengths!r}"
-        )
+        raise ValueError(f"strengths must be numbers, or one sequence for each of {depth} levels; got {strengths!r}")
     per_level = nested or [tuple(plain)] * depth
     names = ["λ_H", "λ_L"] if depth == 2 else [f"λ_{k}" for k in range(depth)]
     grid = []
