@@ -11,6 +11,7 @@ from c2fa.solution import Solution
 from c2fa.solvers.admm import admm
 from c2fa.solvers.direct import direct
 from c2fa.solvers.paper import paper
+from c2fa.solvers.threads import suited
 
 SOLVERS: Mapping[str, Callable[..., Solution]] = {"direct": direct, "admm": admm, "paper": paper}
 
@@ -32,7 +33,9 @@ def solve(problem: Problem, solver: str = "auto", **options: Any) -> Solution:
     if name == "auto":
         name = "direct" if all(lv.penalty.ridge is not None for lv in problem.levels) else "admm"
     check_options(name, options)
-    return SOLVERS[name](problem, **options)
+    rows, leaves = problem.queries, problem.structure.leaves
+    with suited(float(rows) * leaves * min(rows, leaves)):
+        return SOLVERS[name](problem, **options)
 
 
 def check_options(solver: str, options: Mapping[str, Any]) -> None:
