@@ -140,10 +140,8 @@ class Result:
         at
             Other budgets held fixed, such as ``{"N_H": 20}``; what is not fixed gets a row of panels for each value.
         """
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError as error:
-            raise ImportError("plot needs matplotlib: pip install 'c2fa[plots]'") from error
+        from c2fa.plots import Figure, ScoresDisplay
+
         table = self.summary(resamples=1)
         table = table[table["metric"] == metric]
         for column, value in (at or {}).items():
@@ -158,34 +156,20 @@ class Result:
         fixed = [column for column in self.budgets if column != across]
         panels = table[fixed].drop_duplicates().to_dict("records") if fixed else [{}]
         levels = sorted(table["level"].unique())
-        figure, axes = plt.subplots(
-            len(panels),
-            len(levels),
-            figsize=(4.2 * len(levels), 3.2 * len(panels)),
-            squeeze=False,
-            constrained_layout=True,
-        )
+        figure = Figure(figsize=(5.6 * len(levels), 3.4 * len(panels)), layout="constrained")
+        axes = figure.subplots(len(panels), len(levels), squeeze=False)
+        better = {True: "higher", False: "lower", None: None}[self.higher_is_better[metric]]
         for row, panel in zip(axes, panels, strict=True):
             for axis, depth in zip(row, levels, strict=True):
                 part = table[table["level"] == depth]
                 for name, size in panel.items():
                     part = part[part[name] == size]
+                lines = {}
                 for method, line in part.groupby("method", sort=False):
-                    ordered = line.sort_values(across)
-                    axis.errorbar(
-                        ordered[across],
-                        ordered["mean"],
-                        yerr=ordered["std"].fillna(0.0),
-                        label=str(method),
-                        marker="o",
-                        markersize=3,
-                        capsize=2,
-                    )
-                arrow = {True: " ↑", False: " ↓", None: ""}[self.higher_is_better[metric]]
+                    ordered = line.sort_values(across)[[across, "mean", "std"]].fillna({"std": 0.0}).to_numpy(float)
+                    lines[str(method)] = (ordered[:, 0], ordered[:, 1], ordered[:, 2])
                 where = ", ".join([f"level {depth}", *(f"{c} = {v}" for c, v in panel.items())])
-                axis.set(xlabel=across, ylabel=f"{metric}{arrow}", title=where)
-        axes[0][0].legend(fontsize="small")
-        plt.close(figure)  # the caller shows or saves it; pyplot need not keep it alive
+                ScoresDisplay(lines, across, metric).draw(axis, title=where, better=better)
         return figure
 
 

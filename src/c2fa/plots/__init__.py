@@ -27,6 +27,7 @@ __all__ = [
     "BagDisplay",
     "ComparisonDisplay",
     "ConvergenceDisplay",
+    "Figure",
     "ImagesDisplay",
     "NestedDisplay",
     "ScoresDisplay",
@@ -75,7 +76,5 @@ def plot(e: Explanation, kind: str | None = None, **options: Any) -> Figure:
     if kind not in _KINDS:
         raise ValueError(f"kind must be one of {', '.join(sorted(_KINDS))}; got {kind!r}")
     if kind not in ("nested", e.view.get("kind")):
-        raise ValueError(
-            f"a plot of kind {kind!r} does not fit an input of kind {e.view.get('kind')!r}; try 'nested'"
-        )
+        raise ValueError(f"a plot of kind {kind!r} does not fit an input of kind {e.view.get('kind')!r}; try 'nested'")
     return _KINDS[kind](e, **options)
