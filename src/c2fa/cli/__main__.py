@@ -1,0 +1,6 @@
+"""``python -m c2fa.cli``: the command line where the script is not on the path."""
+
+from c2fa.cli import main
+
+if __name__ == "__main__":
+    main()

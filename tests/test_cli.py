@@ -1,0 +1,417 @@
+"""The command line as scripts use it: files, JSON, exit codes, one sentence for each thing that goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import c2fa
+from c2fa.cli import app
+from c2fa.cli._model import SPECS
+from c2fa.cli._resume import Resume, cache_folder
+from c2fa.cli._saying import clean, plain_json
+from c2fa.models import loading
+
+TEXT = "The food was good and good. The waiter was bad. We waited a long time."
+MODEL = '''
+"""Counts good and bad words, and keeps a log of what it is asked."""
+import pathlib
+import numpy as np
+
+output_names = ("bad", "good")
+
+def words(texts):
+    with open("asked.log", "a") as log:
+        log.writelines(text.replace("\\n", " ") + "\\n" for text in texts)
+    good = np.array([t.count("good") - t.count("bad") for t in texts], float)
+    return np.column_stack([1 - good, good])
+
+def breaks(texts):
+    if len(asked()) + len(texts) > 100 and not pathlib.Path("repaired").exists():
+        raise RuntimeError("out of \\x1b[31mmemory")
+    return words(texts)
+
+def asked():
+    log = pathlib.Path("asked.log")
+    return log.read_text().splitlines() if log.exists() else []
+
+def nan(texts):
+    return [float("nan")] * len(texts)
+
+def table(frame):
+    return frame["a"].to_numpy(float) * 2 + frame["b"].to_numpy(float)
+
+def bag(bags):
+    return np.array([sum(float(np.mean(image)) for image in one) for one in bags]) / 255
+'''
+
+run = CliRunner()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a model of its own, and a cache that is nobody's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delitem(sys.modules, "counting", raising=False)
+    (tmp_path / "counting.py").write_text(MODEL)
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "b.txt").write_text("A good day. Bad weather, though good company.")
+    (tmp_path / "t.csv").write_text("a,b,c,label\n1,2,x,0\n3,4,y,1\n5,6,x,1\n")
+    (tmp_path / "groups.json").write_text('{"numbers": ["a", "b"]}')
+    return tmp_path
+
+
+def c2fa_(*args: object, code: int = 0, **options: Any) -> Any:
+    result = run.invoke(app, [str(a) for a in args], **options)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+def asked(folder: Path) -> list[str]:
+    log = folder / "asked.log"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def test_the_demo_prints_both_levels_and_says_what_the_model_is(folder: Path) -> None:
+    out = c2fa_("demo", "--budget", "20,60", "--html", "demo.html").stdout
+    assert out.startswith("The model: ")
+    assert "zipper broke" in out
+    assert "└─ " in out
+    assert "<html" in (folder / "demo.html").read_text()
+
+
+def test_the_demo_takes_a_text_or_a_file_and_prints_json(folder: Path) -> None:
+    said = c2fa_("demo", "--text", "I love it. It broke.", "--budget", "6,12", "--json").stdout
+    e = c2fa.Explanation.from_json(said)
+    assert e.names[0] == ("I love it.", "It broke.")
+    np.testing.assert_allclose(e.structure.sums(e.low, 0), e.high, atol=1e-9)
+    assert c2fa_("demo", "--file", "a.txt", "--budget", "6,12", "--json").stdout.count("\n") == 1
+    assert "not both" in c2fa_("demo", "--file", "a.txt", "--text", "x", code=2).stderr
+
+
+def test_texts_are_explained_into_every_format(folder: Path) -> None:
+    pytest.importorskip("pyarrow")
+    outs = [f"--out=x{suffix}" for suffix in (".html", ".json", ".npz", ".parquet", ".csv")]
+    result = c2fa_("explain", "a.txt", "--model", "python:counting:words", "--budget", "60", *outs)
+    assert result.stderr.splitlines()[-5:] == [f"wrote x{s}" for s in (".html", ".json", ".npz", ".parquet", ".csv")]
+    one, same = c2fa.load("x.json"), c2fa.load("x.npz")
+    np.testing.assert_array_equal(one.low, same.low)
+    assert one.provenance["input"] == "a.txt"
+    import pandas as pd
+
+    frame = pd.read_parquet("x.parquet")
+    assert set(frame["input"]) == {"a.txt"}
+    np.testing.assert_allclose(frame.query("level == 1")["value"], one.low)
+    assert len(pd.read_csv("x.csv")) == len(frame)
+    assert "The food was good" in result.stdout
+
+
+def test_several_inputs_make_a_gallery_and_one_json_line_each(folder: Path) -> None:
+    args = ("explain", "a.txt", "b.txt", "-m", "python:counting:words", "-b", "30", "--json")
+    lines = c2fa_(*args, "-o", "g.html", "-o", "g.json").stdout.splitlines()
+    assert [c2fa.Explanation.from_json(line).provenance["input"] for line in lines] == ["a.txt", "b.txt"]
+    assert len(json.loads((folder / "g.json").read_text())) == 2
+    assert "b.txt" in (folder / "g.html").read_text()
+    c2fa_("report", "g.json", "--out", "again.html", "--title", "Once more")
+    assert "Once more" in (folder / "again.html").read_text()
+    assert "one explanation" in c2fa_(*args, "-o", "g.npz", code=2).stderr
+
+
+def test_standard_input_and_what_is_said_of_texts(folder: Path) -> None:
+    base = ("explain", "-", "-m", "python:counting:words", "-b", "30", "--json")
+    e = c2fa.Explanation.from_json(c2fa_(*base, "--levels", "words", "--mask", "none", input=TEXT).stdout)
+    assert e.structure.depth == 1
+    assert not any("[MASK]" in text for text in asked(folder))
+    c2fa_(*base, "--mask", "UNK", input=TEXT)
+    assert any("UNK" in text for text in asked(folder))
+
+
+def test_options_reach_the_method_and_the_explainer(folder: Path) -> None:
+    args = ("explain", "a.txt", "-m", "python:counting:words", "-b", "12,20", "--json", "--seed", "3")
+    e = c2fa.Explanation.from_json(
+        c2fa_(*args, "--option", "intercept=false", "--option", "penalty=L2(0.5)", "--target", "0").stdout
+    )
+    assert (e.target, e.provenance["seed"], e.provenance["budget"]) == (0, 3, [11, 20])
+    assert "lam=0.5" in e.provenance["settings"]
+    assert "intercept=False" in e.provenance["settings"]
+    assert "solver='paper'" in c2fa_(*args, "--preset", "paper").stdout
+
+
+def test_rows_of_a_table_with_groups(folder: Path) -> None:
+    lines = c2fa_(
+        *("explain", "t.csv", "-m", "python:counting:table", "--drop", "label", "--groups", "groups.json"),
+        *("--row", "0", "--row", "2:", "--budget", "30", "--json"),
+    ).stdout.splitlines()
+    found = [c2fa.Explanation.from_json(line) for line in lines]
+    assert [e.provenance["input"] for e in found] == ["t.csv row 0", "t.csv row 2"]
+    assert found[0].names == (("numbers", "c"), ("a", "b", "c"))
+    assert [e.prediction for e in found] == [4.0, 16.0]
+    one = c2fa_(
+        *("explain", "t.csv", "-m", "python:counting:table", "--drop", "label", "--row", "1", "--budget", "12"),
+        *("--background", "t.csv", "--strategy", "average", "--json"),
+    ).stdout
+    assert c2fa.Explanation.from_json(one).prediction == 10.0
+
+
+def test_a_folder_of_images_is_a_bag(folder: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("skimage")
+    (folder / "scans").mkdir()
+    for k in range(3):
+        pixels = np.zeros((24, 24, 3), dtype=np.uint8)
+        pixels[:, 12:] = 60 * (k + 1)
+        image.fromarray(pixels).save(folder / "scans" / f"{k}.png")
+    args = ("-m", "python:counting:bag", "--segment", "slic", "--budget", "8,30", "--json")
+    e = c2fa.Explanation.from_json(c2fa_("explain", "scans", *args, "--fill", "mean", "-o", "s.html").stdout)
+    assert e.names[0] == ("image 1", "image 2", "image 3")
+    assert e.high.argmax() == 2
+    single = c2fa.Explanation.from_json(c2fa_("explain", "scans/2.png", *args).stdout)
+    assert single.names[0][0] == "region 1"
+
+
+def test_answers_are_kept_until_the_command_succeeds(folder: Path) -> None:
+    args = ("explain", "a.txt", "b.txt", "-m", "python:counting:breaks", "-b", "20,80", "--batch-size", "10", "--json")
+    result = c2fa_(*args, code=4)
+    before = len(asked(folder))
+    assert f"{before} answers are kept" in result.stderr
+    assert "this happened in 'b.txt'" in result.stderr
+    assert "\x1b" not in result.stderr
+    assert len(list(cache_folder().glob("*.sqlite"))) == 1
+    (folder / "repaired").touch()
+    found = [c2fa.Explanation.from_json(line) for line in c2fa_(*args).stdout.splitlines()]
+    assert found[0].diagnostics.sent == 0
+    assert len(asked(folder)) == sum(e.queries for e in found)
+    assert list(cache_folder().iterdir()) == []
+    c2fa_(*args)  # after a success everything is asked anew: the model may have changed
+    assert len(asked(folder)) == 2 * sum(e.queries for e in found)
+
+
+def test_answers_of_a_model_that_was_changed_are_not_used(folder: Path) -> None:
+    args = ("explain", "a.txt", "b.txt", "-m", "python:counting:breaks", "-b", "20,80", "--batch-size", "10", "--json")
+    c2fa_(*args, code=4)
+    before = len(asked(folder))
+    (folder / "counting.py").write_text(MODEL + "\n# repaired\n")
+    sys.modules.pop("counting")
+    (folder / "repaired").touch()
+    found = [c2fa.Explanation.from_json(line) for line in c2fa_(*args).stdout.splitlines()]
+    assert len(asked(folder)) - before == sum(e.queries for e in found)
+
+
+def test_a_ledger_keeps_answers_for_ever_under_the_models_name(folder: Path) -> None:
+    args = ("explain", "a.txt", "-m", "python:counting:words", "-b", "30", "--json", "--ledger", "answers.sqlite")
+    assert "--model-name" in c2fa_(*args, code=2).stderr
+    assert asked(folder) == []
+    first = c2fa.Explanation.from_json(c2fa_(*args, "--model-name", "v1").stdout)
+    again = c2fa.Explanation.from_json(c2fa_(*args, "--model-name", "v1").stdout)
+    assert (first.diagnostics.recalled, again.diagnostics.sent) == (0, 0)
+    assert not cache_folder().exists()
+    other = c2fa.Explanation.from_json(c2fa_(*args, "--model-name", "v2").stdout)
+    assert other.diagnostics.recalled == 0
+
+
+def test_a_cache_that_cannot_be_used_is_said_and_gone_without(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "file"))
+    args = ("explain", "a.txt", "-m", "python:counting:words", "-b", "30")
+    assert "cannot keep answers" in c2fa_(*args).stderr
+    assert c2fa_(*args, "--no-resume").stderr == ""
+
+
+def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("fcntl")
+    with Resume(True, "demo", {}, ["a"], ".sqlite") as first:
+        with Resume(True, "demo", {}, ["a"], ".sqlite") as second:
+            assert second.path is None
+        assert "another command" in capsys.readouterr().err
+        with Resume(True, "demo", {}, ["b"], ".sqlite") as other:
+            assert other.path not in (None, first.path)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("missing.txt", "-m", "demo"), 3, "there is no file or folder 'missing.txt'"),
+        (("a.txt", "-m", "nonsense"), 3, "'nonsense' names no model"),
+        (("a.txt", "-m", "python:nowhere:f"), 3, "cannot import 'nowhere'"),
+        (("a.txt", "-m", "python:counting:f"), 3, "'counting' has no 'f'"),
+        (("a.txt", "-m", "sklearn:groups.json"), 3, "--allow-pickle"),
+        (("a.txt", "-m", "hf:nowhere"), 3, "nowhere"),
+        (("a.txt", "-m", "demo", "--model-option", "x=1"), 3, "x"),
+        (("a.txt", "-m", "demo", "--model-option", "x"), 2, "key=value"),
+        (("a.txt", "-m", "demo", "--out", "x.docx"), 2, "must end in .html"),
+        (("a.txt", "-m", "demo", "--out", "nowhere/x.html"), 3, "there is no folder"),
+        (("a.txt", "-m", "demo", "--out", "a.txt/x.html"), 3, "there is no folder"),
+        (("a.txt", "-m", "demo", "--budget", "many"), 2, "not a number of model rows"),
+        (("a.txt", "-m", "demo", "--budget", "2"), 3, "too small"),
+        (("a.txt", "-m", "demo", "--budget", "5,5,5"), 3, "3 entries"),
+        (("a.txt", "-m", "demo", "--method", "magic"), 2, "'magic'"),
+        (("a.txt", "-m", "demo", "--option", "magic=1"), 2, "'magic'"),
+        (("a.txt", "-m", "demo", "--option", "penalty=L2(x)"), 2, "penalty"),
+        (("a.txt", "-m", "demo", "--levels", "words,sentences"), 2, "levels"),
+        (("a.txt", "-m", "demo", "--groups", "groups.json"), 2, "--groups is for rows"),
+        (("a.txt", "-m", "demo", "--field", "text"), 2, "--store"),
+        (("a.txt", "t.csv", "-m", "demo"), 3, "one kind at a time"),
+        (("t.csv", "-m", "demo", "--row", "7"), 3, "no row 7"),
+        (("t.csv", "-m", "demo", "--row", "x"), 2, "not a row"),
+        (("t.csv", "-m", "demo", "--drop", "z"), 3, "no column 'z'"),
+        (("t.csv", "-m", "demo", "--groups", "a.txt"), 3, "cannot read the groups"),
+        ((".", "-m", "demo"), 3, "holds no images"),
+        (("empty.txt", "-m", "demo"), 3, "is empty"),
+        (("latin.txt", "-m", "demo"), 3, "not a text in UTF-8"),
+        (("a.txt", "-m", "demo", "--target", "magic"), 3, "'magic' does not exist"),
+        (("a.txt", "-m", "python:counting:nan"), 4, "--on-error drop"),
+        (("d.jsonl", "-m", "demo"), 2, "give --store DIR"),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence_and_a_code(folder: Path, args: tuple[str, ...], code: int, said: str) -> None:
+    (folder / "empty.txt").write_text(" \n")
+    (folder / "latin.txt").write_bytes("größe".encode("latin-1"))
+    (folder / "d.jsonl").write_text('{"text": "x"}\n')
+    result = c2fa_("explain", *args, code=code)
+    assert said in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert asked(folder) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that even root cannot write")
+def test_an_output_that_cannot_be_written_costs_no_answer(folder: Path) -> None:
+    result = c2fa_("explain", "a.txt", "-m", "python:counting:words", "-o", "/proc/self/x.html", code=3)
+    assert "cannot be written" in result.stderr
+    assert asked(folder) == []
+
+
+def test_debug_shows_where(folder: Path) -> None:
+    result = c2fa_("explain", "missing.txt", "-m", "demo", "--debug", code=3)
+    assert "Traceback" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_typers_own_errors_have_the_code_of_usage(folder: Path) -> None:
+    assert "--model" in c2fa_("explain", "a.txt", code=2).stderr
+    c2fa_("explain", "a.txt", "-m", "demo", "--nonsense", code=2)
+    c2fa_("nonsense", code=2)
+
+
+def test_datasets_go_into_a_store_and_come_out_as_a_page(folder: Path) -> None:
+    pytest.importorskip("pyarrow")
+    rows = [{"id": f"r{k}", "text": TEXT.replace("long", f"long {k}")} for k in range(5)]
+    (folder / "d.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    args = ("explain", "d.jsonl", "--field", "text", "--key", "id", "-m", "python:counting:words", "-b", "8,12")
+    args += ("--store", "done", "--engine", "serial")
+    facts = json.loads(c2fa_(*args, "--json").stdout)
+    assert (facts["inputs"], facts["in_store"], facts["set_aside"]) == (5, 5, 0)
+    before = len(asked(folder))
+    assert "0 of them were explained now" in c2fa_(*args).stdout
+    assert len(asked(folder)) == before
+    assert "budget is [8, 12] there and [9, 12] now" in c2fa_(*args, "-b", "9,12", code=3).stderr
+    assert "do not go together" in c2fa_(*args, "--out", "x.html", code=2).stderr
+    assert "'nope' is not in the rows" in c2fa_(*args[:3], "nope", *args[4:-4], "--store", "s2", code=3).stderr
+    result = c2fa_("report", "done", "--out", "done.html", "--limit", "3")
+    assert "first 3" in result.stderr
+    assert "2 · The food" in (folder / "done.html").read_text()
+    c2fa_("explain", "t.csv", "-m", "python:counting:table", "--drop", "label", "--store", "rows", "--engine", "serial")
+    from c2fa.batch import Store
+
+    assert [e.prediction for e in Store.open("rows")] == [4.0, 10.0, 16.0]
+
+
+def test_methods_are_compared(folder: Path) -> None:
+    args = ("evaluate", "a.txt", "b.txt", "-m", "python:counting:words", "--budgets", "6:10,6:20", "--seeds", "2")
+    args += ("--methods", "c2fa,lime", "--metrics", "deletion,mihl")
+    result = c2fa_(*args, "--out", "s.csv", "--plot", "s.png", "--json")
+    facts = json.loads(result.stdout)
+    assert {row["method"] for row in facts["summary"]} == {"c2fa", "lime"}
+    assert facts["rows"]["sent"] == len(asked(folder))
+    assert (folder / "s.csv").read_text().startswith("method,N_H,N_L,seed,input,metric,level,value")
+    assert {p.name for p in folder.glob("*.png")} == {"s-deletion.png", "s-mihl.png"}
+    assert list(cache_folder().iterdir()) == []
+    before = len(asked(folder))
+    assert "--model-name" in c2fa_(*args, "--store", "kept", code=2).stderr
+    c2fa_(*args, "--store", "kept", "--model-name", "v1")
+    middle = len(asked(folder))
+    assert "mean" in c2fa_(*args, "--store", "kept", "--model-name", "v1").stdout
+    assert before < middle == len(asked(folder))
+    for wrong in (("--metrics", "ndcg"), ("--metrics", "magic"), ("--methods", "magic"), ("--budgets", "x")):
+        assert c2fa_(*args, *wrong, code=2).stderr.startswith("error: ")
+
+
+def test_reports_of_what_is_no_explanation_are_refused(folder: Path) -> None:
+    assert "not an explanation" in c2fa_("report", "groups.json", "--out", "x.html", code=3).stderr
+    assert "there is no file" in c2fa_("report", "missing.json", "--out", "x.html", code=3).stderr
+    assert "must end in .html" in c2fa_("report", "groups.json", "--out", "x.pdf", code=2).stderr
+    (folder / "void").mkdir()
+    assert "neither a store" in c2fa_("report", "void", "--out", "x.html", code=3).stderr
+
+
+def test_info_lists_what_there_is(folder: Path) -> None:
+    facts = json.loads(c2fa_("info", "--json").stdout)
+    assert facts["c2fa"] == c2fa.__version__
+    assert "c2fa" in facts["methods"]
+    assert facts["extras"]["images"]["install"] == "pip install 'c2fa[images]'"
+    said = c2fa_("info").stdout
+    for spec in SPECS:
+        assert spec in said
+        assert spec in loading._FORMS
+
+
+@pytest.mark.parametrize("command", [(), ("demo",), ("explain",), ("evaluate",), ("report",), ("info",)])
+def test_every_command_has_help_with_examples(command: tuple[str, ...]) -> None:
+    said = c2fa_(*command, "--help", env={"COLUMNS": "80"}).stdout
+    assert "c2fa " + " ".join(command) in said
+    assert "Exit codes" in said or "--debug" in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_the_version_and_no_command() -> None:
+    assert c2fa_("--version").stdout == f"c2fa {c2fa.__version__}\n"
+    assert "Usage" in run.invoke(app, []).output
+
+
+def test_what_a_terminal_would_obey_is_taken_out() -> None:
+    assert clean("a\x1b]0;x\x07b\r\n\u202ec\x9b2J") == "a ]0;x b \n c 2J"
+    text = plain_json(json.dumps({"a": "x\x9b2J\u202e\x1b"}, ensure_ascii=False))
+    assert json.loads(text) == {"a": "x\x9b2J\u202e\x1b"}
+    assert not any(c in text for c in "\x9b\u202e\x1b")
+
+
+def test_importing_the_package_imports_no_typer_and_markup_stays_text(folder: Path) -> None:
+    code = "import sys, c2fa; print([m for m in ('typer', 'rich', 'pandas', 'tqdm') if m in sys.modules])"
+    assert _python("-c", code).stdout == "[]\n"
+    (folder / "evil.txt").write_text("A [bold red]good[/] day \x1b[31m[link=x]here[/link]. Bad :smile: luck.")
+    said = _python("-m", "c2fa.cli", "explain", "evil.txt", "-m", "python:counting:words", "-b", "30").stdout
+    assert "[bold red]good[/] day" in said
+    assert ":smile:" in said
+    assert "\x1b" not in said
+
+
+def test_json_is_all_there_is_on_stdout_and_a_closed_pipe_is_no_crash(folder: Path) -> None:
+    args = ("-m", "c2fa.cli", "explain", "a.txt", "-m", "python:counting:words", "-b", "30", "--json")
+    done = _python(*args)
+    assert c2fa.Explanation.from_json(done.stdout).queries <= 30
+    assert done.stderr == ""
+    with subprocess.Popen(
+        [sys.executable, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+
+
+def _python(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *args], capture_output=True, text=True, encoding="utf-8", env=os.environ, timeout=60
+    )
