@@ -19,9 +19,7 @@ def random_problem(seed, widths, rows, lam=(0.1, 0.3), outputs=None, intercept=F
     for k, w in enumerate(widths):
         names.append(tuple(f"{k}.{i}" for i in range(w)))
         if k:
-            owner = np.concatenate(
-                [np.arange(widths[k - 1]), rng.integers(0, widths[k - 1], w - widths[k - 1])]
-            )
+            owner = np.concatenate([np.arange(widths[k - 1]), rng.integers(0, widths[k - 1], w - widths[k - 1])])
             parents.append(rng.permutation(owner))
     structure = c2fa.Structure(tuple(parents), tuple(names))
     levels = []
@@ -205,9 +203,7 @@ def test_leaf_optimality_conditions(problem):
 
     def score(b):
         values = [membership(s, k) @ b for k in range(s.depth)]
-        values = [
-            np.where(np.abs(v) < slack, 0.0, v) for v in values
-        ]  # parts meet their wishes to the tolerance
+        values = [np.where(np.abs(v) < slack, 0.0, v) for v in values]  # parts meet their wishes to the tolerance
         total = 0.0
         for lv, v in zip(problem.levels, values, strict=True):
             intercept = lv.rows.intercept(v)
@@ -231,8 +227,7 @@ def test_many_outputs_are_the_single_outputs_side_by_side():
     together = c2fa.solve(problem)
     for c in range(5):
         levels = tuple(
-            c2fa.Level(lv.masks, lv.outputs[:, c], lv.weights, lv.penalty, lv.intercept)
-            for lv in problem.levels
+            c2fa.Level(lv.masks, lv.outputs[:, c], lv.weights, lv.penalty, lv.intercept) for lv in problem.levels
         )
         alone = c2fa.solve(c2fa.Problem(problem.structure, levels))
         np.testing.assert_allclose(together.values[1][:, c], alone.values[1], atol=1e-12)
@@ -256,6 +251,14 @@ def test_without_a_penalty_the_smallest_solution_is_taken_and_said():
     enough = c2fa.solve(random_problem(7, (3, 20), (5, 80), lam=(0.0, 0.0)))
     assert enough.status is c2fa.Status.EXACT
     assert np.isfinite(enough.stderr[1]).all()
+
+
+@pytest.mark.parametrize("lam", [1e-300, 1e-16, 1e-13])
+@pytest.mark.parametrize("rows", [(20, 50), (60, 300)])
+def test_a_penalty_of_next_to_nothing_gives_the_smallest_solution(lam, rows):
+    nearly = c2fa.solve(random_problem(7, (10, 100), rows, lam=(lam, lam), intercept=True))
+    none = c2fa.solve(random_problem(7, (10, 100), rows, lam=(0.0, 0.0), intercept=True))
+    np.testing.assert_allclose(nearly.values[1], none.values[1], atol=1e-3)
 
 
 def test_the_limit_of_iterations_is_reported():

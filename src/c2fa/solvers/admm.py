@@ -52,9 +52,7 @@ def admm(
         if not value >= 0:
             raise ValueError(f"{name} must be at least 0; got {value}")
     split = [k for k, level in enumerate(levels) if level.penalty.ridge is None]
-    if (
-        not split
-    ):  # all l2: still iterate on the leaves, so that the solver can be compared with the direct one
+    if not split:  # all l2: still iterate on the leaves, so that the solver can be compared with the direct one
         split = [s.depth - 1]
     step = _step(problem) if rho is None else rho
     if not step > 0:

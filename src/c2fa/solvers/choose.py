@@ -44,9 +44,7 @@ def check_options(solver: str, options: Mapping[str, Any]) -> None:
         return
     if solver not in SOLVERS:
         raise ValueError(f"solver must be 'auto' or one of {sorted(SOLVERS)}; got {solver!r}")
-    known = [
-        p.name for p in inspect.signature(SOLVERS[solver]).parameters.values() if p.kind == p.KEYWORD_ONLY
-    ]
+    known = [p.name for p in inspect.signature(SOLVERS[solver]).parameters.values() if p.kind == p.KEYWORD_ONLY]
     for option in options:
         if option not in known:
             raise TypeError(f"the {solver} solver has no option {option!r}; it has {', '.join(known)}")

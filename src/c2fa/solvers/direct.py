@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from scipy.linalg.blas import dsyrk
 
 from c2fa.problem import Problem
@@ -41,7 +41,12 @@ def direct(problem: Problem, *, stderr: bool = True) -> Solution:
             )
         ridges.append(level.penalty.ridge)
     strengths = ridge_strengths(ridges)
-    system: Fit = factorise(problem, strengths) if strengths[-1] > 0 else _LeastSquares(problem, strengths)
+    system: Fit
+    try:
+        # A penalty that rounding would swallow is none.
+        system = (factorise if strengths[-1] > _NOTHING else _LeastSquares)(problem, strengths)
+    except LinAlgError:  # as where outputs and weights span too many orders of magnitude
+        system = _LeastSquares(problem, strengths)
     leaf_values = system.fit(problem.targets)
     errors = _standard_errors(problem, system, strengths, leaf_values) if stderr else None
     return finish(problem, leaf_values, system.status, 0, errors)
@@ -164,13 +169,12 @@ class _LeastSquares:
         for k in range(self.structure.depth):
             sums = row_sums(self.structure, self.vt, k)
             sizes = np.bincount(self.structure.owners(k))
-            reached = _squares(sums) >= sizes * (
-                1 - 1e-9
-            )  # how much of the feature's indicator the rows span
+            reached = _squares(sums) >= sizes * (1 - 1e-9)  # how much of the feature's indicator the rows span
             found.append(np.where(reached, _squares(sums / self.s[:, None]), np.inf))
         return tuple(found)
 
 
+_NOTHING = 1e-15
 _CHUNK = 8192  # columns of the leaves held at a time beside the rows themselves
 
 
