@@ -246,7 +246,7 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
         (("a.txt", "-m", "python:nowhere:f"), 3, "cannot import 'nowhere'"),
         (("a.txt", "-m", "python:counting:f"), 3, "'counting' has no 'f'"),
         (("a.txt", "-m", "sklearn:groups.json"), 3, "--allow-pickle"),
-        (("a.txt", "-m", "hf:nowhere"), 3, "nowhere"),
+        pytest.param(("a.txt", "-m", "hf:nowhere"), 3, "nowhere", marks=pytest.mark.slow),
         (("a.txt", "-m", "demo", "--model-option", "x=1"), 3, "x"),
         (("a.txt", "-m", "demo", "--model-option", "x"), 2, "key=value"),
         (("a.txt", "-m", "demo", "--out", "x.docx"), 2, "must end in .html"),
@@ -373,6 +373,17 @@ def test_every_command_has_help_with_examples(command: tuple[str, ...]) -> None:
     assert "c2fa " + " ".join(command) in said
     assert "Exit codes" in said or "--debug" in said
     assert max(map(len, said.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("c2fa ex", "explain"), ("c2fa explain a.txt --model op", "openai:"), ("c2fa demo --method bu", "bu-lime")],
+)
+def test_shells_complete_commands_models_and_methods(words: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_C2FA_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    assert run.invoke(app, prog_name="c2fa").stdout.split() == [found]
 
 
 def test_the_version_and_no_command() -> None:

@@ -41,16 +41,8 @@ class Make:
         return Explainer(model, masker, **self.settings)
 
 
-def explain_dataset(
-    order: Order,
-    store: Path,
-    field: str | None,
-    key: str | None,
-    engine: str,
-    workers: int | None,
-    gpus_per_worker: float,
-) -> None:
-    """Explain a dataset into a store; the store itself is what a second run continues."""
+def explain_dataset(order: Order, store: Path, field: str | None, key: str | None, crew: Mapping[str, Any]) -> None:
+    """Explain a dataset into a store, with workers as ``crew`` says; a second run continues with the store."""
     if order.outs:
         raise RefusedError(
             f"--store and --out do not go together: make a page of a store with 'c2fa report {store} --out PAGE.html'",
@@ -75,13 +67,11 @@ def explain_dataset(
         Make(order.spec, order.model_options, order.allow_pickle, kind, frame, order.choices, settings),
         str(inputs) if isinstance(inputs, Path) else inputs.values,
         store,
-        engine=engine,
-        workers=workers,
-        gpus_per_worker=gpus_per_worker,
         column=field,
         key=key,
         batch_size=int(order.settings["batch_size"]),
         progress=interactive(order.quiet),
+        **crew,
     )
     failed = done.errors()
     facts = {**dataclasses.asdict(done.run), "store": str(store), "in_store": len(done), "set_aside": len(failed)}

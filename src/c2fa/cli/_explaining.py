@@ -131,7 +131,7 @@ def _ask(order: Order, explainer: Explainer, inputs: Inputs, stop: Stop) -> list
     if len(inputs) > 1 and interactive(order.quiet):
         from tqdm.auto import tqdm
 
-        pairs = tqdm(pairs, desc="explaining", unit="input")
+        pairs = tqdm(pairs, desc="explaining", unit="input", leave=False)
     for name, x in pairs:
         try:
             e = explainer(x)

@@ -71,7 +71,7 @@ def show(e: Explanation, title: str = "") -> None:
     for line in clean(e.to_text(width=width)).splitlines():
         text = Text(line)
         if head := _HEAD.match(line):
-            text.stylize(_COLOUR[head.group(1)], 0, head.end())
+            text.stylize(_COLOUR[head.group(1)], head.start(1), head.end())
         elif line.startswith("!"):
             text.stylize("yellow")
         console.print(text, soft_wrap=True)

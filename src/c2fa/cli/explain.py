@@ -121,6 +121,15 @@ def explain(
         int | None,
         typer.Option(min=1, help="How many.", show_default="one for each core", rich_help_panel=o.MANY),
     ] = None,
+    shard_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Inputs in one file of the store; Ctrl-C finishes those under way.",
+            show_default="up to 256",
+            rich_help_panel=o.MANY,
+        ),
+    ] = None,
     gpus_per_worker: Annotated[
         float | None,
         typer.Option(min=0, help="GPUs that each worker holds.", show_default="0", rich_help_panel=o.MANY),
@@ -183,6 +192,7 @@ def explain(
             "--key": key,
             "--engine": engine,
             "--workers": workers,
+            "--shard-size": shard_size,
             "--gpus-per-worker": gpus_per_worker,
         }
         if store is None:
@@ -191,4 +201,10 @@ def explain(
                 raise RefusedError(f"{stray[0]} goes with --store DIR, the folder of a dataset's explanations", USAGE)
             explain_all(order)
         else:
-            explain_dataset(order, store, text_field, key, engine or "processes", workers, gpus_per_worker or 0.0)
+            crew = {
+                "engine": engine or "processes",
+                "workers": workers,
+                "shard_size": shard_size,
+                "gpus_per_worker": gpus_per_worker or 0.0,
+            }
+            explain_dataset(order, store, text_field, key, crew)
