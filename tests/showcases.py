@@ -33,14 +33,12 @@ def mood(texts: list[str]) -> np.ndarray:
     return raw / raw.sum(axis=1, keepdims=True)
 
 
-def explain_text(
-    text: str = REVIEW, budget: Any = (50, 300), model: Callable[..., Any] = mood, **options: Any
-) -> Any:
+def explain_text(text: str = REVIEW, budget: Any = (50, 300), model: Callable[..., Any] = mood, **options: Any) -> Any:
     names = ("negative", "neutral", "positive") if model is mood else None
     options = {"target": "positive" if model is mood else None, **options}
-    return c2fa.Explainer(
-        model, c2fa.maskers.Text(), budget=budget, output_names=names, progress=False, **options
-    )(text)
+    return c2fa.Explainer(model, c2fa.maskers.Text(), budget=budget, output_names=names, progress=False, **options)(
+        text
+    )
 
 
 def long_text(words: int = 2000, seed: int = 0) -> str:
@@ -110,24 +108,18 @@ def sunny(bags: Any) -> np.ndarray:
     return np.array(out)
 
 
-def explain_images(
-    kinds: tuple[int, ...] = (0, 2, 1, 0, 2), side: int = 96, seed: int = 0, **options: Any
-) -> Any:
+def explain_images(kinds: tuple[int, ...] = (0, 2, 1, 0, 2), side: int = 96, seed: int = 0, **options: Any) -> Any:
     images = [picture(kind, side, seed + j) for j, kind in enumerate(kinds)]
     masker = c2fa.maskers.ImageBag(segment=tiles, fill=128)
     options = {"budget": (25, 250), "target": "sunny", **options}
-    return c2fa.Explainer(sunny, masker, output_names=("not sunny", "sunny"), progress=False, **options)(
-        images
-    )
+    return c2fa.Explainer(sunny, masker, output_names=("not sunny", "sunny"), progress=False, **options)(images)
 
 
 def explain_image(**options: Any) -> Any:
     masker = c2fa.maskers.ImageBag(segment=tiles, regions=_quarters, fill=128)
     model = lambda batch: sunny([image] for image in batch)  # noqa: E731
     options = {"budget": (16, 200), "target": 1, **options}
-    return c2fa.Explainer(model, masker, output_names=("not sunny", "sunny"), progress=False, **options)(
-        picture(1)
-    )
+    return c2fa.Explainer(model, masker, output_names=("not sunny", "sunny"), progress=False, **options)(picture(1))
 
 
 def _quarters(image: np.ndarray) -> np.ndarray:
@@ -185,15 +177,11 @@ def explain_bag(**options: Any) -> Any:
     return c2fa.Explainer(model, masker, budget=(30, 200), progress=False, **options)(x)
 
 
-def explain_array(
-    groups: list[str], names: list[str] | None = None, zero: bool = False, **options: Any
-) -> Any:
+def explain_array(groups: list[str], names: list[str] | None = None, zero: bool = False, **options: Any) -> Any:
     s = c2fa.Structure.from_groups(groups, names=names)
     weights = np.zeros(s.leaves) if zero else np.random.default_rng(1).normal(size=s.leaves) / 5
     options = {"budget": (60, 400), **options}
-    return c2fa.Explainer(lambda b: b @ weights, c2fa.maskers.Array(s), progress=False, **options)(
-        np.ones(s.leaves)
-    )
+    return c2fa.Explainer(lambda b: b @ weights, c2fa.maskers.Array(s), progress=False, **options)(np.ones(s.leaves))
 
 
 def explain_deep() -> Any:
@@ -205,9 +193,7 @@ def explain_deep() -> Any:
     }
     s = c2fa.Structure.from_tree(tree)
     weights = np.random.default_rng(4).normal(size=s.leaves)
-    return c2fa.Explainer(lambda b: b @ weights, c2fa.maskers.Array(s), budget=200, progress=False)(
-        np.ones(s.leaves)
-    )
+    return c2fa.Explainer(lambda b: b @ weights, c2fa.maskers.Array(s), budget=200, progress=False)(np.ones(s.leaves))
 
 
 HOSTILE = (

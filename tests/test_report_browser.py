@@ -109,6 +109,14 @@ def hover(driver: webdriver.Chrome, element: Any) -> None:
     ActionChains(driver, duration=20).move_to_element(element).perform()
 
 
+def until(found: Callable[[], bool], seconds: float = 3.0) -> bool:
+    """Wait for what the browser does in its own time."""
+    end = time.monotonic() + seconds
+    while not found() and time.monotonic() < end:
+        time.sleep(0.02)
+    return found()
+
+
 def press(driver: webdriver.Chrome, *keys: str) -> None:
     ActionChains(driver, duration=20).send_keys(*keys).perform()
 
@@ -182,6 +190,15 @@ def test_the_bars_of_a_part_end_where_its_own_does(driver: webdriver.Chrome, sho
     np.testing.assert_allclose(*np.array(ends).T, atol=2.5)
 
 
+def test_largest_first(driver: webdriver.Chrome, show: Open, review: Any) -> None:
+    show(report.html(review))
+    box = next(label for label in all_of(driver, ".check") if label.text == "Largest first")
+    assert texts(driver, PARTS + " .val")[0].replace("−", "-") == f"{review.high[0]:+.3f}"
+    box.click()
+    shown = [abs(float(t.replace("−", "-"))) for t in texts(driver, PARTS + " .val")]
+    assert shown == sorted(shown, reverse=True)
+
+
 def test_level_switch(driver: webdriver.Chrome, show: Open, review: Any) -> None:
     show(report.html(review))
     choose(driver, "words")
@@ -239,7 +256,7 @@ def test_table_sorts_and_copies(driver: webdriver.Chrome, show: Open, review: An
     show(report.html(review))
     one(driver, ".numbers summary").click()
     heads = all_of(driver, "thead button")
-    assert len(all_of(driver, "tbody tr")) == 66
+    assert until(lambda: len(all_of(driver, "tbody tr")) == 66)
     assert texts(driver, "tbody tr:first-child th") == ["excellent!"]
     heads[2].click()
     assert texts(driver, "tbody tr:first-child th") == ["terrible"]
@@ -248,8 +265,7 @@ def test_table_sorts_and_copies(driver: webdriver.Chrome, show: Open, review: An
     names = texts(driver, "tbody th")
     assert names[0] in ("a", "again,", "All")
     next(b for b in all_of(driver, "button") if b.text == "Copy table").click()
-    time.sleep(0.2)
-    assert one(driver, ".status").text == "Copied 66 rows"
+    assert until(lambda: one(driver, ".status").text == "Copied 66 rows")
     copied = driver.execute_script("return document.querySelector('.numbers').copied")
     assert copied.splitlines()[0].split("\t") == ["Name", "Part of", "Attribution", "Standard error"]
     assert len(copied.splitlines()) == 67
@@ -294,7 +310,7 @@ def test_everything_works_from_the_keyboard(driver: webdriver.Chrome, show: Open
     one(driver, "input[type=range]").send_keys(Keys.HOME)
     assert one(driver, "output").text == "0 of 66"
     one(driver, ".numbers summary").send_keys(Keys.ENTER)
-    assert len(all_of(driver, "tbody tr")) == 66
+    assert until(lambda: len(all_of(driver, "tbody tr")) == 66)
 
 
 def test_dark_mode_follows_the_system_and_the_button(driver: webdriver.Chrome, show: Open, review: Any) -> None:
@@ -383,7 +399,7 @@ def test_markup_in_the_input_stays_text(driver: webdriver.Chrome, show: Open) ->
     assert showcases.HOSTILE in "".join(
         driver.execute_script(
             "const p = document.querySelector('.passage').cloneNode(true);"
-            "p.querySelectorAll('.num').forEach(n => n.remove()); return p.textContent"
+            "p.querySelectorAll('.count').forEach(n => n.remove()); return p.textContent"
         )
     )
     assert all_of(driver, "img, .passage script, .passage style") == []

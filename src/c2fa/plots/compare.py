@@ -33,9 +33,7 @@ class ComparisonDisplay:
             names, found = list(explanations), list(explanations.values())
         else:
             found = list(explanations)
-            names = [
-                str(e.provenance.get("method", "")) or f"explanation {k + 1}" for k, e in enumerate(found)
-            ]
+            names = [str(e.provenance.get("method", "")) or f"explanation {k + 1}" for k, e in enumerate(found)]
         if len(found) < 2:
             raise ValueError("give at least two explanations to compare")
         if any(e.structure.names != found[0].structure.names for e in found):
@@ -53,9 +51,7 @@ class ComparisonDisplay:
         made = figure(3.6 + 3.3 * count, 1.5 + _ROW * len(self.displays[0].rows))
         for k, display in enumerate(self.displays):
             display.draw(made.add_subplot(1, count, k + 1), labels=k == 0)
-        made.suptitle(
-            self.title, x=0.01, ha="left", fontsize=10.5, weight="bold", color=INK, parse_math=False
-        )
+        made.suptitle(self.title, x=0.01, ha="left", fontsize=10.5, weight="bold", color=INK, parse_math=False)
         return made
 
 

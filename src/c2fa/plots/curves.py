@@ -67,9 +67,7 @@ class ScoresDisplay:
         """Average a tidy table, one row for each run; the error bars are standard deviations over the runs."""
         missing = [column for column in (x, y, method) if column not in frame.columns]
         if missing:
-            raise ValueError(
-                f"the table has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}"
-            )
+            raise ValueError(f"the table has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
         lines = {}
         for name in frame[method].drop_duplicates().tolist():
             own = frame[frame[method] == name].groupby(x)[y]
@@ -127,10 +125,10 @@ def scores(
 
 @dataclass(frozen=True)
 class ConvergenceDisplay:
-    """How far from the optimum a solver is after each number of iterations."""
+    """How far from the solution a solver is after each number of iterations."""
 
     lines: Mapping[str, tuple[FloatArray, FloatArray]]
-    ylabel: str = "objective above the best"
+    ylabel: str = "distance of the leaves from the solution"
 
     @classmethod
     def from_problem(
@@ -139,17 +137,20 @@ class ConvergenceDisplay:
         solvers: Mapping[str, Mapping[str, Any]] | Sequence[str] = ("admm", "paper"),
         iterations: Sequence[int] = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233),
     ) -> ConvergenceDisplay:
-        """Solve with growing limits; the reference is the lowest objective that any run or the default solver found."""
+        """Solve with growing limits, and compare with what the default solver finds.
+
+        ``solvers`` are names, or a mapping from names to options; a line that stays level has met its tolerance.
+        """
         from c2fa.solvers.choose import solve
 
         options = solvers if isinstance(solvers, Mapping) else {name: {} for name in solvers}
-        found = {
-            name: [float(solve(problem, name, **{**own, "max_iterations": n}).objective) for n in iterations]
-            for name, own in options.items()
-        }
-        best = min([float(solve(problem).objective), *(v for values in found.values() for v in values)])
+        goal = solve(problem).values[-1]
         at = np.asarray(iterations, dtype=np.float64)
-        return cls({name: (at, np.array(values) - best) for name, values in found.items()})
+        lines = {}
+        for name, own in options.items():
+            found = [solve(problem, name, **{**own, "max_iterations": n}).values[-1] for n in iterations]
+            lines[name] = (at, np.array([float(np.linalg.norm(values - goal)) for values in found]))
+        return cls(lines)
 
     def draw(self, ax: Axes | None = None, *, title: str = "") -> Figure:
         """Draw on a logarithmic scale; what lies at or below rounding error is drawn at its floor."""
@@ -184,9 +185,7 @@ def convergence(
     return ConvergenceDisplay(lines, **{"ylabel": "residual", **options}).draw(ax, title=title)
 
 
-def _finish(
-    ax: Axes, title: str, xlabel: str, ylabel: str, *, outside: bool = False, locate: bool = True
-) -> None:
+def _finish(ax: Axes, title: str, xlabel: str, ylabel: str, *, outside: bool = False, locate: bool = True) -> None:
     ax.grid(axis="y", color=RULE, lw=0.6)
     ax.set_axisbelow(True)
     for side in ("top", "right"):
@@ -201,11 +200,7 @@ def _finish(
     if title:
         ax.set_title(title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
     if any(not label.startswith("_") for label in ax.get_legend_handles_labels()[1]):
-        place: dict[str, Any] = (
-            {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)} if outside else {"loc": "best"}
-        )
-        legend = ax.legend(
-            fontsize=8.5, frameon=not outside, framealpha=0.9, edgecolor=RULE, handlelength=3, **place
-        )
+        place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)} if outside else {"loc": "best"}
+        legend = ax.legend(fontsize=8.5, frameon=not outside, framealpha=0.9, edgecolor=RULE, handlelength=3, **place)
         for text in legend.get_texts():
             text.set_parse_math(False)

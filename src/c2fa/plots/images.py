@@ -187,9 +187,7 @@ def label_maps(view: Mapping[str, Any]) -> list[npt.NDArray[np.intp]]:
     return [np.asarray(labels, dtype=np.intp) for labels in view["labels"]]
 
 
-def _picture(
-    ax: Axes, image: npt.NDArray[np.uint8], title: str, *, framed: bool, muted: bool = False
-) -> None:
+def _picture(ax: Axes, image: npt.NDArray[np.uint8], title: str, *, framed: bool, muted: bool = False) -> None:
     ax.imshow(image, interpolation="nearest" if max(image.shape[:2]) < 64 else "antialiased")
     ax.set_xticks([])
     ax.set_yticks([])

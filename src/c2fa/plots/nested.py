@@ -77,9 +77,7 @@ class NestedDisplay:
         chosen = _choose([e], parts, leaves)
         return cls(tuple(_rows(e, chosen, names or {})), headline(e), _sum_note(e))
 
-    def draw(
-        self, ax: Axes | None = None, *, limits: tuple[float, float] | None = None, labels: bool = True
-    ) -> Figure:
+    def draw(self, ax: Axes | None = None, *, limits: tuple[float, float] | None = None, labels: bool = True) -> Figure:
         """Draw on axes, or on a new figure as tall as the rows need."""
         ax = own_axes(ax, 8.4, 1.0 + _ROW * len(self.rows))
         size = _font_size(ax, len(self.rows))
@@ -114,7 +112,7 @@ class NestedDisplay:
                 va="center",
                 fontsize=size - (0 if row.kind == "part" else 0.8),
                 fontweight="bold" if row.kind == "part" else "normal",
-                color=WARN if row.kind == "gap" else INK if row.kind == "part" else MUTED,
+                color=WARN if row.kind == "gap" and row.value else INK if row.kind == "part" else MUTED,
                 annotation_clip=False,
             )
         plain(ax)
@@ -128,6 +126,8 @@ class NestedDisplay:
         """The horizontal range that holds every bar and every error bar."""
         ends = [0.0]
         for row in self.rows:
+            if row.kind == "rest" and row.depth == 0:
+                continue
             error = row.error or 0.0 if row.kind == "part" else 0.0
             ends += [row.start, row.start + row.value - error, row.start + row.value + error]
         low, high = min(ends), max(ends)
@@ -149,9 +149,7 @@ def nested(
 
 # -- what is shown -----------------------------------------------------------------------------------
 
-_Chosen = dict[
-    tuple[int, int], list[int]
-]  # (level, feature) -> its shown children; (-1, 0) -> the shown parts
+_Chosen = dict[tuple[int, int], list[int]]  # (level, feature) -> its shown children; (-1, 0) -> the shown parts
 _PAGE = 52  # rows on a page
 
 
@@ -217,7 +215,7 @@ def _rows(e: Explanation, chosen: _Chosen, names: Mapping[int, str]) -> list[Row
             at += rest
         gap = start + value - at
         if abs(gap) > _TOLERANCE + 1e-3 * abs(value):
-            rows.append(Row("what its parts miss", depth + 1, at, gap, None, "gap"))
+            rows.append(Row("gap to its own value", depth + 1, at, gap, None, "gap"))
 
     for i in chosen[(-1, 0)]:
         grow(0, i, 0, 0.0)
@@ -253,6 +251,10 @@ def _bands(ax: Axes, rows: Sequence[Row]) -> None:
 
 
 def _bar(ax: Axes, y: int, row: Row) -> None:
+    if row.kind == "rest" and row.depth == 0:
+        return  # many small parts together would dwarf every bar that is shown
+    if row.kind == "gap" and not row.value:
+        return
     paint = POSITIVE if row.value >= 0 else NEGATIVE
     part = row.kind == "part"
     height = (0.64 if row.depth == 0 else 0.5) if part else 0.36
@@ -304,7 +306,7 @@ def _labels(ax: Axes, rows: Sequence[Row], size: float) -> float:
             fontsize=own,
             fontweight="bold" if bold else "normal",
             fontstyle="italic" if row.kind in ("rest", "gap") else "normal",
-            color=WARN if row.kind == "gap" else INK if row.kind == "part" else MUTED,
+            color=WARN if row.kind == "gap" and row.value else INK if row.kind == "part" else MUTED,
             parse_math=False,
             annotation_clip=False,
         )

@@ -64,9 +64,7 @@ class SeriesDisplay:
         low = np.nanmin(values, axis=1, keepdims=True)
         spread = np.nanmax(values, axis=1, keepdims=True) - low
         scaled = np.where(spread > 0, (values - low) / np.where(spread > 0, spread, 1), 0.5)
-        names = (
-            e.names[0] if by_channel else tuple(name.rpartition(" · ")[2] for name in e.names[-1][:channels])
-        )
+        names = e.names[0] if by_channel else tuple(name.rpartition(" · ")[2] for name in e.names[-1][:channels])
         return cls(
             values=scaled,
             edges=np.append(np.asarray(e.view["starts"], dtype=np.intp), steps),
@@ -101,9 +99,7 @@ class SeriesDisplay:
             tall = largest(self.window_values)
             centres, widths = (self.edges[:-1] + self.edges[1:]) / 2, np.diff(self.edges)
             paint = [POSITIVE if v >= 0 else NEGATIVE for v in self.window_values]
-            ax.bar(
-                centres, -0.42 * self.window_values / tall, 0.8 * widths, bottom=-0.55, color=paint, zorder=2
-            )
+            ax.bar(centres, -0.42 * self.window_values / tall, 0.8 * widths, bottom=-0.55, color=paint, zorder=2)
             ax.axhline(-0.55, color=MUTED, lw=0.8)
             ax.annotate(
                 "windows",

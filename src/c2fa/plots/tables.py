@@ -18,10 +18,7 @@ from c2fa.structure import FloatArray
 
 def table(e: Explanation, ax: Axes | None = None, *, parts: int = 12, leaves: int | None = None) -> Figure:
     """Draw groups of columns with their columns under them, each with the value that the row has."""
-    names = {
-        i: f"{name} = {short(v)}"
-        for i, (name, v) in enumerate(zip(e.names[-1], _values(e.view), strict=False))
-    }
+    names = {i: f"{name} = {short(v)}" for i, (name, v) in enumerate(zip(e.names[-1], _values(e.view), strict=False))}
     return NestedDisplay.from_explanation(e, parts, leaves, names).draw(ax)
 
 

@@ -187,9 +187,7 @@ def _word(ax: Axes, piece: Piece, share: float, size: float) -> None:
     )
 
 
-def text(
-    e: Explanation, ax: Axes | None = None, *, bars: bool = True, top: int = 5, words: int = 300
-) -> Figure:
+def text(e: Explanation, ax: Axes | None = None, *, bars: bool = True, top: int = 5, words: int = 300) -> Figure:
     """Draw a text's explanation: the passage, and with ``bars`` the sentences' and the ``top`` words' bars below."""
     display = TextDisplay.from_explanation(e, words)
     return display.draw_with_bars(top) if bars and ax is None else display.draw(ax)
@@ -218,10 +216,11 @@ def _lay_out(
     space, at, line, last, before = 0.3 * _SIZE, 0.0, 0, -1, 0
     skipped = False
 
-    def put(word: str, size: float, leaf: int, part: int, gap: float) -> None:
+    def put(word: str, size: float, leaf: int, part: int, gap: float, after: float = 0.0) -> None:
+        """Place a word, on a new line where it and what must stand ``after`` it do not fit."""
         nonlocal at, line
-        width = width_of(word, size)
-        if at and at + gap + width > _WIDTH:
+        width = width_of(word, size, leaf < 0)
+        if at and at + gap + width + after > _WIDTH:
             at, line, gap = 0.0, line + 1, 0.0
         x = at + (gap if at else 0.0)
         pieces.append(Piece(word, _WIDTH - x - width if backwards else x, width, line, leaf, part))
@@ -237,9 +236,9 @@ def _lay_out(
             skipped = False
         if "\n" in between and at:
             at, line = 0.0, line + 1
+        word = clip(one_line(text[a:b]), _WIDTH - 30, _SIZE)
         if part != last and numbered:
-            put(f"{part + 1}", 0.72 * _SIZE, -1, part, 2.2 * space)
-        word = clip(one_line(text[a:b]), _WIDTH - 10, _SIZE)
+            put(f"{part + 1}", 0.72 * _SIZE, -1, part, 2.2 * space, space + width_of(word, _SIZE))
         put(word, _SIZE, leaf, part, space if between.strip() == "" and (between or last != part) else 0.5)
         last = part
     if skipped:

@@ -47,9 +47,7 @@ def html(
     if not pairs:
         raise ValueError("there are no explanations to report: give at least one")
     title = title or (pairs[0][0] if len(pairs) == 1 else f"{len(pairs)} explanations")
-    blocks = [
-        pack(e, name, side) for (name, e), side in zip(pairs, _sides([e for _, e in pairs]), strict=True)
-    ]
+    blocks = [pack(e, name, side) for (name, e), side in zip(pairs, _sides([e for _, e in pairs]), strict=True)]
     index = {"title": title, "cards": [summary(e, name) for name, e in pairs] if len(pairs) > 1 else []}
     plain = "".join(table(e) for _, e in pairs[:20])
     text = page(title, index, blocks, plain)
@@ -79,9 +77,7 @@ def _named(
     for _, e in named:
         if not isinstance(e, Explanation):
             raise TypeError(f"a report is made of explanations, not of {type(e).__name__}")
-    return [
-        (name or _title(e, f" {k + 1}" if len(named) > 1 else ""), e) for k, (name, e) in enumerate(named)
-    ]
+    return [(name or _title(e, f" {k + 1}" if len(named) > 1 else ""), e) for k, (name, e) in enumerate(named)]
 
 
 def _title(e: Explanation, number: str) -> str:

@@ -58,10 +58,9 @@ def page(title: str, index: dict[str, Any], blocks: list[dict[str, Any]], plain:
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     data = "\n".join(
-        f'<script type="application/json" id="c2fa-data-{k}">{embed(block)}</script>'
-        for k, block in enumerate(blocks)
+        f'<script type="application/json" id="c2fa-data-{k}">{embed(block)}</script>' for k, block in enumerate(blocks)
     )
-    return Template(asset("report.html")).substitute(
+    text = Template(asset("report.html")).substitute(
         policy=escape(policy, quote=True).replace("&#x27;", "'"),
         title=escape(title),
         style=style(),
@@ -70,9 +69,15 @@ def page(title: str, index: dict[str, Any], blocks: list[dict[str, Any]], plain:
         plain=plain,
         script=code,
     )
+    return _writable(text)
 
 
 def island(name: str, block: dict[str, Any], plain: str) -> str:
     """A view for a notebook: what needs no script, and a script that puts the whole view in its place."""
     code = f'(() => {{\n"use strict";\n{script()}\nbootIsland({embed(name)}, {embed(style())}, {embed(block)});\n}})();'
-    return f'<div id="{escape(name, quote=True)}">{plain}</div>\n<script>{code}</script>'
+    return _writable(f'<div id="{escape(name, quote=True)}">{plain}</div>\n<script>{code}</script>')
+
+
+def _writable(text: str) -> str:
+    """A text without halves of pairs of 16-bit units, which no file can hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")

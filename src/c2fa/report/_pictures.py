@@ -63,9 +63,7 @@ def shrink(image: npt.NDArray[Any], side: int, *, average: bool = True) -> npt.N
     rows = np.arange(max(1, height * side // longest) + 1) * height // max(1, height * side // longest)
     columns = np.arange(max(1, width * side // longest) + 1) * width // max(1, width * side // longest)
     if not average:
-        picked: npt.NDArray[Any] = image[
-            np.ix_((rows[:-1] + rows[1:]) // 2, (columns[:-1] + columns[1:]) // 2)
-        ]
+        picked: npt.NDArray[Any] = image[np.ix_((rows[:-1] + rows[1:]) // 2, (columns[:-1] + columns[1:]) // 2)]
         return picked
     sums = np.add.reduceat(np.add.reduceat(image.astype(np.float64), rows[:-1], axis=0), columns[:-1], axis=1)
     counts = np.diff(rows)[:, None] * np.diff(columns)[None]

@@ -24,8 +24,7 @@ def number(value: float, error: float | None = None) -> str:
 def facts(e: Explanation) -> str:
     """Prediction, cost and fit in one line of words."""
     fit = ", ".join(
-        f"R² {report.r2:.2f} for {label}"
-        for label, report in zip(level_labels(e), e.diagnostics.levels, strict=False)
+        f"R² {report.r2:.2f} for {label}" for label, report in zip(level_labels(e), e.diagnostics.levels, strict=False)
     )
     return f"{e.target_name}: {e.prediction:.3f} ({e.queries} queries; {fit})"
 
@@ -49,9 +48,7 @@ def table(e: Explanation) -> str:
 
 def styled(e: Explanation) -> str:
     """The whole view with styles written into it, for notebooks."""
-    warnings = "".join(
-        f'<div style="color:#8a1c14;margin:2px 0">⚠ {escape(w)}</div>' for w in e.diagnostics.warnings
-    )
+    warnings = "".join(f'<div style="color:#8a1c14;margin:2px 0">⚠ {escape(w)}</div>' for w in e.diagnostics.warnings)
     body = {"text": _passage, "images": _pictures}.get(str(e.view.get("kind")), lambda _: "")(e)
     frame = (
         "background-color:#ffffff;color:#1b1f24;border:1px solid #d5dae0;padding:12px;border-radius:8px;"

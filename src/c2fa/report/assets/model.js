@@ -22,6 +22,7 @@ function readModel(raw) {
     mode: depth > 1 ? "all" : 0,
     top: 0,
     open: new Set(),
+    sorted: raw.widths[0] > 20,
     focus: null,
     pinned: false,
     value: (k, i) => all[k][model.column * raw.widths[k] + i],
@@ -102,7 +103,9 @@ function sentenceAbout(model, k, i) {
   let text = `${capital(one(model.labels[k]))} “${short(model.name(k, i), 90)}”: ${value}`;
   if (k > 0) {
     const j = model.parents[k - 1][i];
-    text += `, in ${one(model.labels[k - 1])} ${j + 1} “${short(model.name(k - 1, j), 60)}”: ${signed(model.value(k - 1, j))}`;
+    const numbered = `${one(model.labels[k - 1])} ${j + 1}`;
+    const name = short(model.name(k - 1, j), 60);
+    text += `, in ${name === numbered ? name : `${numbered} “${name}”`}: ${signed(model.value(k - 1, j))}`;
   } else if (model.depth > 1) {
     text += `, the sum of its ${count(model.leavesOf(k, i).length, model.labels[model.depth - 1])}`;
   }

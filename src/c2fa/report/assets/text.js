@@ -21,7 +21,7 @@ function textView(model) {
       group.i = owner = mine;
       if (last > 0) {
         groups.push(group);
-        group.append(h("span", { class: "num", "aria-hidden": "true" }, String(mine + 1)));
+        group.append(h("span", { class: "count", "aria-hidden": "true" }, String(mine + 1)));
       }
       passage.append(group);
     } else if (gap) group.append(gap);

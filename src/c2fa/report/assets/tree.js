@@ -29,8 +29,8 @@ function treeView(model) {
       at += rest;
     }
     const gap = end - at;
-    if (Math.abs(gap) > 1e-4 * scale.size) rows.push({ kind: "gap", name: "what its parts miss", k: k + 1, start: at, value: gap });
-    rows.forEach((row, n) => Object.assign(row, { inner: true, joined: n > 0 }));
+    if (Math.abs(gap) > 1e-4 * scale.size) rows.push({ kind: "gap", name: "gap to its own value", k: k + 1, start: at, value: gap });
+    rows.forEach((row, n) => Object.assign(row, { inner: true, joined: n > 0, joins: n < rows.length - 1 }));
     return rows;
   }
 
@@ -61,10 +61,11 @@ function treeView(model) {
   }
 
   function bar(row) {
+    if (row.kind === "rest" && !row.inner) return h("span", { class: "track", "aria-hidden": "true" });
     const a = place(Math.min(row.start, row.start + row.value));
     const width = Math.max(place(Math.max(row.start, row.start + row.value)) - a, 0.4);
     const kind = row.kind === "feature" ? (row.k === model.depth - 1 && model.depth > 1 ? "leaf" : "part") : row.kind;
-    const kids = [piece(`bar ${kind} ${sign(row.value)}${row.joined ? " joined" : ""}`, a, width)];
+    const kids = [piece(`bar ${kind} ${sign(row.value)}${row.joined ? " joined" : ""}${row.joins ? " joins" : ""}`, a, width)];
     const error = row.kind === "feature" && kind === "part" ? model.error(row.k, row.i) : 0;
     if (error) {
       const from = place(row.start + row.value - error);
@@ -117,7 +118,7 @@ function treeView(model) {
     list.style.setProperty("--zero", place(0) + "%");
     const k = model.mode === "all" ? 0 : model.mode;
     const values = model.values(k);
-    const flat = model.mode !== "all" || model.depth === 1;
+    const flat = model.mode !== "all" || model.depth === 1 || model.sorted;
     let order = flat ? byWeight(values) : Array.from(values.keys());
     if (k === model.depth - 1) order = order.filter((i) => model.shown.has(i));
     const rows = order.map((i) => ({ kind: "feature", k, i, start: 0, value: values[i] }));
@@ -208,7 +209,7 @@ function treeView(model) {
     toggle(li);
   });
   model.listen((changes) => {
-    if ("column" in changes || "mode" in changes || "top" in changes || "open" in changes) render();
+    if ("column" in changes || "mode" in changes || "top" in changes || "open" in changes || "sorted" in changes) render();
     else if ("focus" in changes) light();
   });
   render();

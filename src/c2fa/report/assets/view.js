@@ -13,7 +13,7 @@ function explanationView(raw) {
   model.reveal = tree.reveal;
   const panes = h("div", { class: drawn ? "panes" : "panes alone" },
     drawn && h("section", { class: "pane input", "aria-label": "The input" }, drawn, legend(model)),
-    h("section", { class: "pane", "aria-label": "Attributions" }, sums(model), tree, drawn ? null : legend(model)));
+    h("section", { class: "pane", "aria-label": "Attributions" }, sums(model), treeTools(model), tree, drawn ? null : legend(model)));
   fill(root, null, [summaryView(model), warningList(raw), controls(model), status, panes, tableView(model, say)]);
   model.listen((changes) => {
     if (!("focus" in changes)) return;
@@ -46,7 +46,7 @@ function summaryView(model) {
     facts.replaceChildren(
       fact("Spent", spent.join(", ")),
       fact("Fit", fits),
-      fact("Method", [raw.method || "–", raw.model].filter(Boolean).join(" · ")),
+      fact("Method", [raw.method || "–", /[<>]/.test(raw.model) ? "" : raw.model].filter(Boolean).join(" · ")),
       fact("Levels", raw.widths.map((n, k) => count(n, model.labels[k])).join(" › ")));
   }
   render();
@@ -115,17 +115,25 @@ function controls(model) {
     out.push(segments("Level", choices, model.mode, (mode) => model.set({ mode })));
   }
   out.push(slider(model));
-  if (model.depth > 1) {
-    const all = (open) => {
-      model.open.clear();
-      if (open) for (let k = 0; k < model.depth - 1; k++) for (let i = 0; i < raw.widths[k]; i++) model.open.add(`${k}:${i}`);
-      model.set({ open: model.open });
-    };
-    out.push(h("div", { class: "pair" },
-      h("button", { type: "button", class: "button", onclick: () => all(true) }, "Expand all"),
-      h("button", { type: "button", class: "button", onclick: () => all(false) }, "Collapse all")));
-  }
   return h("div", { class: "controls" }, out);
+}
+
+// What concerns the tree alone stands above it.
+function treeTools(model) {
+  const raw = model.raw;
+  if (model.depth < 2) return null;
+  const all = (open) => {
+    model.open.clear();
+    if (open) for (let k = 0; k < model.depth - 1; k++) for (let i = 0; i < raw.widths[k]; i++) model.open.add(`${k}:${i}`);
+    model.set({ open: model.open });
+  };
+  const sorted = h("input", { type: "checkbox", checked: model.sorted, onchange: (event) => model.set({ sorted: event.target.checked }) });
+  model.listen((changes) => { if ("mode" in changes) box.hidden = model.mode !== "all"; });
+  const box = h("div", { class: "tools" },
+    h("button", { type: "button", class: "button", onclick: () => all(true) }, "Expand all"),
+    h("button", { type: "button", class: "button", onclick: () => all(false) }, "Collapse all"),
+    h("label", { class: "check" }, sorted, "Largest first"));
+  return box;
 }
 
 function slider(model) {

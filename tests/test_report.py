@@ -1,0 +1,265 @@
+"""The report as a file: what is in it, and what can never be."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import c2fa
+import showcases
+from c2fa import report
+from c2fa.report import _data, _page, _pictures
+
+
+class Reader(HTMLParser):
+    """What a browser would see: elements, and the text of scripts, styles and data."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.raw: list[tuple[str, dict[str, str | None], str]] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self.raw.append((tag, dict(attrs), ""))
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("script", "style"):
+            tag, attrs, text = self.raw[-1]
+            self.raw[-1] = (tag, attrs, text + data)
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def blocks(page: str) -> dict[str, Any]:
+    return {
+        str(attrs["id"]): json.loads(text)
+        for _, attrs, text in read(page).raw
+        if attrs.get("type") == "application/json"
+    }
+
+
+@pytest.fixture(scope="module")
+def review() -> Any:
+    return showcases.explain_text()
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Any:
+    def model(texts: list[str]) -> np.ndarray:
+        return np.array([len(t) for t in texts]) / 100
+
+    masker = c2fa.maskers.Text()
+    return c2fa.Explainer(model, masker, budget=(6, 60), output_names=("</script>",), progress=False)(showcases.HOSTILE)
+
+
+def test_is_one_file_that_fetches_nothing(review: Any, tmp_path: Path) -> None:
+    page = report.html(review, tmp_path / "report.html", title="A review")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == page
+    reader = read(page)
+    assert not [attrs for _, attrs in reader.tags if {"src", "href", "action"} & set(attrs)]
+    # The one address in it names the SVG language, and is never asked for.
+    assert set(re.findall(r"https?://[^\s\"']*", page)) == {"http://www.w3.org/2000/svg"}
+    assert "@import" not in page
+    assert "url(" not in page
+    assert ("title", {}) in reader.tags
+    assert "<title>A review</title>" in page
+
+
+def test_policy_names_exactly_the_script_and_the_style(review: Any) -> None:
+    reader = read(report.html(review))
+    policy = next(a["content"] for t, a in reader.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    for kind in ("script", "style"):
+        own = [text for tag, attrs, text in reader.raw if tag == kind and "type" not in attrs]
+        digest = base64.b64encode(hashlib.sha256(own[0].encode()).digest()).decode()
+        assert len(own) == 1
+        assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
+    assert "unsafe" not in policy
+    # A policy of hashes forbids inline handlers and style attributes, so there must be none.
+    assert not [a for _, a in reader.tags if any(k.startswith("on") or k == "style" for k in a)]
+
+
+def test_markup_in_the_input_stays_data(hostile: Any) -> None:
+    page = report.html({"</title><script>1</script>": hostile, "<b>": hostile}, title="<script>alert(1)</script>")
+    tags = [tag for tag, _ in read(page).tags]
+    assert tags.count("script") == 4  # index, two blocks, code
+    assert "img" not in tags
+    assert tags.count("style") == 1
+    found = blocks(page)
+    assert found["c2fa-data-0"]["view"]["text"] == showcases.HOSTILE
+    assert found["c2fa-index"]["cards"][0]["title"] == "</title><script>1</script>"
+    for text in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S):
+        assert not set("<>&\u2028\u2029") & set(text)
+
+
+def test_half_a_surrogate_pair_can_be_written(tmp_path: Path) -> None:
+    masker = c2fa.maskers.Text()
+    e = c2fa.Explainer(lambda t: np.ones(len(t)), masker, budget=(4, 8), progress=False)(
+        "bad \ud83d half. And 😀 whole."
+    )
+    page = report.html(e, tmp_path / "page.html")
+    view = blocks(page)["c2fa-data-0"]["view"]
+    assert view["text"] == "bad \ud83d half. And 😀 whole."
+    # Steps are in units of 16 bits, of which the smiling face takes two.
+    assert view["steps"] == [0, 3, 1, 1, 1, 5, 1, 3, 1, 2, 1, 6]
+
+
+def test_numbers_survive_packing(review: Any) -> None:
+    block = blocks(report.html(review))["c2fa-data-0"]
+    for k, packed in enumerate(block["values"]):
+        values = np.frombuffer(base64.b64decode(packed), dtype="<f4").reshape(3, -1)
+        np.testing.assert_allclose(values, review.all_values[k].T, rtol=1e-6, atol=1e-9)
+        halves = np.frombuffer(base64.b64decode(block["stderr"][k]), dtype="<u2").astype("<u4") << 16
+        np.testing.assert_allclose(halves.view("<f4").reshape(3, -1), review.all_stderr[k].T, rtol=4e-3)
+    assert block["target"] == review.target
+    assert block["names"][1] is None  # they are read off the text
+    assert block["parents"] == [{"counts": np.bincount(review.structure.owners(0)).tolist()}]
+
+
+def test_parents_that_are_not_in_order() -> None:
+    e = showcases.explain_array(["a", "b", "a"])
+    assert blocks(report.html(e))["c2fa-data-0"]["parents"] == [{"owners": [0, 1, 0]}]
+
+
+def test_a_long_document_of_ten_classes_stays_small() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(16, 40))
+
+    def model(texts: list[str]) -> np.ndarray:
+        return np.array([[np.cos(len(t) * w).sum() for w in weights] for t in texts])
+
+    e = showcases.explain_text(showcases.long_text(2000), budget=(20, 30), model=model)
+    page = report.html(e)
+    assert len(blocks(page)["c2fa-data-0"]["classes"]) == 10
+    assert len(page.encode()) < 300_000
+
+
+def test_pictures_shrink_until_they_fit() -> None:
+    rng = np.random.default_rng(0)
+    noise = [rng.integers(0, 256, size=(400, 300, 3)).astype(np.uint8) for _ in range(3)]
+    assert _pictures.fitting_side(noise, 10_000_000) == 384
+    assert _pictures.fitting_side(noise, 30_000) < 160
+    small = _pictures.shrink(noise[0], 40)
+    assert small.shape == (40, 30, 3)
+    labels = np.repeat(np.arange(400) // 100, 300).reshape(400, 300)
+    assert _pictures.shrink(labels, 40, average=False).shape == (40, 30)
+    assert set(np.unique(_pictures.shrink(labels, 40, average=False))) == {0, 1, 2, 3}
+
+
+def test_png_is_read_back_as_it_was() -> None:
+    image = pytest.importorskip("PIL.Image")
+    import io
+
+    pixels = np.random.default_rng(1).integers(0, 256, size=(7, 5, 3)).astype(np.uint8)
+    np.testing.assert_array_equal(np.asarray(image.open(io.BytesIO(_pictures.png(pixels)))), pixels)
+
+
+def test_runs_of_labels() -> None:
+    labels = np.array([[0, 0, 0], [300, 300, 1]])
+    assert base64.b64decode(_pictures.runs(labels)) == bytes([0, 3, 0b10101100, 0b10, 2, 1, 1])
+
+
+def test_every_kind_has_its_view() -> None:
+    kinds = {
+        "images": showcases.explain_images(),
+        "table": showcases.explain_table(),
+        "series": showcases.explain_series(),
+        "bag": showcases.explain_bag(),
+        "array": showcases.explain_deep(),
+    }
+    found = blocks(report.html(kinds))
+    for k, kind in enumerate(kinds):
+        block = found[f"c2fa-data-{k}"]
+        assert block["kind"] == kind
+        assert block["view"] is not None
+        assert len(block["labels"]) == len(block["widths"])
+    assert found["c2fa-data-1"]["view"]["cells"][0] == "58,000"
+    assert found["c2fa-data-2"]["labels"] == ["channels", "windows"]
+    assert [card["title"] for card in found["c2fa-index"]["cards"]] == list(kinds)
+
+
+def test_a_view_that_does_not_fit_still_gives_bars() -> None:
+    e = showcases.explain_array(["a", "b"])
+    changed = {name: getattr(e, name) for name in e.__dataclass_fields__}
+    odd = c2fa.Explanation(**{**changed, "view": {"kind": "text", "text": "hm", "spans": np.zeros((9, 2), int)}})
+    assert blocks(report.html(odd))["c2fa-data-0"]["view"] is None
+    named = c2fa.Explanation(**{**changed, "view": {"levels": ("rooms", "things")}})
+    assert blocks(report.html(named))["c2fa-data-0"]["labels"] == ["rooms", "things"]
+
+
+def test_long_recordings_keep_their_peaks() -> None:
+    values = np.zeros((1, 50_000))
+    values[0, 31_234] = 9.0
+    view = _data._series({"values": values, "starts": np.array([0, 25_000])})
+    assert len(view["at"]) == 600
+    assert 31_234 in view["at"]
+    assert max(view["lines"][0]) == 1.0
+
+
+def test_not_a_number_is_no_json_but_a_report() -> None:
+    e = showcases.explain_array(["a", "b"])
+    changed = {name: getattr(e, name) for name in e.__dataclass_fields__}
+    odd = c2fa.Explanation(**{**changed, "outputs": np.array([np.nan])})
+    assert blocks(report.html(odd))["c2fa-data-0"]["classes"] == [{"name": "0", "output": None}]
+
+
+def test_what_cannot_be_reported() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        report.html([])
+    with pytest.raises(TypeError, match="not of str"):
+        report.html(["no"])  # type: ignore[list-item]
+
+
+def test_notebook_views_have_names_of_their_own(review: Any, hostile: Any) -> None:
+    one, two = report.repr_html(review), report.repr_html(review)
+    names = [re.match(r'<div id="(c2fa-\w+)"', view) for view in (one, two)]
+    assert names[0] is not None
+    assert names[1] is not None
+    assert names[0][1] != names[1][1]
+    assert len(one) < 120_000
+    tags = [tag for tag, _ in read(report.repr_html(hostile)).tags]
+    assert tags.count("script") == 1
+    assert "img" not in tags
+    assert "style" not in tags
+
+
+def test_the_plain_view_shows_words_pictures_and_parts() -> None:
+    view = report.repr_html(showcases.explain_images())
+    reader = read(view)
+    assert [tag for tag, _ in reader.tags].count("details") == 5
+    pictures = [a["src"] for t, a in reader.tags if t == "img"]
+    assert len(pictures) == 5
+    assert all(src is not None and src.startswith("data:image/") for src in pictures)
+
+
+def test_assets_are_small_and_name_no_library() -> None:
+    assert len(_page.script()) < 60_000
+    assert len(_page.style()) < 30_000
+    assert "innerHTML" not in _page.script()
+    assert "eval(" not in _page.script()
