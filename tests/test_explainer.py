@@ -94,6 +94,14 @@ def test_the_same_seed_gives_the_same_answer_for_every_batch_size(batch_size):
     assert not np.array_equal(explain(model=row_by_row, seed=6).low, expected.low)
 
 
+def test_leaves_have_the_stronger_penalty_by_default():
+    expected = explain(penalty=(c2fa.L2(0.1), c2fa.L2(1.0)))
+    np.testing.assert_array_equal(explain().low, expected.low)
+    three = c2fa.Structure.from_tree([[["a", "b"], ["c"]], [["d"]]])
+    given = explain(three, lambda b: b.sum(axis=1), budget=60, penalty=(c2fa.L2(0.1), c2fa.L2(0.1), c2fa.L2(1.0)))
+    np.testing.assert_array_equal(explain(three, lambda b: b.sum(axis=1), budget=60).low, given.low)
+
+
 def test_the_paper_preset_is_the_paper_to_the_letter():
     """Masks, weights and fit redone by hand from the paper's text."""
     seen = []

@@ -239,7 +239,7 @@ def test_bottom_up_is_limes_leaves_and_their_sums(structure):
 
 
 def test_bottom_ups_standard_errors_are_those_of_sums():
-    found, _ = drive(methods.BottomUp(), task(budget=(14, 200)))
+    found, _ = drive(methods.BottomUp(penalty=c2fa.L2(0.1)), task(budget=(14, 200)))
     level = found.levels[1]
     z = level.masks - np.average(level.masks, axis=0, weights=level.weights)
     matrix = z.T @ (level.weights[:, None] * z) + 0.2 * np.eye(12)
@@ -320,7 +320,7 @@ def test_the_proportional_split_keeps_limes_order_within_each_part():
 @pytest.mark.parametrize("reuse", [True, False])
 def test_c2fa_milli_is_the_joint_fit_of_millis_rows(structure, reuse):
     given = task(structure, (14, 40, 60)[: structure.depth], target=1)
-    found, asks = drive(methods.C2FAMilli(alpha=0.2, beta=0.5, carry=0.5, reuse=reuse), given)
+    found, asks = drive(methods.C2FAMilli(alpha=0.2, beta=0.5, carry=0.5, reuse=reuse, penalty=c2fa.L2(0.1)), given)
     scores = model(structure.expand(asks[0].masks, 0) * 1.0, structure)[:, 1]
     width = structure.widths[0]
     parts = np.array([oracle.milli_weight(sorted(-scores).index(-v), width, 0.2, 0.5) for v in scores])

@@ -253,12 +253,12 @@ def test_without_a_penalty_the_smallest_solution_is_taken_and_said():
     assert np.isfinite(enough.stderr[1]).all()
 
 
-@pytest.mark.parametrize("lam", [1e-300, 1e-16, 1e-13])
+@pytest.mark.parametrize("lam", [1e-300, 1e-16, 1e-12])
 @pytest.mark.parametrize("rows", [(20, 50), (60, 300)])
 def test_a_penalty_of_next_to_nothing_gives_the_smallest_solution(lam, rows):
     nearly = c2fa.solve(random_problem(7, (10, 100), rows, lam=(lam, lam), intercept=True))
     none = c2fa.solve(random_problem(7, (10, 100), rows, lam=(0.0, 0.0), intercept=True))
-    np.testing.assert_allclose(nearly.values[1], none.values[1], atol=1e-3)
+    np.testing.assert_allclose(nearly.values[1], none.values[1], atol=2e-3)
 
 
 def test_the_limit_of_iterations_is_reported():

@@ -9,21 +9,21 @@ from typing import Any
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
+    Penalties,
     Task,
     as_kernel,
     as_sampler,
     check_each,
-    check_penalty,
+    check_penalties,
     gather,
     per_level,
+    per_level_penalties,
 )
-from c2fa.penalties import L2, Penalty
+from c2fa.penalties import L2
 from c2fa.problem import Problem
 from c2fa.querying import Conversation
 from c2fa.sampling import Sampler
 from c2fa.solvers.choose import check_options, solve
-
-DEFAULT_PENALTY = L2(0.1)
 
 PAPER: Mapping[str, Any] = {
     "kernel": "cosine",
@@ -47,7 +47,8 @@ class C2FA:
     sampler
         How masks are drawn: ``"uniform"``, ``"paired"``, ``"lime-text"``, or a function.
     penalty
-        The regulariser, for instance ``L2(0.1)`` or ``(L2(0.1), L1(0.01))``.
+        The regulariser, for instance ``L2(0.1)`` or ``(L2(0.1), L1(0.01))``; None gives parts ``L2(0.1)`` and leaves
+        ``L2(1)``.
     intercept
         Whether a level has an unpenalised intercept of its own. With it, what the model says of an empty input is
         not spread over the features.
@@ -59,7 +60,7 @@ class C2FA:
 
     kernel: str | Kernel | Sequence[str | Kernel] = "cosine"
     sampler: str | Sampler | Sequence[str | Sampler] = "uniform"
-    penalty: Penalty | Sequence[Penalty] = DEFAULT_PENALTY
+    penalty: Penalties = None
     intercept: bool | Sequence[bool] = True
     solver: str = "auto"
     solver_options: Mapping[str, Any] = field(default_factory=dict)
@@ -68,14 +69,14 @@ class C2FA:
     def __post_init__(self) -> None:
         check_each("kernel", self.kernel, as_kernel)
         check_each("sampler", self.sampler, as_sampler)
-        check_each("penalty", self.penalty, check_penalty)
+        check_penalties(self.penalty)
         check_options(self.solver, self.solver_options)
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         depth = task.structure.depth
         kernels = per_level("kernel", self.kernel, depth)
         samplers = per_level("sampler", self.sampler, depth)
-        penalties = per_level("penalty", self.penalty, depth)
+        penalties = per_level_penalties(self.penalty, depth)
         intercepts = per_level("intercept", self.intercept, depth)
         levels = []
         for k in range(depth):

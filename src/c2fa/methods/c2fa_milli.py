@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 
 from c2fa.kernels import milli as milli_kernel
-from c2fa.methods.base import Attribution, Task, check_each, check_penalty, gather, per_level
+from c2fa.methods.base import Attribution, Penalties, Task, check_penalties, gather, per_level, per_level_penalties
 from c2fa.methods.c2fa import C2FA
 from c2fa.methods.milli import ALPHA, BETA, Ranking, after_ranking, check_curve, rank
-from c2fa.penalties import L2, Penalty
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
 from c2fa.sampling import mask_keys
 from c2fa.sampling import milli as milli_sampler
 from c2fa.solvers.choose import check_options, solve
 from c2fa.structure import Structure
-
-DEFAULT_PENALTY = L2(0.1)
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class C2FAMilli:
     alpha: float = ALPHA
     beta: float = BETA
     carry: float = 0.5
-    penalty: Penalty | Sequence[Penalty] = DEFAULT_PENALTY
+    penalty: Penalties = None
     intercept: bool | Sequence[bool] = True
     solver: str = "auto"
     solver_options: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +59,7 @@ class C2FAMilli:
         check_curve(self.alpha, self.beta)
         if not 0.0 <= self.carry <= 1.0:
             raise ValueError(f"carry is a share, from 0 to 1; got {self.carry}")
-        check_each("penalty", self.penalty, check_penalty)
+        check_penalties(self.penalty)
         check_options(self.solver, self.solver_options)
 
     def least(self, structure: Structure) -> int:
@@ -80,7 +77,7 @@ class C2FAMilli:
                 anchor=self.anchor,
             )
             return (yield from plain(task))
-        penalties = per_level("penalty", self.penalty, s.depth)
+        penalties = per_level_penalties(self.penalty, s.depth)
         intercepts = per_level("intercept", self.intercept, s.depth)
         ranking = yield from rank(task, self.alpha, self.beta)
         levels = []

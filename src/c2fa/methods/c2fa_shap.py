@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from c2fa.methods.base import Attribution, Task
-from c2fa.methods.c2fa import C2FA, DEFAULT_PENALTY
-from c2fa.penalties import Penalty
+from c2fa.methods.base import Attribution, Penalties, Task
+from c2fa.methods.c2fa import C2FA
 from c2fa.querying import Conversation
 from c2fa.structure import BoolArray, FloatArray
 
@@ -33,7 +32,7 @@ class C2FAShap:
         As in ``C2FA``. The intercept is always fitted: it is the answer to the empty input.
     """
 
-    penalty: Penalty | Sequence[Penalty] = DEFAULT_PENALTY
+    penalty: Penalties = None
     solver: str = "auto"
     solver_options: Mapping[str, Any] = field(default_factory=dict)
 

@@ -8,23 +8,22 @@ from dataclasses import dataclass
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
+    Penalties,
     Task,
     as_kernel,
     as_sampler,
     check_each,
-    check_penalty,
+    check_penalties,
     gather,
     per_level,
+    per_level_penalties,
 )
-from c2fa.penalties import L2, Penalty
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
 from c2fa.sampling import Sampler
 from c2fa.solution import Status
 from c2fa.solvers.choose import solve
 from c2fa.structure import FloatArray, Structure
-
-DEFAULT_PENALTY = L2(0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,14 +78,14 @@ class Lime:
 
     kernel: str | Kernel | Sequence[str | Kernel] = "cosine"
     sampler: str | Sampler | Sequence[str | Sampler] = "uniform"
-    penalty: Penalty | Sequence[Penalty] = DEFAULT_PENALTY
+    penalty: Penalties = None
     intercept: bool | Sequence[bool] = True
     anchor: bool = True
 
     def __post_init__(self) -> None:
         check_each("kernel", self.kernel, as_kernel)
         check_each("sampler", self.sampler, as_sampler)
-        check_each("penalty", self.penalty, check_penalty)
+        check_penalties(self.penalty)
 
     def fit(self, task: Task, level: int) -> Conversation[Fit]:
         """Ask about one level and fit it alone."""
@@ -96,7 +95,7 @@ class Lime:
             level,
             sampler=as_sampler(per_level("sampler", self.sampler, depth)[level]),
             kernel=as_kernel(per_level("kernel", self.kernel, depth)[level]),
-            penalty=per_level("penalty", self.penalty, depth)[level],
+            penalty=per_level_penalties(self.penalty, depth)[level],
             intercept=bool(per_level("intercept", self.intercept, depth)[level]),
             anchor=self.anchor,
         )
