@@ -164,6 +164,24 @@ def test_rows_of_a_table_with_groups(folder: Path) -> None:
     assert c2fa.Explanation.from_json(one).prediction == 10.0
 
 
+def test_a_scikit_learn_file_is_read_by_skops_and_a_pickle_only_when_allowed(folder: Path) -> None:
+    skops = pytest.importorskip("skops.io")
+    joblib = pytest.importorskip("joblib")
+    import pandas as pd
+    from sklearn.linear_model import LogisticRegression
+
+    frame = pd.read_csv("t.csv")
+    fitted = LogisticRegression().fit(frame[["a", "b"]], frame["label"])
+    skops.dump(fitted, folder / "m.skops")
+    joblib.dump(fitted, folder / "m.joblib")
+    args = ("explain", "t.csv", "--drop", "label", "--drop", "c", "--row", "2", "-b", "12", "--json", "-m")
+    e = c2fa.Explanation.from_json(c2fa_(*args, "sklearn:m.skops").stdout)
+    assert e.output_names == ("0", "1")
+    assert "--allow-pickle" in c2fa_(*args, "sklearn:m.joblib", code=3).stderr
+    same = c2fa.Explanation.from_json(c2fa_(*args, "sklearn:m.joblib", "--allow-pickle").stdout)
+    np.testing.assert_array_equal(e.low, same.low)
+
+
 def test_a_folder_of_images_is_a_bag(folder: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("skimage")
@@ -226,6 +244,15 @@ def test_a_cache_that_cannot_be_used_is_said_and_gone_without(folder: Path, monk
     args = ("explain", "a.txt", "-m", "python:counting:words", "-b", "30")
     assert "cannot keep answers" in c2fa_(*args).stderr
     assert c2fa_(*args, "--no-resume").stderr == ""
+
+
+def test_a_resume_file_that_is_broken_begins_anew(folder: Path) -> None:
+    args = ("explain", "a.txt", "b.txt", "-m", "python:counting:breaks", "-b", "20,80", "--batch-size", "10")
+    c2fa_(*args, code=4)
+    (kept,) = cache_folder().glob("*.sqlite")
+    kept.write_bytes(b"this is no ledger at all " * 100)
+    (folder / "repaired").touch()
+    assert "kept" not in c2fa_(*args).stderr
 
 
 def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

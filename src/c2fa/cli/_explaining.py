@@ -62,7 +62,7 @@ def explain_all(order: Order) -> None:
         wanted = order.resume and order.ledger is None
         options = [dict(order.model_options), order.model_name]
         with Resume(wanted, order.spec, options, order.places(inputs), ".sqlite") as resume:
-            keep = order.ledger or resume.path
+            keep = order.ledger or resume.ledger()
             explainer = _explainer(order, inputs, model, stop, keep)
             _precheck(explainer, inputs)
             found: list[tuple[str, Explanation]] = []

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from c2fa.cli._saying import say
+from c2fa.ledger import Ledger, LedgerError
 from c2fa.masking import fingerprint
 
 _KEEP_SECONDS = 30 * 24 * 3600
@@ -69,6 +70,20 @@ class Resume:
             )
             return
         self.path = folder / f"resume-{name}{suffix}"
+
+    def ledger(self) -> Path | None:
+        """The file, once it is certain that answers can be kept in it; one that is broken begins anew."""
+        if self.path is None:
+            return None
+        for last in (False, True):
+            try:
+                Ledger(self.path).close()
+                return self.path
+            except LedgerError as error:
+                _remove(self.path)
+                if last:
+                    say(f"{error}; going on, but a run that stops begins anew")
+        return None
 
     def finish(self) -> None:
         """The command succeeded, or there is nothing to keep: forget the answers once their file is closed."""

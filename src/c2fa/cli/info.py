@@ -24,7 +24,7 @@ _FOR = {
     "http": "models behind a server",
     "plots": "pictures",
     "peers": "other libraries' methods",
-    "batch": "many inputs",
+    "store": "stores of many inputs",
 }
 
 
