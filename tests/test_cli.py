@@ -164,6 +164,7 @@ def test_rows_of_a_table_with_groups(folder: Path) -> None:
     assert c2fa.Explanation.from_json(one).prediction == 10.0
 
 
+@pytest.mark.slow
 def test_a_scikit_learn_file_is_read_by_skops_and_a_pickle_only_when_allowed(folder: Path) -> None:
     skops = pytest.importorskip("skops.io")
     joblib = pytest.importorskip("joblib")

@@ -192,6 +192,7 @@ def test_the_bar_counts_money_and_leaves_no_trace(tmp_path: Path, terminal: Open
     assert "The food was good" in run.shown.rsplit("asking the model", 1)[1]
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_interrupted_and_continued(tmp_path: Path, terminal: Open) -> None:
     pytest.importorskip("pandas")
     command = ("evaluate", "review.txt", "-m", "python:slowly:slow", "--batch-size", "8", "--budgets", "10:40",
