@@ -76,6 +76,7 @@ class TextDisplay:
     leaf_names: tuple[str, ...]
     title: str
     backwards: bool
+    part_label: str = "sentences"
 
     @classmethod
     def from_explanation(cls, e: Explanation, words: int = 300) -> TextDisplay:
@@ -94,6 +95,7 @@ class TextDisplay:
             leaf_names=e.names[-1],
             title=headline(e),
             backwards=right_to_left(text),
+            part_label=str(next(iter(e.view.get("levels", ("sentences",))))),
         )
 
     def draw(self, ax: Axes | None = None) -> Figure:
@@ -101,7 +103,7 @@ class TextDisplay:
         if ax is None:
             made = _free_figure(_TITLE + self.lines * _LINE + _LEGEND)
             ax = _place(made, _MARGIN, _TITLE, _WIDTH, self.lines * _LINE)
-            legend_bar(_place(made, _MARGIN, _TITLE + self.lines * _LINE + 22, _WIDTH, 10), _KEY)
+            legend_bar(_place(made, _MARGIN, _TITLE + self.lines * _LINE + 22, _WIDTH, 10), self._key)
         ax.set_xlim(0, _WIDTH)
         ax.set_ylim(self.lines, 0)
         ax.axis("off")
@@ -116,6 +118,12 @@ class TextDisplay:
         ax.set_title(title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
         return figure_of(ax)
 
+    @property
+    def _key(self) -> str:
+        flat = len(self.part_values) == len(self.leaf_values)
+        both = "words" if flat else f"words (boxes) and {self.part_label} (lines)"
+        return f"{both}: share of the level's largest"
+
     def draw_with_bars(self, top: int = 5, parts: int = 12) -> Figure:
         """Draw the paper's figure: the passage above, the sentences' bars left, the top words' bars right."""
         count = len(self.part_values)
@@ -124,12 +132,12 @@ class TextDisplay:
         below = _TITLE + passage
         made = _free_figure(below + _LEGEND + 34 + bars + 26)
         self.draw(_place(made, _MARGIN, _TITLE, _WIDTH, passage))
-        legend_bar(_place(made, _MARGIN, below + 22, _WIDTH, 10), _KEY)
+        legend_bar(_place(made, _MARGIN, below + 22, _WIDTH, 10), self._key)
         shown = sorted(np.argsort(-np.abs(self.part_values), kind="stable")[:parts].tolist())
         errors = None if self.part_errors is None else np.array(self.part_errors)[shown]
         left = _place(made, _MARGIN + 150, below + _LEGEND + 34, 110, bars)
         names = [f"{j + 1}  {one_line(self.part_names[j])}" for j in shown]
-        title = "sentences" if len(shown) == count else f"{len(shown)} of {count} sentences"
+        title = self.part_label if len(shown) == count else f"{len(shown)} of {count} {self.part_label}"
         _bars(left, names, np.array(self.part_values)[shown], errors, title, 146, rows)
         best = np.argsort(-np.abs(self.leaf_values), kind="stable")[:top]
         right = _place(made, _MARGIN + 415, below + _LEGEND + 34, 130, bars)
@@ -138,7 +146,6 @@ class TextDisplay:
         return made
 
 
-_KEY = "words (boxes) and sentences (lines): share of the level's largest"
 _MARGIN, _TITLE, _LEGEND = 14.0, 26.0, 52.0  # points
 
 

@@ -14,6 +14,7 @@ from c2fa.report._pictures import b64, data_uri, runs, shrink
 from c2fa.structure import FloatArray, IntArray
 
 CLASSES = 10  # classes that can be switched between; more would make a page of thousands of words too heavy
+_NUMBERS = 400_000  # and of many more leaves fewer classes are kept
 _STEPS = 600  # points of a line
 _NAME = 400  # characters of a name
 
@@ -108,7 +109,7 @@ def halves(values: npt.ArrayLike) -> str:
 def _classes(e: Explanation) -> list[int]:
     """The target and the classes with the largest outputs, in their own order."""
     order = sorted(e.columns, key=lambda c: (c != e.target, -float(e.outputs[c])))
-    return sorted(order[:CLASSES])
+    return sorted(order[: max(1, min(CLASSES, _NUMBERS // e.structure.leaves))])
 
 
 def _parents(owner: IntArray) -> dict[str, Any]:

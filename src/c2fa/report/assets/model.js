@@ -103,7 +103,7 @@ function sentenceAbout(model, k, i) {
   let text = `${capital(one(model.labels[k]))} “${short(model.name(k, i), 90)}”: ${value}`;
   if (k > 0) {
     const j = model.parents[k - 1][i];
-    const numbered = `${one(model.labels[k - 1])} ${j + 1}`;
+    const numbered = numberedPart(model, k - 1, j);
     const name = short(model.name(k - 1, j), 60);
     text += `, in ${name === numbered ? name : `${numbered} “${name}”`}: ${signed(model.value(k - 1, j))}`;
   } else if (model.depth > 1) {
@@ -112,11 +112,16 @@ function sentenceAbout(model, k, i) {
   return text;
 }
 
+function numberedPart(model, k, j) {
+  const label = one(model.labels[k]);
+  return /^level \d+$/.test(label) ? label : `${label} ${j + 1}`;
+}
+
 // What a screen reader adds to a row's name and value.
 function spokenAbout(model, k, i) {
   const error = model.error(k, i);
   const own = k < model.depth - 1 ? `, the sum of its ${count(model.leavesOf(k, i).length, model.labels[model.depth - 1])}` : "";
-  const place = k > 0 ? ` in ${one(model.labels[k - 1])} ${model.parents[k - 1][i] + 1}` : "";
+  const place = k > 0 ? ` in ${numberedPart(model, k - 1, model.parents[k - 1][i])}` : "";
   return (error ? ` ± ${number(error)}, ` : ", ") + one(model.labels[k]) + place + own;
 }
 

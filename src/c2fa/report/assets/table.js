@@ -3,6 +3,7 @@
 function tableView(model, say) {
   const body = h("tbody", {});
   const heads = [["name", "Name"], ["part", "Part of"], ["value", "Attribution"], ["error", "Standard error"]];
+  const most = 2000; // rows that a browser lays out at once; all of them are copied
   let sorted = "value";
   let up = false;
   const cells = heads.map(([id, label]) => h("th", { scope: "col", class: id === "value" || id === "error" ? "num" : "" },
@@ -32,13 +33,14 @@ function tableView(model, say) {
   function render() {
     if (!details.open) return;
     const k = level();
-    caption.textContent = `${capital(count(model.raw.widths[k], model.labels[k]))}, target ${model.raw.classes[model.column].name}`;
+    const cut = model.raw.widths[k] > most ? `; the first ${most} are shown, all are copied` : "";
+    caption.textContent = `${capital(count(model.raw.widths[k], model.labels[k]))}, target ${model.raw.classes[model.column].name}${cut}`;
     cells.forEach((th, n) => {
       const on = heads[n][0] === sorted;
       on ? th.setAttribute("aria-sort", up ? "ascending" : "descending") : th.removeAttribute("aria-sort");
       th.querySelector(".arrow").textContent = on ? (up ? " ▲" : " ▼") : "";
     });
-    body.replaceChildren(...rows().map((row) => {
+    body.replaceChildren(...rows().slice(0, most).map((row) => {
       const tr = h("tr", {}, h("th", { scope: "row", dir: "auto" }, short(row.name, 120)), h("td", { dir: "auto" }, short(row.part || "–", 80)),
         h("td", { class: "num" }, signed(row.value, 4)), h("td", { class: "num" }, row.error ? number(row.error, 4) : "–"));
       tr.i = row.i;
