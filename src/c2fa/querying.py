@@ -332,6 +332,8 @@ class _Bar:
             from tqdm.auto import tqdm
 
             self._bar = tqdm(total=self._queries.budget, unit="row", desc="asking the model", leave=False)
+            self._bar.start_t -= time.monotonic() - self._begin  # the rows so far took their time too
+            self._bar.last_print_t = self._bar.start_t
         if self._bar is not None:
             cost = getattr(self._model, "cost", None)
             if cost:
