@@ -76,7 +76,8 @@ def same(one: Store, other: Store) -> None:
     columns = [c for c in one.table().column_names if c not in ("sent", "recalled", "cost", "view")]
     a, b = one.table(columns).to_pylist(), other.table(columns).to_pylist()
     for left, right in zip(a, b, strict=True):
-        assert left == right
+        for name in left:
+            assert left[name] == right[name], f"{name} of input {left['index']} differs"
 
 
 def repeated(log: Path, store: Store) -> int:

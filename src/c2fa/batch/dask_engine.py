@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any
 
 from c2fa.batch.engines import Done, Work, attempt
+from c2fa.batch.recipe import dumps
 from c2fa.batch.work import Report, Task
 
 _MADE: dict[str, Work] = {}  # the worker of each run, once in each process; Dask's own actors are not restarted
 
 
-def _run(run: str, make: Callable[[], Work], task: Task) -> tuple[Exception | None, Report]:
+def _run(run: str, payload: bytes, task: Task) -> tuple[Exception | None, Report]:
     if run not in _MADE:
         _MADE.clear()  # an earlier run's model would stay in memory
-        _MADE[run] = make()
+        _MADE[run] = pickle.loads(payload)()
     done = attempt(_MADE[run], task)
     return done.error, done.report
 
@@ -49,16 +51,16 @@ def engine(
     if client is None:
         client = distributed.Client(cluster if cluster is not None else address)
     run = secrets.token_hex(8)
+    payload = dumps(make)  # sent along with each shard: scattered data are lost with the workers that hold them
     queue = iter(tasks)
     busy: dict[Any, Task] = {}
     needs = {"GPU": gpus} if gpus else None
 
     def submit(task: Task | None) -> None:
         if task is not None:
-            busy[client.submit(_run, run, recipe, task, pure=False, resources=needs)] = task
+            busy[client.submit(_run, run, payload, task, pure=False, resources=needs)] = task
 
     try:
-        recipe = client.scatter(make, broadcast=True, hash=False)
         for _ in range(workers):
             submit(next(queue, None))
         while busy:

@@ -24,6 +24,7 @@ from c2fa.batch.work import Report, Task
 Work: TypeAlias = Callable[[Task], Report]
 
 _STARTS = 3  # workers that die before they are ready, one after another, until the engine gives up
+_RESTARTS = 20  # the same once a worker has shown that it can be done
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -97,7 +98,7 @@ def processes(make: Callable[[], Work], tasks: Iterable[Task], *, workers: int, 
     context = mp.get_context("spawn")
     queue, again = iter(tasks), list[Task]()
     crew: list[_Process] = []
-    failures = 0
+    failures, proven = 0, False
 
     def start(number: int) -> None:
         ours, theirs = context.Pipe()
@@ -133,7 +134,7 @@ def processes(make: Callable[[], Work], tasks: Iterable[Task], *, workers: int, 
                     if worker.ready and worker.task is None:
                         continue  # it had nothing left to do
                     failures = 0 if worker.ready else failures + 1
-                    if failures >= _STARTS:
+                    if failures >= (_RESTARTS if proven else _STARTS):
                         code = worker.process.exitcode
                         raise WorkerError(
                             f"{failures} workers in a row died while they loaded the model (exit code {code}); try "
@@ -145,7 +146,8 @@ def processes(make: Callable[[], Work], tasks: Iterable[Task], *, workers: int, 
                     continue
                 if kind == "failed":
                     raise value
-                worker.ready, failures, task = True, 0, worker.task
+                worker.ready = proven = True
+                failures, task = 0, worker.task
                 give(worker)
                 if kind == "done":
                     assert task is not None

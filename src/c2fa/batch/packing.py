@@ -6,6 +6,7 @@ and so are the answers of a model that answers a row the same way in every batch
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from c2fa.batch.keeping import BatchLedger
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
+from c2fa.ledger import LedgerError
 from c2fa.masking import Inputs
 from c2fa.querying import (
     Ask,
@@ -118,7 +121,13 @@ def packed(
     size = explainer.batch_size if batch_size is None else batch_size
     if size < 1:
         raise ValueError(f"batch_size must be at least 1, not {size!r}")
-    packer = _Packer(explainer, model or explainer.model, size, tries, patience, tally or Tally())
+    ledger = None
+    if explainer.ledger is not None:
+        ledger = BatchLedger(explainer.ledger)
+        explainer = copy.copy(explainer)
+        explainer.ledger = ledger
+    tally = Tally() if tally is None else tally
+    packer = _Packer(explainer, model or explainer.model, size, tries, patience, tally, ledger)
     try:
         yield from packer.run(iter(items))
     finally:
@@ -154,6 +163,7 @@ class _Packer:
     tries: int
     patience: float
     tally: Tally
+    ledger: BatchLedger | None
     jobs: list[_Job] = field(default_factory=list)
     done: list[Outcome] = field(default_factory=list)
     canary: _Part | None = None
@@ -254,6 +264,19 @@ class _Packer:
                 self._fail(part.job, error)
         for batch in batches.values():
             self._ask(batch)
+            self._keep()
+
+    def _keep(self) -> None:
+        """Commit the answers of a batch; where that fails, say so and go on without."""
+        try:
+            if self.ledger is not None:
+                self.ledger.flush()
+        except LedgerError as error:
+            note = f"{error}; the explanation goes on, but its answers from here on are not kept"
+            self.ledger = self.explainer.ledger = None
+            for job in self.jobs:
+                job.queries.ledger = None
+                job.queries.notes.append(note)
 
     def _ask(self, batch: list[_Part]) -> None:
         try:

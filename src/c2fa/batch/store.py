@@ -253,8 +253,8 @@ class Store(Sequence[Explanation]):
         return target
 
     def sweep(self) -> None:
-        """Remove half-written files of runs that were killed."""
-        for half in self.path.glob("_part-*.tmp"):
+        """Remove what runs that were killed left behind, once it is of no use to anyone."""
+        for half in self.path.glob("_part-*"):
             with contextlib.suppress(OSError):
                 if time.time() - half.stat().st_mtime > _STALE or self.file(int(half.name[6:14])).exists():
                     half.unlink()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -112,6 +112,7 @@ def important(
     """
     places: dict[str, int] = {}
     sums = np.zeros((0, 4))
+    level = _level(store, level)
     for table in _tables(store, level, target):
         owners, names, values = _flat(table, level)
         codes = np.array([places.setdefault(name(k) if name else k, len(places)) for k in names.vocabulary], np.intp)
@@ -135,9 +136,32 @@ def important(
     return sorted(found, key=lambda f: -f.mean_abs)[:n]
 
 
+def values_of(
+    store: Store,
+    names: Sequence[str],
+    level: int = -1,
+    *,
+    target: str | None = None,
+    name: Callable[[str], str] | None = None,
+) -> dict[str, FloatArray]:
+    """The attributions of some names, one for each input that has the name."""
+    found: dict[str, list[FloatArray]] = {n: [] for n in names}
+    level = _level(store, level)
+    for table in _tables(store, level, target):
+        owners, coded, values = _flat(table, level)
+        made = np.array([name(k) if name else k for k in coded.vocabulary], dtype=object)
+        for wanted, parts in found.items():
+            here = np.flatnonzero((made == wanted)[coded.codes]) if len(made) else np.zeros(0, dtype=np.intp)
+            if len(here):
+                total = np.bincount(owners[here], weights=values[here])
+                parts.append(total[np.unique(owners[here])])
+    return {n: np.concatenate(parts) if parts else np.zeros(0) for n, parts in found.items()}
+
+
 def strongest(store: Store, level: int = 0, n: int = 20, *, target: str | None = None) -> list[Single]:
     """The single features with the largest absolute attributions over a dataset, such as its most telling sentences."""
     best: list[Single] = []
+    level = _level(store, level)
     for table in _tables(store, level, target):
         owners, names, values = _flat(table, level)
         index, key, said = (table[c].to_pylist() for c in ("index", "key", "target_name"))
@@ -156,7 +180,8 @@ def disagreement(one: Store, other: Store, level: int = -1, n: int | None = None
             "inputs; make them with the same shard_size"
         )
     found = []
-    for a, b in _pairs(one, other):
+    level = _level(one, level)
+    for a, b in _pairs(one, other, level):
         left = {row["index"]: row for row in _rows(a, level)}
         for row in _rows(b, level):
             twin = left.get(row["index"])
@@ -218,23 +243,23 @@ class _Names:
     codes: Any
 
 
-def _level(table: Any, level: int) -> int:
-    depth = sum(1 for c in table.column_names if c.startswith("values_"))
+def _level(store: Store, level: int) -> int:
+    """Turn a level that may be negative into its number, or say which levels there are."""
+    first = next(iter(store.finished()), None)
+    if first is None:
+        return max(level, 0)
+    columns = arrow("parquet").read_schema(store.file(first)).names
+    depth = sum(1 for c in columns if c.startswith("values_"))
     if not -depth <= level < depth:
         raise IndexError(f"level {level} does not exist: the store has levels 0..{depth - 1}")
     return level % depth
-
-
-def _columns(level: int) -> list[str]:
-    return [f"{kind}_{k}" for k in (range(16) if level < 0 else [level]) for kind in ("names", "values")]
 
 
 def _tables(store: Store, level: int, target: str | None) -> Iterator[Any]:
     """Each shard's explained rows, for one target where one is asked for."""
     pc = arrow("compute")
 
-    for table in store.tables(["index", "key", "target_name", *_columns(level)]):
-        _level(table, level)
+    for table in store.tables(["index", "key", "target_name", f"names_{level}", f"values_{level}"]):
         keep = pc.is_valid(table["target_name"])
         if target is not None:
             keep = pc.and_kleene(keep, pc.equal(table["target_name"], target))
@@ -245,7 +270,6 @@ def _flat(table: Any, level: int) -> tuple[Any, _Names, FloatArray]:
     """All features of a shard in one row each: whose input they are, their names as codes, their values."""
     pc = arrow("compute")
 
-    level = _level(table, level) if level < 0 else level
     names, values = table[f"names_{level}"], table[f"values_{level}"]
     coded = pc.dictionary_encode(pc.list_flatten(names)).combine_chunks()
     owners = np.asarray(pc.list_parent_indices(values.combine_chunks()), dtype=np.int64)
@@ -254,17 +278,15 @@ def _flat(table: Any, level: int) -> tuple[Any, _Names, FloatArray]:
 
 
 def _rows(table: Any, level: int) -> Iterator[dict[str, Any]]:
-    at = _level(table, level) if level < 0 else level
     for row in table.to_pylist():
         if row["target_name"] is not None:
-            yield {**row, "names": row[f"names_{at}"], "values": row[f"values_{at}"]}
+            yield {**row, "names": row[f"names_{level}"], "values": row[f"values_{level}"]}
 
 
-def _pairs(one: Store, other: Store) -> Iterator[tuple[Any, Any]]:
-    pq = arrow("parquet")
-
+def _pairs(one: Store, other: Store, level: int) -> Iterator[tuple[Any, Any]]:
+    pq, columns = arrow("parquet"), ["index", "key", "target_name", f"names_{level}", f"values_{level}"]
     for number in sorted(set(one.finished()) & set(other.finished())):
-        yield pq.read_table(one.file(number)), pq.read_table(other.file(number))
+        yield pq.read_table(one.file(number), columns=columns), pq.read_table(other.file(number), columns=columns)
 
 
 def _apart(row: dict[str, Any], a: FloatArray, b: FloatArray) -> Disagreement:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from c2fa.batch.diary import Diary
 from c2fa.batch.packing import Item, Outcome, Tally, packed
 from c2fa.batch.recipe import settings_of
 from c2fa.batch.records import Precision, Views
 from c2fa.batch.sources import digest
 from c2fa.batch.store import Store
 from c2fa.explainer import Explainer
+from c2fa.masking import fingerprint
 
-_SPLIT = 8  # a range in which a worker died is tried again in this many pieces
 _FIRST = 10.0  # the first call may take so many times the time limit: models load lazily
 TIMED_OUT = 75
 
@@ -102,13 +101,15 @@ class Worker:
             return Report()
         store.path.mkdir(parents=True, exist_ok=True)
         tally = Tally()
-        with Diary(store.path / f"_part-{task.number:08d}.diary") as diary:
+        inputs = digest(task.items)
+        name = f"_part-{task.number:08d}-{fingerprint(dict(self.settings), inputs)[:8]}"
+        with Diary(store.path / f"{name}.diary") as diary:
             outcomes = self._explain(task, diary, tally)
             store.write(
                 task.number,
                 outcomes,
                 self.settings,
-                digest=digest(task.items),
+                digest=inputs,
                 precision=self.made.precision,
                 views=self.made.views,
             )
@@ -131,13 +132,18 @@ class Worker:
             self._watchdog.diary = diary
             model = self._watchdog
         outcomes: list[Outcome] = []
-        for start, stop in diary.plan(len(task.items), self.made.tries):
+        plan = diary.plan(len(task.items), self.made.tries)
+        for start, stop in plan:
             if stop is None:
                 item = task.items[start]
                 outcomes.append(Outcome(item.index, item.key, None, diary.verdict(start)))
                 continue
+            kept = diary.recall(start, stop)
+            if kept is not None:
+                outcomes += kept
+                continue
             diary.begin(start, stop)
-            outcomes += packed(
+            done = packed(
                 self.explainer,
                 task.items[start:stop],
                 batch_size=self.made.batch_size or getattr(self.explainer.model, "batch_size", None),
@@ -146,95 +152,8 @@ class Worker:
                 model=model,
                 tally=tally,
             )
+            outcomes += done if len(plan) == 1 else diary.keep(start, stop, list(done))
         return outcomes
-
-
-class Diary:
-    """A side file that says which inputs a worker is at, so that the next one knows where the last one died.
-
-    A shard begins as one range. Where a worker died, the range is tried again in smaller pieces, down to the
-    single input that kills; that one is set aside after the stated number of deaths. No engine needs to know.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: Any = None
-        self._lines: list[dict[str, Any]] = []
-        with contextlib.suppress(FileNotFoundError):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                with contextlib.suppress(ValueError):  # a line that a dying worker wrote half
-                    self._lines.append(json.loads(line))
-
-    def __enter__(self) -> Diary:
-        self._file = self.path.open("a", encoding="utf-8")
-        self._file.write("\n")  # the last line may be half a line
-        self.note({"life": os.getpid()})
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is not None:  # it failed in an orderly way: no one died in the last range
-            with contextlib.suppress(OSError):
-                self.note({"over": True})
-        self._file.close()
-
-    def note(self, line: Mapping[str, Any]) -> None:
-        """Write a line at once, so that it is there whatever happens next."""
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
-
-    def begin(self, start: int, stop: int) -> None:
-        """Say which inputs are tried next."""
-        self.note({"try": [start, stop]})
-
-    def remove(self) -> None:
-        """The shard is written: forget its history."""
-        self.path.unlink(missing_ok=True)
-
-    def deaths(self) -> dict[tuple[int, int], list[str]]:
-        """For each range that a worker did not survive, the reasons, one for each death.
-
-        A worker that goes from one range to the next has survived the first, so only the last range of a life counts.
-        """
-        found: dict[tuple[int, int], list[str]] = {}
-        current: tuple[int, int] | None = None
-        why = "the worker died"
-        for line in [*self._lines, {"life": os.getpid()}]:
-            if "why" in line:
-                why = str(line["why"])
-            elif "over" in line:
-                current = None
-            elif "try" in line:
-                start, stop = line["try"]
-                current = (start, stop)
-            elif "life" in line:
-                if current is not None:
-                    found.setdefault(current, []).append(why)
-                current, why = None, "the worker died"
-        return found
-
-    def plan(self, count: int, tries: int) -> list[tuple[int, int | None]]:
-        """The ranges to try, in order; (i, None) stands for an input that is to be set aside."""
-        deaths = self.deaths()
-        ranges: list[tuple[int, int | None]] = []
-
-        def cut(start: int, stop: int) -> None:
-            died = len(deaths.get((start, stop), ()))
-            if stop - start == 1 and died >= tries:
-                ranges.append((start, None))
-            elif died and stop - start > 1:
-                size = -(-(stop - start) // _SPLIT)
-                for at in range(start, stop, size):
-                    cut(at, min(at + size, stop))
-            else:
-                ranges.append((start, stop))
-
-        cut(0, count)
-        return ranges
-
-    def verdict(self, index: int) -> str:
-        """Why an input is set aside."""
-        reasons = self.deaths()[index, index + 1]
-        return f"{reasons[-1]} while this input was explained alone ({len(reasons)} times)"
 
 
 class Watchdog:

@@ -1,0 +1,113 @@
+"""Views over many explanations, against what a plain loop over them gives; and their plots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import c2fa
+from batch_helpers import NAN, explainer, inputs
+
+pytest.importorskip("pyarrow")
+
+from c2fa.batch import Store, many, views
+
+TEXTS = ["Great book. Not great, Great!", "A bad film. I liked the book.", "Bad. Really bad.", "The book was fine."]
+
+
+def scores(batch: list[str]) -> np.ndarray:
+    good = np.array([t.casefold().count("great") - 1.5 * t.casefold().count("bad") for t in batch])
+    return np.stack([1 / (1 + np.exp(good)), 1 / (1 + np.exp(-good))], axis=1)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Store:
+    made = c2fa.Explainer(scores, c2fa.maskers.Text(), budget=(6, 40), output_names=["no", "yes"], target="yes")
+    return many(made, TEXTS, tmp_path / "texts", engine="serial", shard_size=3, precision="float64")
+
+
+def test_important_names_are_those_of_a_plain_loop(texts: Store) -> None:
+    sums: dict[str, list[float]] = {}
+    for e in texts:
+        here: dict[str, float] = {}
+        for name, value in zip(e.names[-1], e.low, strict=True):
+            here[views.word(name)] = here.get(views.word(name), 0.0) + value
+        for name, value in here.items():
+            sums.setdefault(name, []).append(value)
+    found = {f.name: f for f in views.important(texts, n=None, least=1, name=views.word)}
+    assert found.keys() == sums.keys()
+    for name, values in sums.items():
+        f = found[name]
+        assert f.inputs == len(values)
+        assert f.mean == pytest.approx(np.mean(values))
+        assert f.mean_abs == pytest.approx(np.abs(values).mean())
+        half = 1.96 * np.std(values) / np.sqrt(max(len(values) - 1, 1))
+        assert (f.low, f.high) == (pytest.approx(f.mean - half), pytest.approx(f.mean + half))
+        assert sorted(views.values_of(texts, [name], name=views.word)[name]) == pytest.approx(sorted(values))
+    top = views.important(texts, n=2, name=views.word, least=1)
+    assert {f.name for f in top} == {"great", "bad"}
+    assert views.important(texts, target="no") == []
+    with pytest.raises(IndexError, match=r"level 5 does not exist: the store has levels 0\.\.1"):
+        views.important(texts, level=5)
+
+
+def test_strongest_parts(texts: Store) -> None:
+    best = views.strongest(texts, level=0, n=3)
+    assert best[0].name in ("Really bad.", "Bad.", "Not great, Great!", "A bad film.", "Great book.")
+    every = [(abs(v), n) for e in texts for n, v in zip(e.names[0], e.high, strict=True)]
+    assert [(abs(s.value), s.name) for s in best] == sorted(every, reverse=True)[:3]
+    assert list(views.frame(best).columns) == ["index", "key", "name", "value", "target"]
+
+
+def test_disagreement_between_two_stores(tmp_path: Path) -> None:
+    xs = inputs(10)
+    one = many(explainer(), xs, tmp_path / "a", engine="serial", shard_size=4)
+    two = many(explainer(seed=1), xs, tmp_path / "b", engine="serial", shard_size=4)
+    found = views.disagreement(one, two)
+    assert [d.correlation for d in found] == sorted(d.correlation for d in found)
+    d = found[0]
+    a, b = one[d.index].low, two[d.index].low
+    assert d.correlation == pytest.approx(np.corrcoef(a, b)[0, 1], abs=1e-6)
+    assert d.largest_gap == pytest.approx(np.abs(a - b).max(), abs=1e-6)
+    assert all(s.correlation == pytest.approx(1.0) and s.same_top for s in views.disagreement(one, one))
+    other = many(explainer(), xs, tmp_path / "c", engine="serial", shard_size=5)
+    with pytest.raises(ValueError, match="shards of 4 and 5 inputs"):
+        views.disagreement(one, other)
+
+
+def test_what_warns(tmp_path: Path) -> None:
+    xs = inputs(8)
+    xs[5][0] = NAN
+    store = many(explainer(budget=(2, 2)), xs, tmp_path / "s", engine="serial", shard_size=3)
+    found = views.warned(store)
+    assert {w.index for w in found} == set(range(8))
+    assert next(w for w in found if w.index == 5).error is not None
+    kinds = views.warning_kinds(store)
+    assert max(kinds.values()) >= 6
+    assert not any(c.isdigit() for kind in kinds for c in kind.replace("R²", ""))
+
+
+def test_a_gallery(texts: Store) -> None:
+    assert [e.names for e in views.gallery(texts, 2)] == [texts[0].names, texts[1].names]
+    sure = views.gallery(texts, 4, by="certain")
+    assert [e.prediction for e in sure] == sorted((e.prediction for e in texts), reverse=True)
+    assert sure[0].view["kind"] == "text"
+    with pytest.raises(ValueError, match="by must be"):
+        views.gallery(texts, by="best")  # type: ignore[arg-type]
+
+
+def test_plots_draw(texts: Store) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from c2fa.batch import view_plots
+
+    for draw in (view_plots.bars, view_plots.beeswarm):
+        ax = draw(texts, name=views.word, least=1, target="yes")
+        assert [t.get_text().split(" ")[0] for t in ax.get_yticklabels()][:1] in (["bad"], ["great"])
+        assert "for yes" in ax.get_xlabel()
+        ax.figure.canvas.draw()
+        plt.close("all")
