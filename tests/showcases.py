@@ -211,3 +211,15 @@ def explain_hebrew() -> Any:
         return np.tanh([sum(good.get(w.strip(".!"), 0.0) for w in t.split()) / 2 for t in texts])
 
     return c2fa.Explainer(model, c2fa.maskers.Text(language="he"), budget=(20, 150), progress=False)(HEBREW)
+
+
+def planted(e: Any, seed: int = 7) -> Any:
+    """The same input with values from a generator, for pictures that must not change when a solver does."""
+    rng = np.random.default_rng(seed)
+    s = e.structure
+    leaves = rng.standard_t(3, size=(s.leaves, len(e.columns))) / 20
+    values = tuple(s.sums(leaves, k) for k in range(s.depth))
+    changed = {name: getattr(e, name) for name in e.__dataclass_fields__}
+    changed |= {"all_values": values, "all_stderr": tuple(np.full_like(v, 0.02) for v in values), "queries": 200}
+    changed |= {"all_intercepts": tuple(np.full_like(b, 0.1) for b in e.all_intercepts)}
+    return c2fa.Explanation(**changed)

@@ -23,6 +23,7 @@ import c2fa
 import showcases
 from c2fa import plots
 from c2fa.plots import _style
+from showcases import planted
 
 _STORED = Path(__file__).parent / "images"
 _SHAPED = tuple(map(int, matplotlib.__version__.split(".")[:2])) >= (3, 11)
@@ -73,19 +74,21 @@ def explanations_of_two_methods() -> dict[str, Any]:
 
 
 PICTURES: dict[str, Callable[[], Figure]] = {
-    "nested": lambda: plots.nested(showcases.explain_text()),
-    "text": lambda: plots.plot(showcases.explain_text()),
-    "images": lambda: plots.images(showcases.explain_images(), threshold=0.05, positive=2),
-    "image": lambda: plots.plot(showcases.explain_image()),
-    "table": lambda: plots.plot(showcases.explain_table()),
-    "series": lambda: plots.plot(showcases.explain_series()),
-    "windows": lambda: plots.plot(showcases.explain_series("windows")),
-    "bag": lambda: plots.plot(showcases.explain_bag()),
-    "deep": lambda: plots.plot(showcases.explain_deep()),
+    "nested": lambda: plots.nested(planted(showcases.explain_text())),
+    "text": lambda: plots.plot(planted(showcases.explain_text())),
+    "images": lambda: plots.images(planted(showcases.explain_images()), threshold=0.05, positive=2),
+    "image": lambda: plots.plot(planted(showcases.explain_image())),
+    "table": lambda: plots.plot(planted(showcases.explain_table())),
+    "series": lambda: plots.plot(planted(showcases.explain_series())),
+    "windows": lambda: plots.plot(planted(showcases.explain_series("windows"))),
+    "bag": lambda: plots.plot(planted(showcases.explain_bag())),
+    "deep": lambda: plots.plot(planted(showcases.explain_deep())),
     "curves": lambda: plots.curves(example_curves()),
     "scores": lambda: plots.scores(example_scores(), better="higher"),
-    "convergence": lambda: plots.convergence(example_problem()),
-    "compare": lambda: plots.compare(explanations_of_two_methods(), leaves=2),
+    "convergence": lambda: plots.convergence({"primal": 0.5 ** np.arange(30), "dual": 0.7 ** np.arange(30)}),
+    "compare": lambda: plots.compare(
+        {name: planted(e, seed) for seed, (name, e) in enumerate(explanations_of_two_methods().items())}, leaves=2
+    ),
 }
 
 
@@ -121,7 +124,7 @@ def test_looks_as_it_did(name: str) -> None:
 
 def test_a_missing_bar_would_be_seen() -> None:
     before = np.asarray(Image.open(_STORED / "nested.png").convert("RGB"))
-    e = showcases.explain_text()
+    e = planted(showcases.explain_text())
     changed = {name: getattr(e, name) for name in e.__dataclass_fields__}
     values = tuple(v * (1 if k else 0.3) for k, v in enumerate(e.all_values))
     drawn = pixels(plots.nested(c2fa.Explanation(**{**changed, "all_values": values})))
@@ -184,6 +187,11 @@ CROWDED: dict[str, Callable[[], Figure]] = {
     ),
     "text: 40 sentences, 500 words": lambda: plots.text(showcases.explain_text(showcases.long_text(500))),
     "text: right to left": lambda: plots.text(showcases.explain_hebrew()),
+    "text: words alone": lambda: plots.text(
+        c2fa.Explainer(
+            showcases.mood, c2fa.maskers.Text(levels=("words",)), budget=100, progress=False
+        )(showcases.REVIEW)
+    ),
     "text: one sentence": lambda: plots.text(showcases.explain_text("A great day.")),
     "text: all zero": lambda: plots.text(showcases.explain_text("One day. Two days.")),
     "text: a word as long as a line": lambda: plots.text(showcases.explain_text(f"So {'long' * 60}. It was great.")),
@@ -223,6 +231,13 @@ def test_levels_that_do_not_add_up_show_the_gap() -> None:
     gaps = [row for row in plots.NestedDisplay.from_explanation(other).rows if row.kind == "gap"]
     assert len(gaps) == 5
     assert [g.value for g in gaps] == pytest.approx((other.high - other.structure.sums(other.low, 0)).tolist())
+
+
+def test_convergence_of_solvers_on_a_problem() -> None:
+    display = plots.ConvergenceDisplay.from_problem(example_problem(), iterations=(1, 10, 100))
+    for _, away in display.lines.values():
+        assert away[0] > 10 * away[-1]
+    assert isinstance(display.draw(title="both"), Figure)
 
 
 def test_draws_on_given_axes_and_shows_nothing() -> None:

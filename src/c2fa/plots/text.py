@@ -127,20 +127,22 @@ class TextDisplay:
     def draw_with_bars(self, top: int = 5, parts: int = 12) -> Figure:
         """Draw the paper's figure: the passage above, the sentences' bars left, the top words' bars right."""
         count = len(self.part_values)
-        rows = max(min(parts, count), min(top, len(self.leaf_values)), 3)
+        flat = count == len(self.leaf_values)
+        rows = max(0 if flat else min(parts, count), min(top, len(self.leaf_values)), 3)
         passage, bars = self.lines * _LINE, 17.0 * rows
         below = _TITLE + passage
         made = _free_figure(below + _LEGEND + 34 + bars + 26)
         self.draw(_place(made, _MARGIN, _TITLE, _WIDTH, passage))
         legend_bar(_place(made, _MARGIN, below + 22, _WIDTH, 10), self._key)
-        shown = sorted(np.argsort(-np.abs(self.part_values), kind="stable")[:parts].tolist())
-        errors = None if self.part_errors is None else np.array(self.part_errors)[shown]
-        left = _place(made, _MARGIN + 150, below + _LEGEND + 34, 110, bars)
-        names = [f"{j + 1}  {one_line(self.part_names[j])}" for j in shown]
-        title = self.part_label if len(shown) == count else f"{len(shown)} of {count} {self.part_label}"
-        _bars(left, names, np.array(self.part_values)[shown], errors, title, 146, rows)
+        if not flat:
+            shown = sorted(np.argsort(-np.abs(self.part_values), kind="stable")[:parts].tolist())
+            errors = None if self.part_errors is None else np.array(self.part_errors)[shown]
+            left = _place(made, _MARGIN + 150, below + _LEGEND + 34, 110, bars)
+            names = [f"{j + 1}  {one_line(self.part_names[j])}" for j in shown]
+            title = self.part_label if len(shown) == count else f"{len(shown)} of {count} {self.part_label}"
+            _bars(left, names, np.array(self.part_values)[shown], errors, title, 146, rows)
         best = np.argsort(-np.abs(self.leaf_values), kind="stable")[:top]
-        right = _place(made, _MARGIN + 415, below + _LEGEND + 34, 130, bars)
+        right = _place(made, _MARGIN + (92 if flat else 415), below + _LEGEND + 34, 300 if flat else 130, bars)
         words = [self.leaf_names[i] for i in best]
         _bars(right, words, np.array(self.leaf_values)[best], None, f"top {len(best)} words", 88, rows)
         return made
