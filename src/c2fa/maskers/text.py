@@ -103,6 +103,7 @@ class Text:
         offsets = np.cumsum([0, *(len(text) + 1 for text in texts)])
         view = {
             "kind": "text",
+            "levels": list(self.levels),
             "text": "\n".join(texts),
             "spans": np.concatenate([np.array(s) + at for s, at in zip(spans, offsets, strict=False)]),
         }
