@@ -271,26 +271,26 @@ class Busy(Exception):
 
 
 class Client:
-    """One connection for each process; half a second is enough for any answer."""
+    """One connection for each thread; a second is enough for any answer."""
 
     name = "simulated"
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.connection: http.client.HTTPConnection | None = None
+        self.own = threading.local()
 
     def __call__(self, batch: np.ndarray) -> np.ndarray:
         body = io.BytesIO()
         np.save(body, batch)
         try:
-            self.connection = self.connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=1.0)
-            self.connection.request("POST", "/", body.getvalue(), {"x-request-id": uuid.uuid4().hex})
-            reply = self.connection.getresponse()
+            if getattr(self.own, "connection", None) is None:
+                self.own.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=1.0)
+            self.own.connection.request("POST", "/", body.getvalue(), {"x-request-id": uuid.uuid4().hex})
+            reply = self.own.connection.getresponse()
             answer = reply.read()
         except OSError:
-            if self.connection is not None:
-                self.connection.close()
-            self.connection = None
+            self.own.connection.close()
+            self.own.connection = None
             raise
         if reply.status == 429:
             raise Busy("429")
@@ -303,7 +303,7 @@ def limited_client(port: int, path: str) -> Limited:
 
 
 def endpoint(inputs: int = 6000) -> None:
-    print("simulated endpoint: 50 ms a request, 1 % time-outs, 100 requests a second, 8 clients")
+    print("simulated endpoint: 50 ms a request, 1 % time-outs, 100 requests a second, 8 clients of 3 requests each")
     from functools import partial
 
     server = Server()
@@ -312,7 +312,15 @@ def endpoint(inputs: int = 6000) -> None:
     with tempfile.TemporaryDirectory() as folder:
         bucket = str(Path(folder) / "rate.sqlite")
         recipe = Recipe(partial(limited_client, server.server_port, bucket), masker, options)
-        store = many(recipe, list(vectors(inputs)), Path(folder) / "s", workers=8, shard_size=50, precision="float64")
+        store = many(
+            recipe,
+            list(vectors(inputs)),
+            Path(folder) / "s",
+            workers=8,
+            in_flight=3,
+            shard_size=100,
+            precision="float64",
+        )
         times = np.array(sorted(server.accepted))
         begin, end = np.quantile(times, [0.1, 0.8])  # all eight are loaded, and none has run out of shards
         achieved = ((times >= begin) & (times <= end)).sum() / (end - begin)

@@ -24,6 +24,19 @@ def test_packed_is_one_by_one_to_the_last_bit() -> None:
             assert other.explanation.to_json() == one.to_json()
 
 
+def test_several_batches_in_flight_give_the_same() -> None:
+    slow = Model(delay=0.002)
+    xs = inputs(30)
+    xs[4][0] = RAISES
+    found = pack(explainer(slow), xs, batch_size=16, in_flight=4)
+    assert [o.index for o in found if o.explanation is None] == [4]
+    for x, outcome in zip(xs, found, strict=True):
+        if outcome.explanation is not None:
+            assert outcome.explanation.to_json() == explainer()(x).to_json()
+    with pytest.raises(ValueError, match="in_flight must be at least 1"):
+        pack(explainer(), xs, in_flight=0)
+
+
 def test_batches_are_full() -> None:
     sizes = []
 

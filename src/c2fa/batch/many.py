@@ -48,6 +48,7 @@ def many(
     tries: int = 3,
     timeout: float | None = None,
     patience: float = 60.0,
+    in_flight: int = 1,
     precision: Precision = "float32",
     views: Views = "auto",
     progress: bool | None = None,
@@ -79,7 +80,7 @@ def many(
     shard_size
         Inputs in one file. A shard is what may be lost when a machine dies; by default the store's own, else chosen.
     batch_size
-        Rows sent to the model at a time, from as many inputs as it takes; by default the model's, else the explainer's.
+        Rows sent to the model at a time, from as many inputs as it takes; by default the explainer's.
     tries
         How often an input that makes the model fail is tried alone, and how often it may kill or stall a worker,
         before it gets a row with its error.
@@ -87,6 +88,8 @@ def many(
         Seconds that one call of the model may take (ten times that for a worker's first). The worker is ended then.
     patience
         Seconds to wait for a model that stopped answering, before the run ends.
+    in_flight
+        Batches that each worker sends at the same time, from threads: for endpoints, where a worker mostly waits.
     precision
         ``"float32"``, or ``"float64"`` where the stored numbers must be exact.
     views
@@ -134,6 +137,7 @@ def many(
         tries=tries,
         timeout=timeout,
         patience=patience,
+        in_flight=_at_least("in_flight", in_flight, 1),
         precision=precision,
         views=views,
         settings=settings,

@@ -10,11 +10,11 @@ import copy
 import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from c2fa.batch.items import Item, Outcome, Tally, Unreadable, kind
 from c2fa.batch.keeping import BatchLedger
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
@@ -34,48 +34,14 @@ from c2fa.querying import (
 )
 from c2fa.structure import FloatArray
 
+__all__ = ["Item", "ModelDownError", "Outcome", "Tally", "Unreadable", "packed"]
+
 _AHEAD = 4  # open as many inputs as can still fill this many batches
 _UNANSWERED = 10  # so many inputs failing before the first answer is the model's fault
 
 
 class ModelDownError(RuntimeError):
     """The model answers nothing any more, not even rows that it answered before; no input is to blame."""
-
-
-class Unreadable(str):
-    """Stands in the place of an input that could not be read; it says why."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Item:
-    """An input to be explained: its position in the dataset, and a name for people and for the ledger."""
-
-    index: int
-    x: Any
-    key: str | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What became of one input: an explanation, or why there is none."""
-
-    index: int
-    key: str | None
-    explanation: Explanation | None
-    error: str | None = None
-
-
-@dataclass
-class Tally:
-    """What was sent to the model: rows that got an answer, rows sent again, calls, and what it cost."""
-
-    rows: int = 0
-    resent: int = 0
-    recalled: int = 0
-    calls: int = 0
-    cost: float = 0.0
 
 
 def packed(
@@ -85,6 +51,7 @@ def packed(
     batch_size: int | None = None,
     tries: int = 3,
     patience: float = 60.0,
+    in_flight: int = 1,
     model: Model | None = None,
     tally: Tally | None = None,
 ) -> Iterator[Outcome]:
@@ -102,6 +69,9 @@ def packed(
         How often the rows of one input are sent by themselves, when the model raises, before it is set aside.
     patience
         Seconds to wait for a model that no longer answers even what it answered before, until ``ModelDownError``.
+    in_flight
+        Batches sent at the same time, each from a thread of its own: for models that wait for something else than
+        this machine's cores.
     model
         What to call instead of the explainer's model, for instance a model with a time limit around it.
     tally
@@ -121,13 +91,15 @@ def packed(
     size = explainer.batch_size if batch_size is None else batch_size
     if size < 1:
         raise ValueError(f"batch_size must be at least 1, not {size!r}")
+    if in_flight < 1:
+        raise ValueError(f"in_flight must be at least 1, not {in_flight!r}")
     ledger = None
     if explainer.ledger is not None:
         ledger = BatchLedger(explainer.ledger)
         explainer = copy.copy(explainer)
         explainer.ledger = ledger
     tally = Tally() if tally is None else tally
-    packer = _Packer(explainer, model or explainer.model, size, tries, patience, tally, ledger)
+    packer = _Packer(explainer, model or explainer.model, size, tries, patience, in_flight, tally, ledger)
     try:
         yield from packer.run(iter(items))
     finally:
@@ -143,6 +115,7 @@ class _Job:
     conversation: Conversation[Explanation]
     ask: Ask | None = None
     waiting: Pending | None = None
+    away: int = 0
     cost: float = 0.0
 
 
@@ -162,17 +135,24 @@ class _Packer:
     size: int
     tries: int
     patience: float
+    in_flight: int
     tally: Tally
     ledger: BatchLedger | None
     jobs: list[_Job] = field(default_factory=list)
     done: list[Outcome] = field(default_factory=list)
     canary: _Part | None = None
     unanswered: int = 0
+    away: dict[Future[FloatArray], list[_Part]] = field(default_factory=dict)
+    threads: ThreadPoolExecutor | None = None
+    paid: float = 0.0
 
     def run(self, items: Iterator[Item]) -> Iterator[Outcome]:
-        more = True
+        self.paid = float(getattr(self.model, "cost", None) or 0.0)
+        if self.in_flight > 1:
+            self.threads = ThreadPoolExecutor(self.in_flight, "c2fa-batch")
+        more, ahead = True, (_AHEAD + self.in_flight - 1) * self.size
         while True:
-            while more and sum(job.queries.budget - job.queries.used for job in self.jobs) < _AHEAD * self.size:
+            while more and sum(job.queries.budget - job.queries.used for job in self.jobs) < ahead:
                 item = next(items, None)
                 if item is None:
                     more = False
@@ -180,14 +160,15 @@ class _Packer:
                     self._open(item)
                     if self.done:
                         break  # errors and recalled inputs are handed out before more is read
-            if self.jobs:
-                self._send(self._take())
+            self._send()
             yield from self.done
             self.done.clear()
             if not (self.jobs or more):
                 return
 
     def close(self) -> None:
+        if self.threads is not None:
+            self.threads.shutdown(wait=False, cancel_futures=True)
         for job in self.jobs:
             job.conversation.close()
 
@@ -250,21 +231,52 @@ class _Packer:
             rows = job.waiting[:room]
             left = job.waiting[len(rows) :]
             job.waiting = left if len(left) else None
+            job.away += 1
             parts.append(_Part(job, rows))
             room -= len(rows)
         return parts
 
-    def _send(self, parts: list[_Part]) -> None:
+    def _send(self) -> None:
+        """Send batches until enough are under way, and take in the first that comes back."""
+        while len(self.away) < self.in_flight and (parts := self._take()):
+            for batch in self._alike(parts):
+                if self.threads is None:
+                    future: Future[FloatArray] = Future()
+                    try:
+                        future.set_result(self._call(batch))
+                    except Exception as error:
+                        future.set_exception(error)
+                else:
+                    future = self.threads.submit(self._call, batch)
+                self.away[future] = batch
+        for future in wait(self.away, return_when=FIRST_COMPLETED).done if self.away else ():
+            self._receive(self.away.pop(future), future)
+            self._keep()
+
+    def _alike(self, parts: list[_Part]) -> Iterable[list[_Part]]:
+        """Make the masked inputs, and put those together that can be joined."""
         batches: dict[Any, list[_Part]] = {}
         for part in parts:
             try:
                 part.inputs = part.job.queries.inputs(part.rows)
-                batches.setdefault(_kind(part.inputs), []).append(part)
+                batches.setdefault(kind(part.inputs), []).append(part)
             except Exception as error:
                 self._fail(part.job, error)
-        for batch in batches.values():
-            self._ask(batch)
-            self._keep()
+        return batches.values()
+
+    def _receive(self, batch: list[_Part], future: Future[FloatArray]) -> None:
+        error = future.exception()
+        if error is not None:
+            if not isinstance(error, Exception):
+                raise error
+            for part in batch:
+                self._apart(part, error, tried=int(len(batch) == 1))
+            return
+        self._count(batch)
+        outputs, start = future.result(), 0
+        for part in batch:
+            self._record(part, outputs[start : start + len(part.rows)])
+            start += len(part.rows)
 
     def _keep(self) -> None:
         """Commit the answers of a batch; where that fails, say so and go on without."""
@@ -292,20 +304,22 @@ class _Packer:
 
     def _call(self, batch: Sequence[_Part]) -> FloatArray:
         rows = sum(len(part.rows) for part in batch)
-        before = getattr(self.model, "cost", None)
-        self.tally.calls += 1
         reply = self.model(join([part.inputs for part in batch]))
-        outputs = as_outputs(reply, rows, f"querying {rows} rows of {len(batch)} inputs")
-        if before is not None:
-            spent = float(self.model.cost) - float(before)  # type: ignore[attr-defined]
-            self.tally.cost += spent
-            for part in batch:
-                part.job.cost += spent * len(part.rows) / rows
+        return as_outputs(reply, rows, f"querying {rows} rows of {len(batch)} inputs")
+
+    def _count(self, batch: Sequence[_Part]) -> None:
+        """Note what an answered batch took."""
+        rows = sum(len(part.rows) for part in batch)
+        cost = float(getattr(self.model, "cost", None) or 0.0)
+        spent, self.paid = cost - self.paid, cost
+        for part in batch:
+            part.job.cost += spent * len(part.rows) / rows
+        self.tally.cost += spent
         self.tally.rows += rows
+        self.tally.calls += 1
         if self.canary is None:
             first = batch[0]
             self.canary = _Part(first.job, first.rows[:1], first.inputs[:1])
-        return outputs
 
     def _apart(self, part: _Part, error: Exception, tried: int) -> None:
         """Send one input's rows alone, to find whether it is the one that makes the model fail."""
@@ -323,6 +337,7 @@ class _Packer:
             except Exception as again:
                 error = again
             else:
+                self._count([part])
                 self._record(part, outputs)
                 return
         if self.canary is None:
@@ -361,6 +376,7 @@ class _Packer:
 
     def _record(self, part: _Part, reply: FloatArray | Exception, where: str = "") -> None:
         job = part.job
+        job.away -= 1
         if job not in self.jobs:
             return  # another part of it failed
         try:
@@ -368,7 +384,7 @@ class _Packer:
         except QueryError as error:
             self._fail(job, QueryError(where) if where else error)
             return
-        if job.waiting is None:
+        if job.waiting is None and job.away == 0:
             self._advance(job)
 
 
@@ -379,14 +395,3 @@ def _failed(item: Item, error: Exception) -> Outcome:
 
 def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _kind(batch: Inputs) -> Any:
-    """What batches must share to be joined without changing a row: arrays of one type and shape, like frames."""
-    if isinstance(batch, np.ndarray) or hasattr(batch, "detach"):
-        return type(batch), str(batch.dtype), tuple(batch.shape[1:]), str(getattr(batch, "device", ""))
-    if hasattr(batch, "iloc"):
-        dtypes: Any = getattr(batch, "dtypes", None)
-        columns = tuple(getattr(batch, "columns", ()))
-        return type(batch), columns, tuple(dtypes) if hasattr(dtypes, "__iter__") else dtypes
-    return type(batch)

@@ -63,6 +63,7 @@ class MakeWorker:
     tries: int = 3
     timeout: float | None = None
     patience: float = 60.0
+    in_flight: int = 1
     precision: Precision = "float32"
     views: Views = "auto"
     settings: Mapping[str, Any] | None = None
@@ -146,9 +147,10 @@ class Worker:
             done = packed(
                 self.explainer,
                 task.items[start:stop],
-                batch_size=self.made.batch_size or getattr(self.explainer.model, "batch_size", None),
+                batch_size=self.made.batch_size,
                 tries=self.made.tries,
                 patience=self.made.patience,
+                in_flight=self.made.in_flight,
                 model=model,
                 tally=tally,
             )
@@ -162,7 +164,7 @@ class Watchdog:
     def __init__(self, model: Callable[[Any], Any], timeout: float) -> None:
         self.model, self.timeout = model, timeout
         self.diary: Diary | None = None
-        self._deadline: float | None = None
+        self._deadlines: dict[int, float] = {}  # of each thread that is calling
         self._first = True
         threading.Thread(target=self._watch, name="c2fa-watchdog", daemon=True).start()
 
@@ -172,18 +174,18 @@ class Watchdog:
         return getattr(self.model, "cost", None)
 
     def __call__(self, batch: Any) -> Any:
-        self._deadline = time.monotonic() + self.timeout * (_FIRST if self._first else 1.0)
+        here = threading.get_ident()
+        self._deadlines[here] = time.monotonic() + self.timeout * (_FIRST if self._first else 1.0)
         try:
             return self.model(batch)
         finally:
-            self._deadline = None
+            del self._deadlines[here]
             self._first = False
 
     def _watch(self) -> None:
         while True:
             time.sleep(min(self.timeout / 10, 0.5))
-            deadline = self._deadline
-            if deadline is not None and time.monotonic() > deadline:
+            if time.monotonic() > min([*self._deadlines.values()], default=float("inf")):
                 if self.diary is not None:
                     with contextlib.suppress(OSError, ValueError):
                         self.diary.note({"why": f"the model gave no answer within {self.timeout:g} s"})
