@@ -22,6 +22,7 @@ VARIANTS = [
     ("no intercept, prediction not fitted", "c2fa", {"intercept": False, "anchor": False}),
     ("prediction not fitted", "c2fa", {"anchor": False}),
     ("λ = 0.1 at both levels", "c2fa", {"penalty": c2fa.L2(0.1)}),
+    ("λ = 0.1 and 1", "c2fa", {"penalty": (c2fa.L2(0.1), c2fa.L2(1.0))}),
     ("λ = 1 at both levels", "c2fa", {"penalty": c2fa.L2(1.0)}),
     ("λ = 0.1 and 10", "c2fa", {"penalty": (c2fa.L2(0.1), c2fa.L2(10.0))}),
     ("paired masks", "c2fa", {"sampler": "paired"}),

@@ -94,11 +94,11 @@ def test_the_same_seed_gives_the_same_answer_for_every_batch_size(batch_size):
     assert not np.array_equal(explain(model=row_by_row, seed=6).low, expected.low)
 
 
-def test_leaves_have_the_stronger_penalty_by_default():
-    expected = explain(penalty=(c2fa.L2(0.1), c2fa.L2(1.0)))
+def test_by_default_the_penalty_grows_with_the_number_of_features():
+    expected = explain(penalty=(c2fa.L2(0.1), c2fa.L2(0.4)))
     np.testing.assert_array_equal(explain().low, expected.low)
     three = c2fa.Structure.from_tree([[["a", "b"], ["c"]], [["d"]]])
-    given = explain(three, lambda b: b.sum(axis=1), budget=60, penalty=(c2fa.L2(0.1), c2fa.L2(0.1), c2fa.L2(1.0)))
+    given = explain(three, lambda b: b.sum(axis=1), budget=60, penalty=(c2fa.L2(0.04), c2fa.L2(0.06), c2fa.L2(0.08)))
     np.testing.assert_array_equal(explain(three, lambda b: b.sum(axis=1), budget=60).low, given.low)
 
 

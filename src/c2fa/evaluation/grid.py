@@ -94,9 +94,9 @@ def evaluate(
     >>> model = lambda batch: batch @ np.array([1.0, 2.0, 3.0, 4.0])
     >>> result = evaluate(["c2fa"], [np.ones(4)], model, c2fa.maskers.Array(s), [(4, 8), (4, 12)], seeds=2)
     >>> result.summary().query("metric == 'deletion' and level == 1")[["method", "N_H", "N_L", "mean"]]
-      method  N_H  N_L   mean
-    4   c2fa    4    8  3.875
-    5   c2fa    4   12  4.000
+      method  N_H  N_L  mean
+    4   c2fa    4    8  3.75
+    5   c2fa    4   12  3.75
     >>> print(result.rows)
     15 model rows for explanations (separate runs: 37) and 1 more for scores (separately: 32); 16 sent now
     """

@@ -145,15 +145,17 @@ def as_sampler(sampler: str | Sampler) -> Sampler:
     return SAMPLERS[sampler]
 
 
-def per_level_penalties(option: Penalties, depth: int) -> tuple[Penalty, ...]:
-    """Give every level its penalty; None gives parts ``L2(0.1)`` and leaves ``L2(1)``.
+def per_level_penalties(option: Penalties, structure: Structure) -> tuple[Penalty, ...]:
+    """Give every level its penalty; None gives each level ``L2(width / 50)``.
 
-    There are few rows for each leaf and many for each part, so leaves want the stronger one: on validation reviews it
-    made words more faithful at every budget and cost the sentences nothing (``benchmarks/defaults.py``).
+    An l2 penalty is a prior on how much one feature matters. What a level explains is shared by its features, so the
+    more there are the less each of them should matter, in proportion: the level as a whole is then expected to explain
+    as much whether it has five features or five thousand. For five parts of ten leaves these are the paper's 0.1 and
+    1. ``benchmarks/defaults.py`` compares it with fixed values on validation reviews.
     """
     if option is None:
-        return (*(L2(0.1),) * (depth - 1), L2(1.0))
-    return per_level("penalty", option, depth)
+        return tuple(L2(width / 50) for width in structure.widths)
+    return per_level("penalty", option, structure.depth)
 
 
 def check_penalties(option: Penalties) -> None:

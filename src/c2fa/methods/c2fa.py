@@ -47,8 +47,7 @@ class C2FA:
     sampler
         How masks are drawn: ``"uniform"``, ``"paired"``, ``"lime-text"``, or a function.
     penalty
-        The regulariser, for instance ``L2(0.1)`` or ``(L2(0.1), L1(0.01))``; None gives parts ``L2(0.1)`` and leaves
-        ``L2(1)``.
+        The regulariser, for instance ``L2(0.1)`` or ``(L2(0.1), L1(0.01))``; None gives each level ``L2(width / 50)``.
     intercept
         Whether a level has an unpenalised intercept of its own. With it, what the model says of an empty input is
         not spread over the features.
@@ -76,7 +75,7 @@ class C2FA:
         depth = task.structure.depth
         kernels = per_level("kernel", self.kernel, depth)
         samplers = per_level("sampler", self.sampler, depth)
-        penalties = per_level_penalties(self.penalty, depth)
+        penalties = per_level_penalties(self.penalty, task.structure)
         intercepts = per_level("intercept", self.intercept, depth)
         levels = []
         for k in range(depth):

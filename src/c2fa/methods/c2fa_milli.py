@@ -77,7 +77,7 @@ class C2FAMilli:
                 anchor=self.anchor,
             )
             return (yield from plain(task))
-        penalties = per_level_penalties(self.penalty, s.depth)
+        penalties = per_level_penalties(self.penalty, s)
         intercepts = per_level("intercept", self.intercept, s.depth)
         ranking = yield from rank(task, self.alpha, self.beta)
         levels = []

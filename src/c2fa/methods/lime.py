@@ -95,7 +95,7 @@ class Lime:
             level,
             sampler=as_sampler(per_level("sampler", self.sampler, depth)[level]),
             kernel=as_kernel(per_level("kernel", self.kernel, depth)[level]),
-            penalty=per_level_penalties(self.penalty, depth)[level],
+            penalty=per_level_penalties(self.penalty, task.structure)[level],
             intercept=bool(per_level("intercept", self.intercept, depth)[level]),
             anchor=self.anchor,
         )
