@@ -84,11 +84,12 @@ def asked(folder: Path) -> list[str]:
 
 
 def test_the_demo_prints_both_levels_and_says_what_the_model_is(folder: Path) -> None:
-    out = c2fa_("demo", "--budget", "20,60", "--html", "demo.html").stdout
+    out = c2fa_("demo", "--budget", "20,60", "--html", "demo.html", "--plot", "demo.png").stdout
     assert out.startswith("The model: ")
     assert "zipper broke" in out
     assert "└─ " in out
     assert "<html" in (folder / "demo.html").read_text()
+    assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_demo_takes_a_text_or_a_file_and_prints_json(folder: Path) -> None:

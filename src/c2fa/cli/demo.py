@@ -43,6 +43,12 @@ def demo(
             "--html", metavar="FILE", help="Write a page to look at.", show_default=False, rich_help_panel=o.WRITING
         ),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE", help="Draw a picture of it.", show_default=False, rich_help_panel=o.WRITING
+        ),
+    ] = None,
     json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
@@ -52,6 +58,7 @@ def demo(
       c2fa demo
       c2fa demo --text "The food was great. The waiter was rude."
       c2fa demo --file review.txt --html review.html
+      c2fa demo --plot review.png
       c2fa demo --method lime --budget 300
     """
     with guarded(debug):
@@ -59,6 +66,8 @@ def demo(
 
         if html is not None:
             check(html, (".html",), "--html")
+        if plot is not None:
+            check(plot, (".png", ".pdf", ".svg"), "--plot")
         with as_usage():
             explainer = Explainer(
                 models.DemoSentiment(),
@@ -71,14 +80,17 @@ def demo(
         e = explainer(_read(text, file))
         if html is not None:
             write_explanations(html, [("", e)])
+        if plot is not None:
+            e.plot().savefig(plot, dpi=110)
         if json:
             out_json(e.to_json())
         else:
             out(_MODEL)
             out("Each sentence's number is the sum of its words'; together they say what the prediction is made of.\n")
             show(e)
-        if html is not None:
-            say(f"wrote {html}")
+        for path in (html, plot):
+            if path is not None:
+                say(f"wrote {path}")
 
 
 def _read(text: str | None, file: Path | None) -> str:
