@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris, load_wine
 from sklearn.decomposition import PCA
@@ -34,9 +35,7 @@ FRAME = pd.DataFrame(
 
 
 def test_a_frame_keeps_its_columns_and_types():
-    masked = Tabular({"who": ["age", "city"], "what": ["job", "pay", "since", "member"]}, FRAME)(
-        FRAME.iloc[[0]]
-    )
+    masked = Tabular({"who": ["age", "city"], "what": ["job", "pay", "since", "member"]}, FRAME)(FRAME.iloc[[0]])
     batch = masked.inputs([[True, True], [False, True], [True, False]], 0)
     pd.testing.assert_series_equal(batch.dtypes, FRAME.dtypes)
     assert list(batch["age"]) == [40, 31, 40], "an integer's mean is rounded"
@@ -70,9 +69,7 @@ def test_vectors_against_a_slow_loop(seed, columns, rows):
     blocks = Tabular(background=background, strategy="average")(x).inputs(masks, 0)
     answers = over_background(lambda table: table.sum(axis=1))(blocks)
     for i, mask in enumerate(masks):
-        np.testing.assert_allclose(
-            mean[i], [x[j] if mask[j] else background[:, j].mean() for j in range(columns)]
-        )
+        np.testing.assert_allclose(mean[i], [x[j] if mask[j] else background[:, j].mean() for j in range(columns)])
         expected = [sum(x[j] if mask[j] else b[j] for j in range(columns)) for b in background]
         np.testing.assert_allclose(answers[i], np.mean(expected))
 
@@ -109,6 +106,63 @@ def test_averaging_calls_the_model_once_with_rows_times_background():
         over_background(lambda rows: np.zeros(1))(blocks)
 
 
+def test_an_averaged_model_keeps_its_names_and_a_model_that_is_not_averaged_is_told():
+    frame, kind = load_wine(return_X_y=True, as_frame=True)
+    estimator = LogisticRegression(max_iter=50).fit(frame.to_numpy() / frame.to_numpy().max(axis=0), kind)
+    model = c2fa.models.wrap(estimator)
+    averaged = over_background(model)
+    assert averaged.output_names == ("0", "1", "2")
+    assert averaged.name == model.name
+    assert not hasattr(averaged, "batch_size")
+    with pytest.raises(TypeError, match=r"over_background\(c2fa.models.wrap\(model\)\)"):
+        over_background(estimator)
+    rows = frame.to_numpy()
+    masker = Tabular(background=rows[:5], strategy="average")
+    with pytest.raises(c2fa.QueryError, match=r"over_background\(model\)"):
+        c2fa.Explainer(estimator, masker, budget=10)(rows[0])
+
+
+def test_empty_cells_of_the_background_are_no_value():
+    frame = pd.DataFrame(
+        {
+            "city": pd.Series(["Rome", None, "Rome", None, None], dtype=object),
+            "town": ["Oslo", np.nan, "Oslo", np.nan, np.nan],
+            "count": pd.array([1, pd.NA, 4, pd.NA, pd.NA], dtype="Int64"),
+            "nothing": [np.nan] * 5,
+        }
+    )
+    batch = Tabular(background=frame)(frame.iloc[[0]]).inputs([[False] * 4], 0)
+    assert batch["city"][0] == "Rome"
+    assert batch["town"][0] == "Oslo"
+    assert batch["count"][0] == 2
+    assert np.isnan(batch["nothing"][0])
+    pd.testing.assert_series_equal(batch.dtypes, frame.dtypes)
+    records = [{"a": 1, "b": None}, {"a": None, "b": None}, {"a": 4, "b": "q"}]
+    assert Tabular(background=records)({"a": 5, "b": "y"}).inputs([[False, False]], 0) == [{"a": 2.5, "b": "q"}]
+
+
+def test_numbers_beside_texts_stay_numbers_and_sparse_rows_are_read():
+    masker = Tabular(background=[["red", 1.0], ["red", 3.0], ["blue", 5.0]], names=["colour", "size"])
+    assert masker(["blue", 9.0]).inputs([[False, False], [True, True]], 0).tolist() == [["red", 3.0], ["blue", 9.0]]
+    rows = sparse.csr_matrix([[1.0, 0.0, 2.0]])
+    batch = Tabular(background=sparse.csr_matrix((2, 3)))(rows).inputs([[True, False, False]], 0)
+    assert batch.tolist() == [[1.0, 0.0, 0.0]]
+
+
+def test_a_background_is_read_once():
+    class Counting(pd.DataFrame):
+        reads = 0
+
+        def __getitem__(self, key):
+            Counting.reads += 1
+            return super().__getitem__(key)
+
+    masker = Tabular(background=Counting({"a": [1.0, 2.0], "b": [3.0, 4.0]}))
+    for _ in range(3):
+        masker([0.0, 0.0])
+    assert Counting.reads == 2
+
+
 def flowers():
     """A real table with columns to encode: iris, its lengths cut into named classes."""
     data = load_iris(as_frame=True)
@@ -137,9 +191,7 @@ def test_one_hot_columns_of_a_fitted_transformer_are_groups():
     matrix = transformer.transform(frame)
     masker = Tabular(transformer, background=matrix)
     assert masker(matrix[0]).structure.widths == (4, 8)
-    assert fingerprint(masker) == fingerprint(
-        Tabular(groups, matrix, transformer.get_feature_names_out().tolist())
-    )
+    assert fingerprint(masker) == fingerprint(Tabular(groups, matrix, transformer.get_feature_names_out().tolist()))
 
 
 def test_one_hot_columns_in_other_arrangements():
@@ -160,9 +212,7 @@ def test_one_hot_columns_in_other_arrangements():
     groups = groups_of(mixed)
     assert list(groups) == ["1", "2", "pca"]
     assert len(groups["pca"]) == 2
-    chosen = make_pipeline(OneHotEncoder(sparse_output=False), SelectKBest(chi2, k=3)).fit(
-        frame[words], target
-    )
+    chosen = make_pipeline(OneHotEncoder(sparse_output=False), SelectKBest(chi2, k=3)).fit(frame[words], target)
     assert sum(map(len, groups_of(chosen).values())) == 3
     assert groups_of(OneHotEncoder().fit(frame[words]))["sepal width"][0] == "sepal width_huge"
     with pytest.raises(TypeError, match="not LogisticRegression"):
@@ -211,3 +261,14 @@ def test_what_is_refused():
         Tabular(background=zeros, names=["a", "b"])(zeros[0])
     with pytest.raises(ValueError, match="no rows"):
         Tabular(background=zeros[:0])(zeros[0])
+    with pytest.raises(ValueError, match=r"shape \(1, 3\): give x\[0\]"):
+        Tabular(background=zeros)(zeros[:1])
+    with pytest.raises(ValueError, match="'pilot' in column 'job', which is no category"):
+        Tabular(background=FRAME.assign(job="pilot"))(FRAME.iloc[[0]])
+    with pytest.raises(ValueError, match="empty cell in column 'age'"):
+        Tabular(background=FRAME.assign(age=np.nan))(FRAME.iloc[[0]])
+    twice = pd.DataFrame([[1.0, 2.0]], columns=["a", "a"])
+    with pytest.raises(ValueError, match="two columns 'a'"):
+        Tabular(background=twice)(twice)
+    with pytest.raises(ValueError, match="two columns are called 'a'"):
+        Tabular({"g": ["a"]}, background=zeros, names=["a", "a", "b"])(zeros[0])

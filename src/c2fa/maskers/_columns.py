@@ -104,7 +104,10 @@ def tree_of(groups: Any, columns: list[Any]) -> Structure:
     leaves = [str(c) for c in columns]
     if groups is None:
         return Structure.flat(leaves)
-    at = {name: j for j, name in reversed(list(enumerate(leaves)))}
+    twice = next((name for name, times in Counter(leaves).items() if times > 1), None)
+    if twice is not None:
+        raise ValueError(f"two columns are called {twice!r}: groups go by name, so give each a name of its own")
+    at = {name: j for j, name in enumerate(leaves)}
 
     def named(node: Any) -> Any:
         if isinstance(node, Mapping):

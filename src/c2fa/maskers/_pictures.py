@@ -87,12 +87,7 @@ class Picture:
         """Whether this image and another fit into one array."""
         plain = self.values is self.given or self.is_tensor
         same = self.is_tensor == other.is_tensor and self.channel == other.channel
-        return (
-            plain
-            and same
-            and self.values.shape == other.values.shape
-            and self.values.dtype == other.values.dtype
-        )
+        return plain and same and self.values.shape == other.values.shape and self.values.dtype == other.values.dtype
 
     def empty(self, rows: int, images: int) -> Any:
         """An array for many rows of images like this one."""
@@ -196,8 +191,6 @@ def _fill(values: npt.NDArray[Any], labels: IntArray, fill: Any) -> npt.NDArray[
     else:
         colour = np.asarray(fill, dtype=np.float64)
         if colour.shape not in ((), (1,), real.shape[-1:]):
-            raise ValueError(
-                f"fill has {colour.size} values for {real.shape[-1]} channels: give one per channel"
-            )
+            raise ValueError(f"fill has {colour.size} values for {real.shape[-1]} channels: give one per channel")
         behind = np.broadcast_to(colour, real.shape)
     return np.rint(behind) if values.dtype.kind in "uib" else behind

@@ -32,9 +32,7 @@ def remover(gaps: list[str], leaves: list[str]) -> Callable[[BoolArray], list[st
     index = np.arange(len(leaves))
     strength[0] = 0
     # latest[k][j]: the last gap of that strength or more at or before leaf j; -1 where there is none.
-    latest = [
-        np.maximum.accumulate(np.where(strength >= s, index, -1)) for s in (1, 2, 3) if (strength >= s).any()
-    ]
+    latest = [np.maximum.accumulate(np.where(strength >= s, index, -1)) for s in (1, 2, 3) if (strength >= s).any()]
     gap_table, leaf_table = _objects([*gaps[:-1], ""]), _objects(leaves)
     end = len(leaves)
 
@@ -53,9 +51,7 @@ def remover(gaps: list[str], leaves: list[str]) -> Callable[[BoolArray], list[st
         pieces = np.empty(2 * len(at), dtype=object)
         pieces[0::2], pieces[1::2] = gap_table[gap], leaf_table[at]
         flat = pieces.tolist()
-        texts = [
-            "".join(flat[2 * (b - n) : 2 * b]) for n, b in zip(counts.tolist(), stops.tolist(), strict=True)
-        ]
+        texts = ["".join(flat[2 * (b - n) : 2 * b]) for n, b in zip(counts.tolist(), stops.tolist(), strict=True)]
         if gaps[-1]:
             for i in np.flatnonzero(masks[:, -1]).tolist():
                 texts[i] += gaps[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ class Table:
         self.framed = hasattr(x, "iloc")
         self.mapped = isinstance(x, Mapping)
         if not self.framed and not self.mapped:
-            own = np.asarray(x)
+            own = vector_of(x)
             behind = np.array(base, dtype=object if own.dtype.kind == "O" else None)
             kind = own.dtype if own.dtype.kind == "f" else np.result_type(own, behind)
             self.vector, self.base = own.astype(kind), behind.astype(kind)
@@ -31,7 +32,8 @@ class Table:
         if self.mapped:
             self.pairs: list[Any] = [_objects(pair) for pair in pairs]
         else:
-            self.pairs = [_typed(p, k) for p, k in zip(pairs, _dtypes(x, columns, dtypes), strict=True)]
+            kinds = _dtypes(x, columns, dtypes)
+            self.pairs = [_typed(p, k, c) for p, k, c in zip(pairs, kinds, columns, strict=True)]
 
     def rows(self, leaves: BoolArray, base: npt.NDArray[np.intp]) -> Any:
         """One row for each row of leaves: the input's values where True, elsewhere those of the base row."""
@@ -41,7 +43,11 @@ class Table:
         picked = [pair[at[:, j]] for j, pair in enumerate(self.pairs)]
         if self.mapped:
             return [dict(zip(self.columns, row, strict=True)) for row in zip(*picked, strict=True)]
-        frame = need("pandas", "tabular").DataFrame(dict(enumerate(picked)))
+        pandas = need("pandas", "tabular")
+        # Without a type of its own a column of objects would be guessed anew, and texts become another type.
+        own = [isinstance(p, np.ndarray) and p.dtype.kind == "O" for p in picked]
+        kept = (pandas.Series(p, dtype=object) if o else p for p, o in zip(picked, own, strict=True))
+        frame = pandas.DataFrame(dict(enumerate(kept)))
         frame.columns = self.columns
         return frame
 
@@ -65,10 +71,20 @@ def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
                 raise ValueError(f"the input must be one row of a DataFrame, not {len(x)}: give df.iloc[[i]]")
             return list(x.columns), [x.iloc[0, j] for j in range(x.shape[1])]
         return list(x.index), x.tolist()
-    vector = np.asarray(x)
+    vector = vector_of(x)
     if vector.ndim != 1:
-        raise ValueError(f"the input must be one row, (columns,); got an array of shape {vector.shape}")
+        hint = ": give x[0]" if vector.shape[:1] == (1,) else ""
+        raise ValueError(f"the input must be one row, (columns,); got an array of shape {vector.shape}{hint}")
     return None, vector.tolist()
+
+
+def vector_of(x: Any) -> npt.NDArray[Any]:
+    """A row as an array; numbers beside texts stay numbers, and a sparse row is written out."""
+    if hasattr(x, "toarray"):
+        full = np.asarray(x.toarray())
+        return full[0] if len(full) == 1 else full
+    array = np.asarray(x)
+    return np.asarray(x, dtype=object) if array.dtype.kind in "US" and isinstance(x, list | tuple) else array
 
 
 def read_background(background: Any, columns: list[Any]) -> list[list[Any]]:
@@ -80,15 +96,17 @@ def read_background(background: Any, columns: list[Any]) -> list[list[Any]]:
         rows = [[row.get(c) for c in columns] for row in background]
     elif hasattr(background, "iloc"):
         frame = background if hasattr(background, "columns") else background.to_frame().T
+        if not frame.columns.is_unique:
+            raise ValueError(f"the background has two columns {frame.columns[frame.columns.duplicated()][0]!r}")
         missing = [c for c in columns if c not in frame.columns]
         rows = [] if missing else [list(r) for r in zip(*(frame[c].tolist() for c in columns), strict=True)]
     else:
         array = np.asarray(background.toarray() if hasattr(background, "toarray") else background)
+        if array.dtype.kind in "US" and isinstance(background, list | tuple):
+            array = np.asarray(background, dtype=object)
         array = array[None] if array.ndim == 1 else array
         if array.ndim != 2 or array.shape[1] != len(columns):
-            raise ValueError(
-                f"the background has shape {array.shape}; it must be (rows, {len(columns)}) as the input"
-            )
+            raise ValueError(f"the background has shape {array.shape}; it must be (rows, {len(columns)}) as the input")
         missing, rows = [], array.tolist()
     if missing:
         raise ValueError(f"the background has no column {missing[0]!r}; it must have the input's columns")
@@ -97,28 +115,53 @@ def read_background(background: Any, columns: list[Any]) -> list[list[Any]]:
     return rows
 
 
-def typical(column: npt.NDArray[Any]) -> Any:
-    """The mean of numbers, the most frequent value of anything else."""
-    if column.dtype.kind in "iuf":
-        known = column[~np.isnan(column)]
-        return float(known.mean()) if len(known) else np.nan
-    values, counts = np.unique(column.astype(str) if column.dtype.kind == "O" else column, return_counts=True)
-    wanted = values[counts.argmax()]
-    return next(v for v in column.tolist() if (str(v) if column.dtype.kind == "O" else v) == wanted)
+def typical(column: Sequence[Any]) -> Any:
+    """The mean of numbers, the most frequent value of anything else; what is missing does not count.
+
+    >>> typical([1, None, 4]), typical(["b", "a", "b", float("nan"), float("nan"), float("nan")])
+    (2.5, 'b')
+    """
+    array = np.asarray(column)
+    if array.dtype.kind in "iuf" and not np.isnan(array).all():
+        return float(np.nanmean(array))
+    known = [v for v in column if not _missing(v)]
+    if not known:
+        return column[0]
+    if all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in known):
+        return float(np.mean(known))
+    counts = Counter(map(str, known))
+    wanted = min(counts, key=lambda text: (-counts[text], text))
+    return next(v for v in known if str(v) == wanted)
 
 
-def _typed(values: list[Any], kind: Any) -> Any:
+def _missing(value: Any) -> bool:
+    """Whether a cell is empty: None, NaN, NaT or NA."""
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # pandas' NA is neither equal to itself nor not
+        return True
+
+
+def _typed(values: list[Any], kind: Any, column: Any) -> Any:
     """A column as a pandas array of the type that the input has."""
     pandas = need("pandas", "tabular")
     if kind is None:
         return pandas.Series(values).array
-    if pandas.api.types.is_integer_dtype(kind):
-        values = [v if v is None or v is pandas.NA else round(v) for v in values]
     if isinstance(kind, pandas.CategoricalDtype):
+        strange = next((v for v in values if not _missing(v) and v not in kind.categories), None)
+        if strange is not None:
+            raise ValueError(
+                f"the background has {strange!r} in column {column!r}, which is no category of the input's"
+            )
         return pandas.Categorical(values, dtype=kind)
-    return (
-        pandas.array(values, dtype=kind) if not isinstance(kind, np.dtype) else np.array(values, dtype=kind)
-    )
+    if pandas.api.types.is_integer_dtype(kind):
+        if isinstance(kind, np.dtype) and any(map(_missing, values)):
+            raise ValueError(
+                f"the background has an empty cell in column {column!r}, which holds whole numbers in the input: "
+                "make it a column of real numbers, or fill the cell"
+            )
+        values = [v if _missing(v) else round(v) for v in values]
+    return pandas.array(values, dtype=kind) if not isinstance(kind, np.dtype) else np.array(values, dtype=kind)
 
 
 def _objects(values: list[Any]) -> npt.NDArray[Any]:

@@ -37,8 +37,7 @@ class Array:
         base = np.asarray(self.baseline, dtype=np.float64)
         if base.shape not in ((), (1,), (self.structure.leaves,)):
             raise ValueError(
-                f"baseline must be a number or {self.structure.leaves} values, one per leaf; "
-                f"got shape {base.shape}"
+                f"baseline must be a number or {self.structure.leaves} values, one per leaf; got shape {base.shape}"
             )
 
     def __call__(self, x: Any) -> Masked:

@@ -61,9 +61,7 @@ class Bag:
             raise ValueError(f"{len(self.names)} names for {features} features: give one name per feature")
         base = values.mean(axis=0) if isinstance(self.fill, str) else np.asarray(self.fill, dtype=kind)
         if base.shape not in ((), (features,)):
-            raise ValueError(
-                f"fill has shape {base.shape} for {features} features: give one value per feature"
-            )
+            raise ValueError(f"fill has shape {base.shape} for {features} features: give one value per feature")
         names = list(self.names) if self.names is not None else [str(d + 1) for d in range(features)]
         structure = Structure(
             (np.repeat(np.arange(instances), features),),

@@ -75,9 +75,7 @@ class ImageBag:
 
     def __post_init__(self) -> None:
         if isinstance(self.segment, str) and self.segment not in _DEFAULTS:
-            raise ValueError(
-                f"segment must be one of {tuple(_DEFAULTS)}, a function or label maps: {self.segment!r}"
-            )
+            raise ValueError(f"segment must be one of {tuple(_DEFAULTS)}, a function or label maps: {self.segment!r}")
         if self.absent not in ("remove", "fill"):
             raise ValueError(f"absent must be 'remove' or 'fill', not {self.absent!r}")
         if isinstance(self.fill, str) and self.fill not in ("mean", "segments", "blur"):
@@ -87,9 +85,7 @@ class ImageBag:
         if isinstance(self.regions, int) and self.regions < 1:
             raise ValueError(f"regions must be at least 1, not {self.regions}")
         if self.options and not isinstance(self.segment, str):
-            raise ValueError(
-                "options are for segment='quickshift' or 'slic'; a function of yours has its own"
-            )
+            raise ValueError("options are for segment='quickshift' or 'slic'; a function of yours has its own")
 
     def __call__(self, x: Any) -> Masked:
         single = not isinstance(x, list | tuple) and getattr(x, "ndim", 3) != 4
@@ -140,10 +136,7 @@ class ImageBag:
             found = [self.segment] if alone else list(self.segment)
             if len(found) != len(images):
                 raise ValueError(f"{len(found)} label maps for {len(images)} images: give one for each image")
-        return [
-            _labels(labels, image.size, k)
-            for k, (labels, image) in enumerate(zip(found, images, strict=True))
-        ]
+        return [_labels(labels, image.size, k) for k, (labels, image) in enumerate(zip(found, images, strict=True))]
 
     def _regions(self, image: Picture, labels: IntArray) -> IntArray:
         """The region of each super-pixel of a single image."""

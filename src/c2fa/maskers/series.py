@@ -67,8 +67,7 @@ class TimeSeries:
         array = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
         if array.ndim not in (1, 2) or array.size == 0 or array.dtype.kind not in "uif":
             raise ValueError(
-                f"a series must hold numbers of shape (T,), (T, C) or (C, T); "
-                f"got {array.dtype} of shape {array.shape}"
+                f"a series must hold numbers of shape (T,), (T, C) or (C, T); got {array.dtype} of shape {array.shape}"
             )
         kind = np.result_type(array, np.float32)
         last = self._time_last(array)
@@ -103,9 +102,7 @@ class TimeSeries:
         if self.time_axis is not None:
             return self.time_axis
         if array.shape[0] == array.shape[1]:
-            raise ValueError(
-                f"a series of shape {array.shape} has no longer axis: say time_axis=0 or time_axis=1"
-            )
+            raise ValueError(f"a series of shape {array.shape} has no longer axis: say time_axis=0 or time_axis=1")
         return int(np.argmax(array.shape))
 
     def _starts(self, series: FloatArray) -> IntArray:
@@ -119,9 +116,7 @@ class TimeSeries:
             return even
         cuts = np.asarray(self.windows)
         if cuts.ndim != 1 or cuts.dtype.kind not in "iu" or np.any(np.diff([0, *cuts, steps]) <= 0):
-            raise ValueError(
-                f"boundaries must rise from 1 to {steps - 1}, the series having {steps} steps: {cuts}"
-            )
+            raise ValueError(f"boundaries must rise from 1 to {steps - 1}, the series having {steps} steps: {cuts}")
         return np.concatenate(([0], cuts)).astype(np.intp)
 
     def _structure(self, channels: int, starts: IntArray, steps: int) -> Structure:
@@ -173,9 +168,7 @@ def change_points(series: npt.ArrayLike, most: int = 20, shortest: int = 2) -> I
     noise = np.median(differences, axis=1) / 0.954 if steps > 1 else np.ones(channels)
     spread = values.std(axis=1)
     scaled = values / np.where(noise > 1e-9 * spread, noise, np.where(spread > 0, spread / 100, 1.0))[:, None]
-    total = np.concatenate(
-        (np.zeros((channels, 1)), np.cumsum(scaled - scaled.mean(axis=1, keepdims=True), axis=1)), 1
-    )
+    total = np.concatenate((np.zeros((channels, 1)), np.cumsum(scaled - scaled.mean(axis=1, keepdims=True), axis=1)), 1)
     price = 2 * (channels + 1) * np.log(max(steps, 2))
 
     def best(a: int, b: int) -> tuple[float, int, int, int]:

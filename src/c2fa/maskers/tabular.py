@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, overload
 
 import numpy as np
@@ -38,10 +38,10 @@ class Tabular:
         The names of the columns where neither the input nor the background has them.
     strategy
         What a masked column becomes. ``"mean"``: the background's mean of that column (rounded for integers)
-        or its most frequent value (for anything else than numbers). ``"row"``: the value of the one row that
-        the background is. ``"average"``: each of the background's m rows in turn. Then one mask is m rows of
-        the table, kept together as one input, and the model must be wrapped in ``over_background``, which
-        averages its m answers: a budget of 100 costs 100 m rows of the model that is wrapped.
+        or its most frequent value (for anything else than numbers); empty cells do not count. ``"row"``: the value
+        of the one row that the background is. ``"average"``: each of the background's m rows in turn. Then one
+        mask is m rows of the table, kept together as one input, and the model must be wrapped in
+        ``over_background``, which averages its m answers: a budget of 100 costs 100 m rows of the model that is wrapped.
 
     Examples
     --------
@@ -58,6 +58,7 @@ class Tabular:
     background: Any = None
     names: Sequence[str] | None = None
     strategy: str = "mean"
+    _bases: dict[tuple[Any, ...], list[list[Any]]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.strategy not in ("mean", "row", "average"):
@@ -77,11 +78,12 @@ class Tabular:
             named = getattr(self.background, "columns", range(len(values)))
             columns = list(named if self.names is None else self.names)
         if len(columns) != len(values):
-            raise ValueError(
-                f"{len(columns)} column names for {len(values)} values: give one name per column"
-            )
-        background = read_background(self.background, columns)
-        base = background if self.strategy == "average" else [self._base(background)]
+            raise ValueError(f"{len(columns)} column names for {len(values)} values: give one name per column")
+        base = self._bases.get(tuple(columns))
+        if base is None:  # a large background is read once, however many rows are explained
+            background = read_background(self.background, columns)
+            base = background if self.strategy == "average" else [self._base(background)]
+            self._bases[tuple(columns)] = base
         structure = tree_of(self.groups, columns)
         table = Table(x, columns, values, base, getattr(self.background, "dtypes", None))
 
@@ -104,7 +106,7 @@ class Tabular:
                     "or take strategy='mean' or 'average'"
                 )
             return background[0]
-        return [typical(np.array(column)) for column in zip(*background, strict=True)]
+        return [typical(column) for column in zip(*background, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,36 +133,57 @@ class Blocks(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
+    def __array__(self, *_: Any, **__: Any) -> npt.NDArray[Any]:
+        raise TypeError("strategy='average' makes each input a block of rows: give the model as over_background(model)")
+
 
 def over_background(model: Callable[[Any], Any]) -> Callable[[Any], npt.NDArray[np.float64]]:
     """Wrap a model of table rows for ``Tabular(strategy="average")``: its answers averaged over the background.
 
     Each input is a block of rows; the model is called once with the rows of all blocks, and so receives as
-    many rows per input as the background has.
+    many rows per input as the background has. An estimator is made callable first, by ``c2fa.models.wrap``; the names
+    of the model and of its outputs stay.
 
     >>> masked = Tabular(background=[[0.0], [4.0]], strategy="average")([9.0])
     >>> over_background(lambda rows: rows[:, 0] ** 2)(masked.inputs([[False], [True]], 0))
     array([ 8., 81.])
     """
 
-    def averaged(blocks: Any) -> npt.NDArray[np.float64]:
+    if not callable(model):
+        raise TypeError(
+            f"{type(model).__name__} is not callable: give over_background(c2fa.models.wrap(model)), which makes it so"
+        )
+    return _Averaged(model)
+
+
+_SHOWN = ("name", "output_names", "cost", "notes")
+
+
+class _Averaged:
+    """A model whose answers are averaged over blocks of rows."""
+
+    def __init__(self, model: Callable[[Any], Any]) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _SHOWN:
+            return getattr(self._model, name)
+        raise AttributeError(name)
+
+    def __call__(self, blocks: Any) -> npt.NDArray[np.float64]:
         if isinstance(blocks, Blocks):
             rows, sizes = blocks.rows, np.full(len(blocks), blocks.size)
         else:
             sizes = np.array([len(block) for block in blocks])
             rows = _stack(list(blocks))
-        reply = model(rows)
+        reply = self._model(rows)
         answers = np.asarray(reply.detach().cpu() if hasattr(reply, "detach") else reply, dtype=np.float64)
         if len(answers) != len(rows):
-            raise ValueError(
-                f"the model returned {len(answers)} rows for {len(rows)}; it must return one for each"
-            )
+            raise ValueError(f"the model returned {len(answers)} rows for {len(rows)}; it must return one for each")
         starts = np.cumsum(sizes) - sizes
         total = np.add.reduceat(answers, starts, axis=0)
         mean: npt.NDArray[np.float64] = total / sizes.reshape(-1, *[1] * (answers.ndim - 1))
         return mean
-
-    return averaged
 
 
 def _take(rows: Any, at: list[int]) -> Any:
@@ -172,6 +195,4 @@ def _take(rows: Any, at: list[int]) -> Any:
 def _stack(blocks: list[Any]) -> Any:
     if hasattr(blocks[0], "iloc"):
         return need("pandas", "tabular").concat(blocks)
-    return (
-        [row for block in blocks for row in block] if isinstance(blocks[0], list) else np.concatenate(blocks)
-    )
+    return [row for block in blocks for row in block] if isinstance(blocks[0], list) else np.concatenate(blocks)

@@ -62,16 +62,10 @@ class Text:
     def __post_init__(self) -> None:
         levels = (self.levels,) if isinstance(self.levels, str) else tuple(self.levels)
         if not levels or levels[-1] != "words" or list(levels) != [k for k in _LEVELS if k in levels]:
-            raise ValueError(
-                f"levels must be some of {_LEVELS}, in this order and with 'words' last: {levels}"
-            )
+            raise ValueError(f"levels must be some of {_LEVELS}, in this order and with 'words' last: {levels}")
         if self.mask == "":
             raise ValueError("mask is empty: give a placeholder, or mask=None to remove masked words")
-        if (
-            self.tokenizer is not None
-            and not callable(self.tokenizer)
-            and not hasattr(self.tokenizer, "encode_batch")
-        ):
+        if self.tokenizer is not None and not callable(self.tokenizer) and not hasattr(self.tokenizer, "encode_batch"):
             raise TypeError(
                 f"tokenizer must be a Hugging Face tokenizer, a tokenizers.Tokenizer or a function from a text "
                 f"to (start, end) pairs, not {type(self.tokenizer).__name__}"
@@ -116,9 +110,7 @@ class Text:
         elif hasattr(self.tokenizer, "encode_batch"):  # tokenizers.Tokenizer
             found = self.tokenizer.encode(text, add_special_tokens=False).offsets
         elif hasattr(self.tokenizer, "convert_tokens_to_ids"):  # transformers
-            found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)[
-                "offset_mapping"
-            ]
+            found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
         else:
             found = self.tokenizer(text)
         spans: Spans = []
@@ -141,9 +133,7 @@ class Text:
         rows = [np.full(len(at), number)]
         for level in ("paragraphs", "sentences"):
             if level in self.levels:
-                new = (
-                    paragraph_starts(text) if level == "paragraphs" else sentence_starts(text, self.language)
-                )
+                new = paragraph_starts(text) if level == "paragraphs" else sentence_starts(text, self.language)
                 cuts = sorted({*cuts, *new})
                 rows.append(np.searchsorted(cuts, at, side="right"))
         return np.array(rows, dtype=np.intp)
