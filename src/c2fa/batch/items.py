@@ -11,6 +11,10 @@ from c2fa.explanation import Explanation
 from c2fa.masking import Inputs
 
 
+class ModelDownError(RuntimeError):
+    """The model answers nothing any more, not even rows that it answered before; no input is to blame."""
+
+
 class Unreadable(str):
     """Stands in the place of an input that could not be read; it says why."""
 
@@ -56,3 +60,8 @@ def kind(batch: Inputs) -> Any:
         columns = tuple(getattr(batch, "columns", ()))
         return type(batch), columns, tuple(dtypes) if hasattr(dtypes, "__iter__") else dtypes
     return type(batch)
+
+
+def words(error: Exception) -> str:
+    """An error in one line: its kind and what it says."""
+    return f"{type(error).__name__}: {error}"

@@ -242,6 +242,7 @@ class _Run:
                     tasks, self.failed = iter([done.task for done in self.failed]), []
                     time.sleep(min(2.0**round_, 5.0))
         bar.close()
+        self.store.sweep()
         if self.fatal is not None:
             raise self.fatal
         if self.stopped is not None:

@@ -1,7 +1,7 @@
 """Many conversations at once: rows of different inputs packed into the same batches of the model.
 
-A review may need 200 rows and an accelerator want 1,024 at a time. The masks are those of explaining one by one,
-and so are the answers of a model that answers a row the same way in every batch.
+A review may need 200 rows and a GPU want 1,024 at a time. The masks are those of explaining one by one, and so are the
+answers of a model that answers a row the same way in every batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-from c2fa.batch.items import Item, Outcome, Tally, Unreadable, kind
+from c2fa.batch.items import Item, ModelDownError, Outcome, Tally, Unreadable, kind, words
 from c2fa.batch.keeping import BatchLedger
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
@@ -38,10 +38,6 @@ __all__ = ["Item", "ModelDownError", "Outcome", "Tally", "Unreadable", "packed"]
 
 _AHEAD = 4  # open as many inputs as can still fill this many batches
 _UNANSWERED = 10  # so many inputs failing before the first answer is the model's fault
-
-
-class ModelDownError(RuntimeError):
-    """The model answers nothing any more, not even rows that it answered before; no input is to blame."""
 
 
 def packed(
@@ -140,6 +136,7 @@ class _Packer:
     ledger: BatchLedger | None
     jobs: list[_Job] = field(default_factory=list)
     done: list[Outcome] = field(default_factory=list)
+    answered: list[_Job] = field(default_factory=list)
     canary: _Part | None = None
     unanswered: int = 0
     away: dict[Future[FloatArray], list[_Part]] = field(default_factory=dict)
@@ -152,14 +149,16 @@ class _Packer:
             self.threads = ThreadPoolExecutor(self.in_flight, "c2fa-batch")
         more, ahead = True, (_AHEAD + self.in_flight - 1) * self.size
         while True:
-            while more and sum(job.queries.budget - job.queries.used for job in self.jobs) < ahead:
+            left = sum(job.queries.budget - job.queries.used for job in self.jobs)
+            while more and left < ahead:
                 item = next(items, None)
                 if item is None:
                     more = False
-                else:
-                    self._open(item)
-                    if self.done:
-                        break  # errors and recalled inputs are handed out before more is read
+                    break
+                self._open(item)
+                if self.done:
+                    break  # errors and recalled inputs are handed out before more is read
+                left += self.jobs[-1].queries.budget
             self._send()
             yield from self.done
             self.done.clear()
@@ -251,7 +250,10 @@ class _Packer:
                 self.away[future] = batch
         for future in wait(self.away, return_when=FIRST_COMPLETED).done if self.away else ():
             self._receive(self.away.pop(future), future)
-            self._keep()
+            self._keep()  # before any solving: until then a killed process loses the answers
+            for job in self.answered:
+                self._advance(job)
+            self.answered.clear()
 
     def _alike(self, parts: list[_Part]) -> Iterable[list[_Part]]:
         """Make the masked inputs, and put those together that can be joined."""
@@ -303,8 +305,7 @@ class _Packer:
             start += len(part.rows)
 
     def _call(self, batch: Sequence[_Part]) -> FloatArray:
-        rows = sum(len(part.rows) for part in batch)
-        reply = self.model(join([part.inputs for part in batch]))
+        reply, rows = self.model(join([part.inputs for part in batch])), sum(len(part.rows) for part in batch)
         return as_outputs(reply, rows, f"querying {rows} rows of {len(batch)} inputs")
 
     def _count(self, batch: Sequence[_Part]) -> None:
@@ -344,10 +345,10 @@ class _Packer:
             self.unanswered += 1
             if self.unanswered >= _UNANSWERED:
                 raise ModelDownError(
-                    f"the model failed for each of the first {self.unanswered} inputs (last: {_words(error)}); "
+                    f"the model failed for each of the first {self.unanswered} inputs (last: {words(error)}); "
                     "try it on one input, then run the same command again"
                 )
-        self._record(part, error, f"{_words(error)} (sent alone {self.tries} times)")
+        self._record(part, error, f"{words(error)} (sent alone {self.tries} times)")
 
     def _down(self) -> bool:
         """Whether the model fails on a row that it answered before."""
@@ -367,7 +368,7 @@ class _Packer:
             if time.monotonic() + pause > deadline:
                 raise ModelDownError(
                     f"the model no longer answers, not even rows that it answered before, for {self.patience:g} s "
-                    f"({_words(error)}); see that it runs, then run the same command again"
+                    f"({words(error)}); see that it runs, then run the same command again"
                 )
             time.sleep(pause)
             if not self._down():
@@ -385,12 +386,12 @@ class _Packer:
             self._fail(job, QueryError(where) if where else error)
             return
         if job.waiting is None and job.away == 0:
-            self._advance(job)
+            self.answered.append(job)
 
 
 def _failed(item: Item, error: Exception) -> Outcome:
     plain = isinstance(error, QueryError | BudgetError | ValueError | TypeError)
-    return Outcome(item.index, item.key, None, str(error) if plain and str(error) else _words(error))
+    return Outcome(item.index, item.key, None, str(error) if plain and str(error) else words(error))
 
 
 def _words(error: Exception) -> str:

@@ -80,10 +80,6 @@ class Sent:
         made = copy.copy(self.explainer)
         if self.model is not None:
             made.model = make_model(self.model)
-            made.model_name = made.model_name or getattr(made.model, "name", None)
-            if made.output_names is None:
-                names = getattr(made.model, "output_names", None)
-                made.output_names = None if names is None else tuple(map(str, names))
         if self.ledger is not None:
             made.ledger = Ledger(self.ledger)
         return made
@@ -111,7 +107,8 @@ def make_model(model: MakeModel) -> Any:
 def settings_of(explainer: Explainer) -> dict[str, Any]:
     """What the answers of an explainer depend on, in plain values; batch sizes and the like are not among it."""
     model = explainer.model
-    name = explainer.model_name or getattr(model, "__qualname__", type(model).__qualname__)
+    name = explainer.model_name or getattr(model, "name", None)
+    name = name or getattr(model, "__qualname__", type(model).__qualname__)
     try:
         masker: str = fingerprint(explainer.masker)[:16]
     except TypeError:
