@@ -20,9 +20,7 @@ def test_against_a_slow_loop(instances, features, absent, seed):
     masked = Bag(absent, fill=np.arange(features))(x)
     fine = rng.random((3, instances * features)) < 0.5
     for row, mask in zip(masked.inputs(fine, 1), fine, strict=True):
-        expected = [
-            [x[j, d] if mask[j * features + d] else d for d in range(features)] for j in range(instances)
-        ]
+        expected = [[x[j, d] if mask[j * features + d] else d for d in range(features)] for j in range(instances)]
         np.testing.assert_array_equal(row, expected)
     coarse = rng.random((3, instances)) < 0.5
     for row, mask in zip(masked.inputs(coarse, 0), coarse, strict=True):
@@ -66,3 +64,10 @@ def test_what_is_refused():
         Bag(names=["a"])([[1.0, 2.0]])
     with pytest.raises(ValueError, match=r"shape \(3,\) for 2 features"):
         Bag(fill=[1, 2, 3])([[1.0, 2.0]])
+
+
+def test_half_precision_stays():
+    for kind in (torch.float16, torch.bfloat16):
+        x = torch.ones(2, 3, dtype=kind)
+        assert Bag("fill")(x).inputs([[True, False]], 0).dtype == kind
+        assert Bag()(x).inputs([[True, False]], 0)[0].dtype == kind

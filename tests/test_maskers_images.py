@@ -37,9 +37,7 @@ def test_against_a_slow_loop(data):
         bag.append(torch.from_numpy(image) if tensor else image)
     masker = ImageBag(halves, absent=absent, fill=5, channels="first" if layout == "first" else "last")
     masked = masker(bag)
-    masks = np.array(
-        data.draw(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4))
-    )
+    masks = np.array(data.draw(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4)))
     batch = masked.inputs(masks, 1)
     for row, mask in zip(batch, masks, strict=True):
         assert len(row) == 3
@@ -83,8 +81,20 @@ def test_what_the_model_receives():
     assert row[0] is images[0]
     assert isinstance(row[1], Image.Image)
     assert row[1].size == (6, 4)
-    palette = images[0].convert("P")
-    assert ImageBag(halves)([palette]).inputs([[True, False]], 1)[0][0].mode == "RGB"
+    for mode in ("P", "CMYK", "YCbCr"):
+        rows = ImageBag(halves)([images[0].convert(mode)]).inputs([[True, False], [True, True]], 1)
+        assert [row[0].mode for row in rows] == ["RGB", "RGB"], "masked or not, the model sees one kind of image"
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "I", "I;16", "F", "RGB", "RGBA"])
+def test_modes_of_pil_stay_what_they_are(mode):
+    grey = np.array([[10, 20, 30, 40], [50, 60, 70, 255]], dtype=np.uint8)
+    image = Image.fromarray(grey.astype(np.uint16) * 200) if mode == "I;16" else Image.fromarray(grey).convert(mode)
+    whole, half = ImageBag(halves)([image]).inputs([[True, True], [True, False]], 1)
+    assert whole[0] is image
+    assert half[0].mode == mode
+    np.testing.assert_array_equal(np.asarray(half[0])[:, :2], np.asarray(image)[:, :2])
+    assert not np.asarray(half[0])[:, 2:].any()
 
 
 def test_fills():
@@ -101,6 +111,9 @@ def test_fills():
         assert (left_off(fill)[:, 2:] == image[:, 2:]).all()
     with pytest.raises(ValueError, match="2 values for 3 channels"):
         left_off((1, 2))
+    for bad in (256, -1, (0, 0, 300)):
+        with pytest.raises(ValueError, match="does not fit an image of uint8"):
+            left_off(bad)
 
 
 def test_a_single_image_has_regions_of_super_pixels():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -52,12 +53,29 @@ def test_fills_and_types():
     assert batch.dtype == np.float32
     assert batch[0, :, 1].tolist() == [0, 0, 0, 0, 90, 110, 130, 150]
     assert isinstance(TimeSeries(2)(x).inputs([[True, False]], 1), torch.Tensor)
-    assert TimeSeries(2)([1, 2, 4, 5]).inputs([[False, True]], 1)[0].tolist() == [3, 3, 4, 5], (
-        "integers have a mean"
-    )
+    assert TimeSeries(2)([1, 2, 4, 5]).inputs([[False, True]], 1)[0].tolist() == [3, 3, 4, 5], "integers have a mean"
+
+
+def test_half_precision_stays_and_missing_steps_are_passed_over():
+    for kind in (torch.float16, torch.bfloat16):
+        x = torch.arange(8, dtype=kind)
+        batch = TimeSeries(2)(x).inputs([[True, True], [False, True]], 1)
+        assert batch.dtype == kind
+        assert torch.equal(batch[0], x)
+    assert TimeSeries(2)(np.zeros(4, dtype=np.float16)).inputs([[True, True]], 1).dtype == np.float16
+    x = np.array([1.0, np.nan, 3.0, 5.0, 6.0, 6.0])
+    assert TimeSeries(3)(x).inputs([[True, False, True]], 1)[0, 2:4].tolist() == [4.2, 4.2]
+    np.testing.assert_array_equal(TimeSeries(3, fill="linear")(x).inputs([[True, False, True]], 1)[0, 2:4], [3.5, 4.75])
+    steps = np.repeat([0.0, 9.0], 20) + 0.01 * np.arange(40) % 0.03
+    steps[5] = np.nan
+    assert change_points(steps).tolist() == [0, 20]
+    assert TimeSeries(2)(np.full(4, np.nan)).inputs([[False, False]], 1).tolist() == [[0.0] * 4]
 
 
 def test_names_of_channels_and_windows():
+    frame = pd.DataFrame(np.zeros((6, 2)), columns=["pulse", "breath"])
+    assert TimeSeries(2)(frame).structure.names[0] == ("pulse", "breath")
+    assert TimeSeries(2)(frame.T).structure.names[0] == ("channel 1", "channel 2")
     x = np.zeros((6, 2))
     assert TimeSeries(2, names=["pulse", "breath"])(x).structure.names == (
         ("pulse", "breath"),

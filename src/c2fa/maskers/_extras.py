@@ -1,9 +1,12 @@
-"""Imports of what the base install leaves out."""
+"""What the base install leaves out: imports that say how to get it, and tensors as arrays."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 
 def need(module: str, extra: str) -> Any:
@@ -18,3 +21,11 @@ def need(module: str, extra: str) -> Any:
     except ImportError as error:
         package = module.partition(".")[0]
         raise ImportError(f"{package} is not installed: pip install 'c2fa[{extra}]'") from error
+
+
+def host_array(values: Any) -> npt.NDArray[Any]:
+    """An array of what is one, or of a tensor wherever it lies; numpy has no bfloat16, so that becomes float32."""
+    if not hasattr(values, "detach"):
+        return np.asarray(values)
+    there = values.detach().cpu()
+    return np.asarray(there.float() if str(there.dtype) == "torch.bfloat16" else there)

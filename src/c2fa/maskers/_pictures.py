@@ -9,7 +9,10 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.maskers._extras import host_array
 from c2fa.structure import BoolArray, IntArray
+
+_KEPT = ("1", "L", "LA", "I", "I;16", "F", "RGB", "RGBA")  # modes of PIL that an array and back leave as they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +65,7 @@ class Picture:
 
     def prepare(self, labels: IntArray, fill: Any) -> None:
         """Put labels and fill where the image is, in its own layout, once for all batches."""
-        filled = self._from_last(_fill(_to_last(_numpy(self.values), self.channel), labels, fill))
+        filled = self._from_last(_fill(_to_last(host_array(self.values), self.channel), labels, fill))
         if self.is_tensor:
             import torch
 
@@ -123,19 +126,21 @@ class Picture:
 def picture(x: Any, channels: str) -> Picture:
     """Read a PIL image, an array or a tensor, (H, W), (H, W, C) or (C, H, W)."""
     if hasattr(x, "convert") and hasattr(x, "mode"):
-        values: Any = np.asarray(x if x.mode in ("L", "RGB", "RGBA") else x.convert("RGB"))
+        # What an array cannot give back (a palette, inks) is RGB from here on, for masked and whole images alike.
+        x = x if x.mode in _KEPT else x.convert("RGB")
+        values: Any = np.asarray(x)
         channels = "last"
     elif hasattr(x, "detach"):
         values = x.detach()
     else:
         values = np.asarray(x)
-    if values.ndim not in (2, 3) or 0 in values.shape or _numpy(values).dtype.kind not in "uifb":
+    if values.ndim not in (2, 3) or 0 in values.shape or host_array(values).dtype.kind not in "uifb":
         raise ValueError(
             f"an image must hold numbers of shape (H, W), (H, W, C) or (C, H, W); "
             f"got {values.dtype} of shape {tuple(values.shape)}"
         )
     channel = None if values.ndim == 2 else _channel(tuple(values.shape), channels, hasattr(x, "detach"))
-    return Picture(x, values, channel, _rgb(_to_last(_numpy(values), channel)))
+    return Picture(x, values, channel, _rgb(_to_last(host_array(values), channel)))
 
 
 def _channel(shape: tuple[int, ...], channels: str, tensor: bool) -> int:
@@ -148,13 +153,6 @@ def _channel(shape: tuple[int, ...], channels: str, tensor: bool) -> int:
         f"an image of shape {shape} has no axis with 1, 3 or 4 channels: say channels='first' or 'last', "
         "or give a bag of grey images as a list"
     )
-
-
-def _numpy(values: Any) -> npt.NDArray[Any]:
-    if not hasattr(values, "detach"):
-        return np.asarray(values)
-    there = values.detach().cpu()
-    return np.asarray(there.float() if str(there.dtype) == "torch.bfloat16" else there)
 
 
 def _to_last(values: npt.NDArray[Any], channel: int | None) -> npt.NDArray[Any]:
@@ -192,5 +190,11 @@ def _fill(values: npt.NDArray[Any], labels: IntArray, fill: Any) -> npt.NDArray[
         colour = np.asarray(fill, dtype=np.float64)
         if colour.shape not in ((), (1,), real.shape[-1:]):
             raise ValueError(f"fill has {colour.size} values for {real.shape[-1]} channels: give one per channel")
+        if values.dtype.kind in "ui" and not _fits(colour, np.iinfo(values.dtype)):
+            raise ValueError(f"fill {fill!r} does not fit an image of {values.dtype}: it is in the image's own units")
         behind = np.broadcast_to(colour, real.shape)
     return np.rint(behind) if values.dtype.kind in "uib" else behind
+
+
+def _fits(colour: npt.NDArray[np.float64], kind: Any) -> bool:
+    return bool(np.all((colour >= kind.min) & (colour <= kind.max)))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.maskers._extras import host_array
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, Structure
 
@@ -53,7 +54,7 @@ class Bag:
 
     def __call__(self, x: Any) -> Masked:
         tensor = hasattr(x, "detach")
-        array = _array(x.detach().cpu() if tensor else x)
+        array = _array(host_array(x) if tensor else x)
         kind = array.dtype if array.dtype.kind == "f" else np.result_type(array, np.float32)
         values = array.astype(kind)
         instances, features = values.shape
@@ -77,7 +78,7 @@ class Bag:
                 return batch
             import torch
 
-            return torch.as_tensor(batch, device=x.device)
+            return torch.as_tensor(batch, device=x.device, dtype=x.dtype if x.is_floating_point() else None)
 
         def inputs(masks: BoolArray, level: int) -> Any:
             if removes and structure.level(level) == 0:

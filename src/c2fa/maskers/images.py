@@ -31,7 +31,8 @@ class ImageBag:
     What the model receives is of the type, the order of channels and (for tensors) on the device of what
     came in. Where absent images are filled and all have one size it is one array, (n, images, ...); for a
     single image, (n, ...). In every other case it is a sequence of bags that are lists of images, each built
-    when it is read, in which an image with nothing masked is the very object that came in.
+    when it is read, in which an image with nothing masked is the very object that came in (a PIL image with a palette
+    or in inks becomes RGB).
 
     Parameters
     ----------
@@ -120,7 +121,12 @@ class ImageBag:
                 lambda i: [image.shown(leaves[i, c]) for image, c in zip(images, columns, strict=True)],
             )
 
-        view = {"kind": "images", "images": [image.rgb for image in images], "labels": maps}
+        view = {
+            "kind": "images",
+            "levels": ["regions" if single else "images", "super-pixels"],
+            "images": [image.rgb for image in images],
+            "labels": maps,
+        }
         return Masked(structure, inputs, nested=not removes, allows_empty=not removes, view=view)
 
     def _label_maps(self, images: list[Picture], single: bool) -> list[IntArray]:

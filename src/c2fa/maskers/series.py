@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.maskers._extras import host_array
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
@@ -17,7 +18,8 @@ from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 class TimeSeries:
     """Masks a recording of one or more channels, (T,), (T, C) or (C, T), window by window.
 
-    The model receives an array (n, *shape of the input) of the input's type; a tensor gives a tensor.
+    The model receives an array (n, *shape of the input) of the input's type, whole numbers as real ones; a tensor gives
+    a tensor. Steps that are missing (NaN) stay so where they are kept, and count for no mean and no line.
 
     Parameters
     ----------
@@ -34,7 +36,7 @@ class TimeSeries:
     time_axis
         The axis of time in a two-dimensional input: 0 or 1; None takes the longer one.
     names
-        The channels' names.
+        The channels' names; a frame's columns unless given.
 
     Examples
     --------
@@ -64,17 +66,17 @@ class TimeSeries:
             raise ValueError(f"time_axis must be 0, 1 or None, not {self.time_axis}")
 
     def __call__(self, x: Any) -> Masked:
-        array = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+        array = host_array(x)
         if array.ndim not in (1, 2) or array.size == 0 or array.dtype.kind not in "uif":
             raise ValueError(
                 f"a series must hold numbers of shape (T,), (T, C) or (C, T); got {array.dtype} of shape {array.shape}"
             )
-        kind = np.result_type(array, np.float32)
+        kind = array.dtype if array.dtype.kind == "f" else np.result_type(array, np.float32)
         last = self._time_last(array)
         series = (array[None] if array.ndim == 1 else np.moveaxis(array, last, -1)).astype(kind)
         starts = self._starts(series.astype(np.float64))
         window = np.searchsorted(starts, np.arange(series.shape[1]), side="right") - 1
-        structure = self._structure(len(series), starts, series.shape[1])
+        structure = self._structure(len(series), starts, series.shape[1], self._names(x, last))
         windows = len(starts)
         base = self._base(series, array, last)
 
@@ -89,7 +91,7 @@ class TimeSeries:
             if hasattr(x, "detach"):
                 import torch
 
-                return torch.as_tensor(out, device=x.device)
+                return torch.as_tensor(out, device=x.device, dtype=x.dtype if x.is_floating_point() else None)
             return out
 
         view = {"kind": "series", "values": series, "starts": starts, "order": self.order}
@@ -119,10 +121,16 @@ class TimeSeries:
             raise ValueError(f"boundaries must rise from 1 to {steps - 1}, the series having {steps} steps: {cuts}")
         return np.concatenate(([0], cuts)).astype(np.intp)
 
-    def _structure(self, channels: int, starts: IntArray, steps: int) -> Structure:
-        if self.names is not None and len(self.names) != channels:
-            raise ValueError(f"{len(self.names)} names for {channels} channels: give one name per channel")
-        rows = list(self.names) if self.names is not None else [f"channel {c + 1}" for c in range(channels)]
+    def _names(self, x: Any, last: int) -> Sequence[str] | None:
+        """The channels' names: those given, or the columns of a frame of steps by channels."""
+        if self.names is None and hasattr(x, "columns") and last == 0:
+            return [str(c) for c in x.columns]
+        return self.names
+
+    def _structure(self, channels: int, starts: IntArray, steps: int, names: Sequence[str] | None) -> Structure:
+        if names is not None and len(names) != channels:
+            raise ValueError(f"{len(names)} names for {channels} channels: give one name per channel")
+        rows = list(names) if names is not None else [f"channel {c + 1}" for c in range(channels)]
         ends = [*starts[1:].tolist(), steps]
         spans = [f"{a}–{b - 1}" for a, b in zip(starts.tolist(), ends, strict=True)]
         parts, inner = (rows, spans) if self.order == "channels" else (spans, rows)
@@ -134,7 +142,7 @@ class TimeSeries:
         if isinstance(self.fill, str):
             if self.fill == "linear":
                 return None
-            return series.mean(axis=1, keepdims=True) if self.fill == "mean" else np.zeros_like(series)
+            return _means(series) if self.fill == "mean" else np.zeros_like(series)
         try:
             full = np.broadcast_to(np.asarray(self.fill, dtype=series.dtype), array.shape)
         except ValueError:
@@ -162,6 +170,7 @@ def change_points(series: npt.ArrayLike, most: int = 20, shortest: int = 2) -> I
     array([0, 3, 7])
     """
     values = np.atleast_2d(np.asarray(series, dtype=np.float64))
+    values = np.where(np.isnan(values), _means(values), values)
     channels, steps = values.shape
     differences = np.abs(np.diff(values, axis=1))
     # The median difference of Gaussian noise is 0.954 of its deviation; steps are rare, so they do not move it.
@@ -193,9 +202,17 @@ def change_points(series: npt.ArrayLike, most: int = 20, shortest: int = 2) -> I
 
 def _linear(series: npt.NDArray[Any], on: BoolArray) -> npt.NDArray[Any]:
     """Join what is kept, (n, C, T), by straight lines; a channel of which nothing is kept is its mean."""
-    out = np.where(on, series, series.mean(axis=1, keepdims=True)).astype(series.dtype)
-    time = np.arange(series.shape[1])
-    for i, c in zip(*np.nonzero(on.any(axis=2) & ~on.all(axis=2)), strict=True):
-        kept = on[i, c]
-        out[i, c, ~kept] = np.interp(time[~kept], time[kept], series[c, kept])
+    out = np.where(on, series, _means(series)).astype(series.dtype)
+    time, known = np.arange(series.shape[1]), ~np.isnan(series)
+    for i, c in zip(*np.nonzero((on & known).any(axis=2) & ~on.all(axis=2)), strict=True):
+        gone, kept = ~on[i, c], on[i, c] & known[c]
+        out[i, c, gone] = np.interp(time[gone], time[kept], series[c, kept])
     return out
+
+
+def _means(series: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The mean of each channel, (C, 1), over the steps that it has; 0 for a channel without any."""
+    known = ~np.isnan(series)
+    total = np.where(known, series, 0).sum(axis=1, keepdims=True, dtype=np.float64)
+    means: npt.NDArray[Any] = (total / np.maximum(known.sum(axis=1, keepdims=True), 1)).astype(series.dtype)
+    return means

@@ -41,7 +41,7 @@ class Tabular:
         or its most frequent value (for anything else than numbers); empty cells do not count. ``"row"``: the value
         of the one row that the background is. ``"average"``: each of the background's m rows in turn. Then one
         mask is m rows of the table, kept together as one input, and the model must be wrapped in
-        ``over_background``, which averages its m answers: a budget of 100 costs 100 m rows of the model that is wrapped.
+        ``over_background``, which averages its m answers: a budget of 100 costs 100 m of its rows.
 
     Examples
     --------

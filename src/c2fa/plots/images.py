@@ -177,9 +177,14 @@ def _panels_of_one(
     labels = label_maps(e.view)[0]
     parts = (e.high / largest(e.high))[e.structure.owners(0)]
     return [
-        (f"{e.structure.widths[0]} regions", tint(image, parts[labels])),
+        (f"{e.structure.widths[0]} {_part_word(e)}", tint(image, parts[labels])),
         (f"{e.structure.leaves} super-pixels", tint(image, _kept(e.low, threshold)[labels])),
     ]
+
+
+def _part_word(e: Explanation) -> str:
+    word = str(next(iter(e.view.get("levels", ("regions",)))))
+    return word.removesuffix("s") if e.structure.widths[0] == 1 else word
 
 
 def label_maps(view: Mapping[str, Any]) -> list[npt.NDArray[np.intp]]:
