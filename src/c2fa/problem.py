@@ -50,8 +50,7 @@ class Level:
         outputs = _finite("outputs", self.outputs)
         if outputs.ndim not in (1, 2) or len(outputs) != n:
             raise ValueError(
-                f"outputs must have one row for each of {n} masks, as (n,) or (n, outputs); "
-                f"got shape {outputs.shape}"
+                f"outputs must have one row for each of {n} masks, as (n,) or (n, outputs); got shape {outputs.shape}"
             )
         weights = np.ones(n) if self.weights is None else _finite("weights", self.weights)
         if weights.shape != (n,) or (weights < 0).any():
@@ -146,9 +145,7 @@ class Problem:
                 )
         shapes = {level.outputs.shape[1:] for level in levels}
         if len(shapes) > 1:
-            raise ValueError(
-                f"the levels' outputs differ in width: {sorted(shapes)}; ask the same model at each"
-            )
+            raise ValueError(f"the levels' outputs differ in width: {sorted(shapes)}; ask the same model at each")
         object.__setattr__(self, "levels", levels)
 
     @property

@@ -207,9 +207,7 @@ class Structure:
 
         level = self.level(level)
         ones = np.ones(self.leaves)
-        return csr_array(
-            (ones, (self._owners[level], np.arange(self.leaves))), shape=(self.widths[level], self.leaves)
-        )
+        return csr_array((ones, (self._owners[level], np.arange(self.leaves))), shape=(self.widths[level], self.leaves))
 
     def check_masks(self, masks: npt.ArrayLike, level: int) -> BoolArray:
         """Return masks as a boolean (n, widths[level]) array, or say what is wrong with them."""
