@@ -29,6 +29,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
+import c2fa
 from c2fa import models
 from c2fa.models import HuggingFace, Onnx, Sklearn, Torch, load, wrap
 
@@ -144,6 +145,42 @@ def test_padding_and_collation_are_there_when_asked_for():
         return {"x": padded, "lengths": torch.tensor([len(r) for r in rows])}
 
     np.testing.assert_allclose(Torch(Masked(), collate=collate, batch=3)(bags), [4, 4, 4, 4])
+
+
+class OneBag(torch.nn.Module):
+    """Takes one bag, a list of images of any sizes, and answers with its outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([1.0, -1.0]))
+
+    def forward(self, bag: list[torch.Tensor]) -> torch.Tensor:
+        assert isinstance(bag, list)
+        return torch.stack([image.mean() for image in bag]).sum() * self.weight
+
+
+def test_bags_of_images_of_many_sizes():
+    bag = [torch.full((3, 4 + k, 5), float(k + 1)) for k in range(3)]
+    halves = [np.repeat([[0, 1]], 4 + k, axis=0).repeat([2, 3], axis=1) for k in range(3)]
+    masker = c2fa.maskers.ImageBag(halves)
+    model = Torch(OneBag(), bags="list")
+    np.testing.assert_allclose(model([bag, bag[:1]]), [[6, -6], [1, -1]])
+    e = c2fa.Explainer(model, masker, budget=60, target=0, penalty=c2fa.L2(1e-6))(bag)
+    assert e.high.argmax() == 2
+    with pytest.raises(c2fa.QueryError, match=r"\(3, 4, 5\), \(3, 5, 5\), .*bags='list'"):
+        c2fa.Explainer(OneBag(), masker, budget=30)(bag)
+
+    class ManyBags(OneBag):
+        def forward(self, bags: list[list[torch.Tensor]]) -> torch.Tensor:
+            return torch.stack([super(ManyBags, self).forward(bag) for bag in bags])
+
+    together = Torch(ManyBags(), collate=lambda rows: rows)
+    np.testing.assert_allclose(together([bag, bag[:1]]), [[6, -6], [1, -1]])
+    with pytest.raises(TypeError, match=r"HuggingFace\(model, tokenizer\)"):
+        Torch(OneBag())(["a text"])
+    for bad in ({"bags": "heap"}, {"bags": "list", "pad": 0.0}):
+        with pytest.raises(ValueError, match="bags"):
+            Torch(OneBag(), **bad)
 
 
 def test_arrays_tensors_and_frames_are_the_same_to_a_module():

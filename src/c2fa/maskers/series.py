@@ -170,7 +170,8 @@ def change_points(series: npt.ArrayLike, most: int = 20, shortest: int = 2) -> I
     array([0, 3, 7])
     """
     values = np.atleast_2d(np.asarray(series, dtype=np.float64))
-    values = np.where(np.isnan(values), _means(values), values)
+    if np.isnan(values).any():
+        values = _linear(values, ~np.isnan(values)[None])[0]
     channels, steps = values.shape
     differences = np.abs(np.diff(values, axis=1))
     # The median difference of Gaussian noise is 0.954 of its deviation; steps are rare, so they do not move it.

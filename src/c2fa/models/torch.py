@@ -35,10 +35,14 @@ class Torch:
     batch
         The most rows in one call of the module.
     collate
-        ``collate(rows)`` turns a list of rows into the module's input; a tuple becomes positional arguments
-        and a dict named ones.
+        ``collate(rows)`` turns a list of rows into the module's input; a tuple becomes positional arguments,
+        a dict named ones, and a list stays one argument.
     pad
         The value with which rows are padded along their first axis.
+    bags
+        ``"stack"``: a row that is a list of images or vectors of one shape is one tensor, and the module takes a
+        batch of them, (n, instances, ...). ``"list"``: the module takes one row at a time, a list of tensors that may
+        differ in shape, and answers with its outputs.
     output_names
         The names of the outputs, such as classes.
     """
@@ -53,16 +57,22 @@ class Torch:
         batch: int = 256,
         collate: Callable[[list[Any]], Any] | None = None,
         pad: float | None = None,
+        bags: str = "stack",
         output_names: Sequence[str] = (),
     ) -> None:
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
         if batch < 1:
             raise ValueError(f"batch must be at least 1, not {batch}")
+        if bags not in ("stack", "list"):
+            raise ValueError(f"bags must be 'stack' or 'list', not {bags!r}")
+        if bags == "list" and (collate is not None or pad is not None):
+            raise ValueError("bags='list' hands over one row at a time, so it goes with neither collate nor pad")
         self.module = module if device is None else module.to(device)
         self.device = torch.device(device) if device is not None else device_of(module)
         self.autocast = autocast_dtype(autocast)
         self.softmax, self.batch, self.collate, self.pad = softmax, batch, collate, pad
+        self.bags = bags
         self.output_names = tuple(output_names)
 
     @property
@@ -88,6 +98,7 @@ class Torch:
                 else:
                     outputs = self.module(*inputs) if isinstance(inputs, tuple) else self.module(inputs)
                 logits = tensor_of(outputs).float()
+                logits = logits.reshape(1, -1) if self.bags == "list" and logits.ndim == 1 else logits
                 if len(logits) != len(index):
                     raise ValueError(
                         f"{type(self.module).__name__} returned {len(logits)} rows for {len(index)} inputs; "
@@ -102,12 +113,17 @@ class Torch:
     def _tensors(self, batch: Any) -> Any:
         if self.collate is not None:
             return list(batch)
+        if self.bags == "list":
+            return [[_tensor(item) for item in row] for row in batch]
         if isinstance(batch, np.ndarray) or hasattr(batch, "to_numpy"):
-            return torch.as_tensor(np.ascontiguousarray(batch if isinstance(batch, np.ndarray) else batch.to_numpy()))
-        return [row if isinstance(row, torch.Tensor) else torch.as_tensor(np.asarray(row)) for row in batch]
+            return _tensor(batch)
+        return [_stacked(row) if isinstance(row, list | tuple) else _tensor(row) for row in batch]
 
     def _buckets(self, rows: Any) -> Iterator[Sequence[int]]:
         """Yield the numbers of the rows that go together."""
+        if self.bags == "list":
+            yield from ((i,) for i in range(len(rows)))
+            return
         if isinstance(rows, torch.Tensor) or self.collate is not None:
             yield from (range(i, min(i + self.batch, len(rows))) for i in range(0, len(rows), self.batch))
             return
@@ -122,6 +138,8 @@ class Torch:
         yield bucket
 
     def _inputs(self, rows: Any, index: Sequence[int]) -> Any:
+        if self.bags == "list":
+            return [self._moved(item) for item in rows[index[0]]]
         if isinstance(rows, torch.Tensor):
             return self._moved(rows[index[0] : index[-1] + 1])
         chosen = [rows[i] for i in index]
@@ -138,7 +156,36 @@ class Torch:
             return value.to(self.device, own if value.is_floating_point() else None)
         if isinstance(value, Mapping):
             return {k: self._moved(v) for k, v in value.items()}
-        return tuple(self._moved(v) for v in value) if isinstance(value, tuple | list) else value
+        if isinstance(value, tuple | list):
+            return type(value)(self._moved(v) for v in value) if type(value) in (tuple, list) else value
+        return value
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    """A tensor of an array, a frame, an image or numbers."""
+    if isinstance(value, torch.Tensor):
+        return value
+    array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(
+            f"a torch module takes numbers, not {type(value).__name__}; a transformers model goes with its tokenizer, "
+            "c2fa.models.HuggingFace(model, tokenizer)"
+        )
+    return torch.as_tensor(np.ascontiguousarray(array))
+
+
+def _stacked(row: Sequence[Any]) -> torch.Tensor:
+    """One tensor of a row that is a list: numbers, or vectors or images of one shape, wherever they lie."""
+    if not any(hasattr(item, "shape") or hasattr(item, "size") for item in row):
+        return _tensor(row)
+    items = [_tensor(item) for item in row]
+    shapes = sorted({tuple(item.shape) for item in items})
+    if len(shapes) > 1:
+        raise ValueError(
+            f"a bag holds tensors of the shapes {', '.join(map(str, shapes[:3]))}, which make no one tensor: give "
+            "c2fa.models.Torch(module, bags='list') for a module that takes a list of tensors, or make them one size"
+        )
+    return torch.stack(items)
 
 
 def restored(pieces: Sequence[tuple[Sequence[int], Floats]], n: int) -> Floats:
