@@ -44,7 +44,6 @@ def engine(
     try:
         actor: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=-1)(_Actor)
         queue = iter(tasks)
-        recipe = ray.put(make)
         busy: dict[Any, tuple[Any, Task]] = {}
 
         def give(crew: Any) -> None:
@@ -52,7 +51,8 @@ def engine(
             if task is not None:
                 busy[crew.run.remote(task)] = (crew, task)
 
-        crew = [actor.remote(recipe) for _ in range(workers)]
+        # The recipe itself, not a reference: an actor is restarted from it, and references may be lost (ray#53727).
+        crew = [actor.remote(make) for _ in range(workers)]
         for one in crew:
             give(one)
         while busy:
