@@ -113,11 +113,7 @@ def test_the_paper_preset_is_the_paper_to_the_letter():
     e = explain(model=model, preset="paper", budget=(21, 50), target=1)
     rows = np.concatenate(seen[1:]) > 0
     high = np.array(
-        [
-            r
-            for r in rows
-            if all(r[4 * j : 4 * j + 4].all() or not r[4 * j : 4 * j + 4].any() for j in range(5))
-        ]
+        [r for r in rows if all(r[4 * j : 4 * j + 4].all() or not r[4 * j : 4 * j + 4].any() for j in range(5))]
     )
     assert len(high) <= 20
     assert e.intercepts == (0.0, 0.0)
@@ -266,6 +262,25 @@ def test_warnings_in_words():
     assert e.diagnostics.levels[0].loss > 5 * e.diagnostics.levels[0].loss_alone
 
 
+def test_a_fit_that_predicts_nothing_new_is_said():
+    """An all-or-nothing model: leaf masks hardly ever meet it, so what is fitted there is chance."""
+    s = c2fa.Structure.from_groups(np.arange(80) // 40)
+    rng = np.random.default_rng(0)
+    noise = {}
+
+    def model(batch):
+        return np.array([noise.setdefault(row.tobytes(), rng.normal()) for row in batch])
+
+    e = explain(s, model, budget=(5, 60), penalty=c2fa.L2(0.01))
+    leaves = e.diagnostics.levels[1]
+    assert leaves.r2 > 0.9
+    assert leaves.r2_left_out < 0
+    assert any("hardly predicts a row left out" in w for w in e.diagnostics.warnings)
+    good = explain(budget=(50, 300)).diagnostics.levels
+    assert 0.5 < good[1].r2_left_out < good[1].r2
+    assert explain(penalty=c2fa.L1(0.01)).diagnostics.levels[0].r2_left_out is None
+
+
 @pytest.mark.parametrize(
     ("budget", "widths", "rows"),
     [
@@ -333,9 +348,7 @@ def test_tables_and_lists():
 
 
 def test_the_printed_tree_adds_up_and_is_safe():
-    s = c2fa.Structure.from_tree(
-        {"first\x1b[2J part": [f"w{i}" for i in range(9)], "second": ["a", "b" * 300]}
-    )
+    s = c2fa.Structure.from_tree({"first\x1b[2J part": [f"w{i}" for i in range(9)], "second": ["a", "b" * 300]})
     e = explain(s, lambda b: b @ np.arange(11.0), budget=60)
     text = str(e)
     assert "\x1b" not in text

@@ -68,6 +68,23 @@ def test_standard_errors_are_the_posterior_deviations(widths, rows, intercept):
         np.testing.assert_allclose(solution.stderr[k], expected, rtol=1e-8)
 
 
+@pytest.mark.parametrize(("widths", "rows"), CASES)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_leverages_give_the_residual_of_a_row_left_out(widths, rows, intercept):
+    problem = random_problem(2, widths, rows, (0.1, 0.3, 0.05), None, intercept)
+    solution = c2fa.solve(problem)
+    for k, lv in enumerate(problem.levels):
+        for i in (0, len(lv.masks) - 1):
+            rest = np.arange(len(lv.masks)) != i
+            fewer = c2fa.Level(lv.masks[rest], lv.outputs[rest], lv.weights[rest], lv.penalty, lv.intercept)
+            refitted = c2fa.solve(
+                c2fa.Problem(problem.structure, (*problem.levels[:k], fewer, *problem.levels[k + 1 :]))
+            )
+            left_out = lv.outputs[i] - lv.masks[i] @ refitted.values[k] - refitted.intercepts[k]
+            residual = lv.outputs[i] - lv.masks[i] @ solution.values[k] - solution.intercepts[k]
+            assert residual / (1 - solution.leverages[k][i]) == pytest.approx(left_out, abs=1e-9)
+
+
 @given(problems())
 def test_direct_is_dense_for_any_tree(problem):
     solution = c2fa.solve(problem)
@@ -292,3 +309,40 @@ def test_solvers_say_what_they_cannot_do():
     deep = random_problem(9, (2, 3, 10), (5, 8, 9), lam=(0.1, 0.1, 0.1))
     with pytest.raises(ValueError, match="Algorithm 1 is for two levels, and the structure has 3"):
         c2fa.solve(deep, "paper")
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e6])
+def test_admm_is_as_exact_for_outputs_of_any_size(scale):
+    penalties = (c2fa.L2(0.1), c2fa.L1(0.02 * scale))
+    plain = random_problem(9, (4, 20), (12, 40), penalties=(c2fa.L2(0.1), c2fa.L1(0.02)))
+    levels = [
+        c2fa.Level(lv.masks, lv.outputs * scale, lv.weights, penalty)
+        for lv, penalty in zip(plain.levels, penalties, strict=True)
+    ]
+    scaled = c2fa.solve(c2fa.Problem(plain.structure, tuple(levels)))
+    exact = c2fa.solve(plain, atol=1e-10, rtol=1e-10)
+    np.testing.assert_allclose(scaled.values[1] / scale, exact.values[1], atol=1e-4)
+
+
+def test_admm_waits_for_the_smallest_of_many_outputs():
+    problem = random_problem(9, (4, 20), (12, 40), outputs=2)
+    sizes = np.array([1e-8, 1.0])
+    levels = [c2fa.Level(lv.masks, lv.outputs * sizes, lv.weights, lv.penalty) for lv in problem.levels]
+    problem = c2fa.Problem(problem.structure, tuple(levels))
+    mine, exact = c2fa.solve(problem, "admm").values[1], c2fa.solve(problem, "direct").values[1]
+    np.testing.assert_allclose(mine / sizes, exact / sizes, atol=1e-4)
+
+
+def test_admm_adapts_its_step_where_rows_are_few():
+    rng = np.random.default_rng(0)
+    structure = c2fa.Structure.from_groups(np.repeat(np.arange(10), 60))
+    weights = rng.normal(size=600) * (rng.random(600) < 0.2)
+    masks = rng.random((40, 10)) < 0.5, rng.random((160, 600)) < 0.5
+    high = c2fa.Level(masks[0], structure.expand(masks[0], 0) @ weights, None, c2fa.L2(0.1), True)
+    low = c2fa.Level(masks[1], masks[1] @ weights, None, c2fa.L1(1.0), True)
+    problem = c2fa.Problem(structure, (high, low))
+    adapted, fixed = c2fa.solve(problem), c2fa.solve(problem, rho=50.0, max_iterations=3000)
+    assert adapted.status is c2fa.Status.CONVERGED
+    assert adapted.iterations < 2000
+    assert fixed.status is c2fa.Status.MAX_ITERATIONS
+    assert adapted.objective < fixed.objective

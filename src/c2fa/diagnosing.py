@@ -13,6 +13,7 @@ from c2fa.structure import Structure
 
 _GAP = 0.25  # how much less of the variance the joint fit may explain than the level alone, before it is said
 _WEAK = 0.2  # an R² below this is said
+_GUESS = 0.0  # and so is one of left-out rows below this: their mean predicts them better
 
 
 def diagnose(
@@ -35,7 +36,8 @@ def diagnose(
         spread = max(spread, float(np.ptp(one.outputs)))
         loss = float(one.loss(found.values[k][:, [column]], found.intercepts[k][[column]])[0])
         alone = _loss_alone(one)
-        reports.append(LevelReport(len(one.masks), loss, alone, 1.0 - loss / null if null > 0 else 1.0))
+        fit = 1.0 - loss / null if null > 0 else 1.0
+        reports.append(LevelReport(len(one.masks), loss, alone, fit, _left_out(one, found, k, column)))
         warnings += _level_warnings(structure, k, reports[-1], null)
     if spread == 0 and any(level is not None for level in found.levels):
         warnings = [
@@ -76,6 +78,11 @@ def _level_warnings(structure: Structure, k: int, report: LevelReport, null: flo
             f"({1 - report.loss_alone / null:.2f}): the model does not add up across levels; "
             "read each level by itself"
         )
+    elif report.r2_left_out is not None and report.r2_left_out < _GUESS and report.r2 >= _WEAK:
+        warnings.append(
+            f"level {k} fits the rows it was given (R² {report.r2:.2f}) but hardly predicts a row left out "
+            f"({report.r2_left_out:.2f}): its attributions are rough; raise the budget"
+        )
     elif null > 0 and report.r2 < _WEAK:
         warnings.append(
             f"the attributions explain little of what the model does at level {k} (R² {report.r2:.2f}); "
@@ -88,6 +95,20 @@ def _level_warnings(structure: Structure, k: int, report: LevelReport, null: flo
             f"{report.rows} rows for {width} leaves: single leaves are rough guesses; raise the budget, or read parts"
         )
     return warnings
+
+
+def _left_out(level: Level, found: Attribution, k: int, column: int) -> float | None:
+    """The R² of rows each predicted by a fit without it, for which a linear fit needs no refitting."""
+    if found.leverages is None or len(level.masks) < 2:
+        return None
+    residual = level.outputs - level.predict(found.values[k][:, column], found.intercepts[k][column])
+    spread = level.outputs - np.average(level.outputs, weights=level.weights)
+    if not spread.any():
+        return None
+    without = residual / np.maximum(1.0 - found.leverages[k], 1e-9)
+    share = level.weights / level.weights.sum()
+    mean = spread / np.maximum(1.0 - share, 1e-9)  # the mean of the others predicts a row left out without any feature
+    return float(1.0 - share @ without**2 / (share @ mean**2))
 
 
 def _null_loss(level: Level) -> float:

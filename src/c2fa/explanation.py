@@ -30,6 +30,7 @@ class LevelReport:
     loss: float
     loss_alone: float
     r2: float
+    r2_left_out: float | None = None
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ class Diagnostics:
     Attributes
     ----------
     levels
-        For each level, coarse to fine: rows fitted, loss of the joint fit, loss of that level fitted alone, and
-        the joint fit's weighted R².
+        For each level, coarse to fine: rows fitted, loss of the joint fit, loss of that level fitted alone, the joint
+        fit's weighted R², and the R² of rows each predicted by a fit without it (``r2_left_out``, None where the solver
+        cannot tell). The first says how much was explained, the second how much of it would hold for new masks.
     consistency
         ``Σ_l ‖values_l − M_l leaves‖²``; 0 where parts are exact sums.
     agreement

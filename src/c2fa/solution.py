@@ -50,6 +50,9 @@ class Solution:
         posterior standard deviations of the Gaussian model whose mean is the l2 solution.
     losses
         Half the weighted squared error of each level under the joint solution, a number or (outputs,).
+    leverages
+        For each row of each level, how much of its fit is its own output: a residual over ``1 − leverage`` is what it
+        would be had the row been left out. None where the solver has none to give.
     """
 
     values: tuple[FloatArray, ...]
@@ -59,3 +62,4 @@ class Solution:
     iterations: int
     objective: float
     losses: tuple[FloatArray, ...]
+    leverages: tuple[FloatArray, ...] | None = None

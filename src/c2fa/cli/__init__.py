@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from io import TextIOWrapper
@@ -19,6 +20,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):  # a terminal without a letter must not end a paid run
             stream.reconfigure(errors="replace")
     warnings.showwarning = _warn
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # bars of loading would mix with what is said here
     app(prog_name="c2fa")
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from c2fa.cli import _parsing as parsing
 from c2fa.cli._errors import USAGE, RefusedError, as_usage
 from c2fa.cli._explaining import Order
 from c2fa.cli._inputs import DATASETS, Choices, Inputs, Kind, masker_for, read
-from c2fa.cli._model import load
+from c2fa.cli._model import load, names_of
 from c2fa.cli._saying import interactive, out, out_json, say
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ class Make:
         from c2fa import Explainer
 
         model = load(self.spec, self.model_options, self.allow_pickle)
+        target, names = self.settings["target"], names_of(model)
+        if isinstance(target, int) and str(target) in names[:target] + names[target + 1 :]:
+            raise ValueError(
+                f"--target {target} is the name of one output and the place of another; the outputs are {names}"
+            )
         masker = masker_for(self.kind, self.frame, self.choices, model)
         return Explainer(model, masker, **self.settings)
 
@@ -59,7 +65,12 @@ def explain_dataset(order: Order, store: Path, field: str | None, key: str | Non
     name = order.model_name
     if name is None and order.ledger is None and order.spec.startswith("python:"):
         name = order.spec  # functions have no name of their own; a ledger asks for one that says which version
-    settings = {**order.settings, "ledger": order.ledger, "model_name": name}
+    settings = {
+        **order.settings,
+        "target": parsing.target(order.settings["target"]),
+        "ledger": order.ledger,
+        "model_name": name,
+    }
     _same_settings(order, kind, frame, store, settings)
     from c2fa.batch import many
 
@@ -69,7 +80,7 @@ def explain_dataset(order: Order, store: Path, field: str | None, key: str | Non
         store,
         column=field,
         key=key,
-        batch_size=int(order.settings["batch_size"]),
+        batch_size=order.settings["batch_size"],
         progress=interactive(order.quiet),
         **crew,
     )

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from c2fa.cli import _outputs as outputs
+from c2fa.cli import _parsing as parsing
 from c2fa.cli._errors import USAGE, InterruptedRun, RefusedError, as_usage
 from c2fa.cli._inputs import Choices, masker_for, read
-from c2fa.cli._model import load
+from c2fa.cli._model import load, names_of
 from c2fa.cli._resume import Resume
 from c2fa.cli._saying import interactive, out, out_json, say
 from c2fa.cli._stopping import Stop, Stoppable
@@ -72,7 +73,7 @@ def _check(grid: Grid) -> None:
     """Refuse what cannot be done before anything is asked."""
     from c2fa.evaluation.scoring import as_scores
 
-    outputs.need("pandas", "evaluate")
+    outputs.need(("pandas",), "evaluate")
     if grid.out is not None:
         outputs.check(grid.out, (".csv", ".json", ".parquet"))
     if grid.plot is not None:
@@ -115,7 +116,9 @@ def _run(grid: Grid, inputs: Sequence[Any], model: Any, masker: Any, stop: Stop,
             store=keep,
             model_name=name or grid.spec,
             progress=interactive(grid.quiet),
-            **grid.settings,
+            target=parsing.target(grid.settings["target"], names_of(model)),
+            batch_size=grid.settings["batch_size"] or getattr(model, "batch_size", 64),
+            on_error=grid.settings["on_error"],
         )
     except KeyboardInterrupt:
         raise InterruptedRun(stop.asked or signal.SIGINT, f"interrupted; {kept}") from None

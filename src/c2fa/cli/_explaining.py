@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from c2fa.cli import _outputs as outputs
+from c2fa.cli import _parsing as parsing
 from c2fa.cli._errors import USAGE, InterruptedRun, RefusedError, as_usage
 from c2fa.cli._inputs import Choices, Inputs, masker_for, read
-from c2fa.cli._model import load
+from c2fa.cli._model import load, names_of
 from c2fa.cli._resume import Resume
 from c2fa.cli._saying import interactive, out, out_json, say, show
 from c2fa.cli._stopping import Stop, Stoppable
@@ -108,7 +109,7 @@ def _explainer(order: Order, inputs: Inputs, model: Any, stop: Stop, keep: Path 
             ledger=keep,
             model_name=name or order.spec,
             progress=interactive(order.quiet),
-            **order.settings,
+            **{**order.settings, "target": parsing.target(order.settings["target"], names_of(model))},
         )
 
 

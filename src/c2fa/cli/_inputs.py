@@ -155,7 +155,8 @@ def _image(file: Path) -> Any:
 
     try:
         with Image.open(file) as image:
-            return np.asarray(image if image.mode == "L" else image.convert("RGB"))
+            # RGB would cut grey values of more than 8 bits to white.
+            return np.asarray(image if image.mode in ("L", "I", "I;16", "F") else image.convert("RGB"))
     except (OSError, ValueError) as error:
         raise RefusedError(f"cannot read {str(file)!r} as an image: {error}") from error
 

@@ -32,3 +32,8 @@ def load(spec: str, options: Mapping[str, Any], allow_pickle: bool) -> Any:
             text = f"{type(error).__name__}: {text}"
         said = text if spec in text else f"cannot load the model {spec!r}: {text}"
         raise RefusedError(said, UNUSABLE) from error
+
+
+def names_of(model: Any) -> tuple[str, ...]:
+    """The names of the outputs that the model knows before it is asked."""
+    return tuple(map(str, getattr(model, "output_names", None) or ()))

@@ -91,13 +91,21 @@ Target = Annotated[
     str | None,
     typer.Option(
         metavar="CLASS",
-        help="The output to explain, by name or number.",
+        help="The output to explain, by its name, or by its place counted from 0.",
         show_default="the predicted class",
         rich_help_panel=ASKING,
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed asks the same questions.", rich_help_panel=ASKING)]
-BatchSize = Annotated[int, typer.Option(min=1, help="Rows sent to the model at a time.", rich_help_panel=ASKING)]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Rows sent to the model at a time.",
+        show_default="64, or what keeps a server's connections busy",
+        rich_help_panel=ASKING,
+    ),
+]
 OnError = Annotated[
     str,
     typer.Option(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 EXPLANATIONS = (".html", ".json", ".npz", ".parquet", ".csv")
 PICTURES = (".png", ".svg", ".pdf")
+_EXTRAS = {"matplotlib": "plots", "pandas": "frame", "pyarrow": "store"}
 _NEEDS = {
     ".parquet": ("pandas", "pyarrow"),
     ".csv": ("pandas",),
@@ -33,8 +34,7 @@ def check(path: Path, suffixes: Sequence[str], flag: str = "--out") -> None:
         raise RefusedError(f"{flag} {str(path)!r} is a folder; give a file in it")
     if not folder.is_dir():
         raise RefusedError(f"{flag} {str(path)!r}: there is no folder {str(folder)!r}; make it first")
-    for package in _NEEDS.get(path.suffix.lower(), ()):
-        need(package, f"{flag} {str(path)!r}")
+    need(_NEEDS.get(path.suffix.lower(), ()), f"{flag} {str(path)!r}")
     if path.exists() and not os.access(path, os.W_OK):
         raise RefusedError(f"{flag} {str(path)!r} cannot be written; give another file")
     try:
@@ -45,11 +45,12 @@ def check(path: Path, suffixes: Sequence[str], flag: str = "--out") -> None:
         raise RefusedError(f"{flag} {str(path)!r} cannot be written: {error.strerror}; give another folder") from error
 
 
-def need(package: str, what: str) -> None:
-    """Refuse what needs a package that is not installed, with the command that installs it."""
-    if find_spec(package) is None:
-        how = {"matplotlib": "'c2fa[plots]'", "pandas": "'c2fa[frame]'"}.get(package, package)
-        raise RefusedError(f"{what} needs {package}: pip install {how}")
+def need(packages: Sequence[str], what: str) -> None:
+    """Refuse what needs packages that are not installed, with the one command that installs them."""
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        extras = ",".join(_EXTRAS[package] for package in missing)
+        raise RefusedError(f"{what} needs {' and '.join(missing)}: pip install 'c2fa[{extras}]'")
 
 
 def write(path: Path, make: Callable[[Path], object]) -> None:

@@ -92,13 +92,15 @@ def method_value(text: str) -> Any:
         raise RefusedError(f"{text!r} is not a penalty such as L2(0.1): {error}", USAGE) from None
 
 
-def target(text: str | None) -> int | str | None:
-    """An output by its place or its name.
+def target(text: str | None, names: Sequence[str] = ()) -> int | str | None:
+    """An output by its name, or by its place where no output has that name.
 
-    >>> target("1"), target("positive"), target(None)
-    (1, 'positive', None)
+    >>> target("1"), target("positive"), target(None), target("1", ["1", "2"])
+    (1, 'positive', None, '1')
     """
-    return int(text) if text is not None and text.isascii() and text.isdigit() else text
+    if text is None or text in names or not (text.isascii() and text.isdigit()):
+        return text
+    return int(text)
 
 
 def rows(texts: Sequence[str], count: int, where: str) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from c2fa.cli._errors import InterruptedRun
 
-_SEEN = ("name", "output_names", "cost")
+_SEEN = ("name", "output_names", "cost", "notes", "batch_size")
 _FINISHING = b"\nfinishing the batch under way so that its answers are kept; Ctrl-C again stops at once\n"
 
 
@@ -55,7 +55,7 @@ class Stop:
 
 
 class Stoppable:
-    """A model that can be stopped between two batches; its name, outputs and cost are the model's own.
+    """A model that can be stopped between two batches; its name, outputs, cost and notes are the model's own.
 
     ``call`` answers a batch where it is not the model itself that does.
     """

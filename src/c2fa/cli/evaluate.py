@@ -38,7 +38,7 @@ def evaluate(
         ),
     ] = "insertion,deletion,consistency,mihl",
     target: o.Target = None,
-    batch_size: o.BatchSize = 64,
+    batch_size: o.BatchSize = None,
     on_error: o.OnError = "raise",
     model_option: o.ModelOptions = [],  # noqa: B006
     allow_pickle: o.AllowPickle = False,
@@ -112,7 +112,7 @@ def evaluate(
                 budgets=parsing.budgets(budgets),
                 seeds=seeds,
                 metrics=parsing.words(metrics),
-                settings={"target": parsing.target(target), "batch_size": batch_size, "on_error": on_error},
+                settings={"target": target, "batch_size": batch_size, "on_error": on_error},
                 choices=Choices(row, drop, groups, background, strategy, levels, mask, language, segment, absent, fill),
                 out=out,
                 plot=plot,

@@ -20,7 +20,7 @@ def explain(
     budget: o.Budget = "50,150",
     target: o.Target = None,
     seed: o.Seed = 0,
-    batch_size: o.BatchSize = 64,
+    batch_size: o.BatchSize = None,
     on_error: o.OnError = "raise",
     option: Annotated[
         list[str],
@@ -171,7 +171,7 @@ def explain(
             settings={
                 "method": method,
                 "budget": parsing.budget(budget),
-                "target": parsing.target(target),
+                "target": target,
                 "seed": seed,
                 "batch_size": batch_size,
                 "on_error": on_error,

@@ -25,6 +25,8 @@ _FOR = {
     "plots": "pictures",
     "peers": "other libraries' methods",
     "store": "stores of many inputs",
+    "ray": "stores made on Ray",
+    "dask": "stores made on Dask",
 }
 
 
@@ -71,7 +73,7 @@ def extras() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for line in metadata.requires("c2fa") or []:
         match = _REQUIREMENT.match(line)
-        if match is None or match[2] == "dev" or match[1] == "c2fa":
+        if match is None or match[2] in ("dev", "docs") or match[1] == "c2fa":
             continue
         name, extra = match.groups()
         state = found.setdefault(extra, {"installed": True, "missing": [], "install": f"pip install 'c2fa[{extra}]'"})

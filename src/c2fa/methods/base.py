@@ -13,7 +13,7 @@ from c2fa.penalties import L2, Penalty
 from c2fa.problem import Level
 from c2fa.querying import Ask, Conversation, QueryError
 from c2fa.sampling import SAMPLERS, Sampler, distinct, non_empty
-from c2fa.solution import Status
+from c2fa.solution import Solution, Status
 from c2fa.structure import FloatArray, IntArray, Structure
 
 Penalties: TypeAlias = Penalty | Sequence[Penalty] | None
@@ -63,6 +63,20 @@ class Attribution:
     status: Status = Status.EXACT
     iterations: int = 0
     notes: tuple[str, ...] = ()
+    leverages: tuple[FloatArray, ...] | None = None
+
+    @classmethod
+    def of(cls, solution: Solution, levels: Sequence[Level]) -> Attribution:
+        """What a joint solution says of the levels it was fitted to."""
+        return cls(
+            solution.values,
+            solution.intercepts,
+            solution.stderr,
+            tuple(levels),
+            solution.status,
+            solution.iterations,
+            leverages=solution.leverages,
+        )
 
 
 class Method(Protocol):

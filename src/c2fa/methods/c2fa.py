@@ -90,11 +90,4 @@ class C2FA:
             )
             levels.append(level)
         solution = solve(Problem(task.structure, tuple(levels)), self.solver, **self.solver_options)
-        return Attribution(
-            solution.values,
-            solution.intercepts,
-            solution.stderr,
-            tuple(levels),
-            solution.status,
-            solution.iterations,
-        )
+        return Attribution.of(solution, levels)

@@ -98,14 +98,7 @@ class C2FAMilli:
             )
             levels.append(_with_ranking(level, ranking) if k == 0 and self.reuse else level)
         solution = solve(Problem(s, tuple(levels)), self.solver, **self.solver_options)
-        return Attribution(
-            solution.values,
-            solution.intercepts,
-            solution.stderr,
-            tuple(levels),
-            solution.status,
-            solution.iterations,
-        )
+        return Attribution.of(solution, levels)
 
 
 def _with_ranking(level: Level, ranking: Ranking) -> Level:

@@ -36,13 +36,17 @@ class Fit:
     stderr: FloatArray | None
     status: Status
     iterations: int
+    leverage: FloatArray | None = None
 
 
 def fit(level: Level) -> Fit:
     """Fit one level without a thought for the others."""
     solution = solve(Problem(Structure.flat(level.width), (level,)))
     stderr = None if solution.stderr is None else solution.stderr[0]
-    return Fit(level, solution.values[0], solution.intercepts[0], stderr, solution.status, solution.iterations)
+    leverage = None if solution.leverages is None else solution.leverages[0]
+    return Fit(
+        level, solution.values[0], solution.intercepts[0], stderr, solution.status, solution.iterations, leverage
+    )
 
 
 _FROM_BAD_TO_GOOD = (Status.MAX_ITERATIONS, Status.NOT_UNIQUE, Status.CONVERGED, Status.EXACT)
@@ -110,6 +114,7 @@ class Lime:
         for level in range(1, task.structure.depth):
             fits.append((yield from self.fit(task, level)))
         errors = tuple(one.stderr for one in fits if one.stderr is not None)
+        leverages = tuple(one.leverage for one in fits if one.leverage is not None)
         return Attribution(
             values=tuple(one.values for one in fits),
             intercepts=tuple(one.intercept for one in fits),
@@ -117,4 +122,5 @@ class Lime:
             levels=tuple(one.level for one in fits),
             status=worst(fits),
             iterations=sum(one.iterations for one in fits),
+            leverages=leverages if len(leverages) == len(fits) else None,
         )

@@ -48,8 +48,10 @@ def direct(problem: Problem, *, stderr: bool = True) -> Solution:
     except LinAlgError:  # as where outputs and weights span too many orders of magnitude
         system = _LeastSquares(problem, strengths)
     leaf_values = system.fit(problem.targets)
-    errors = _standard_errors(problem, system, strengths, leaf_values) if stderr else None
-    return finish(problem, leaf_values, system.status, 0, errors)
+    if not stderr:
+        return finish(problem, leaf_values, system.status, 0)
+    errors = _standard_errors(problem, system, strengths, leaf_values)
+    return finish(problem, leaf_values, system.status, 0, errors, leverages=_leverages(problem, system))
 
 
 class Fit(Protocol):
@@ -63,6 +65,10 @@ class Fit(Protocol):
 
     def variances(self) -> tuple[FloatArray, ...]:
         """The diagonal of ``M_l (X'X + P)⁻¹ M_l'`` for every level."""
+        ...
+
+    def leverages(self) -> FloatArray:
+        """The diagonal of ``X (X'X + P)⁻¹ X'``: how much of each row's fit is its own output."""
         ...
 
 
@@ -104,6 +110,9 @@ class _Primal:
         root = solve_triangular(self.factor[0], np.eye(s.leaves), lower=True, check_finite=False)
         return tuple(_squares(row_sums(s, root, k)) for k in range(s.depth))
 
+    def leverages(self) -> FloatArray:
+        return _squares(solve_triangular(self.factor[0], self.design.T, lower=True, check_finite=False))
+
 
 class _Dual:
     """Cholesky of the N×N matrix ``I + X P⁻¹X'``; the rows ``X P⁻¹`` are made a few columns at a time."""
@@ -144,6 +153,11 @@ class _Dual:
         reductions = [_squares(solve_triangular(root, t, lower=True, check_finite=False)) for t in sums]
         return tuple(np.maximum(self.prior.diagonal(k) - r, 0.0) for k, r in enumerate([*reductions, leaves]))
 
+    def leverages(self) -> FloatArray:
+        # X (X'X + P)⁻¹ X' is K (I + K)⁻¹, that is I − (I + K)⁻¹.
+        root = solve_triangular(self.factor[0], np.eye(len(self.design)), lower=True, check_finite=False)
+        return 1.0 - _squares(root)
+
 
 class _LeastSquares:
     """The smallest least-squares solution, for leaves without a penalty of their own."""
@@ -172,6 +186,9 @@ class _LeastSquares:
             reached = _squares(sums) >= sizes * (1 - 1e-9)  # how much of the feature's indicator the rows span
             found.append(np.where(reached, _squares(sums / self.s[:, None]), np.inf))
         return tuple(found)
+
+    def leverages(self) -> FloatArray:
+        return _squares(self.u[: self.rows].T)
 
 
 _NOTHING = 1e-15
@@ -202,6 +219,18 @@ def _standard_errors(
     return tuple(np.sqrt(v)[:, None] * noise for v in system.variances())
 
 
+def _leverages(problem: Problem, system: Fit) -> tuple[FloatArray, ...]:
+    """Each level's leverages; an intercept adds the row's share of the weight."""
+    found, start = [], 0
+    every = system.leverages()
+    for level in problem.levels:
+        own = every[start : start + len(level.masks)]
+        share = level.weights / level.weights.sum() if level.intercept else 0.0
+        found.append(np.clip(own + share, 0.0, 1.0))
+        start += len(own)
+    return tuple(found)
+
+
 def finish(
     problem: Problem,
     leaf_values: FloatArray,
@@ -210,6 +239,7 @@ def finish(
     stderr: tuple[FloatArray, ...] | None = None,
     values: tuple[FloatArray, ...] | None = None,
     allowed: Mapping[int, FloatArray] | None = None,
+    leverages: tuple[FloatArray, ...] | None = None,
 ) -> Solution:
     """Make the Solution of leaf values, (leaves, outputs): level values are their sums unless given.
 
@@ -236,4 +266,5 @@ def finish(
         iterations=iterations,
         objective=objective,
         losses=shaped(losses),
+        leverages=leverages,
     )
