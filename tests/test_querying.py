@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -288,6 +291,38 @@ def test_a_full_disk_does_not_cost_the_explanation(tmp_path):
     assert any("disk is full" in w and "not kept" in w for w in e.diagnostics.warnings)
     np.testing.assert_array_equal(e.low, explain(Model()).low)
     ledger.close()
+
+
+def test_one_explainer_with_a_ledger_serves_several_threads(tmp_path):
+    explainer = c2fa.Explainer(Model(), c2fa.maskers.Array(S), ledger=tmp_path / "l.sqlite", model_name="m", budget=40)
+    inputs = [np.full(20, float(i)) for i in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(explainer, inputs))
+    for x, e in zip(inputs, found, strict=True):
+        np.testing.assert_array_equal(e.low, explainer(x).low)
+    assert len(explainer.ledger) == sum(e.queries for e in found)
+    explainer.ledger.close()
+    with pytest.raises(RuntimeError, match=r"cannot read answers from .*l.sqlite: Cannot operate on a closed database"):
+        explainer(inputs[0])
+
+
+def test_an_explainer_with_a_ledger_can_be_copied_and_sent(tmp_path):
+    explainer = c2fa.Explainer(
+        plain_sum, c2fa.maskers.Array(S), ledger=tmp_path / "l.sqlite", model_name="m", budget=40
+    )
+    e = explainer(np.ones(20))
+    for sent in (pickle.loads(pickle.dumps(explainer)), copy.deepcopy(explainer)):
+        again = sent(np.ones(20))
+        assert again.diagnostics.recalled == e.queries
+        assert again.diagnostics.sent == 0
+        sent.ledger.close()
+    explainer.ledger.close()
+    with pytest.raises(TypeError, match="give it a file"):
+        pickle.dumps(c2fa.Ledger(":memory:"))
+
+
+def plain_sum(batch):
+    return batch.sum(axis=1)
 
 
 def test_a_progress_bar_appears_on_long_work(capsys, monkeypatch):

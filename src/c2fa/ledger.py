@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
 
@@ -23,10 +24,19 @@ class LedgerError(RuntimeError):
     """The file is not a ledger, or cannot be read or written."""
 
 
+class _Connection(sqlite3.Connection):
+    """A connection that several threads may use, one after the other."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, timeout=60.0, isolation_level=None, check_same_thread=False)
+        self.lock = threading.RLock()
+
+
 class Ledger:
     """Answers in an SQLite file, keyed by the model's name, the input, the level and the mask.
 
-    Every batch is committed as soon as it is answered. Several processes may use one file.
+    Every batch is committed as soon as it is answered. Several processes may use one file, several threads one
+    ledger; one that is sent to another process opens the file anew there.
 
     >>> ledger = Ledger(":memory:")
     >>> ledger.put("m", "x", 1, [b"a"], np.array([[0.25, 0.75]]))
@@ -38,7 +48,7 @@ class Ledger:
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = fspath(path)
         try:
-            self._db = sqlite3.connect(self.path, timeout=60.0, isolation_level=None)
+            self._db = _Connection(self.path)
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version not in (0, _SCHEMA):
                 raise LedgerError(
@@ -56,13 +66,17 @@ class Ledger:
     def get(self, model: str, key: str, level: int, masks: Sequence[bytes]) -> dict[bytes, FloatArray]:
         """Return what is known of these masks."""
         known = {}
-        for chunk in _chunks(masks, 500):
-            marks = ",".join("?" * len(chunk))
-            rows = self._db.execute(
-                f"SELECT mask, output FROM answers WHERE model=? AND input=? AND level=? AND mask IN ({marks})",
-                (model, key, level, *chunk),
-            )
-            known.update({mask: np.frombuffer(blob, dtype="<f8") for mask, blob in rows})
+        try:
+            for chunk in _chunks(masks, 500):
+                marks = ",".join("?" * len(chunk))
+                with self._db.lock:
+                    rows = self._db.execute(
+                        f"SELECT mask, output FROM answers WHERE model=? AND input=? AND level=? AND mask IN ({marks})",
+                        (model, key, level, *chunk),
+                    ).fetchall()
+                known.update({mask: np.frombuffer(blob, dtype="<f8") for mask, blob in rows})
+        except sqlite3.Error as error:
+            raise LedgerError(f"cannot read answers from {self.path}: {error}") from error
         return known
 
     def put(self, model: str, key: str, level: int, masks: Sequence[bytes], outputs: FloatArray) -> None:
@@ -71,14 +85,20 @@ class Ledger:
             (model, key, level, mask, np.ascontiguousarray(row, dtype="<f8").tobytes())
             for mask, row in zip(masks, outputs, strict=True)
         ]
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?,?,?,?,?)", rows)
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise LedgerError(f"cannot write {len(rows)} answers to {self.path}: {error}") from error
+        with self._db.lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?,?,?,?,?)", rows)
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise LedgerError(f"cannot write {len(rows)} answers to {self.path}: {error}") from error
+
+    def __reduce__(self) -> tuple[type[Ledger], tuple[str]]:
+        if self.path == ":memory:":
+            raise TypeError("a ledger in memory cannot be copied or sent to another process; give it a file")
+        return Ledger, (self.path,)
 
     def __len__(self) -> int:
         (count,) = self._db.execute("SELECT COUNT(*) FROM answers").fetchone()
