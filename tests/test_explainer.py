@@ -361,3 +361,14 @@ def test_without_standard_errors_the_tree_still_prints():
     e = explain(penalty=c2fa.L1(0.01))
     assert e.stderr is None
     assert "±" not in str(e)
+
+
+def test_shap_takes_the_values_of_a_level():
+    shap = pytest.importorskip("shap")
+    e = explain(budget=60, output_names=["a", "b", "c"])
+    for level in (0, -1):
+        theirs = e.to_shap(level)
+        assert isinstance(theirs, shap.Explanation)
+        np.testing.assert_array_equal(theirs.values, e.values[level])
+        assert theirs.base_values == e.intercepts[level]
+        assert theirs.feature_names == list(e.names[level])

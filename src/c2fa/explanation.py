@@ -212,7 +212,6 @@ class Explanation:
             base_values=self.intercepts[level],
             data=np.array(self.names[level], dtype=object),
             feature_names=list(self.names[level]),
-            output_names=self.target_name,
         )
 
     # -- files -------------------------------------------------------------------------------------
