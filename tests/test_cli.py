@@ -14,7 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 import c2fa
+from c2fa.cli import _inputs as inputs
+from c2fa.cli import _outputs as outputs
 from c2fa.cli import app
+from c2fa.cli._errors import RefusedError
 from c2fa.cli._model import SPECS
 from c2fa.cli._resume import Resume, cache_folder
 from c2fa.cli._saying import clean, plain_json
@@ -455,3 +458,52 @@ def _python(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *args], capture_output=True, text=True, encoding="utf-8", env=os.environ, timeout=60
     )
+
+
+NUMBERED = '''
+import numpy as np
+
+class Numbered:
+    """Outputs whose names are numbers, as many classifiers have them, and a note of its own."""
+
+    output_names = ("1", "2")
+    notes = ["a note of the model"]
+    batch_size = 7
+
+    def __call__(self, texts):
+        assert len(texts) <= 7
+        good = np.array([t.count("good") for t in texts], float)
+        return np.column_stack([good, -good])
+
+model = Numbered()
+'''
+
+
+def test_a_target_is_first_a_name_and_then_a_place(folder: Path) -> None:
+    Path("numbered.py").write_text(NUMBERED)
+    Path("a.txt").write_text(TEXT)
+    command = ["explain", "a.txt", "-m", "python:numbered:model", "-b", "20,40", "--json"]
+    found = {}
+    for target in ("0", "1", "2"):
+        said = run.invoke(app, [*command, "--target", target])
+        assert said.exit_code == 0, said.output
+        found[target] = c2fa.Explanation.from_json(said.stdout)
+    assert {name: e.target for name, e in found.items()} == {"0": 0, "1": 0, "2": 1}
+    assert "a note of the model" in str(found["0"].diagnostics), "the command line hides no note"
+    said = run.invoke(app, [*command[:-1], "--target", "1", "--store", "kept", "--engine", "serial"])
+    assert said.exit_code != 0
+    assert "the name of one output and the place of another" in said.stderr
+
+
+def test_images_of_sixteen_bits_are_not_cut_to_eight(folder: Path) -> None:
+    Image = pytest.importorskip("PIL.Image")
+    deep = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000
+    Image.fromarray(deep).save("deep.png")
+    (read,) = inputs.read([Path("deep.png")], inputs.Choices()).values
+    np.testing.assert_array_equal(read, deep)
+
+
+def test_one_command_installs_all_that_a_file_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "find_spec", lambda name: None)
+    with pytest.raises(RefusedError, match=r"needs pandas and pyarrow: pip install 'c2fa\[frame,store\]'"):
+        outputs.check(Path("x.parquet"), outputs.EXPLANATIONS)
