@@ -372,3 +372,17 @@ def test_shap_takes_the_values_of_a_level():
         np.testing.assert_array_equal(theirs.values, e.values[level])
         assert theirs.base_values == e.intercepts[level]
         assert theirs.feature_names == list(e.names[level])
+
+
+@pytest.mark.parametrize("constant", [0.1, 1e6 + 0.3, 1e-9, 5.2e-170])
+def test_equal_outputs_leave_nothing_to_fit_whatever_their_mean_rounds_to(constant):
+    e = explain(model=lambda b: np.full(len(b), constant))
+    assert [(level.r2, level.r2_left_out) for level in e.diagnostics.levels] == [(1.0, None)] * 2
+    assert "same output for every masked input" in e.diagnostics.warnings[0]
+
+
+def test_outputs_that_differ_by_rounding_alone_are_said():
+    saturated = explain(model=lambda b: (1 / (1 + np.exp(-15.8 - (b @ W[:, 0]) / 20))).astype(np.float32))
+    assert any("may be rounding" in warning for warning in saturated.diagnostics.warnings)
+    small = explain(model=lambda b: 1e-9 / (1 + np.exp(-b @ W[:, 0])))
+    assert not any("may be rounding" in warning for warning in small.diagnostics.warnings)

@@ -13,6 +13,7 @@ from c2fa.structure import Structure
 
 _GAP = 0.25  # how much less of the variance the joint fit may explain than the level alone, before it is said
 _WEAK = 0.2  # an R² below this is said
+_ROUNDING = 1e-6  # a spread of this share of the outputs is what single precision makes of a constant
 _GUESS = 0.0  # and so is one of left-out rows below this: their mean predicts them better
 
 
@@ -26,7 +27,7 @@ def diagnose(
 ) -> Diagnostics:
     """Compare the joint fit with each level fitted alone, and put what is amiss into words."""
     reports, warnings = [], list(found.notes)
-    spread = 0.0
+    spread = largest = 0.0
     for k, level in enumerate(found.levels):
         if level is None:
             reports.append(LevelReport(0, 0.0, 0.0, 0.0))
@@ -34,6 +35,7 @@ def diagnose(
         one = Level(level.masks, level.outputs[:, column], level.weights, level.penalty, level.intercept)
         null = _null_loss(one)
         spread = max(spread, float(np.ptp(one.outputs)))
+        largest = max(largest, float(np.abs(one.outputs).max()))
         loss = float(one.loss(found.values[k][:, [column]], found.intercepts[k][[column]])[0])
         alone = _loss_alone(one)
         fit = 1.0 - loss / null if null > 0 else 1.0
@@ -44,6 +46,11 @@ def diagnose(
             *found.notes,
             "the model gave the same output for every masked input, so nothing can be attributed",
         ]
+    elif 0 < spread <= _ROUNDING * largest:
+        warnings.append(
+            f"the model's outputs differ by no more than {spread:.1g} around {largest:.3g}, which may be rounding: "
+            "what is attributed is then noise; explain an output of more digits, such as a logit"
+        )
     if structure.depth > 1 and structure.widths[0] == 1:
         warnings.append("the input has only one part, so the parts' level says no more than the prediction itself")
     if found.status.remedy:
@@ -103,15 +110,18 @@ def _left_out(level: Level, found: Attribution, k: int, column: int) -> float | 
         return None
     residual = level.outputs - level.predict(found.values[k][:, column], found.intercepts[k][column])
     spread = level.outputs - np.average(level.outputs, weights=level.weights)
-    if not spread.any():
-        return None
     without = residual / np.maximum(1.0 - found.leverages[k], 1e-9)
     share = level.weights / level.weights.sum()
     mean = spread / np.maximum(1.0 - share, 1e-9)  # the mean of the others predicts a row left out without any feature
-    return float(1.0 - share @ without**2 / (share @ mean**2))
+    total = float(share @ mean**2)
+    if not np.ptp(level.outputs) or not total:
+        return None
+    return float(1.0 - share @ without**2 / total)
 
 
 def _null_loss(level: Level) -> float:
+    if not np.ptp(level.outputs):  # the mean of equal numbers need not be that number
+        return 0.0
     mean = np.average(level.outputs, weights=level.weights)
     return float(0.5 * level.weights @ np.square(level.outputs - mean))
 
