@@ -314,3 +314,14 @@ def test_both_ends_of_the_scale_stay_apart_without_colour() -> None:
     low, high = np.array(_style.colour(-1.0)), np.array(_style.colour(1.0))
     assert high[2] - low[2] > 0.4
     assert _style.colour(0.0)[:3] == pytest.approx((1, 1, 1), abs=0.01)
+
+
+def test_rounding_is_not_drawn_as_if_it_were_something() -> None:
+    e = showcases.explain_text("Nothing here. Matters at all.", model=lambda texts: np.full((len(texts), 2), 0.1))
+    changed = {name: getattr(e, name) for name in e.__dataclass_fields__}
+    noise = tuple(1e-17 * (1 + np.arange(v.size)).reshape(v.shape) for v in e.all_values)
+    e = c2fa.Explanation(**{**changed, "all_values": noise, "all_stderr": noise})
+    assert plots.NestedDisplay.from_explanation(e).limits == (-1.0, 1.0)
+    passage = plots.text(e).axes[0]
+    assert not [p for p in passage.patches if "FancyBbox" in type(p).__name__], "no word has a box"
+    assert [axes.get_xlim() for axes in plots.text(e).axes[-2:]] == [(-1.0, 1.0)] * 2

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import tracemalloc
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 import c2fa
 import showcases
 from c2fa import report
-from c2fa.report import _data, _page, _pictures
+from c2fa.report import _data, _page, _pictures, _plain
 
 
 class Reader(HTMLParser):
@@ -263,3 +264,30 @@ def test_assets_are_small_and_name_no_library() -> None:
     assert len(_page.style()) < 30_000
     assert "innerHTML" not in _page.script()
     assert "eval(" not in _page.script()
+
+
+def test_rounding_is_shaded_nowhere() -> None:
+    e = showcases.explain_text("Nothing here. Matters at all.", model=lambda texts: np.full((len(texts), 2), 0.1))
+    changed = {name: getattr(e, name) for name in e.__dataclass_fields__}
+    noise = tuple(1e-17 * (1 + np.arange(v.size)).reshape(v.shape) for v in e.all_values)
+    e = c2fa.Explanation(**{**changed, "all_values": noise, "all_stderr": noise})
+    found = blocks(report.html([e, e]))
+    for packed in (*found["c2fa-data-0"]["values"], *found["c2fa-data-0"]["stderr"]):
+        assert not any(base64.b64decode(packed))
+    assert found["c2fa-index"]["cards"][0]["parts"] == [0.0, 0.0]
+    assert '<span style="background' not in _plain.styled(e)
+
+
+def test_a_large_photograph_is_made_small_before_it_is_tinted() -> None:
+    labels = np.zeros((1200, 1600), dtype=np.intp)
+    labels[:, 800:] = 1
+    e = showcases.explain_array(["a", "b"])
+    changed = {name: getattr(e, name) for name in e.__dataclass_fields__}
+    view = {"kind": "images", "images": [np.zeros((1200, 1600, 3), np.uint8)], "labels": [labels]}
+    tracemalloc.start()
+    try:
+        plain = _plain.styled(c2fa.Explanation(**{**changed, "view": view}))
+        assert tracemalloc.get_traced_memory()[1] < 80e6
+    finally:
+        tracemalloc.stop()
+    assert "data:image/" in plain

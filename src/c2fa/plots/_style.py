@@ -28,6 +28,7 @@ SCALE = LinearSegmentedColormap.from_list(
 # As many methods as a figure can hold, told apart by colour, marker and dash alike.
 SERIES = ("#155a96", "#c2500a", "#2e7d4f", "#7b4fa3", "#8a6d00", "#4d5660", "#a3305c", "#00788a")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+ROUNDING = 1e-12  # what is smaller is nothing: a picture must not make it look like something
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)))
 
 
@@ -107,8 +108,9 @@ def signed(value: float, error: float | None = None, digits: int = 3) -> str:
 
 
 def largest(values: FloatArray) -> float:
-    """The largest absolute value, or 1 where there is none, so that it can be divided by."""
-    return float(np.abs(values).max(initial=0.0)) or 1.0
+    """The largest absolute value, or 1 where there is none but rounding, so that it can be divided by."""
+    found = float(np.abs(values).max(initial=0.0))
+    return found if found > ROUNDING else 1.0
 
 
 def colour(share: float) -> tuple[float, float, float, float]:

@@ -112,7 +112,7 @@ class ImagesDisplay:
                 _picture(ax, panels[j][1], panels[j][0], framed=False)
                 if column == 0 and name:
                     ax.set_ylabel(name, fontsize=9, color=INK, parse_math=False)
-        self._finish(made, made.add_subplot(grid[-1, :]))
+        self._finish(made, made.add_subplot(grid[-1, :]), "the largest super-pixel")
         return made
 
     def _draw_one(self) -> Figure:
@@ -126,11 +126,11 @@ class ImagesDisplay:
             ax.set_ylabel(name, fontsize=9, color=INK, parse_math=False)
             for k, (title, shown) in enumerate(panels):
                 _picture(made.add_subplot(grid[r, k + 1]), shown, title, framed=False)
-        self._finish(made, made.add_subplot(grid[-1, :]))
+        self._finish(made, made.add_subplot(grid[-1, :]), "the level's largest")
         return made
 
-    def _finish(self, made: Figure, legend: Axes) -> None:
-        legend_bar(legend, "tint: share of the largest super-pixel")
+    def _finish(self, made: Figure, legend: Axes, whole: str) -> None:
+        legend_bar(legend, f"tint: share of {whole}")
         made.suptitle(self.title, x=0.01, ha="left", fontsize=10, weight="bold", color=INK, parse_math=False)
 
 

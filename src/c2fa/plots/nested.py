@@ -18,6 +18,7 @@ from c2fa.plots._style import (
     MUTED,
     NEGATIVE,
     POSITIVE,
+    ROUNDING,
     RULE,
     WARN,
     clip,
@@ -132,7 +133,7 @@ class NestedDisplay:
             ends += [row.start, row.start + row.value - error, row.start + row.value + error]
         low, high = min(ends), max(ends)
         pad = 0.04 * ((high - low) or 1.0)
-        return (low - pad, high + pad) if high > low else (-1.0, 1.0)
+        return (low - pad, high + pad) if high - low > ROUNDING else (-1.0, 1.0)
 
 
 def nested(

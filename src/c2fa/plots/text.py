@@ -15,6 +15,7 @@ from c2fa.plots._style import (
     MUTED,
     NEGATIVE,
     POSITIVE,
+    ROUNDING,
     clip,
     colour,
     figure,
@@ -144,7 +145,15 @@ class TextDisplay:
         best = np.argsort(-np.abs(self.leaf_values), kind="stable")[:top]
         right = _place(made, _MARGIN + (92 if flat else 415), below + _LEGEND + 34, 300 if flat else 130, bars)
         words = [self.leaf_names[i] for i in best]
-        _bars(right, words, np.array(self.leaf_values)[best], None, f"top {len(best)} words", 88, rows)
+        _bars(
+            right,
+            words,
+            np.array(self.leaf_values)[best],
+            None,
+            f"top {len(best)} words" if len(best) > 1 else "top word",
+            88,
+            rows,
+        )
         return made
 
 
@@ -273,7 +282,7 @@ def _bars(
     ax.set_yticks(ys, labels=[clip(name, room, 8.5) for name in names], fontsize=8.5, color=INK)
     for label in ax.get_yticklabels():
         label.set_parse_math(False)
-    if not np.any(values):
+    if np.all(np.abs(values) <= ROUNDING):
         ax.set_xlim(-1, 1)
     for y, value in zip(ys, values, strict=True):
         ax.annotate(

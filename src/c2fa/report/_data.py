@@ -16,6 +16,7 @@ from c2fa.structure import FloatArray, IntArray
 CLASSES = 10  # classes that can be switched between; more would make a page of thousands of words too heavy
 _NUMBERS = 400_000  # and of many more leaves fewer classes are kept
 _STEPS = 600  # points of a line
+_ROUNDING = 1e-12
 _NAME = 400  # characters of a name
 
 
@@ -36,8 +37,8 @@ def pack(e: Explanation, title: str, side: int) -> dict[str, Any]:
         "names": [*names[:-1], None if spelled else names[-1]],
         "parents": [_parents(p) for p in s.parents],
         "widths": list(s.widths),
-        "values": [floats(v[:, at].T) for v in e.all_values],
-        "stderr": None if e.all_stderr is None else [halves(v[:, at].T) for v in e.all_stderr],
+        "values": [floats(settled(v[:, at].T)) for v in e.all_values],
+        "stderr": None if e.all_stderr is None else [halves(settled(v[:, at].T)) for v in e.all_stderr],
         "intercepts": [[_number(b[c]) for c in at] for b in e.all_intercepts],
         "queries": e.queries,
         "sent": d.sent,
@@ -68,7 +69,7 @@ def summary(e: Explanation, title: str) -> dict[str, Any]:
         "lead": [[_cut(name), float(f"{value:.4g}")] for name, value in e.top(6, named)],
         "target": _cut(e.target_name),
         "prediction": _number(e.prediction),
-        "parts": [float(f"{v:.3g}") for v in e.high[:60].tolist()],
+        "parts": [float(f"{v:.3g}") for v in settled(e.high[:60]).tolist()],
         "warnings": len(e.diagnostics.warnings),
     }
 
@@ -93,6 +94,11 @@ def level_labels(e: Explanation) -> list[str]:
     if depth == 2:
         return [part, leaf]
     return [*(f"level {k + 1}" for k in range(depth - 1)), leaf]
+
+
+def settled(values: FloatArray) -> FloatArray:
+    """Numbers without what is only rounding, which a page would shade as if it were something."""
+    return np.where(np.abs(values) <= _ROUNDING, 0.0, values)
 
 
 def floats(values: npt.ArrayLike) -> str:

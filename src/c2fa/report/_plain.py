@@ -7,8 +7,9 @@ from html import escape
 import numpy as np
 
 from c2fa.explanation import Explanation
-from c2fa.report._data import level_labels
+from c2fa.report._data import level_labels, settled
 from c2fa.report._pictures import data_uri, shrink, tint
+from c2fa.structure import FloatArray
 
 _LEAVES = 8
 _PARTS = 40
@@ -64,7 +65,7 @@ def _top(e: Explanation, part: int) -> list[tuple[str, float]]:
 
 
 def _parts(e: Explanation) -> str:
-    most = float(np.abs(e.high).max(initial=0.0)) or 1.0
+    most = _largest(e.high)
     out = []
     chosen = np.sort(np.argsort(-np.abs(e.high), kind="stable")[:_PARTS])
     for j in chosen.tolist():
@@ -85,9 +86,13 @@ def _parts(e: Explanation) -> str:
     return "".join(out) + (f"<div><i>{rest} more parts</i></div>" if rest else "")
 
 
+def _largest(values: FloatArray) -> float:
+    return float(np.abs(settled(values)).max(initial=0.0)) or 1.0
+
+
 def _passage(e: Explanation) -> str:
     text, spans = str(e.view["text"]), np.asarray(e.view["spans"])[:_WORDS]
-    most = float(np.abs(e.low).max(initial=0.0)) or 1.0
+    most = _largest(e.low)
     out, at = [], 0
     for (a, b), value in zip(spans.tolist(), e.low.tolist(), strict=False):
         out.append(escape(text[at:a]))
@@ -105,14 +110,15 @@ def _passage(e: Explanation) -> str:
 
 def _pictures(e: Explanation) -> str:
     out, at = [], 0
-    shares = e.low / (float(np.abs(e.low).max(initial=0.0)) or 1.0)
+    shares = e.low / _largest(e.low)
     single = len(e.view["images"]) == 1
     for j, (image, labels) in enumerate(zip(e.view["images"], e.view["labels"], strict=True)):
-        labels = np.asarray(labels, dtype=np.intp)
-        shown = tint(np.asarray(image, dtype=np.uint8), shares[at + labels])
-        at += int(labels.max()) + 1
+        # Made small before it is tinted: a photograph of many megapixels would take gigabytes.
+        small = shrink(np.asarray(labels, dtype=np.intp), 192, average=False)
+        shown = tint(shrink(np.asarray(image, dtype=np.uint8), 192), shares[at + small])
+        at += int(np.max(labels)) + 1
         title = "" if single else f"{e.names[0][j]} {number(float(e.high[j]))}"
-        source = data_uri(shrink(shown, 192))
+        source = data_uri(shown)
         out.append(
             f'<div style="display:inline-block;margin:4px;text-align:center"><img alt="{escape(title, quote=True)}" '
             f'src="{source}"><div>{escape(title)}</div></div>'
