@@ -77,7 +77,7 @@ def same(one: Store, other: Store) -> None:
     a, b = one.table(columns).to_pylist(), other.table(columns).to_pylist()
     for left, right in zip(a, b, strict=True):
         for name in left:
-            assert left[name] == right[name], f"{name} of input {left['index']} differs"
+            assert repr(left[name]) == repr(right[name]), f"{name} of input {left['index']} differs"
 
 
 def repeated(log: Path, store: Store) -> int:

@@ -20,6 +20,7 @@ Precision: TypeAlias = Literal["float32", "float64"]
 Views: TypeAlias = Literal["auto", "all", "none"]
 
 _VIEW_LIMIT = 16_384  # bytes; a picture of the input in every row would outweigh its attributions by far
+_FITS = tuple(LevelReport.__dataclass_fields__)
 _CONSTANT = ("c2fa", "numpy", "method", "settings", "seed", "model")
 
 
@@ -56,10 +57,7 @@ def schema(levels: int, precision: Precision) -> Any:
         "dropped": pa.int32(),
         "cost": pa.float64(),
         "budget": counts,
-        "rows": counts,
-        "loss": pa.list_(pa.float64()),
-        "loss_alone": pa.list_(pa.float64()),
-        "r2": pa.list_(pa.float64()),
+        **{name: counts if name == "rows" else pa.list_(pa.float64()) for name in _FITS},
         "intercepts": numbers,
         "columns": counts,
         "other_intercepts": numbers,
@@ -98,7 +96,7 @@ def _row(outcome: Outcome, views: Views) -> dict[str, Any]:
     at = e.columns.index(e.target)
     others = [i for i in range(len(e.columns)) if i != at]
     row |= {name: getattr(d, name) for name in Diagnostics.__dataclass_fields__ if name != "levels"}
-    row |= {name: [getattr(level, name) for level in d.levels] for name in LevelReport.__dataclass_fields__}
+    row |= {name: [getattr(level, name) for level in d.levels] for name in _FITS}
     row |= {
         "prediction": e.prediction,
         "target": e.target,
@@ -143,7 +141,8 @@ def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
         return tuple(both(row[f"{name}_{k}"], row.get(f"other_{name}_{k}")) for k in range(depth))
 
     intercepts = both(row["intercepts"], row.get("other_intercepts"))
-    fits = zip(*(row[name] for name in LevelReport.__dataclass_fields__), strict=True)
+    told = [name for name in _FITS if row.get(name) is not None]  # an older shard may know fewer
+    fits = [LevelReport(**{name: row[name][k] for name in told}) for k in range(depth)]
     fields = {name: row[name] for name in Diagnostics.__dataclass_fields__ if name != "levels"}
     fields["warnings"] = tuple(fields["warnings"])
     return Explanation(
@@ -159,7 +158,7 @@ def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
         all_intercepts=tuple(intercepts),
         all_stderr=None if row.get("stderr_0") is None else levels("stderr"),
         queries=int(row["queries"]),
-        diagnostics=Diagnostics(levels=tuple(LevelReport(*fit) for fit in fits), **fields),
+        diagnostics=Diagnostics(levels=tuple(fits), **fields),
         view=unpack_view(row.get("view")),
         provenance={**shared, "budget": row["budget"], "index": row["index"], "key": row["key"]},
     )
