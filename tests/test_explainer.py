@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa.explainer import rows_per_level
+from c2fa.querying import QueryError
 from oracles import dense
 from strategies import structures
 
@@ -207,10 +208,21 @@ def test_options_per_level_and_other_penalties():
         ({"preset": "papers"}, ValueError, "preset must be one of"),
         ({"on_error": "ignore"}, ValueError, "on_error must be 'raise' or 'drop'"),
         ({"batch_size": 0}, ValueError, "batch_size must be a whole number above 0"),
+        ({"batch_size": True}, ValueError, "batch_size must be a whole number above 0; got True"),
         ({"seed": -1}, ValueError, "seed must be a whole number"),
+        ({"seed": True}, ValueError, "seed must be a whole number"),
+        ({"intercept": "no"}, TypeError, "intercept must be True or False; got 'no'"),
+        ({"method": "lime", "anchor": 1}, TypeError, "anchor must be True or False; got 1"),
+        ({"output_names": ["a", "a", "b"], "target": "a"}, ValueError, "'a' is the name of 2 outputs; give its index"),
+        (
+            {"model": lambda b: ["cat"] * len(b), "on_error": "drop"},
+            QueryError,
+            r"no usable answer for the input itself.*returned list of strings",
+        ),
         ({"outputs": "both"}, ValueError, "outputs must be"),
         ({"x": np.ones(7)}, ValueError, "must be a vector of 20 values"),
-        ({"x": np.array(["a"] * 20)}, TypeError, "must be numbers"),
+        ({"x": np.array(["a"] * 20)}, TypeError, "must be real numbers"),
+        ({"x": np.ones(20, complex)}, TypeError, "must be real numbers, not complex128"),
         ({"x": np.ones(0)}, ValueError, r"got shape \(0,\)"),
     ],
 )
@@ -225,6 +237,8 @@ def test_things_that_cannot_be_called_are_refused():
         c2fa.Explainer("model", c2fa.maskers.Array(S))
     with pytest.raises(TypeError, match="masker must be a masker"):
         c2fa.Explainer(softmax_model, S)
+    with pytest.raises(TypeError, match="not the class Array"):
+        c2fa.Explainer(softmax_model, c2fa.maskers.Array)
     with pytest.raises(ValueError, match="baseline must be a number or 20 values"):
         c2fa.maskers.Array(S, baseline=[1, 2])
     with pytest.raises(TypeError, match="structure must be a"):
@@ -237,7 +251,8 @@ def test_one_part_is_explained_and_said():
     s = c2fa.Structure.from_groups(["only"] * 4)
     e = explain(s, lambda b: b.sum(axis=1), budget=30)
     assert any("only one part" in w for w in e.diagnostics.warnings)
-    assert e.low.argmin() >= 0
+    np.testing.assert_allclose(e.high, e.low.sum())
+    np.testing.assert_allclose(e.low, 1.0, atol=0.3)
 
 
 def test_warnings_in_words():
@@ -386,3 +401,17 @@ def test_outputs_that_differ_by_rounding_alone_are_said():
     assert any("may be rounding" in warning for warning in saturated.diagnostics.warnings)
     small = explain(model=lambda b: 1e-9 / (1 + np.exp(-b @ W[:, 0])))
     assert not any("may be rounding" in warning for warning in small.diagnostics.warnings)
+
+
+def test_settings_as_numpy_holds_them():
+    plain = explain(budget=(20, 60), batch_size=7, seed=3)
+    same = explain(budget=np.array([20, 60]), batch_size=np.int64(7), seed=np.uint8(3))
+    np.testing.assert_array_equal(plain.low, same.low)
+
+
+def test_the_paper_preset_gives_other_methods_what_they_take():
+    preset = explain(method="lime", preset="paper", budget=(21, 50))
+    given = explain(
+        method="lime", kernel="cosine", penalty=c2fa.L2(0.1), intercept=False, anchor=False, budget=(21, 50)
+    )
+    np.testing.assert_array_equal(preset.low, given.low)

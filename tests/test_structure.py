@@ -73,6 +73,8 @@ def test_a_hundred_thousand_leaves_are_ordinary():
     ("make", "message"),
     [
         (lambda: Structure.from_groups([]), "groups is empty"),
+        (lambda: Structure.from_groups([1.0, float("nan")]), "the part label of leaf 1 is nan"),
+        (lambda: Structure.from_groups([["a"], ["b"]]), "the part label of leaf 0 is .'a'."),
         (lambda: Structure.from_tree({}), "no features"),
         (lambda: Structure.from_tree([]), "no features"),
         (lambda: Structure.from_tree({"a": ["x"], "b": []}), "part 'b' has no leaves"),
@@ -102,3 +104,16 @@ def test_bad_masks_levels_and_values():
         s.membership(2)
     with pytest.raises(ValueError, match="one row for each of 3 leaves"):
         s.sums([1.0, 2.0], 0)
+
+
+def test_groups_as_a_tensor_holds_them():
+    torch = pytest.importorskip("torch")
+    assert Structure.from_groups(torch.tensor([4, 4, 7])).names[0] == ("4", "7")
+
+
+def test_a_structure_leaves_the_callers_arrays_alone():
+    owners = np.array([0, 0, 1])
+    s = Structure((owners,), (("a", "b"), ("x", "y", "z")))
+    owners[:] = 9
+    assert s.sums([1, 2, 3], 0).tolist() == [3, 3]
+    assert Structure.flat(np.int64(3)).widths == (3,)

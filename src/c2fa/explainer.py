@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,11 +14,14 @@ from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation, resolve_target
 from c2fa.ledger import Ledger
 from c2fa.masking import Masked, Masker, fingerprint
-from c2fa.methods import Method, Task, make
+from c2fa.methods import Method, Task, make, options_of
 from c2fa.methods.c2fa import PAPER
 from c2fa.models.loading import wrap
 from c2fa.querying import Ask, Conversation, Model, OnError, Queries, QueryError, converse
 from c2fa.structure import Structure
+
+if TYPE_CHECKING:
+    from c2fa.batch import Store
 
 _DEFAULT_BUDGET = (50, 150)
 _PRESETS = {"paper": PAPER}
@@ -59,7 +62,8 @@ class Explainer:
     progress
         Whether long work shows a progress bar; None shows one in a terminal.
     preset
-        ``"paper"`` for what the paper does to the letter; single options may still be given.
+        ``"paper"`` for what the paper does to the letter, as far as the method has the options; single ones may still
+        be given.
     options
         The method's own options: ``kernel``, ``sampler``, ``penalty``, ``intercept``, ``solver``, …; an unknown one is
         refused.
@@ -94,27 +98,29 @@ class Explainer:
         **options: Any,
     ) -> None:
         model = wrap(model)
-        if not callable(masker):
-            raise TypeError(f"masker must be a masker such as c2fa.maskers.Text(), not {type(masker).__name__}")
+        if not callable(masker) or isinstance(masker, type):
+            what = f"the class {masker.__name__}" if isinstance(masker, type) else type(masker).__name__
+            raise TypeError(f"masker must be a masker such as c2fa.maskers.Text(), not {what}")
         if preset is not None:
             if preset not in _PRESETS:
                 raise ValueError(f"preset must be one of {sorted(_PRESETS)}; got {preset!r}")
-            options = {**_PRESETS[preset], **options}
+            known = options_of(method)
+            options = {**{name: value for name, value in _PRESETS[preset].items() if name in known}, **options}
         if on_error not in ("raise", "drop"):
             raise ValueError(f"on_error must be 'raise' or 'drop'; got {on_error!r}")
         if outputs not in ("auto", "all", "target"):
             raise ValueError(f"outputs must be 'auto', 'all' or 'target'; got {outputs!r}")
         batch_size = int(getattr(model, "batch_size", _BATCH)) if batch_size is None else batch_size
-        if not (isinstance(batch_size, int) and batch_size > 0):
+        if not (_whole(batch_size) and batch_size > 0):
             raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
-        if not (isinstance(seed, int | np.integer) and seed >= 0):
+        if not (_whole(seed) and seed >= 0):
             raise ValueError(f"seed must be a whole number of at least 0; got {seed!r}")
         self.model: Model = model
         self.masker = masker
         self.method = make(method, options)
         self.method_name = method if isinstance(method, str) else type(method).__name__
         self.budget = _check_budget(budget)
-        self.target, self.seed, self.batch_size, self.on_error = target, int(seed), batch_size, on_error
+        self.target, self.seed, self.batch_size, self.on_error = target, int(seed), int(batch_size), on_error
         self.outputs, self.progress = outputs, progress
         self.output_names = None if output_names is None else tuple(map(str, output_names))
         # A model's own name may be a hash of its weights, so it is asked for only where it is needed.
@@ -139,6 +145,15 @@ class Explainer:
             progress=progress,
         )
 
+    def many(self, inputs: Any, store: str | PathLike[str], **options: Any) -> Store:
+        """Explain every input of a dataset into a folder of Parquet shards; see ``c2fa.batch.many`` for the options.
+
+        What the store has already is not done again, so the same call continues a run that was stopped.
+        """
+        from c2fa.batch import many
+
+        return many(self, inputs, store, **options)
+
     def rows(self, structure: Structure) -> tuple[int, ...]:
         """The rows of each level for an input of this structure, after the one for its prediction."""
         least = getattr(self.method, "least", None)
@@ -161,7 +176,10 @@ class Explainer:
         full = np.ones((1, structure.leaves), dtype=np.bool_)
         answer = yield Ask(structure.depth - 1, full)
         if not answer.ok[0]:
-            raise QueryError("the model gave no usable answer for the input itself, so there is nothing to explain")
+            reason = f" ({queries.notes[-1]})" if queries.notes else ""
+            raise QueryError(
+                f"the model gave no usable answer for the input itself, so nothing can be explained{reason}"
+            )
         prediction = answer.outputs[0]
         given = self.output_names or getattr(self.model, "output_names", None)  # some servers tell in their answers
         names = tuple(map(str, given or range(len(prediction))))
@@ -198,9 +216,14 @@ class Explainer:
         )
 
 
+def _whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def _check_budget(budget: int | Sequence[int]) -> int | tuple[int, ...]:
+    budget = budget.tolist() if hasattr(budget, "tolist") else budget  # as numpy holds them
     rows: Sequence[Any] = budget if isinstance(budget, Sequence) else (budget,)
-    if not rows or not all(isinstance(r, int | np.integer) and not isinstance(r, bool) for r in rows):
+    if not rows or not all(_whole(r) for r in rows):
         raise TypeError(f"budget must be a whole number of model rows, or one for each level; got {budget!r}")
     if min(rows) < 1:
         raise ValueError(f"budget must be at least 1 row at every level; got {budget!r}")

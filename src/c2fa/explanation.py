@@ -318,6 +318,8 @@ def resolve_target(target: int | str | None, outputs: FloatArray, names: tuple[s
     if isinstance(target, str):
         if target not in names:
             raise ValueError(f"target {target!r} does not exist; the outputs are {', '.join(names[:20])}")
+        if names.count(target) > 1:
+            raise ValueError(f"target {target!r} is the name of {names.count(target)} outputs; give its index")
         return names.index(target)
     if isinstance(target, bool) or not isinstance(target, int | np.integer):
         raise TypeError(f"target must be an index, a name or None, not {target!r}")

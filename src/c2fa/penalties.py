@@ -133,5 +133,6 @@ class NonNegative:
 
 
 def _check_strength(name: str, value: float) -> None:
-    if not (np.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be a finite number of at least 0; got {value}")
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (number and np.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be a finite number of at least 0; got {value!r}")

@@ -54,7 +54,7 @@ class Structure:
                 f"{len(self.names)} levels of names need {len(self.names) - 1} arrays of parents, "
                 f"not {len(self.parents)}"
             )
-        parents = tuple(np.asarray(p, dtype=np.intp) for p in self.parents)
+        parents = tuple(np.array(p, dtype=np.intp) for p in self.parents)
         widths = tuple(len(n) for n in self.names)
         for k, owner in enumerate(parents):
             if owner.shape != (widths[k + 1],):
@@ -84,9 +84,16 @@ class Structure:
         >>> Structure.from_groups(["S1", "S1", "S2"]).names
         (('S1', 'S2'), ('0', '1', '2'))
         """
+        if hasattr(groups, "detach"):  # a tensor's items are all different, whatever they hold
+            groups = groups.detach().cpu().numpy()
         labels = list(groups.ravel().tolist()) if isinstance(groups, np.ndarray) else list(groups)
         if not labels:
             raise ValueError("groups is empty: give one part label for each leaf")
+        for i, label in enumerate(labels):
+            if not isinstance(label, Hashable) or label != label:  # NaN, and the like
+                raise ValueError(
+                    f"the part label of leaf {i} is {label!r}; use labels that equal themselves, such as names"
+                )
         order: dict[Hashable, int] = {}
         owner = np.array([order.setdefault(label, len(order)) for label in labels], dtype=np.intp)
         if names is not None and len(names) != len(labels):
@@ -156,7 +163,7 @@ class Structure:
     @classmethod
     def flat(cls, names: int | Sequence[str]) -> Structure:
         """Make a structure of one level: leaves without parts."""
-        leaves = _numbered(names) if isinstance(names, int) else tuple(map(str, names))
+        leaves = _numbered(int(names)) if isinstance(names, int | np.integer) else tuple(map(str, names))
         return cls((), (leaves,))
 
     # -- what it answers ---------------------------------------------------------------------------

@@ -41,14 +41,14 @@ class Array:
             )
 
     def __call__(self, x: Any) -> Masked:
-        vector = np.asarray(x)
+        vector = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
         if vector.shape != (self.structure.leaves,):
             raise ValueError(
                 f"the input must be a vector of {self.structure.leaves} values, one per leaf of the "
                 f"structure; got shape {vector.shape}"
             )
-        if not np.issubdtype(vector.dtype, np.number) and vector.dtype != np.bool_:
-            raise TypeError(f"the input must be numbers, not {vector.dtype}; use maskers.Custom for others")
+        if vector.dtype.kind not in "biuf":
+            raise TypeError(f"the input must be real numbers, not {vector.dtype}; use maskers.Custom for others")
         base = np.asarray(self.baseline, dtype=np.result_type(vector, np.float32))
 
         def inputs(masks: BoolArray, level: int) -> npt.NDArray[Any]:

@@ -72,10 +72,16 @@ def make(method: str | Method, options: Mapping[str, Any]) -> Method:
         return method
     if method not in METHODS:
         raise ValueError(f"method must be one of {sorted(METHODS)} or a callable; got {method!r}")
-    kind = METHODS[method]
-    known = [f.name for f in dataclasses.fields(kind) if f.init]
+    known = options_of(method)
     for option in options:
         if option not in known:
             raise TypeError(f"Explainer with method {method!r} has no option {option!r}; it has {', '.join(known)}")
-    made: Method = kind(**options)
+    made: Method = METHODS[method](**options)
     return made
+
+
+def options_of(method: str | Method) -> list[str]:
+    """The options that a method takes by name; none for what is no name of a method."""
+    if not isinstance(method, str) or method not in METHODS:
+        return []
+    return [f.name for f in dataclasses.fields(METHODS[method]) if f.init]

@@ -141,6 +141,14 @@ def check_each(name: str, option: Any, check: Any) -> None:
         check(item)
 
 
+def check_switches(**switches: Any) -> None:
+    """Refuse what is neither True nor False: ``"no"`` would count as yes."""
+    for name, option in switches.items():
+        for value in option if isinstance(option, Sequence) and not isinstance(option, str) else (option,):
+            if not isinstance(value, bool | np.bool_):
+                raise TypeError(f"{name} must be True or False; got {value!r}")
+
+
 def as_kernel(kernel: str | Kernel) -> Kernel:
     """Return a kernel by its name, or the kernel itself."""
     if callable(kernel):

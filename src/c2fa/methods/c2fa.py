@@ -15,6 +15,7 @@ from c2fa.methods.base import (
     as_sampler,
     check_each,
     check_penalties,
+    check_switches,
     gather,
     per_level,
     per_level_penalties,
@@ -70,6 +71,7 @@ class C2FA:
         check_each("kernel", self.kernel, as_kernel)
         check_each("sampler", self.sampler, as_sampler)
         check_penalties(self.penalty)
+        check_switches(intercept=self.intercept, anchor=self.anchor)
         check_options(self.solver, self.solver_options)
 
     def __call__(self, task: Task) -> Conversation[Attribution]:

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from c2fa.kernels import milli as milli_kernel
-from c2fa.methods.base import Attribution, Penalties, Task, check_penalties, gather, per_level, per_level_penalties
+from c2fa.methods.base import (
+    Attribution,
+    Penalties,
+    Task,
+    check_penalties,
+    check_switches,
+    gather,
+    per_level,
+    per_level_penalties,
+)
 from c2fa.methods.c2fa import C2FA
 from c2fa.methods.milli import ALPHA, BETA, Ranking, after_ranking, check_curve, rank
 from c2fa.problem import Level, Problem
@@ -60,6 +69,7 @@ class C2FAMilli:
         if not 0.0 <= self.carry <= 1.0:
             raise ValueError(f"carry is a share, from 0 to 1; got {self.carry}")
         check_penalties(self.penalty)
+        check_switches(intercept=self.intercept, anchor=self.anchor, reuse=self.reuse)
         check_options(self.solver, self.solver_options)
 
     def least(self, structure: Structure) -> int:

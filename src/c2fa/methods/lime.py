@@ -14,6 +14,7 @@ from c2fa.methods.base import (
     as_sampler,
     check_each,
     check_penalties,
+    check_switches,
     gather,
     per_level,
     per_level_penalties,
@@ -90,6 +91,7 @@ class Lime:
         check_each("kernel", self.kernel, as_kernel)
         check_each("sampler", self.sampler, as_sampler)
         check_penalties(self.penalty)
+        check_switches(intercept=self.intercept, anchor=self.anchor)
 
     def fit(self, task: Task, level: int) -> Conversation[Fit]:
         """Ask about one level and fit it alone."""
