@@ -266,3 +266,15 @@ def test_a_signal_finishes_what_runs_and_the_same_command_continues(
     store = Store.open(tmp_path / "s")
     assert repeated(tmp_path / "log", store) == 0
     same(serial(tmp_path / "fresh", inputs(60), shard_size=5, precision="float32"), store)
+
+
+def test_an_explainer_explains_a_dataset(tmp_path):
+    import c2fa
+
+    structure = c2fa.Structure.from_groups("aabb")
+    explainer = c2fa.Explainer(lambda b: b.sum(axis=1), c2fa.maskers.Array(structure), budget=12)
+    inputs = [np.ones(4), np.arange(4.0)]
+    store = explainer.many(inputs, tmp_path / "store", engine="serial", precision="float64", progress=False)
+    assert len(store) == 2
+    for e, x in zip(store, inputs, strict=True):
+        np.testing.assert_array_equal(e.low, explainer(x).low)
