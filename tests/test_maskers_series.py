@@ -88,6 +88,15 @@ def test_names_of_channels_and_windows():
 
 
 @pytest.mark.parametrize("seed", range(5))
+def test_change_points_find_a_short_bump_in_one_of_many_channels(seed):
+    series = np.random.default_rng(seed).normal(size=(4, 200))
+    series[2, 80:100] += 4
+    found = change_points(series)
+    assert len(found) == 3
+    np.testing.assert_allclose(found[1:], [80, 100], atol=2)
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_change_points_find_planted_changes_and_nothing_in_noise(seed):
     rng = np.random.default_rng(seed)
     noise = rng.normal(size=(2, 300))

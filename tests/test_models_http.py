@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import http.server
 import json
 import math
 import pickle
@@ -320,6 +321,27 @@ def test_no_server_at_all_is_one_clear_error():
         port = free.getsockname()[1]
     with pytest.raises(EndpointError, match=r"the connection failed .*tried 2 times.*see that the server runs"):
         MLflow(f"http://127.0.0.1:{port}", retries=1, **FAST)(X)
+
+
+def test_an_address_that_moved_is_told_and_not_followed():
+    class Moved(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(308)
+            self.send_header("location", "https://elsewhere.example/m?token=abc")
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Moved) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        with pytest.raises(
+            EndpointError, match=r"308; give the address that it points to, 'https://elsewhere.example/m'"
+        ):
+            MLflow(f"http://127.0.0.1:{running.server_address[1]}", **FAST)(X)
+        running.shutdown()
 
 
 def test_a_page_that_is_not_json_is_named():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,7 +153,7 @@ class TimeSeries:
 
 
 def change_points(series: npt.ArrayLike, most: int = 20, shortest: int = 2) -> IntArray:
-    """Find where the mean of a series, (C, T) or (T,), changes, by binary segmentation.
+    """Find where the mean of a series, (C, T) or (T,), changes, by seeded binary segmentation.
 
     Each channel is divided by the noise in it (from its differences between neighbours). The segment and the cut
     that lower the squared error most are split, until no cut lowers it by more than ``(C + 1) log T`` (twice
@@ -181,15 +181,19 @@ def change_points(series: npt.ArrayLike, most: int = 20, shortest: int = 2) -> I
     total = np.concatenate((np.zeros((channels, 1)), np.cumsum(scaled - scaled.mean(axis=1, keepdims=True), axis=1)), 1)
     price = 2 * (channels + 1) * np.log(max(steps, 2))
 
-    def best(a: int, b: int) -> tuple[float, int, int, int]:
+    def best_in(a: int, b: int) -> tuple[float, int]:
         cuts = np.arange(a + shortest, b - shortest + 1)
         if not len(cuts):
-            return 0.0, a, b, a
+            return 0.0, a
         left, whole = total[:, cuts] - total[:, [a]], total[:, [b]] - total[:, [a]]
         n = cuts - a
         gain = (left**2 / n + (whole - left) ** 2 / (b - cuts) - whole**2 / (b - a)).sum(axis=0)
         k = int(gain.argmax())
-        return float(gain[k]), a, b, int(cuts[k])
+        return float(gain[k]), int(cuts[k])
+
+    def best(a: int, b: int) -> tuple[float, int, int, int]:
+        gain, cut = max((best_in(*inner) for inner in _looked_at(a, b, shortest)), key=lambda found: found[0])
+        return gain, a, b, cut
 
     segments = [best(0, steps)]
     while len(segments) < most:
@@ -199,6 +203,16 @@ def change_points(series: npt.ArrayLike, most: int = 20, shortest: int = 2) -> I
             break
         segments[-1:] = [best(a, cut), best(cut, b)]
     return np.array(sorted(a for _, a, _, _ in segments), dtype=np.intp)
+
+
+def _looked_at(a: int, b: int, shortest: int) -> Iterator[tuple[int, int]]:
+    """A stretch and shorter ones inside it, overlapping by half: a short bump hardly moves the means of a long one."""
+    length = b - a
+    yield a, b
+    while length > max(16, 4 * shortest):
+        length = length // 2
+        count = -(-2 * (b - a) // length) - 1
+        yield from ((s, s + length) for s in np.linspace(a, b - length, count).astype(int).tolist())
 
 
 def _linear(series: npt.NDArray[Any], on: BoolArray) -> npt.NDArray[Any]:

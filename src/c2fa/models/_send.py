@@ -158,6 +158,8 @@ def _checked(portal: Portal, response: httpx2.Response, settings: Settings, secr
     said = _hide(_error_text(response), secret)
     reason = f"the server answered {status}" + (f": {said!r}" if said else "")
     hint = _HINTS.get(status, "see the server's log")
+    if 300 <= status < 400:  # a POST that is sent on may arrive as a GET, and a secret at another host
+        hint = f"give the address that it points to, {response.headers.get('location', '').partition('?')[0]!r}"
     if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
         wait = _retry_after(response.headers.get("retry-after"))
         if wait is not None:
