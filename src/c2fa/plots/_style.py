@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.font_manager import FontProperties
@@ -149,3 +150,27 @@ def plain(ax: Axes) -> None:
         ax.spines[side].set_visible(False)
     ax.spines["bottom"].set_color(RULE)
     ax.tick_params(axis="x", labelsize=8, colors=MUTED, length=2)
+
+
+def beside(ax: Axes, y: float, value: float) -> None:
+    """Write a part's attribution right of its row."""
+    ax.annotate(
+        signed(value),
+        (1, y),
+        xycoords=("axes fraction", "data"),
+        xytext=(6, 0),
+        va="center",
+        textcoords="offset points",
+        fontsize=8.5,
+        weight="bold",
+        color=INK,
+    )
+
+
+def title_and_scale(ax: Axes, title: str, mesh: ScalarMappable) -> Figure:
+    """Put the line above a map and its colour bar beside it."""
+    ax.set_title(title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
+    bar = figure_of(ax).colorbar(mesh, ax=ax, pad=0.02, fraction=0.025, aspect=30)
+    bar.ax.tick_params(labelsize=8, colors=MUTED)
+    bar.outline.set_visible(False)
+    return figure_of(ax)

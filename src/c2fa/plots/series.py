@@ -17,13 +17,13 @@ from c2fa.plots._style import (
     POSITIVE,
     RULE,
     SCALE,
+    beside,
     clip,
-    figure_of,
     headline,
     largest,
     own_axes,
     plain,
-    signed,
+    title_and_scale,
 )
 from c2fa.structure import FloatArray, IntArray
 
@@ -121,25 +121,11 @@ class SeriesDisplay:
             label.set_color(INK)
         if self.channel_values is not None:
             for c, value in enumerate(self.channel_values):
-                ax.annotate(
-                    signed(float(value)),
-                    (1, c + 0.5),
-                    xycoords=("axes fraction", "data"),
-                    xytext=(6, 0),
-                    va="center",
-                    textcoords="offset points",
-                    fontsize=8.5,
-                    weight="bold",
-                    color=INK,
-                )
+                beside(ax, c + 0.5, float(value))
         plain(ax)
         ax.tick_params(axis="y", length=0)
         ax.set_xlabel("step", fontsize=8, color=MUTED)
-        ax.set_title(self.title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
-        bar = figure_of(ax).colorbar(mesh, ax=ax, pad=0.02, fraction=0.025, aspect=30)
-        bar.ax.tick_params(labelsize=8, colors=MUTED)
-        bar.outline.set_visible(False)
-        return figure_of(ax)
+        return title_and_scale(ax, self.title, mesh)
 
 
 def series(e: Explanation, ax: Axes | None = None) -> Figure:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from c2fa.explanation import Explanation
-from c2fa.plots._style import INK, MUTED, SCALE, clip, figure_of, headline, largest, own_axes, signed
+from c2fa.plots._style import INK, SCALE, beside, clip, headline, largest, own_axes, title_and_scale
 from c2fa.plots.nested import NestedDisplay
 from c2fa.structure import FloatArray
 
@@ -73,25 +73,11 @@ class BagDisplay:
             label.set_parse_math(False)
             label.set_color(INK)
         for y, value in enumerate(self.values):
-            ax.annotate(
-                signed(value),
-                (1, y + 0.5),
-                xycoords=("axes fraction", "data"),
-                xytext=(6, 0),
-                va="center",
-                textcoords="offset points",
-                fontsize=8.5,
-                weight="bold",
-                color=INK,
-            )
+            beside(ax, y + 0.5, value)
         ax.tick_params(length=0)
         for spine in ax.spines.values():
             spine.set_visible(False)
-        ax.set_title(self.title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
-        bar = figure_of(ax).colorbar(mesh, ax=ax, pad=0.02, fraction=0.025, aspect=30)
-        bar.ax.tick_params(labelsize=8, colors=MUTED)
-        bar.outline.set_visible(False)
-        return figure_of(ax)
+        return title_and_scale(ax, self.title, mesh)
 
 
 def bag(e: Explanation, ax: Axes | None = None, *, instances: int = 24) -> Figure:
