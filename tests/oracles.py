@@ -36,11 +36,25 @@ def dense(problem):
     x = np.linalg.solve(a, r)
     beta = x[: s.leaves]
     values = tuple(membership(s, k) @ beta for k in range(s.depth))
-    intercepts = tuple(
-        x[s.leaves + with_b.index(k)] if k in with_b else np.zeros(outputs) for k in range(s.depth)
-    )
+    intercepts = tuple(x[s.leaves + with_b.index(k)] if k in with_b else np.zeros(outputs) for k in range(s.depth))
     covariance = np.linalg.inv(a)[: s.leaves, : s.leaves]
     return values, intercepts, covariance
+
+
+def smoother(problem):
+    """The matrix from outputs to fitted outputs, all levels' rows one after the other: one column for each output."""
+    sizes = [len(lv.masks) for lv in problem.levels]
+    columns = []
+    for n in range(sum(sizes)):
+        unit = np.split(np.eye(sum(sizes))[n], np.cumsum(sizes)[:-1])
+        levels = [
+            type(lv)(lv.masks, one, lv.weights, lv.penalty, lv.intercept)
+            for lv, one in zip(problem.levels, unit, strict=True)
+        ]
+        values, intercepts, _ = dense(type(problem)(problem.structure, tuple(levels)))
+        fitted = [lv.masks.astype(float) @ v[:, 0] + b[0] for lv, v, b in zip(levels, values, intercepts, strict=True)]
+        columns.append(np.concatenate(fitted))
+    return np.array(columns).T
 
 
 def objective(problem, beta, intercepts):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa.solvers.prior import TreePrior
-from oracles import algorithm_1, convex, dense, membership, objective
+from oracles import algorithm_1, convex, dense, membership, objective, smoother
 from strategies import problems
 
 
@@ -61,7 +61,9 @@ def test_standard_errors_are_the_posterior_deviations(widths, rows, intercept):
     values, intercepts, covariance = dense(problem)
     s = problem.structure
     energy = 2 * objective(problem, values[-1], intercepts)  # ‖residuals‖² + β'Pβ, by the definition of P
-    noise = energy / (problem.queries - len(widths) * intercept)
+    residuals = energy - 2 * sum(lv.penalty.value(v[:, 0]) for lv, v in zip(problem.levels, values, strict=True))
+    used = np.trace(smoother(problem))
+    noise = max(energy / (problem.queries - len(widths) * intercept), residuals / (problem.queries - used))
     for k in range(len(widths)):
         m = membership(s, k)
         expected = np.sqrt(noise * np.diag(m @ covariance @ m.T))
@@ -346,3 +348,39 @@ def test_admm_adapts_its_step_where_rows_are_few():
     assert adapted.iterations < 2000
     assert fixed.status is c2fa.Status.MAX_ITERATIONS
     assert adapted.objective < fixed.objective
+
+
+@pytest.mark.parametrize(("leaves", "lam"), [(4, 1e-9), (20, 1e-9), (60, 1e-9), (60, 0.1)])
+def test_standard_errors_hold_what_they_promise_however_weak_the_penalty(leaves, lam):
+    """Parts of an additive model with noise lie within two standard errors about as often as they should."""
+    inside = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        structure = c2fa.Structure.from_groups(np.repeat(np.arange(5), leaves))
+        truth = rng.normal(size=structure.leaves)
+        levels = []
+        for k, n in enumerate((30, 150)):
+            masks = rng.random((n, structure.widths[k])) < 0.5
+            outputs = structure.expand(masks, k) @ truth + rng.normal(size=n)
+            levels.append(c2fa.Level(masks, outputs, None, c2fa.L2(lam), True))
+        solution = c2fa.solve(c2fa.Problem(structure, tuple(levels)))
+        inside.append(np.abs(solution.values[0] - structure.sums(truth, 0)) < 2 * solution.stderr[0])
+    assert np.mean(inside) > 0.88
+
+
+def test_rows_without_weight_change_nothing():
+    problem = random_problem(3, (4, 12), (20, 60), intercept=True)
+    levels = [
+        c2fa.Level(
+            np.concatenate([lv.masks, ~lv.masks]),
+            np.concatenate([lv.outputs, 100 + lv.outputs]),
+            np.concatenate([lv.weights, 0 * lv.weights]),
+            lv.penalty,
+            True,
+        )
+        for lv in problem.levels
+    ]
+    alone, padded = c2fa.solve(problem), c2fa.solve(c2fa.Problem(problem.structure, tuple(levels)))
+    for k in (0, 1):
+        np.testing.assert_allclose(padded.values[k], alone.values[k], atol=1e-10)
+        np.testing.assert_allclose(padded.stderr[k], alone.stderr[k], rtol=1e-9)

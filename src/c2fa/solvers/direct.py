@@ -8,7 +8,9 @@ With ``X`` the weighted (and, under an intercept, centred) rows over the leaves,
   (``prior.py``), so the cost is O(N²D) and no D×D matrix is formed.
 
 The same Gaussian model gives the standard errors: noise ``σ²/w`` on every row, prior precision ``P/σ²``, posterior
-covariance ``σ² (X'X + P)⁻¹``; σ² is its own maximum-likelihood estimate, ``(‖y − Xβ‖² + β'Pβ) / (rows − intercepts)``.
+covariance ``σ² (X'X + P)⁻¹``. σ² is the larger of two estimates that agree where the penalty suits the values: the
+maximum-likelihood one, ``(‖y − Xβ‖² + β'Pβ) / (rows − intercepts)``, which too weak a penalty makes too small, and
+``‖y − Xβ‖² / (rows − leverages)``, which leaves out what too strong a one shrinks away.
 """
 
 from __future__ import annotations
@@ -50,8 +52,10 @@ def direct(problem: Problem, *, stderr: bool = True) -> Solution:
     leaf_values = system.fit(problem.targets)
     if not stderr:
         return finish(problem, leaf_values, system.status, 0)
-    errors = _standard_errors(problem, system, strengths, leaf_values)
-    return finish(problem, leaf_values, system.status, 0, errors, leverages=_leverages(problem, system))
+    leverages = _leverages(problem, system)
+    noise = np.sqrt(_noise(problem, strengths, leaf_values, sum(float(h.sum()) for h in leverages)))
+    errors = tuple(np.sqrt(v)[:, None] * noise for v in system.variances())
+    return finish(problem, leaf_values, system.status, 0, errors, leverages=leverages)
 
 
 class Fit(Protocol):
@@ -192,6 +196,7 @@ class _LeastSquares:
 
 
 _NOTHING = 1e-15
+_NO_FREEDOM = 1e-6  # below this share of the rows a fit goes through all of them, and what is left over is rounding
 _CHUNK = 8192  # columns of the leaves held at a time beside the rows themselves
 
 
@@ -207,16 +212,16 @@ def _add_columns(total: FloatArray, rows: FloatArray, owners: IntArray) -> None:
     total[:, here] += np.add.reduceat(rows[:, order], starts, axis=1)
 
 
-def _standard_errors(
-    problem: Problem, system: Fit, strengths: tuple[float, ...], leaf_values: FloatArray
-) -> tuple[FloatArray, ...]:
-    s = problem.structure
-    energy = np.square(problem.targets - problem.design @ leaf_values).sum(axis=0)
-    for k, c in enumerate(strengths):
-        energy += c * np.square(s.sums(leaf_values, k)).sum(axis=0)
-    freedom = max(problem.queries - sum(level.intercept for level in problem.levels), 1)
-    noise = np.sqrt(energy / freedom)
-    return tuple(np.sqrt(v)[:, None] * noise for v in system.variances())
+def _noise(problem: Problem, strengths: tuple[float, ...], leaf_values: FloatArray, leverage: float) -> FloatArray:
+    """σ² for each output, (outputs,); ``leverage`` is the rows' in all, the freedom that the fit has used up."""
+    residuals = np.square(problem.targets - problem.design @ leaf_values).sum(axis=0)
+    energy = residuals + sum(
+        c * np.square(problem.structure.sums(leaf_values, k)).sum(axis=0) for k, c in enumerate(strengths)
+    )
+    rows = sum(np.count_nonzero(level.weights) for level in problem.levels)
+    likely: FloatArray = energy / max(rows - sum(level.intercept for level in problem.levels), 1)
+    left = rows - leverage
+    return np.maximum(likely, residuals / left) if left > _NO_FREEDOM * rows else likely
 
 
 def _leverages(problem: Problem, system: Fit) -> tuple[FloatArray, ...]:
