@@ -197,7 +197,7 @@ def test_a_folder_of_images_is_a_bag(folder: Path) -> None:
         image.fromarray(pixels).save(folder / "scans" / f"{k}.png")
     args = ("-m", "python:counting:bag", "--segment", "slic", "--budget", "8,30", "--json")
     e = c2fa.Explanation.from_json(c2fa_("explain", "scans", *args, "--fill", "mean", "-o", "s.html").stdout)
-    assert e.names[0] == ("image 1", "image 2", "image 3")
+    assert e.names[0] == ("0.png", "1.png", "2.png")
     assert e.high.argmax() == 2
     single = c2fa.Explanation.from_json(c2fa_("explain", "scans/2.png", *args).stdout)
     assert single.names[0][0] == "region 1"

@@ -67,6 +67,17 @@ def test_absent_images_leave_the_bag_and_are_never_copied():
     assert (row[2] == 0).all(), "an image that stays but has nothing left is filled"
 
 
+def test_a_dict_names_its_images():
+    bag = {"left.png": RNG.random((4, 4)), "right.png": RNG.random((4, 6))}
+    masked = ImageBag(halves)(bag)
+    assert masked.structure.names == (("left.png", "right.png"), ("1.1", "1.2", "2.1", "2.2"))
+    (row,) = masked.inputs([[False, True]], 0)
+    assert len(row) == 1
+    assert row[0] is bag["right.png"]
+    with pytest.raises(ValueError, match="bag is empty"):
+        ImageBag(halves)({})
+
+
 def test_what_the_model_receives():
     equal = [RNG.random((4, 6, 3)).astype(np.float32) for _ in range(2)]
     batch = ImageBag(halves, absent="fill")(equal).inputs(np.ones((5, 2)), 0)

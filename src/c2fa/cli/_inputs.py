@@ -143,7 +143,7 @@ def _bag(folder: Path) -> Inputs:
     files = sorted(f for f in folder.iterdir() if f.suffix.lower() in _IMAGES and not f.name.startswith("."))
     if not files:
         raise RefusedError(f"the folder {str(folder)!r} holds no images ({', '.join(_IMAGES)}); a folder is one bag")
-    return Inputs("images", [folder.resolve().name], [[_image(f) for f in files]])
+    return Inputs("images", [folder.resolve().name], [{f.name: _image(f) for f in files}])
 
 
 def _image(file: Path) -> Any:

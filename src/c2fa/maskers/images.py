@@ -24,8 +24,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 class ImageBag:
     """Masks a bag of images: its parts are the images, its leaves their super-pixels.
 
-    A list, a tuple or a four-dimensional array is a bag; the images may differ in size and be PIL images,
-    numpy arrays or torch tensors. A single image is taken as it is: its parts are regions, its leaves the
+    A list, a tuple or a four-dimensional array is a bag, and so is a dict, whose keys name the images; they may differ
+    in size and be PIL images, numpy arrays or torch tensors. A single image is taken as it is: its parts are regions, its leaves the
     super-pixels inside them.
 
     What the model receives is of the type, the order of channels and (for tensors) on the device of what
@@ -89,6 +89,8 @@ class ImageBag:
             raise ValueError("options are for segment='quickshift' or 'slic'; a function of yours has its own")
 
     def __call__(self, x: Any) -> Masked:
+        named = [str(name) for name in x] if isinstance(x, Mapping) else None
+        x = list(x.values()) if isinstance(x, Mapping) else x
         single = not isinstance(x, list | tuple) and getattr(x, "ndim", 3) != 4
         if not single and not len(x):
             raise ValueError("the bag is empty: give at least one image")
@@ -100,7 +102,7 @@ class ImageBag:
         starts = np.cumsum([0, *counts])
         columns = [slice(a, b) for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)]
         owner = self._regions(images[0], maps[0]) if single else np.repeat(np.arange(len(maps)), counts)
-        structure = Structure((owner,), _names(owner, counts, single))
+        structure = Structure((owner,), _names(owner, counts, single, named))
         removes = self.absent == "remove" and not single
         stacks = not removes and all(image.stackable(images[0]) for image in images)
 
@@ -170,9 +172,11 @@ def _labels(found: Any, size: tuple[int, int], k: int) -> IntArray:
     return compact
 
 
-def _names(owner: IntArray, counts: list[int], single: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _names(
+    owner: IntArray, counts: list[int], single: bool, named: list[str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     part = "region" if single else "image"
-    parts = tuple(f"{part} {j + 1}" for j in range(int(owner.max()) + 1))
+    parts = tuple(named or (f"{part} {j + 1}" for j in range(int(owner.max()) + 1)))
     if single:
         return parts, tuple(f"segment {i + 1}" for i in range(counts[0]))
     return parts, tuple(f"{j + 1}.{i + 1}" for j, count in enumerate(counts) for i in range(count))
