@@ -25,8 +25,8 @@ class ImageBag:
     """Masks a bag of images: its parts are the images, its leaves their super-pixels.
 
     A list, a tuple or a four-dimensional array is a bag, and so is a dict, whose keys name the images; they may differ
-    in size and be PIL images, numpy arrays or torch tensors. A single image is taken as it is: its parts are regions, its leaves the
-    super-pixels inside them.
+    in size and be PIL images, numpy arrays or torch tensors. A single image is taken as it is: its
+    parts are regions, its leaves the super-pixels inside them.
 
     What the model receives is of the type, the order of channels and (for tensors) on the device of what
     came in. Where absent images are filled and all have one size it is one array, (n, images, ...); for a
