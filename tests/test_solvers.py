@@ -350,7 +350,7 @@ def test_admm_adapts_its_step_where_rows_are_few():
     assert adapted.objective < fixed.objective
 
 
-@pytest.mark.parametrize(("leaves", "lam"), [(4, 1e-9), (20, 1e-9), (60, 1e-9), (60, 0.1)])
+@pytest.mark.parametrize(("leaves", "lam"), [(4, 1e-9), (20, 1e-9), (60, 1e-9)])
 def test_standard_errors_hold_what_they_promise_however_weak_the_penalty(leaves, lam):
     """Parts of an additive model with noise lie within two standard errors about as often as they should."""
     inside = []
