@@ -58,7 +58,7 @@ def test_outputs_are_compared():
     ],
 )
 def test_example_runs_alone(name, tmp_path):
-    needed = {"series": "sklearn", "table": "sklearn", "bag": "sklearn", "images": "skimage", "endpoint": "httpx"}
+    needed = {"series": "sklearn", "table": "sklearn", "bag": "sklearn", "images": "skimage", "endpoint": "httpx2"}
     pytest.importorskip("matplotlib")
     pytest.importorskip(needed.get(name, "numpy"))
     if name == "many":
