@@ -395,3 +395,29 @@ def test_tune_runs_the_papers_grid_with_the_papers_solver():
 def test_tune_names_mistakes(options, match):
     with pytest.raises(ValueError, match=match):
         tune(INPUTS, Counting(), MASKER, budget=(8, 20), **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"inputs": []}, "inputs is empty"),
+        ({"seeds": 0}, "seeds must be their number"),
+        ({"metrics": "deletion"}, "metrics must be a list"),
+        ({"batch_size": 0}, "batch_size must be a whole number above 0"),
+    ],
+)
+def test_an_empty_grid_is_refused_in_one_sentence(change, match):
+    given = {"inputs": INPUTS[:1], "seeds": 1, **change}
+    with pytest.raises(ValueError, match=match):
+        evaluate(["c2fa"], model=Counting(), masker=MASKER, budgets=[(8, 10)], **given)
+
+
+def test_a_grid_as_numpy_and_scikit_learn_hold_it():
+    linear = pytest.importorskip("sklearn.linear_model").LinearRegression().fit(np.array(INPUTS), [0.0, 1.0, 2.0])
+    given = (INPUTS[:1], linear, MASKER)
+    plain = evaluate(["c2fa"], *given, [(8, 10), (8, 20)], 2, ["deletion"])
+    same = evaluate(["c2fa"], *given, np.array([[8, 10], [8, 20]]), np.int64(2), ["deletion"])
+    pd.testing.assert_frame_equal(plain.frame, same.frame)
+    assert set(evaluate(["c2fa"], *given, [np.int64(20)], 1, ["deletion"]).frame["N"]) == {20}
+    with pytest.raises(TypeError, match="the masks of each level"):
+        tune(*given, budget=20)

@@ -297,3 +297,17 @@ def test_coverage_of_a_noisy_additive_model():
 )
 def test_every_metric_says_which_way_it_points(name, better):
     assert getattr(metrics, name).higher_is_better is better
+
+
+def test_what_cannot_be_ranked_or_does_not_exist_is_refused():
+    for metric in (metrics.auroc, metrics.ndcg, metrics.top1):
+        with pytest.raises(ValueError, match="the attribution of feature 0 is NaN"):
+            metric([np.nan, 1.0, 2.0], [1, 0, 0])
+    masked = c2fa.maskers.Array(c2fa.Structure.from_groups("aabb"))(np.ones(4))
+    for conversation, match in (
+        (metrics.insertion([1, 2, 3, 4], target=3), r"target 3 does not exist; the model has outputs 0\.\.0"),
+        (metrics.aopcr([1, 2], orders=0), "orders must be at least 1"),
+        (metrics.infidelity([1, 2], [[1, 0, 1, 1]]), r"shape \(n, 2\), one column for each value; got \(1, 4\)"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            metrics.measure(conversation, masked, lambda batch: batch.sum(axis=1))

@@ -107,6 +107,9 @@ def tune(
             f"the criterion {score.name!r} does not say which way is better; mark your function with "
             "c2fa.metrics.higher_is_better(True) or (False)"
         )
+    if not hasattr(budget, "__len__"):
+        raise TypeError(f"budget must have the masks of each level, such as (20, 50); got {budget}")
+    budget = tuple(budget)
     depth = len(budget)
     if score.levels == "all" and depth > 1:
         raise ValueError(

@@ -20,6 +20,7 @@ from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.masking import Masker, fingerprint
 from c2fa.methods import Method
+from c2fa.models.loading import wrap
 from c2fa.querying import BudgetError, Model, OnError, Queries
 
 MethodSpec: TypeAlias = str | tuple[str, str | Method] | tuple[str, str | Method, Mapping[str, Any]]
@@ -101,6 +102,11 @@ def evaluate(
     15 model rows for explanations (separate runs: 37) and 1 more for scores (separately: 32); 16 sent now
     """
     scores = as_scores(metrics)
+    model = wrap(model)
+    if not (isinstance(batch_size, int | np.integer) and batch_size > 0):
+        raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
+    if hasattr(inputs, "__len__") and not len(inputs):
+        raise ValueError("inputs is empty: give at least one input to explain")
     name = model_name or getattr(model, "name", None)
     runs = _runs(methods, budgets, seeds, model, masker, target, on_error)
     labels = list(dict.fromkeys(run.label for run in runs))
@@ -238,19 +244,24 @@ def _runs(
     """Make every cell of the grid before anything is asked, so that a misspelt option costs nothing."""
     if isinstance(methods, str) or not methods:
         raise ValueError(f"methods must be a list such as ['c2fa', 'lime']; got {methods!r}")
+    budgets = budgets.tolist() if hasattr(budgets, "tolist") else budgets  # as numpy holds them
     if isinstance(budgets, int) or not budgets:
         raise ValueError(f"budgets must be a list such as [(20, 50), (20, 100)]; got {budgets!r}")
     specs = [(m, m, {}) if isinstance(m, str) else (m[0], m[1], dict(m[2]) if len(m) == 3 else {}) for m in methods]
     labels = [label for label, _, _ in specs]
     if len(set(labels)) < len(labels):
         raise ValueError(f"two methods have one label in {labels}; give (label, name, options) with different labels")
+    budgets = [int(b) if isinstance(b, np.integer) else b if isinstance(b, int) else tuple(b) for b in budgets]
     if len({isinstance(budget, int) for budget in budgets}) > 1:
         raise ValueError(f"budgets must be all numbers or all tuples; got {list(budgets)}")
+    numbers = list(range(seeds) if isinstance(seeds, int | np.integer) else seeds)
+    if not numbers:
+        raise ValueError(f"seeds must be their number, at least 1, or the seeds themselves; got {seeds!r}")
     runs = []
     for label, method, options in specs:
         for budget in budgets:
             rows = budget if isinstance(budget, int) else (budget[0] + 1, *budget[1:])
-            for seed in range(seeds) if isinstance(seeds, int) else seeds:
+            for seed in numbers:
                 explainer = Explainer(
                     model,
                     masker,

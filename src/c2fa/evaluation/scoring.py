@@ -81,6 +81,8 @@ def score_all(
 
 def as_scores(specs: Sequence[MetricSpec]) -> tuple[Score, ...]:
     """Return metrics by name (``"deletion"``, ``"deletion@0"``) or as ``(name, function)``."""
+    if isinstance(specs, str):
+        raise ValueError(f"metrics must be a list such as ['deletion', 'mihl']; got {specs!r}")
     scores = tuple(_as_score(spec) for spec in specs)
     if not scores:
         raise ValueError(f"metrics is empty: give at least one of {', '.join(SCORES)}")

@@ -60,6 +60,7 @@ def auroc(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike |
             f"scores of shape {values.shape} need one label each, or a table of shape ({values.size}, 2); "
             f"got shape {np.shape(labels)}"
         )
+    _check_known(values)
     if weights is not None:
         truth = truth * np.asarray(weights, dtype=np.float64)[:, None]
     levels, where = np.unique(values, return_inverse=True)
@@ -121,8 +122,15 @@ def _pair(values: npt.ArrayLike, relevant: npt.ArrayLike) -> tuple[FloatArray, F
     scores, gains = np.asarray(values, dtype=np.float64), np.asarray(relevant, dtype=np.float64)
     if scores.ndim != 1 or scores.shape != gains.shape:
         raise ValueError(f"{scores.shape} values need one mark of relevance each; got shape {gains.shape}")
+    _check_known(scores)
     known = ~np.isnan(gains)
     return scores[known], gains[known]
+
+
+def _check_known(values: FloatArray) -> None:
+    """Refuse NaN, which sorting would call the largest of all."""
+    if np.isnan(values).any():
+        raise ValueError(f"the attribution of feature {int(np.isnan(values).argmax())} is NaN; it cannot be ranked")
 
 
 def _descending(values: FloatArray) -> npt.NDArray[np.intp]:

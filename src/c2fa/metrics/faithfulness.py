@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from c2fa.masking import Masked
 from c2fa.metrics._direction import higher_is_better
-from c2fa.querying import Ask, Conversation, Model, Queries, converse
+from c2fa.querying import Answer, Ask, Conversation, Model, Queries, converse
 from c2fa.structure import BoolArray, FloatArray
 
 T = TypeVar("T")
@@ -100,11 +100,13 @@ def aopcr(
     0.75
     """
     scores = _vector(values)
+    if orders < 1:
+        raise ValueError(f"orders must be at least 1, the random orders to compare with; got {orders}")
     n, rng = len(scores), np.random.default_rng(seed)
     ways = [np.argsort(-scores, kind="stable"), *(rng.permutation(n) for _ in range(orders))]
     masks = np.concatenate([_ladder(way, np.arange(n)) for way in ways])
     answer = yield Ask(level, masks)
-    outputs = answer.outputs[:, target].reshape(len(ways), n)
+    outputs = _output(answer, target).reshape(len(ways), n)
     if not answer.ok[0] or outputs[0, 0] == 0:
         return float("nan")
     areas = np.nanmean(outputs[:, :1] - outputs, axis=1)
@@ -131,8 +133,11 @@ def infidelity(
     1.0
     """
     rows = np.asarray(masks, dtype=np.bool_)
+    scores = _vector(values)
+    if rows.ndim != 2 or rows.shape[1] != len(scores):
+        raise ValueError(f"masks must have shape (n, {len(scores)}), one column for each value; got {rows.shape}")
     answer = yield Ask(level, rows)
-    error = np.square(answer.outputs[:, target] - (intercept + rows @ _vector(values)))
+    error = np.square(_output(answer, target) - (intercept + rows @ scores))
     weigh = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
     return float(np.average(error[answer.ok], weights=weigh[answer.ok])) if answer.ok.any() else float("nan")
 
@@ -164,7 +169,7 @@ def _curve(
     masks = masks if remove else ~masks
     kept = np.asarray(masks.any(axis=1)) | empty
     answer = yield Ask(level, masks[kept])
-    x, y = (steps[kept] / n)[answer.ok], answer.outputs[answer.ok, target]
+    x, y = (steps[kept] / n)[answer.ok], _output(answer, target)[answer.ok]
     if len(x) < 2:  # one feature that cannot be masked, or no usable answer: a level, not a slope
         return Curve(x, y, float(y[0]) if len(y) else float("nan"))
     return Curve(x, y, float(np.diff(x) @ (y[1:] + y[:-1])) / 2.0 / float(x[-1] - x[0]))
@@ -176,6 +181,14 @@ def _ladder(order: npt.NDArray[np.intp], steps: npt.NDArray[np.intp]) -> BoolArr
     rank[order] = np.arange(len(order))
     ladder: BoolArray = rank[None, :] >= steps[:, None]
     return ladder
+
+
+def _output(answer: Answer, target: int) -> FloatArray:
+    """One output of every row, or which outputs there are."""
+    width = answer.outputs.shape[1]
+    if not 0 <= target < width:
+        raise ValueError(f"target {target} does not exist; the model has outputs 0..{width - 1}")
+    return answer.outputs[:, target]
 
 
 def _vector(values: npt.ArrayLike) -> FloatArray:
