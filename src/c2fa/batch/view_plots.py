@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,8 +14,6 @@ from c2fa.structure import FloatArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Blue and vermilion of Okabe and Ito: told apart by every reader, and in grey.
-_FOR, _AGAINST = "#D55E00", "#0072B2"
 _DOTS = 2000  # more than these a name are drawn as a sample
 
 
@@ -36,7 +33,7 @@ def bars(
     places = np.arange(len(found))
     means = np.array([f.mean for f in found])
     reach = np.array([[f.mean - f.low for f in found], [f.high - f.mean for f in found]])
-    ax.barh(places, means, color=[_FOR if m > 0 else _AGAINST for m in means])
+    ax.barh(places, means, color=_colours(means))
     ax.errorbar(means, places, xerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
     _label(ax, [f"{f.name} ({f.inputs})" for f in found], "mean attribution, 95 % interval", target)
     return ax
@@ -61,8 +58,7 @@ def beeswarm(
         values = spread[feature.name]
         if len(values) > _DOTS:
             values = rng.choice(values, _DOTS, replace=False)
-        colours = np.where(values > 0, _FOR, _AGAINST)
-        ax.scatter(values, place + _swarm(values), s=6, c=colours, alpha=0.6, linewidths=0)
+        ax.scatter(values, place + _swarm(values), s=6, c=_colours(values), alpha=0.6, linewidths=0)
     _label(ax, [f"{f.name} ({f.inputs})" for f in found], "attribution in each input", target)
     return ax
 
@@ -83,14 +79,16 @@ def _swarm(values: FloatArray) -> FloatArray:
 
 
 def _axes(ax: Axes | None, rows: int) -> Axes:
-    if ax is not None:
-        return ax
-    try:
-        plt: Any = import_module("matplotlib.pyplot")
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'c2fa[plots]'") from error
-    made: Axes = plt.subplots(figsize=(7, 0.32 * rows + 1.2), layout="constrained")[1]
-    return made
+    from c2fa.plots._style import own_axes
+
+    return own_axes(ax, 7, 0.32 * rows + 1.2)
+
+
+def _colours(values: FloatArray) -> list[str]:
+    """The colours that every picture has for and against."""
+    from c2fa.plots._style import NEGATIVE, POSITIVE
+
+    return [POSITIVE if value > 0 else NEGATIVE for value in values]
 
 
 def _label(ax: Axes, names: list[str], what: str, target: str | None) -> None:
