@@ -415,3 +415,17 @@ def test_the_paper_preset_gives_other_methods_what_they_take():
         method="lime", kernel="cosine", penalty=c2fa.L2(0.1), intercept=False, anchor=False, budget=(21, 50)
     )
     np.testing.assert_array_equal(preset.low, given.low)
+
+
+@pytest.mark.parametrize(("scale", "shown"), [(1e-9, "e-"), (1.0, "."), (1e9, "e+")])
+def test_numbers_of_any_size_are_printed_with_their_digits(scale, shown):
+    e = explain(model=lambda b: scale * b @ np.linspace(0.2, 0.9, 20), budget=60)
+    assert shown in repr(e)
+    assert all(shown in line for line in str(e).splitlines()[1:6])
+    assert "+0.000 ± 0.000" not in str(e)
+    assert max(map(len, str(e).splitlines())) < 100
+
+
+def test_names_cannot_turn_a_line_round():
+    s = c2fa.Structure.from_tree({"a": ["\u202eevil", "b"]})
+    assert "\u202e" not in str(explain(s, lambda b: b.sum(axis=1), budget=20))

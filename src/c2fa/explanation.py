@@ -296,8 +296,10 @@ class Explanation:
         return self.to_text()
 
     def __repr__(self) -> str:
-        widths = "×".join(map(str, self.structure.widths))
-        return f"<Explanation of {self.target_name!r} ({self.prediction:.3f}), levels {widths}, {self.queries} queries>"
+        from c2fa.printing import number
+
+        widths, said = "×".join(map(str, self.structure.widths)), number(self.prediction)
+        return f"<Explanation of {self.target_name!r} ({said}), levels {widths}, {self.queries} queries>"
 
 
 def load(path: str | PathLike[str]) -> Explanation:

@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from c2fa.explanation import Explanation
 
 _BAR = 8
+_TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they would print the rest of a line backwards
 
 
 def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     """The parts in their own order, each with its attribution and a bar; under it its most important features."""
     s, d = e.structure, e.diagnostics
     lines = [
-        f"{e.target_name}: {e.prediction:.3f}   ("
+        f"{e.target_name}: {number(e.prediction)}   ("
         + ", ".join(
             [
                 f"{e.queries} queries",
@@ -27,11 +28,12 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
         + ")"
     ]
     scales = [float(np.abs(v).max(initial=0.0)) or 1.0 for v in e.values]
+    style = _style(max(float(np.abs(v).max(initial=0.0)) for v in e.values))
 
     def line(prefix: str, level: int, i: int) -> str:
         value = e.values[level][i]
-        error = f" ± {e.stderr[level][i]:.3f}" if e.stderr is not None else ""
-        head = f"{prefix}{value:+.3f}{error} {_bar(value / scales[level])} "
+        error = f" ± {e.stderr[level][i]:{style}}" if e.stderr is not None else ""
+        head = f"{prefix}{value:+{style}}{error} {_bar(value / scales[level])} "
         return head + _clip(e.names[level][i], width - len(head))
 
     def grow(level: int, i: int, indent: str) -> None:
@@ -52,7 +54,7 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
             grow(level + 1, int(child), indent + ("   " if last else "│  "))
         if rest:
             others = e.values[level + 1][np.setdiff1d(children, shown)].sum()
-            lines.append(f"{indent}└─ {others:+.3f} in {rest} more")
+            lines.append(f"{indent}└─ {others:+{style}} in {rest} more")
 
     order = range(s.widths[0]) if s.depth > 1 else np.argsort(-np.abs(e.values[0]), kind="stable")[: 4 * leaves]
     for i in order:
@@ -64,6 +66,19 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     return "\n".join(lines)
 
 
+def number(value: float) -> str:
+    """A number for the eye: three decimals, or three digits where that would say nothing or too much.
+
+    >>> number(0.25), number(2.5e-9), number(-3e7)
+    ('0.250', '2.50e-09', '-3.00e+07')
+    """
+    return f"{value:{_style(abs(value))}}"
+
+
+def _style(size: float) -> str:
+    return ".3f" if size == 0 or 0.01 <= size < 1e6 else ".2e"
+
+
 def _bar(share: float) -> str:
     filled = round(abs(share) * _BAR)
     return (("+" if share > 0 else "−") * filled).ljust(_BAR)
@@ -71,6 +86,6 @@ def _bar(share: float) -> str:
 
 def _clip(name: str, room: int) -> str:
     """One line of at most ``room`` columns; control characters would let an input rewrite the terminal."""
-    clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in name)
+    clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") or c in _TURNS else c for c in name)
     clean = " ".join(clean.split())
     return clean if len(clean) <= max(room, 8) else clean[: max(room, 8) - 1] + "…"
