@@ -429,3 +429,18 @@ def test_numbers_of_any_size_are_printed_with_their_digits(scale, shown):
 def test_names_cannot_turn_a_line_round():
     s = c2fa.Structure.from_tree({"a": ["\u202eevil", "b"]})
     assert "\u202e" not in str(explain(s, lambda b: b.sum(axis=1), budget=20))
+
+
+def test_files_that_are_no_explanations_are_refused(tmp_path):
+    broken = tmp_path / "broken.npz"
+    for content in (b"", b"hello", b"PK\x03\x04 cut off"):
+        broken.write_bytes(content)
+        with pytest.raises(ValueError, match=r"broken.npz is not an explanation that save\(\) wrote"):
+            c2fa.load(broken)
+    np.savez(broken, a=np.ones(2))
+    with pytest.raises(ValueError, match="is not an explanation that"):
+        c2fa.load(broken)
+    plain = json.loads(explain(budget=30).to_json())
+    del plain["target"]
+    with pytest.raises(ValueError, match="lacks target"):
+        c2fa.Explanation.from_json(json.dumps(plain))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -254,6 +255,9 @@ class Explanation:
         if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
             found = plain.get("schema") if isinstance(plain, dict) else None
             raise ValueError(f"this is not an explanation of schema version {SCHEMA}; it says {found!r}")
+        missing = {"structure", "diagnostics", *cls.__dataclass_fields__} - set(plain)
+        if missing:
+            raise ValueError(f"this explanation lacks {', '.join(sorted(missing))}: the file is not complete")
         d = plain["diagnostics"]
         levels = tuple(LevelReport(**level) for level in d["levels"])
         fields = {k: v for k, v in plain.items() if k != "schema"}
@@ -306,9 +310,12 @@ def load(path: str | PathLike[str]) -> Explanation:
     """Read an explanation from a ``.json`` or ``.npz`` file."""
     path = Path(path)
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files if name != "head"}
-            plain = _decode(json.loads(file["head"].tobytes().decode()), arrays)
+        try:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files if name != "head"}
+                plain = _decode(json.loads(file["head"].tobytes().decode()), arrays)
+        except (ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile) as error:
+            raise ValueError(f"{path} is not an explanation that save() wrote: {error}") from error
         return Explanation._from_plain(plain)
     return Explanation.from_json(path.read_text(encoding="utf-8"))
 
