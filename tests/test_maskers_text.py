@@ -38,13 +38,8 @@ def full(masked, level=-1):
 @given(TRICKY, st.sampled_from(["en", "ja", "ar", "xx"]), st.sampled_from(["[MASK]", None]))
 def test_any_text_comes_back_byte_for_byte(text, language, mask):
     spans = words(text)
-    gaps = [
-        text[a:b]
-        for a, b in zip([0, *(e for _, e in spans)], [*(s for s, _ in spans), len(text)], strict=True)
-    ]
-    assert all(not gap.strip().strip("\u200b\ufeff").strip() for gap in gaps), (
-        "only white space is between words"
-    )
+    gaps = [text[a:b] for a, b in zip([0, *(e for _, e in spans)], [*(s for s, _ in spans), len(text)], strict=True)]
+    assert all(not gap.strip().strip("\u200b\ufeff").strip() for gap in gaps), "only white space is between words"
     assert all(a < b for a, b in spans)
     if not spans:
         with pytest.raises(ValueError, match="no words"):
