@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -82,9 +83,9 @@ def _feed(update: Callable[[bytes], None], thing: Any) -> None:
             tag(f"array{thing.dtype.str}{thing.shape}", np.ascontiguousarray(thing).tobytes())
     elif isinstance(thing, Mapping):
         tag("map", str(len(thing)).encode())
-        for key in sorted(thing, key=str):
+        for key, value in thing.items():  # in their order, which is the order of the features
             _feed(update, key)
-            _feed(update, thing[key])
+            _feed(update, value)
     elif isinstance(thing, Sequence | set | frozenset):
         tag("list", str(len(thing)).encode())
         for item in sorted(thing, key=str) if isinstance(thing, set | frozenset) else thing:
@@ -99,12 +100,27 @@ def _feed(update: Callable[[bytes], None], thing: Any) -> None:
     elif hasattr(thing, "to_numpy"):  # pandas and polars objects
         _feed(update, [str(c) for c in getattr(thing, "columns", getattr(thing, "index", ()))])
         _feed(update, thing.to_numpy())
+    elif getattr(thing, "mode", None) == "P" and hasattr(thing, "convert"):  # an image whose numbers point into colours
+        _feed(update, np.asarray(thing.convert("RGBA")))
     elif hasattr(thing, "__array_interface__") or hasattr(thing, "__array__"):  # PIL images and the like
         _feed(update, np.asarray(thing))
     elif callable(thing) and hasattr(thing, "__qualname__"):
         tag("function", f"{thing.__module__}.{thing.__qualname__}".encode())
+        if "<" in thing.__qualname__:  # lambdas and inner functions share their names: what they do tells them apart
+            _feed_code(update, thing.__code__)
+            _feed(update, [thing.__defaults__, thing.__kwdefaults__])
+            _feed(update, [cell.cell_contents for cell in thing.__closure__ or ()])
     else:
         raise TypeError(
             f"cannot tell two inputs of type {type(thing).__name__} apart for the ledger; "
             "pass key='...' with a name that is different for every input"
         )
+
+
+def _feed_code(update: Callable[[bytes], None], code: CodeType) -> None:
+    _feed(update, [code.co_code, code.co_names])
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            _feed_code(update, constant)
+        else:
+            _feed(update, constant)

@@ -1,0 +1,50 @@
+"""What makes two inputs, or two maskers, the same for the ledger."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import c2fa
+from c2fa.masking import fingerprint
+
+
+def adder(k):
+    return lambda x, masks, level: x + k
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": "x", "b": "y"}, {"b": "y", "a": "x"}),
+        ([1, 2], [12]),
+        (["ab"], ["a", "b"]),
+        (1, 1.0),
+        ("1", 1),
+        (np.zeros(2), np.zeros((2, 1))),
+        (np.zeros(2), np.zeros(2, dtype=np.float32)),
+        (lambda x: x + 1, lambda x: x + 2),
+        (lambda x: [y + 1 for y in x], lambda x: [y + 2 for y in x]),
+        (lambda x: x.mean(), lambda x: x.max()),
+        (adder(1), adder(2)),
+        (c2fa.maskers.Custom(c2fa.Structure.flat(2), adder(1)), c2fa.maskers.Custom(c2fa.Structure.flat(2), adder(2))),
+        (c2fa.maskers.Array(c2fa.Structure.flat(2)), c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))),
+        (c2fa.maskers.Text(), c2fa.maskers.Text(mask=None)),
+    ],
+)
+def test_different_things_have_different_fingerprints(one, other):
+    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(one) == fingerprint(one)
+
+
+def test_images_with_the_same_numbers_and_other_colours_differ():
+    image = pytest.importorskip("PIL.Image")
+    red, blue = (image.new("P", (2, 2)) for _ in range(2))
+    red.putpalette([255, 0, 0])
+    blue.putpalette([0, 0, 255])
+    assert fingerprint(red) != fingerprint(blue)
+
+
+def test_what_cannot_be_told_apart_is_said():
+    with pytest.raises(TypeError, match="pass key="):
+        fingerprint(object())
