@@ -349,6 +349,15 @@ def test_explanations_survive_files_and_tables(tmp_path):
         e.save(tmp_path / "e.pickle")
 
 
+def test_large_arrays_travel_packed():
+    e = explain()
+    image = np.random.default_rng(0).integers(0, 256, (300, 300, 3)).astype(np.uint8)
+    with_view = c2fa.Explanation(**{**{f: getattr(e, f) for f in e.__dataclass_fields__}, "view": {"images": [image]}})
+    text = with_view.to_json()
+    assert len(text) < 1.5 * image.size
+    np.testing.assert_array_equal(c2fa.Explanation.from_json(text).view["images"][0], image)
+
+
 def test_tables_and_lists():
     pytest.importorskip("pandas")
     e = explain()
