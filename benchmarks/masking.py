@@ -48,9 +48,7 @@ def masking_rate(masker: Any, x: Any, level: int = -1, **options: Any) -> float:
     masked = masker(x)
 
     def step(masks: np.ndarray) -> None:
-        for _ in masked.inputs(
-            masks, level
-        ):  # reads every row, because some batches are built as they are read
+        for _ in masked.inputs(masks, level):  # reads every row, because some batches are built as they are read
             pass
 
     return rate(step, masked.structure.widths[level], **options)
@@ -146,9 +144,7 @@ def table_beside_forest(rng: np.random.Generator) -> None:
     frame = pd.DataFrame(rng.normal(size=(2000, 16)), columns=numbers)
     frame["town"] = rng.choice(["Rome", "Oslo", "Lima"], 2000)
     target = (frame["n0"] + (frame["town"] == "Oslo") > 0.4).astype(int)
-    columns = make_column_transformer(
-        (StandardScaler(), numbers), (OneHotEncoder(sparse_output=False), ["town"])
-    )
+    columns = make_column_transformer((StandardScaler(), numbers), (OneHotEncoder(sparse_output=False), ["town"]))
     model = make_pipeline(columns, HistGradientBoostingClassifier(max_iter=50)).fit(frame, target)
     masker, x = maskers.Tabular({"numbers": numbers}, frame), frame.iloc[[0]]
     line(
@@ -213,9 +209,7 @@ def text_beside_demo() -> None:
     except (ImportError, OSError):
         return
     x = review(100)
-    line(
-        "Text, 100 words", masking_rate(maskers.Text(), x), "demo model", model_rate(model, maskers.Text()(x))
-    )
+    line("Text, 100 words", masking_rate(maskers.Text(), x), "demo model", model_rate(model, maskers.Text()(x)))
 
 
 MEMORY = """

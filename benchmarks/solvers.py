@@ -104,9 +104,7 @@ OTHERS: dict[str, tuple[int, Callable[[c2fa.Problem], np.ndarray]]] = {  # large
 
 
 def solver_table(quick: bool) -> None:
-    print(
-        "solvers: CPU milliseconds of direct (values alone, with standard errors); how many times longer others take"
-    )
+    print("solvers: CPU milliseconds of direct (values alone, with standard errors); how many times longer others take")
     print(
         f"{'leaves':>8} {'rows':>5} {'direct':>9} {'+stderr':>9}",
         *(f"{name:>12}" for name in OTHERS),
@@ -132,9 +130,7 @@ def solver_table(quick: bool) -> None:
                 f"{leaves:8d} {sum(rows):5d} {plain * 1e3:9.2f} {full * 1e3:9.2f} {line}  {worst:.0e}",
                 flush=True,
             )
-    print(
-        "Algorithm 1 at its own tolerances (1e-4), μ₁ = 0.1 and each μ₂ of the paper's grid; it stops ~1e-2 off."
-    )
+    print("Algorithm 1 at its own tolerances (1e-4), μ₁ = 0.1 and each μ₂ of the paper's grid; it stops ~1e-2 off.")
 
 
 def growth() -> None:
@@ -155,9 +151,7 @@ def growth() -> None:
 
 
 def overhead() -> None:
-    print(
-        "\nexplainer overhead: 5 parts of 20 leaves, 200 queries, a model that answers at once, CPU milliseconds"
-    )
+    print("\nexplainer overhead: 5 parts of 20 leaves, 200 queries, a model that answers at once, CPU milliseconds")
     structure = c2fa.Structure.from_groups(np.arange(100) // 20)
     w = np.random.default_rng(0).normal(size=100) / 10
     x = np.ones(100)

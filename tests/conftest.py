@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
-)
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 settings.load_profile("default")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

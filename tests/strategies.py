@@ -38,8 +38,6 @@ def problems(draw, penalties=None, outputs=(None, 1, 3), rows=(1, 25), **kwargs)
         shape = (n,) if columns is None else (n, columns)
         penalty = c2fa.L2(draw(st.sampled_from([0.05, 0.3, 2.0]))) if penalties is None else draw(penalties)
         levels.append(
-            c2fa.Level(
-                rng.random((n, width)) < 0.5, rng.normal(size=shape), 0.1 + rng.random(n), penalty, intercept
-            )
+            c2fa.Level(rng.random((n, width)) < 0.5, rng.normal(size=shape), 0.1 + rng.random(n), penalty, intercept)
         )
     return c2fa.Problem(structure, tuple(levels))

@@ -117,8 +117,6 @@ def test_attributions_find_the_planted_object(model):
         low.append(roc_auc_score(covered, e.low))
         found += int(e.high.argmax() == owns.argmax())
         assert e.queries <= 120
-    print(
-        f"\nAUROC of images {np.mean(high):.3f}, of super-pixels {np.mean(low):.3f}; object found in {found} of 10"
-    )
+    print(f"\nAUROC of images {np.mean(high):.3f}, of super-pixels {np.mean(low):.3f}; object found in {found} of 10")
     assert np.mean(high) > 0.95
     assert np.mean(low) > 0.75

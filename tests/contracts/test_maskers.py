@@ -88,22 +88,14 @@ CASES = {
     "images-removed": Case(maskers.ImageBag(quarters), PICTURES, same_bag),
     "images-filled": Case(maskers.ImageBag(quarters, absent="fill", fill="mean"), PICTURES, same_array),
     "images-ragged": Case(maskers.ImageBag(quarters, absent="fill", fill="blur"), RAGGED, same_bag),
-    "images-pil": Case(
-        maskers.ImageBag(quarters, absent="fill", fill="segments"), list(map(pil, PICTURES)), same_bag
-    ),
+    "images-pil": Case(maskers.ImageBag(quarters, absent="fill", fill="segments"), list(map(pil, PICTURES)), same_bag),
     "images-tensor": Case(maskers.ImageBag(quarters, absent="fill"), TENSORS, same_array),
     "images-single": Case(maskers.ImageBag("slic", fill=(1, 2, 3), regions=2), PICTURES[0], same_array),
     "images-single-tensor": Case(maskers.ImageBag(quarters, regions=2), TENSORS[0], same_array),
-    "images-single-pil": Case(
-        maskers.ImageBag(quarters, regions=quarters), pil(PICTURES[0]), lambda row, x: row is x
-    ),
+    "images-single-pil": Case(maskers.ImageBag(quarters, regions=quarters), pil(PICTURES[0]), lambda row, x: row is x),
     "images-quickshift": Case(maskers.ImageBag(), [PICTURES[0], PICTURES[1]], same_bag),
-    "table-frame": Case(
-        maskers.Tabular(GROUPS, FRAME), FRAME.iloc[[0]], lambda row, x: same_frame(row.to_frame(), x)
-    ),
-    "table-vector": Case(
-        maskers.Tabular({"a": [0, 2]}, RNG.random((5, 3))), np.array([1.0, 2.0, 3.0]), same_array
-    ),
+    "table-frame": Case(maskers.Tabular(GROUPS, FRAME), FRAME.iloc[[0]], lambda row, x: same_frame(row.to_frame(), x)),
+    "table-vector": Case(maskers.Tabular({"a": [0, 2]}, RNG.random((5, 3))), np.array([1.0, 2.0, 3.0]), same_array),
     "table-dict": Case(maskers.Tabular(GROUPS, FRAME.to_dict("records")), FRAME.to_dict("records")[1]),
     "table-flat": Case(maskers.Tabular(background=[0, 1], strategy="row"), np.array([5, 6]), same_array),
     "table-average": Case(
@@ -220,9 +212,7 @@ def test_masking_changes_the_input(made: Prepared) -> None:
         if made.masked.allows_empty:
             batch = made.masked.inputs(np.zeros((1, width), dtype=bool), level)
             assert len(batch) == 1
-            row, full = (
-                row_of(made.masked.inputs(np.full((1, width), on), level), 0) for on in (False, True)
-            )
+            row, full = (row_of(made.masked.inputs(np.full((1, width), on), level), 0) for on in (False, True))
             assert not equal(row, full)
 
 

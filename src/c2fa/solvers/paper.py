@@ -36,7 +36,8 @@ def paper(
     mu1, mu2
         The penalty parameters of the auxiliary variables and of the consistency constraint.
     eps1, eps2
-        Stop when the squared change of ``ᾱ, β̄`` and the squared residuals are below these.
+        Stop when the squared change of ``ᾱ, β̄`` and the squared residuals are below these. They are absolute, as in the
+        paper, and meant for probabilities: for outputs around 1e-3 or smaller make them smaller too.
     """
     if problem.structure.depth != 2:
         raise ValueError(
