@@ -207,9 +207,11 @@ def _squares(rows: FloatArray) -> FloatArray:
 
 def _add_columns(total: FloatArray, rows: FloatArray, owners: IntArray) -> None:
     """Add each column of ``rows`` to its owner's column of ``total``."""
-    order = np.argsort(owners, kind="stable")
-    here, starts = np.unique(owners[order], return_index=True)
-    total[:, here] += np.add.reduceat(rows[:, order], starts, axis=1)
+    if (owners[1:] < owners[:-1]).any():
+        order = np.argsort(owners, kind="stable")
+        owners, rows = owners[order], rows[:, order]
+    here, starts = np.unique(owners, return_index=True)
+    total[:, here] += np.add.reduceat(rows, starts, axis=1)
 
 
 def _noise(problem: Problem, strengths: tuple[float, ...], leaf_values: FloatArray, leverage: float) -> FloatArray:

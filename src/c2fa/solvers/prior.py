@@ -19,6 +19,8 @@ import numpy as np
 
 from c2fa.structure import FloatArray, IntArray, Structure
 
+_AT_ONCE = 2**21  # numbers held beside the rows; more of them cost page faults and no less time
+
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
@@ -67,7 +69,11 @@ class TreePrior:
 
     def projections(self, rows: FloatArray) -> list[FloatArray]:
         """``rows U_l`` for each of the blocks' levels: all that the inverse needs to know of whole rows."""
-        return [row_sums(self.structure, rows * b.u, b.level) for b in self.blocks]
+        return [
+            np.concatenate([row_sums(self.structure, some * b.u, b.level) for some in np.array_split(rows, parts)])
+            for b in self.blocks
+            for parts in [1 + rows.size // _AT_ONCE]
+        ]
 
     def solve(
         self, rows: FloatArray, projections: list[FloatArray] | None = None, columns: slice = slice(None)
