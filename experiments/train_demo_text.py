@@ -542,7 +542,7 @@ def main() -> None:
     """Runs the steps asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
-    parser.add_argument("--work", type=Path, default=ROOT / ".carry" / "demo", help="where the bundle is kept")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "demo", help="where the bundle is kept")
     parser.add_argument("--out", type=Path, help="where the trained student is written (default: --work)")
     parser.add_argument("--steps", dest="parts", default="prepare,train,export")
     parser.add_argument("--device", default="cpu")

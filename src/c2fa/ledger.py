@@ -6,10 +6,13 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
+from typing import TypeAlias
 
 import numpy as np
 
 from c2fa.structure import FloatArray
+
+Row: TypeAlias = tuple[str, str, int, bytes, bytes]
 
 _SCHEMA = 1
 _CREATE = """
@@ -81,10 +84,15 @@ class Ledger:
 
     def put(self, model: str, key: str, level: int, masks: Sequence[bytes], outputs: FloatArray) -> None:
         """Keep one batch of answers, all or none; a full disk raises LedgerError."""
-        rows = [
-            (model, key, level, mask, np.ascontiguousarray(row, dtype="<f8").tobytes())
-            for mask, row in zip(masks, outputs, strict=True)
-        ]
+        self.write(
+            [
+                (model, key, level, mask, np.ascontiguousarray(row, dtype="<f8").tobytes())
+                for mask, row in zip(masks, outputs, strict=True)
+            ]
+        )
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Commit rows of the table, all or none."""
         with self._db.lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
