@@ -194,6 +194,11 @@ class Structure:
             starts.append(np.searchsorted(owner, np.arange(width)) if ordered else None)
         return tuple(starts)
 
+    @cached_property
+    def _matrices(self) -> dict[int, csr_array]:
+        """Memberships that were needed for sums; making one takes longer than using it."""
+        return {}
+
     def level(self, level: int) -> int:
         """Turn a level that may be negative into its index, or say which levels there are."""
         if not -self.depth <= level < self.depth:
@@ -248,7 +253,9 @@ class Structure:
         if starts is not None:
             total: FloatArray = np.add.reduceat(array, starts, axis=0)
             return total
-        product: FloatArray = self.membership(level) @ array
+        if level not in self._matrices:
+            self._matrices[level] = self.membership(level)
+        product: FloatArray = self._matrices[level] @ array
         return product
 
     def __repr__(self) -> str:
