@@ -384,3 +384,25 @@ def test_rows_without_weight_change_nothing():
     for k in (0, 1):
         np.testing.assert_allclose(padded.values[k], alone.values[k], atol=1e-10)
         np.testing.assert_allclose(padded.stderr[k], alone.stderr[k], rtol=1e-9)
+
+
+def test_solves_that_overlap_give_blas_its_threads_back():
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    from c2fa.solvers.threads import suited
+
+    def threads():
+        return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+    with threadpool_limits(limits=2, user_api="blas"):
+        before = threads()
+        first, second = suited(1.0), suited(1.0)
+        first.__enter__()
+        second.__enter__()
+        assert threads() == {1}
+        first.__exit__(None, None, None)
+        assert threads() == {1}
+        second.__exit__(None, None, None)
+        assert threads() == before
+        with suited(1e12):
+            assert threads() == before

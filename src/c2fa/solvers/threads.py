@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 _SMALL = 2e8  # multiplications below which one thread is as fast as several
+_lock = Lock()
+_inside: list[Any] = []
 
 
-def suited(work: float) -> AbstractContextManager[Any]:
-    """Return a context in which BLAS has one thread where the work is small, and as many as it likes where not."""
-    return _controller().limit(limits=1) if work < _SMALL else nullcontext()
+@contextmanager
+def suited(work: float) -> Iterator[None]:
+    """Give BLAS one thread where the work is small, and as many as it likes where not.
+
+    The limit is the process's, not the thread's. So the first to come sets it and the last to go lifts it: if each
+    put back what it found, two that overlap would leave BLAS at one thread for ever.
+    """
+    if work >= _SMALL:
+        yield
+        return
+    with _lock:
+        _inside.append(_inside[0] if _inside else _controller().limit(limits=1))
+    try:
+        yield
+    finally:
+        with _lock:
+            limit = _inside.pop()
+            if not _inside:
+                limit.restore_original_limits()
 
 
 @lru_cache(maxsize=1)
