@@ -1,0 +1,232 @@
+"""An experiment from end to end: strengths chosen on validation inputs, the grid on test inputs, what it cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import c2fa
+from c2fa import Explainer
+from experiments.harness import settings
+from experiments.harness.grid import Grid, collect, row_counts, run
+from experiments.harness.service import Client, Item, Load, Network, Remote, here, masker
+from experiments.harness.settings import Method, Strengths
+
+TUNING_SEED = 1000  # away from the test's seeds
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """One experiment's inputs and network.
+
+    Attributes
+    ----------
+    many
+        The N_H at which parts are easy (20 for bags, 50 for reviews); the other is 5.
+    bare
+        The rate of the network alone on masked inputs made beforehand, in what ``Network.rows`` counts, or in pieces.
+    about
+        What is to be written beside the results: the network, its accuracy, the data.
+    """
+
+    name: str
+    validation: Sequence[Item]
+    test: Sequence[Item]
+    network: Network
+    client: Callable[[], Client]
+    many: int
+    metrics: tuple[str, ...]
+    target: int | None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of an experiment is run."""
+
+    validation: int
+    test: int
+    curves: int
+    seeds: tuple[int, ...]
+    leaf_rows: tuple[int, ...]
+    points: int
+    timed: int
+
+
+SCALES: Mapping[str, Scale] = {
+    "small": Scale(2, 3, 3, (0,), (20, 50), 10, 2),
+    "paper": Scale(60, 1000, 250, (0, 1, 2), settings.N_L, 25, 20),
+}
+
+
+def tune(domain: Domain, scale: Scale, folder: Path, labels: Sequence[str], workers: int) -> dict[str, Strengths]:
+    """Choose every method's strengths on validation inputs, and write down among what.
+
+    The criterion is insertion minus deletion, averaged over parts and leaves, at N_L = 50 and 150 (at the small
+    scale, at what it has): it needs no truth, so that it can be had wherever the methods are used.
+    """
+    tries = {(label, k): s for label in labels for k, s in enumerate(settings.candidates(label))}
+    methods: list[Method] = []
+    for (label, k), strengths in tries.items():
+        _, name, options = settings.method(label, strengths)
+        methods.append((f"{label} | {k}", name, options))
+    budgets = tuple((domain.many, n) for n in scale.leaf_rows if n in (50, 150))
+    grid = Grid(
+        tuple(methods),
+        budgets,
+        (TUNING_SEED,),
+        ("insertion@0", "deletion@0", "insertion of leaves", "deletion of leaves"),
+        domain.many,
+        domain.target,
+        points=scale.points,
+        shard=1,
+    )
+    run(
+        grid,
+        domain.validation[: scale.validation],
+        domain.network,
+        domain.client,
+        folder / "tuning",
+        workers=workers,
+    )
+    frame = collect(folder / "tuning")
+    frame["score"] = (
+        frame["insertion of parts"]
+        + frame["insertion of leaves"]
+        - frame["deletion of parts"]
+        - frame["deletion of leaves"]
+    ) / 2
+    scores = frame.groupby("method")["score"].mean()
+    chosen, table = {}, []
+    for label in labels:
+        mine = {k: float(scores[f"{label} | {k}"]) for (one, k) in tries if one == label}
+        best = max(mine, key=lambda k: mine[k])
+        chosen[label] = tries[label, best]
+        table += [
+            {"method": label, **dataclasses.asdict(tries[label, k]), "score": round(v, 5), "chosen": k == best}
+            for k, v in mine.items()
+        ]
+    (folder / "tuned.json").write_text(json.dumps(table, indent=1))
+    return chosen
+
+
+def chosen_before(folder: Path) -> dict[str, Strengths]:
+    """The strengths that an earlier run chose."""
+    path = folder / "tuned.json"
+    if not path.exists():
+        return {}
+    rows = [row for row in json.loads(path.read_text()) if row["chosen"]]
+    return {row["method"]: Strengths(row["parts"], row["leaves"], row["mu2"]) for row in rows}
+
+
+def reproduce(
+    domain: Domain, folder: Path, scale_name: str = "small", *, workers: int = 0, seconds: float | None = None
+) -> Path:
+    """Run an experiment into a folder; what an earlier run finished is not done again."""
+    scale = SCALES[scale_name]
+    folder.mkdir(parents=True, exist_ok=True)
+    begin = time.perf_counter()
+    strengths = chosen_before(folder) or tune(domain, scale, folder, settings.to_tune(), workers)
+    tuning = time.perf_counter() - begin
+    for label, chosen in strengths.items():
+        print(f"{label}: {chosen}", flush=True)
+    methods = tuple(
+        settings.method(label, strengths[settings.TUNED_AS.get(label, label)])
+        for label in (*settings.PAPER_METHODS, *settings.OUR_METHODS)
+    )
+    grid = Grid(
+        methods,
+        tuple((n_h, n_l) for n_h in (5, domain.many) for n_l in scale.leaf_rows),
+        scale.seeds,
+        domain.metrics,
+        domain.many,
+        domain.target,
+        curves=scale.curves,
+        points=scale.points,
+    )
+    items = domain.test[: scale.test]
+    begin = time.perf_counter()
+    load = run(
+        grid,
+        items,
+        domain.network,
+        domain.client,
+        folder / "shards",
+        workers=workers,
+        seconds=None if seconds is None else seconds - tuning,
+    )
+    wall = time.perf_counter() - begin
+    frame = collect(folder / "shards")
+    save(frame, folder / "scores.parquet")
+    counts = row_counts(folder / "shards")
+    times = timing(domain, methods, scale)
+    (folder / "times.json").write_text(json.dumps(times, indent=1))
+    about = {
+        **domain.about,
+        "c2fa": c2fa.__version__,
+        "machine": {"python": platform.python_version(), "processor": platform.machine(), "workers": workers},
+        "inputs": int(frame["input"].nunique()),
+        "seeds": list(scale.seeds),
+        "points of leaf curves": scale.points,
+        "inputs with leaf curves": int(min(scale.curves, frame["input"].nunique())),
+        "model rows": counts,
+        "load": {**dataclasses.asdict(load), "rate": load.rate, "wall": wall},
+    }
+    (folder / "about.json").write_text(json.dumps(about, indent=1))
+    say(load, counts, wall)
+    return folder
+
+
+def save(frame: Any, path: Path) -> None:
+    """Write per-input scores compactly: single precision, rounded to what matters."""
+    keys = ["method", "N_H", "N_L", "seed", "input"]
+    frame = frame.sort_values(keys, kind="stable").reset_index(drop=True)
+    for column in frame.columns.difference(keys):
+        frame[column] = frame[column].astype(np.float32).round(4)
+    frame["method"] = frame["method"].astype("category")
+    for column in keys[1:]:
+        frame[column] = frame[column].astype(np.int16)
+    frame.to_parquet(path, index=False, compression="zstd", compression_level=19)
+
+
+def timing(domain: Domain, methods: Sequence[Method], scale: Scale) -> list[dict[str, Any]]:
+    """Seconds of one explanation, the model's answers included, over N_L: one after another, nothing shared."""
+    items = domain.test[: scale.timed]
+    found = []
+    for label, name, options in methods:
+        for n_l in scale.leaf_rows:
+            explainer = Explainer(
+                Remote(domain.client(), here(domain.network)),
+                masker,
+                method=name,
+                budget=(domain.many + 1, n_l),
+                target=domain.target,
+                batch_size=1 << 30,
+                progress=False,
+                **options,
+            )
+            taken = []
+            for item in (items[0], *items):  # the first is a warm-up
+                begin = time.perf_counter()
+                explainer(item)
+                taken.append(time.perf_counter() - begin)
+            found.append({"method": label, "N_H": domain.many, "N_L": n_l, "seconds": [round(t, 5) for t in taken[1:]]})
+    return found
+
+
+def say(load: Load, counts: Mapping[str, int], wall: float) -> None:
+    """Print what a run cost."""
+    print(
+        f"{load.rows:,} inputs through the network in {load.seconds:.1f} s of questions ({load.rate:,.0f} a second; "
+        f"nobody had a question for {load.waiting:.1f} s); {wall:.1f} s in all",
+        flush=True,
+    )
+    print(", ".join(f"{name} {value:,}" for name, value in counts.items()), flush=True)

@@ -1,0 +1,97 @@
+"""The methods and budgets of both experiments, and the grids in which their strengths are looked for.
+
+A method's strengths are chosen on validation inputs alone (``candidates``); the test inputs see what was chosen.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from c2fa import L2
+
+Method = tuple[str, str, dict[str, Any]]
+
+N_L = (20, 50, 100, 150, 200, 250, 300)
+PAPER_LAMBDA = (0.1, 1.0)
+PAPER_MU2 = (0.001, 0.01, 0.1)
+WIDER_LAMBDA = (0.1, 1.0, 10.0, 100.0)
+CAP = 3000  # iterations of Algorithm 1, for which the paper has no limit; the grid's slowest corner takes 16,000
+
+AS_PRINTED: Mapping[str, Any] = {"intercept": False, "anchor": False}
+PAPER_METHODS = ("C2FA", "LIME", "MILLI", "BU-LIME", "TD-LIME", "TD-MILLI")
+OUR_METHODS = (
+    "C2FA exact",
+    "C2FA intercept",
+    "C2FA paired",
+    "C2FA-MILLI",
+    "LIME intercept",
+    "TD proportional",
+)
+
+
+@dataclass(frozen=True)
+class Strengths:
+    """λ of parts and leaves, and μ₂ where Algorithm 1 solves."""
+
+    parts: float
+    leaves: float
+    mu2: float | None = None
+
+    @property
+    def penalty(self) -> tuple[L2, L2]:
+        return L2(self.parts), L2(self.leaves)
+
+    def __str__(self) -> str:
+        mu2 = "" if self.mu2 is None else f", μ₂ = {self.mu2:g}"
+        return f"λ_H = {self.parts:g}, λ_L = {self.leaves:g}{mu2}"
+
+
+def method(label: str, strengths: Strengths) -> Method:
+    """A method of the experiments with its strengths, as ``evaluate`` takes it."""
+    name, options = _KINDS[label]
+    options = {**options, "penalty": strengths.penalty}
+    if strengths.mu2 is not None:
+        options["solver_options"] = {"mu2": strengths.mu2, "max_iterations": CAP}
+    return label, name, options
+
+
+_KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "C2FA": ("c2fa", {**AS_PRINTED, "solver": "paper"}),
+    "LIME": ("lime", {**AS_PRINTED}),
+    "MILLI": ("milli", {**AS_PRINTED, "ranking_on_top": True}),
+    "BU-LIME": ("bu-lime", {**AS_PRINTED}),
+    "TD-LIME": ("td-lime", {**AS_PRINTED}),
+    "TD-MILLI": ("td-milli", {**AS_PRINTED, "ranking_on_top": True}),
+    "C2FA exact": ("c2fa", {**AS_PRINTED}),
+    "C2FA intercept": ("c2fa", {}),
+    "C2FA paired": ("c2fa", {"sampler": "paired"}),
+    "C2FA-MILLI": ("c2fa-milli", {"ranking_on_top": True}),
+    "LIME intercept": ("lime", {}),
+    "TD proportional": ("td-lime-proportional", {}),
+}
+
+TUNED_AS: Mapping[str, str] = {
+    "MILLI": "LIME",
+    "BU-LIME": "LIME",
+    "TD-LIME": "LIME",
+    "TD-MILLI": "LIME",
+    "TD proportional": "LIME intercept",
+}
+"""Methods that take over another's strengths: what they fit is what that one fits."""
+
+
+def candidates(label: str) -> list[Strengths]:
+    """What is tried on validation inputs: the paper's grid for the paper's methods, a wider one for ours."""
+    if label == "C2FA":
+        return [Strengths(*both, mu2) for *both, mu2 in itertools.product(PAPER_LAMBDA, PAPER_LAMBDA, PAPER_MU2)]
+    grid = PAPER_LAMBDA if label in ("LIME", "C2FA exact") else WIDER_LAMBDA
+    parts = tuple(lam for lam in grid if lam <= 10.0)
+    return [Strengths(*both) for both in itertools.product(parts, grid)]
+
+
+def to_tune() -> Sequence[str]:
+    """The methods that are tuned by themselves."""
+    return [label for label in (*PAPER_METHODS, *OUR_METHODS) if label not in TUNED_AS]

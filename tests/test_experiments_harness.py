@@ -1,0 +1,169 @@
+"""The experiments' harness on a network that takes no time: workers, shards, choices, and who asked what."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("pyarrow")
+
+from c2fa.evaluation import evaluate
+from experiments.harness import grid as grids
+from experiments.harness import reproduce as reproducing
+from experiments.harness import settings
+from experiments.harness.grid import Grid, collect, run, shards
+from experiments.harness.service import Item, Remote, here, masker, unpack
+from experiments.text.answers import ReviewClient, ReviewRequest
+
+
+def items(count: int) -> list[Item]:
+    """Inputs of 3 or 4 parts of 2 to 5 leaves, with a part and leaves that matter."""
+    found = []
+    for number in range(count):
+        rng = np.random.default_rng(number)
+        sizes = rng.integers(2, 6, rng.integers(3, 5))
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        truth = (np.arange(len(sizes)) == 1, (owner == 1) & (rng.random(len(owner)) < 0.7))
+        found.append(Item(number, owner, truth))
+    return found
+
+
+class Sum:
+    """A network: a sigmoid of weights that depend on the input's number, largest in the second part."""
+
+    def __init__(self, inputs: Sequence[Item]) -> None:
+        self.inputs, self.rows = inputs, 0
+
+    def launch(self, requests: Sequence[tuple[int, ReviewRequest]]) -> Callable[[], list[Any]]:
+        answers = []
+        for _, request in requests:
+            owner = self.inputs[request.review].owner
+            weights = np.random.default_rng(request.review + 99).normal(0.1, 0.1, len(owner)) + (owner == 1)
+            shown = np.unpackbits(request.masks, axis=1, count=len(owner))
+            positive = 1 / (1 + np.exp(1.0 - shown @ weights))
+            answers.append(np.stack([1 - positive, positive], axis=1).astype(np.float32))
+            self.rows += len(shown)
+        return lambda: answers
+
+
+METRICS = (
+    "ndcg",
+    "auroc",
+    "insertion@0",
+    "deletion@0",
+    "insertion of leaves",
+    "deletion of leaves",
+    "consistency",
+    "mihl",
+)
+
+
+def small_grid(**changes: Any) -> Grid:
+    methods = tuple(
+        settings.method(label, settings.Strengths(0.1, 1.0, 0.1 if label == "C2FA" else None))
+        for label in ("C2FA", "LIME", "MILLI", "TD-MILLI", "C2FA-MILLI")
+    )
+    plain = {"budgets": ((5, 10), (6, 10), (6, 20)), "seeds": (0, 1), "metrics": METRICS, "leaves_at": 6, "target": 1}
+    return Grid(methods, **{**plain, **changes})  # type: ignore[arg-type]
+
+
+def sorted_frame(folder: Any) -> pd.DataFrame:
+    frame = collect(folder)
+    return frame.sort_values(["method", "N_H", "N_L", "seed", "input"], ignore_index=True)
+
+
+def test_workers_find_what_one_process_finds(tmp_path: Any) -> None:
+    inputs, grid = items(5), small_grid()
+    alone = run(grid, inputs, Sum(inputs), ReviewClient, tmp_path / "alone")
+    crew = run(grid, inputs, Sum(inputs), ReviewClient, tmp_path / "crew", workers=2)
+    assert alone.rows == crew.rows > 0
+    pd.testing.assert_frame_equal(sorted_frame(tmp_path / "alone"), sorted_frame(tmp_path / "crew"))
+
+
+def test_scores_are_those_of_evaluate(tmp_path: Any) -> None:
+    inputs, grid = items(2), small_grid(metrics=("ndcg", "deletion@0", "mihl"))
+    run(grid, inputs, Sum(inputs), ReviewClient, tmp_path)
+    mine = collect(tmp_path).set_index(["method", "N_H", "N_L", "seed", "input"]).sort_index()
+    theirs = evaluate(
+        grid.methods,
+        inputs,
+        Remote(ReviewClient(), here(Sum(inputs))),
+        masker,
+        list(grid.budgets),
+        [0, 1],
+        ["ndcg", "deletion@0", "mihl"],
+        truths=[item.truth for item in inputs],
+        target=1,
+        reference="C2FA",
+        progress=False,
+    ).frame
+    for metric, column in (("ndcg", "ndcg"), ("deletion", "deletion of parts"), ("mihl", "mihl")):
+        part = theirs[theirs["metric"] == metric].set_index(["method", "N_H", "N_L", "seed", "input"])["value"]
+        pd.testing.assert_series_equal(mine[column], part.sort_index(), check_names=False)
+
+
+def test_curves_over_leaves_are_taken_where_they_are_wanted(tmp_path: Any) -> None:
+    inputs = items(5)
+    run(small_grid(curves=2), inputs, Sum(inputs), ReviewClient, tmp_path)
+    frame = collect(tmp_path)
+    wanted = (frame["N_H"] == 6) & (frame["input"] < 2)
+    assert (frame["deletion of leaves"].notna() == wanted).all()
+    assert frame["deletion of parts"].notna().all()
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, grid = items(5), small_grid(shard=1)
+    run(grid, inputs[:3], Sum(inputs), ReviewClient, tmp_path)
+    network = Sum(inputs)
+    seen: list[int] = []
+    plain = grids.evaluate
+    monkeypatch.setattr(
+        grids, "evaluate", lambda methods, chosen, *a, **k: seen.extend(i.number for i in chosen) or plain(methods, chosen, *a, **k)
+    )
+    run(grid, inputs, network, ReviewClient, tmp_path)
+    assert seen == [3, 4]
+    assert sorted(collect(tmp_path)["input"].unique()) == [0, 1, 2, 3, 4]
+
+
+def test_no_shard_begins_when_the_time_is_over(tmp_path: Any) -> None:
+    inputs = items(3)
+    load = run(small_grid(), inputs, Sum(inputs), ReviewClient, tmp_path, seconds=-1.0)
+    assert load.rows == 0
+    with pytest.raises(FileNotFoundError, match="no finished shard"):
+        collect(tmp_path)
+
+
+def test_shards_hold_every_input_once() -> None:
+    grid = small_grid(curves=5, shard=2)
+    found = shards(grid, items(9))
+    assert [k for a, b, _ in found for k in range(a, b)] == list(range(9))
+    assert all(with_curves == (b <= 5) for _, b, with_curves in found)
+
+
+def test_bits_come_back_as_masks() -> None:
+    import torch
+
+    masks = np.random.default_rng(0).random((7, 13)) < 0.5
+    assert (unpack(torch.from_numpy(np.packbits(masks, axis=1)), 13).numpy() == masks).all()
+
+
+def test_the_whole_experiment(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = items(6)
+    domain = reproducing.Domain(
+        "made up", inputs[:2], inputs[2:], Sum(inputs), functools.partial(ReviewClient), 6, METRICS, 1
+    )
+    folder = reproducing.reproduce(domain, tmp_path / "out", "small")
+    frame = pd.read_parquet(folder / "scores.parquet")
+    assert set(frame["method"]) == {*settings.PAPER_METHODS, *settings.OUR_METHODS}
+    assert set(frame["N_H"]) == {5, 6} and set(frame["N_L"]) == {20, 50}
+    exact = frame[frame["method"] == "C2FA exact"]
+    assert exact["consistency"].abs().max() < 1e-4
+    assert reproducing.chosen_before(folder)["C2FA"].mu2 in settings.PAPER_MU2
+    assert {row["method"] for row in __import__("json").loads((folder / "times.json").read_text())} == set(frame["method"])
+    assert "a second" in capsys.readouterr().out
