@@ -168,7 +168,8 @@ class DeepSets(nn.Module):
         arrays = {}
         for name, tensor in self.state_dict().items():
             array = tensor.detach().float().contiguous().cpu().numpy()
-            arrays[name] = array.astype(np.float16) if array.ndim > 1 else array
+            with np.errstate(over="ignore"):  # found below
+                arrays[name] = array.astype(np.float16) if array.ndim > 1 else array
             if not np.isfinite(arrays[name]).all():
                 raise ValueError(f"{name} is not finite in {arrays[name].dtype}; the network cannot be saved")
         return weights.write(path, arrays, part)

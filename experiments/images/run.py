@@ -1,0 +1,151 @@
+"""The paper's image experiment: bags of images, super-pixels, DeepSets on ResNet-50.
+
+c2fa reproduce images --scale paper --device cuda --workers 14
+python -m experiments.images.run --scale small            # the same without the package's command line
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from c2fa import metrics
+from experiments.harness import reproduce as harness
+from experiments.harness.reproduce import SCALES, Domain
+from experiments.harness.service import Item
+from experiments.images.answers import BagClient, BagNetwork
+from experiments.images.bags import CAT, DATA, VOID, Bags, make_bags, read_voc, superpixels
+from experiments.images.network import MEAN, STD, DeepSets, FastPhi, agreement
+
+ROOT = Path(__file__).resolve().parents[2]
+WORK = ROOT / "build" / "images"
+MODEL = WORK / "deepsets.safetensors"
+RESULTS = ROOT / "experiments" / "results" / "images"
+METRICS = (
+    "ndcg",
+    "auroc",
+    "auroc-within",
+    "insertion@0",
+    "deletion@0",
+    "insertion of leaves",
+    "deletion of leaves",
+    "consistency",
+    "mihl",
+)
+N_H = 20
+POSITIVE = 1
+
+
+def positives(bags: Bags, count: int) -> list[np.ndarray[Any, Any]]:
+    """The images of the first positive bags: of the others there is nothing that an explanation should find."""
+    return [bag for bag, label in zip(bags.members, bags.labels, strict=True) if label == POSITIVE][:count]
+
+
+def truth_of(labels: Sequence[Any], masks: Sequence[Any]) -> tuple[Any, Any]:
+    """Which images hold a cat, and how many of each super-pixel's pixels do and do not, (leaves, 2)."""
+    cats = np.array([bool((mask == CAT).any()) for mask in masks])
+    marked = [np.where(mask == VOID, VOID, mask == CAT) for mask in masks]
+    return cats, metrics.pixel_counts(labels, marked, void=VOID)
+
+
+def items_of(members: Sequence[Any], labels: Any, masks: Any, first: int) -> list[Item]:
+    """Bags as workers know them, numbered from ``first``."""
+    found = []
+    for number, bag in enumerate(members, start=first):
+        counts = [int(labels[image].max()) + 1 for image in bag]
+        owner = np.repeat(np.arange(len(bag)), counts)
+        found.append(Item(number, owner, truth_of([labels[k] for k in bag], [masks[k] for k in bag])))
+    return found
+
+
+def trivial_auroc(items: Sequence[Item]) -> float:
+    """AUROC of pixels where the positive images are painted as a whole: what finding the image alone is worth."""
+    return float(np.mean([metrics.auroc(item.truth[0][item.owner].astype(float), item.truth[1]) for item in items]))
+
+
+def domain(
+    model: DeepSets, data: Path, validation: int, test: int, device: str, *, batch: int, cache: Path = WORK
+) -> Domain:
+    """Bags, super-pixels and the network, ready to be asked."""
+    voc = read_voc(data, cache=cache / "voc.npz")
+    split = make_bags(voc)
+    tuning, held = positives(split.validation, validation), positives(split.test, test)
+    used = np.unique(np.concatenate([*tuning, *held]))
+    members = [np.searchsorted(used, bag) for bag in (*tuning, *held)]
+    images, masks = voc.images[used], voc.masks[used]
+    labels = superpixels(images, cache=cache / "superpixels.npz")
+    model = model.to(device).eval()
+    fast = FastPhi(model, batch=batch, device=device)
+    network = BagNetwork(images, labels, fast, model.probabilities, mean=MEAN, std=STD, device=device, batch=batch)
+    items = items_of(members, labels, masks, 0)
+    difference = agreement(model, fast, images, members[:100])
+    print(f"largest difference of a bag's probability between the fast network and fp32: {difference:.1e}", flush=True)
+    return Domain(
+        "images",
+        items[: len(tuning)],
+        items[len(tuning) :],
+        network,
+        functools.partial(BagClient, members, network.segments),
+        N_H,
+        METRICS,
+        POSITIVE,
+        {
+            "trivial auroc": trivial_auroc(items[len(tuning) :]),
+            "largest difference to fp32": difference,
+            "super-pixels of an image": float(np.mean(labels.max(axis=(1, 2)) + 1.0)),
+        },
+    )
+
+
+def bare(network: BagNetwork, seconds: float = 2.0) -> float:
+    """Images a second of the network alone: the same batches, painted beforehand, nothing else in the way."""
+    count = network.batch
+    images = torch.arange(count, device=network.device) % len(network.pixels)
+    masks = torch.randint(0, 256, (count, -(-network.segments // 8)), dtype=torch.uint8, device=network.device)
+    painted = network.paint(images, masks).contiguous(memory_format=torch.channels_last)
+    cuda = network.device.startswith("cuda")
+    done, begin = 0, 0.0
+    with torch.inference_mode():
+        network.phi(painted)
+        if cuda:
+            torch.cuda.synchronize()
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < seconds:
+            for _ in range(20 if cuda else 1):
+                network.phi(painted)
+                done += count
+            if cuda:
+                torch.cuda.synchronize()
+    return done / (time.perf_counter() - begin)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--scale", choices=sorted(SCALES), default="small")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder with the archive of VOC")
+    parser.add_argument("--model", type=Path, default=MODEL, help="the network that experiments.images.train wrote")
+    parser.add_argument("--out", type=Path, default=None, help="where results go")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--workers", type=int, default=0, help="processes that draw, fit and score")
+    parser.add_argument("--seconds", type=float, default=None, help="begin no shard after so long")
+    parser.add_argument("--batch", type=int, default=None, help="images in one forward pass")
+    a = parser.parse_args(argv)
+    scale = SCALES[a.scale]
+    batch = a.batch or (512 if a.device.startswith("cuda") else 16)
+    out = a.out or (RESULTS if a.scale == "paper" else WORK / "small")
+    made = domain(DeepSets.load(a.model), a.data, scale.validation, scale.test, a.device, batch=batch)
+    alone = bare(made.network)  # type: ignore[arg-type]
+    print(f"the network alone: {alone:,.0f} images a second in batches of {batch}", flush=True)
+    made = Domain(**{**made.__dict__, "about": {**made.about, "images a second, network alone": alone, "batch": batch}})
+    harness.reproduce(made, out, a.scale, workers=a.workers, seconds=a.seconds)
+
+
+if __name__ == "__main__":
+    main()
