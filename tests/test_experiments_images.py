@@ -328,8 +328,8 @@ def test_a_score_counts_and_breaks_ties_by_loss(voc, monkeypatch):
 @pytest.mark.slow
 def test_training_runs_from_the_archive_to_the_file(fake, tmp_path, capsys):
     out = tmp_path / "net.safetensors"
-    command = f"--data {fake} --weights none --out {out} --device cpu --counts 24 4 4 --batch 2 --steps 2"
-    result = train.main([*command.split(), "--phi-rate", "1e-5", "1e-4", "--seconds", "600"])
+    command = f"--data {fake} --weights none --out {out} --device cpu --counts 24 4 4 --batch 1 --steps 1"
+    result = train.main([*command.split(), "--phi-rate", "1e-5", "1e-4", "--evaluate-every", "1000"])
     printed = capsys.readouterr().out
     assert printed.count("validation accuracy") == 3  # once for each rate, and as written
     assert printed.count("test accuracy") == 1
