@@ -179,6 +179,21 @@ def test_superpixels_are_made_once_per_image(tmp_path, monkeypatch):
     assert len(made) == 1
 
 
+def test_two_processes_that_fill_one_cache_lose_nothing(tmp_path, monkeypatch):
+    images = np.repeat(np.arange(3, dtype=np.uint8) * 80, 16 * 16 * 3).reshape(3, 16, 16, 3)
+    cache = tmp_path / "maps.npz"
+
+    def meanwhile(image):
+        monkeypatch.setattr("experiments.images.bags.segment", segment)
+        superpixels(images[1:2], cache, workers=1)  # the other one, done while this one still works
+        return segment(image)
+
+    monkeypatch.setattr("experiments.images.bags.segment", meanwhile)
+    superpixels(images[:1], cache, workers=1)
+    with np.load(cache) as kept:
+        assert len(kept["keys"]) == 2
+
+
 def test_the_first_convolution_of_a_stage_has_the_stride(phi):
     for k in (2, 3, 4):
         stage = getattr(phi, f"layer{k}")

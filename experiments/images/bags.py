@@ -233,17 +233,23 @@ def superpixels(images: UInt8, cache: str | Path | None = None, workers: int | N
         How many processes; None takes one per core.
     """
     keys = [hashlib.sha256(image.tobytes()).hexdigest()[:32] for image in images]
-    known: dict[str, npt.NDArray[Any]] = {}
     cache = None if cache is None else Path(cache)
-    if cache is not None and cache.exists():
-        with np.load(cache) as kept:
-            known = dict(zip(kept["keys"].tolist(), kept["maps"], strict=True))
+    known = _kept(cache)
     missing = {key: image for key, image in zip(keys, images, strict=True) if key not in known}
     if missing:
         known.update(zip(missing, _segment_all(list(missing.values()), workers), strict=True))
         if cache is not None:
-            _write(cache, compressed=True, keys=np.array(list(known)), maps=_narrow(list(known.values())))
+            every = {**_kept(cache), **known}  # another process may have added to it in the meantime
+            _write(cache, compressed=True, keys=np.array(list(every)), maps=_narrow(list(every.values())))
     return _narrow([known[key] for key in keys])
+
+
+def _kept(cache: Path | None) -> dict[str, npt.NDArray[Any]]:
+    """The maps that a cache holds, by their image's key."""
+    if cache is None or not cache.exists():
+        return {}
+    with np.load(cache) as kept:
+        return dict(zip(kept["keys"].tolist(), kept["maps"], strict=True))
 
 
 def _segment_all(images: Sequence[UInt8], workers: int | None) -> list[npt.NDArray[Any]]:
