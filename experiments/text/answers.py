@@ -60,7 +60,7 @@ class ReviewNetwork:
         self.cls, self.sep, self.mask = special
         self.reviews = [torch.as_tensor(np.asarray(ids, dtype=np.int64), device=device) for ids in reviews]
         self.rows = 0
-        self.pieces = 0
+        self.work = 0  # word pieces
 
     def masked(self, review: Any, masks: Any) -> Any:
         """Pieces under masks, (n, length + 2)."""
@@ -83,5 +83,5 @@ class ReviewNetwork:
                 parts = [self.classify(self.masked(review, block)) for block in packed.split(rows)]
                 answers.append(torch.cat(parts))
                 self.rows += len(packed)
-                self.pieces += len(packed) * (len(review) + 2)
+                self.work += len(packed) * (len(review) + 2)
             return down(answers)

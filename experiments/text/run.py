@@ -1,0 +1,119 @@
+"""The paper's text experiment: reviews, sentences, word pieces, a fine-tuned BERT-architecture encoder.
+
+c2fa reproduce text --scale paper --device cuda --workers 14
+python -m experiments.text.run --scale small            # the same without the package's command line
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from experiments.harness import reproduce as harness
+from experiments.harness.reproduce import SCALES, Domain
+from experiments.harness.service import Item
+from experiments.text.answers import ReviewClient, ReviewNetwork
+from experiments.text.network import Classifier, agreement
+from experiments.text.reviews import CLS, DATA, MASK, REVIEWS, ROOT, SEP, WORK, Bundle, Review, prepare, read_bundle
+
+MODEL = WORK / "bert.safetensors"
+RESULTS = ROOT / "experiments" / "results" / "text"
+METRICS = (
+    "insertion@0",
+    "deletion@0",
+    "insertion of leaves",
+    "deletion of leaves",
+    "consistency",
+    "mihl",
+)
+N_H = 50
+
+
+def domain(model: Classifier, bundle: Bundle, validation: int, test: int, device: str, tokens: int) -> Domain:
+    """Reviews and the network, ready to be asked. What is explained is the class that the network predicts."""
+    reviews = [*bundle.validation[:validation], *bundle.test[:test]]
+    cuda = device.startswith("cuda")
+    about: dict[str, Any] = {"accuracy on the test reviews": accuracy(model.to(device), bundle.test[:test])}
+    if cuda:
+        draw = np.random.default_rng(0)
+        some = [r.rows(draw.random((8, len(r.ids))) < draw.random((8, 1))) for r in reviews[:100]]
+        about["mean and largest difference to fp32"] = agreement(model, some, torch.float16)
+        print("half precision differs from fp32 by {:.1e}, at most {:.1e}".format(*about[next(reversed(about))]))
+    fast = model.fast(torch.float16, device) if cuda else model
+    network = ReviewNetwork(
+        [review.ids for review in reviews],
+        lambda ids: fast.forward_same_length(ids).softmax(-1),
+        (CLS, SEP, MASK),
+        device=device,
+        tokens=tokens,
+    )
+    items = [Item(number, review.owner) for number, review in enumerate(reviews)]
+    return Domain("text", items[:validation], items[validation:], network, ReviewClient, N_H, METRICS, None, about)
+
+
+def accuracy(model: Classifier, reviews: Sequence[Review]) -> float:
+    """The share of reviews that the network calls what they are."""
+    right = [model.predict(r.rows(np.ones(len(r.ids))))[0].argmax() == r.label for r in reviews]
+    return float(np.mean(right))
+
+
+def bare(network: ReviewNetwork, reviews: int = 40, seconds: float = 2.0) -> float:
+    """Pieces a second of the network alone: full batches of masked reviews made beforehand, nothing else in the way."""
+    some = network.reviews[-reviews:]
+    batches = []
+    for review in some:
+        rows = max(network.tokens // (len(review) + 2), 1)
+        packed = torch.randint(0, 256, (rows, -(-len(review) // 8)), dtype=torch.uint8, device=network.device)
+        batches.append(network.masked(review, packed))
+    cuda = network.device.startswith("cuda")
+    done, begin = 0, 0.0
+    with torch.inference_mode():
+        for batch in batches:  # the first of each length finds its kernels
+            network.classify(batch)
+        if cuda:
+            torch.cuda.synchronize()
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < seconds:
+            for batch in batches:
+                network.classify(batch)
+                done += batch.numel()
+            if cuda:
+                torch.cuda.synchronize()
+    return done / (time.perf_counter() - begin)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--scale", choices=sorted(SCALES), default="small")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder with the corpora, or what was prepared")
+    parser.add_argument("--model", type=Path, default=MODEL, help="the network that experiments.text.train wrote")
+    parser.add_argument("--out", type=Path, default=None, help="where results go")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--workers", type=int, default=0, help="processes that draw, fit and score")
+    parser.add_argument("--seconds", type=float, default=None, help="begin no shard after so long")
+    parser.add_argument("--tokens", type=int, default=None, help="word pieces in one forward pass")
+    a = parser.parse_args(argv)
+    scale = SCALES[a.scale]
+    out = a.out or (RESULTS if a.scale == "paper" else WORK / "small")
+    prepared = a.data if (a.data / REVIEWS).exists() else WORK
+    if not (prepared / REVIEWS).exists():
+        prepare(a.data, WORK)
+    bundle = read_bundle(prepared / REVIEWS)
+    tokens = a.tokens or (1 << 17 if a.device.startswith("cuda") else 1 << 11)
+    made = domain(Classifier.load(a.model), bundle, scale.validation, scale.test, a.device, tokens)
+    network: Any = made.network
+    alone = bare(network)
+    print(f"the network alone: {alone:,.0f} word pieces a second in batches of {tokens:,}", flush=True)
+    made = dataclasses.replace(made, about={**made.about, "pieces a second, network alone": alone, "tokens": tokens})
+    harness.reproduce(made, out, a.scale, workers=a.workers, seconds=a.seconds)
+
+
+if __name__ == "__main__":
+    main()
