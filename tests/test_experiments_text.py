@@ -210,7 +210,7 @@ def test_weights_beyond_half_precision_are_not_written(tmp_path: Path) -> None:
         model = tiny()
         with torch.no_grad():
             model.head.bias[0] = bad
-        with pytest.raises(ValueError, match="classifier.bias does not fit half precision"):
+        with pytest.raises(ValueError, match=r"classifier\.bias does not fit half precision"):
             model.save(tmp_path / "x.safetensors")
 
 
@@ -231,11 +231,8 @@ def test_the_sets_are_disjoint_and_drawn_alike_each_time(seed: int, count: int) 
     assert len({*first.tolist(), *second.tolist()}) == 8
     assert {*first.tolist(), *second.tolist()} <= set(able.tolist())
     bodies = [texts[i].split(": ")[1] for i in range(count)]
-    expected = [
-        i
-        for i in range(count)
-        if sentences[i] > 1 and pieces[i] < 255 and bodies[i][:79] not in [b[:79] for b in bodies[:i]]
-    ]
+    fits = (sentences > 1) & (pieces < 255)
+    expected = [i for i in range(count) if fits[i] and bodies[i] not in bodies[:i]]
     assert able.tolist() == expected
     with pytest.raises(ValueError, match="reviews may be drawn, and 1500 are wanted"):
         reviews.draw(texts, sentences, pieces)
@@ -243,9 +240,8 @@ def test_the_sets_are_disjoint_and_drawn_alike_each_time(seed: int, count: int) 
 
 def test_reviews_held_out_are_left_out_of_training_with_and_without_their_title() -> None:
     held = [{"text": "Nice: A fine thing, isn't it?"}, {"text": "It broke, at once"}]
-    fdu = [
-        {"text": t} for t in ("a fine thing , is n't it ?", "nice a fine thing is n't it", "it broke at once", "fine")
-    ]
+    texts = ("a fine thing , is n't it ?", "nice a fine thing is n't it", "it broke at once", "fine")
+    fdu = [{"text": text} for text in texts]
     assert reviews.apart(fdu, held) == [fdu[3]]
 
 
@@ -336,7 +332,8 @@ def test_gte_small_tells_a_paraphrase_from_another_subject(shared: Path) -> None
         "The recipe asks for two cups of flour and an egg.",
     ]
     with torch.no_grad():
-        a, b, c = (F[0] / F[0].norm() for F in (model.pooled(torch.tensor([tokenizer.encode(t).ids])) for t in texts))
+        states = [model.pooled(torch.tensor([tokenizer.encode(t).ids]))[0] for t in texts]
+    a, b, c = (state / state.norm() for state in states)
     assert model.shape == Shape()
     assert float(a @ b) > float(a @ c) + 0.1
     assert float(a @ b) > float(b @ c) + 0.1
