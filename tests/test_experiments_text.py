@@ -183,6 +183,8 @@ def test_every_spelling_of_a_file_gives_the_same_arrays(tmp_path: Path) -> None:
         weights.read_arrays(tmp_path / "y.safetensors")
     model.save(tmp_path / "y.safetensors")
     assert not list(tmp_path.glob("y.safetensors.part*"))
+    (tmp_path / "x.safetensors").unlink()
+    assert weights.read_arrays(tmp_path / "x.safetensors")[0].keys() == plain.keys()  # x.npz is still there
     with pytest.raises(FileNotFoundError, match="no weights at"):
         weights.read_arrays(tmp_path / "z.safetensors")
 

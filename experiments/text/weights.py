@@ -1,10 +1,10 @@
 """Arrays in safetensors files, with numpy alone: read, written, squeezed and cut into parts.
 
-Three spellings of one file are understood by `read_arrays`, whichever of them lies at the path:
+Asked for `x.safetensors`, `read_arrays` takes whichever spelling of it there is, in this order:
 
 - `x.safetensors`, the plain format, as everyone else reads it;
-- `x.npz`, the same bytes squeezed without loss (the high bytes of half-precision numbers are alike);
-- `x.safetensors.part0`, `.part1` and so on, the same bytes cut into parts that are small enough to be sent.
+- `x.safetensors.part0`, `.part1` and so on, the same bytes cut into parts that are small enough to be sent;
+- `x.npz`, the same bytes squeezed without loss (the high bytes of half-precision numbers are alike).
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
     path = Path(path)
     if not path.exists():
         parts = sorted(path.parent.glob(path.name + ".part*"), key=lambda p: int(p.name.rpartition("part")[2]))
+        if not parts and path.with_suffix(".npz").exists():
+            return read_arrays(path.with_suffix(".npz"))
         if not parts:
             raise FileNotFoundError(f"there are no weights at {path}, nor parts of them: train or prepare them first")
         return from_bytes(b"".join(part.read_bytes() for part in parts))
