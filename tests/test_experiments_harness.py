@@ -51,6 +51,10 @@ class Sum:
             self.rows += len(shown)
         return lambda: answers
 
+    @property
+    def work(self) -> int:
+        return self.rows
+
 
 METRICS = (
     "ndcg",

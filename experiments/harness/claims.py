@@ -8,7 +8,7 @@ Every claim is taken apart into statements, each about one score. A statement is
 - *about as good*: the difference is less than ``CLOSE``.
 - A statement *holds* where it is true at every N_L in question, *holds in part* where it is true at some, and *does not
   hold* where it is true at none. A claim holds where all of its statements hold, and does not where none does, not even
-  in part.
+  in part. A statement that only qualifies another ("most at small N_L") saves no claim of which nothing else holds.
 
 The paper's N_L begin at 50. Ours begin at 20, which is shown and never judged.
 """
@@ -112,13 +112,14 @@ class Statement:
     verdict: str | None
     lines: tuple[Line, ...]
     note: str = ""
+    qualifies: bool = False
 
     @property
     def where(self) -> str:
         """At which N_L it is true, in words."""
         judged = [line for line in self.lines if line.true is not None]
         yes, no = ([line.at for line in judged if line.true is flag] for flag in (True, False))
-        if len(judged) < 2 or not yes:
+        if len(judged) < 2 or self.verdict not in (HOLDS, IN_PART):
             return ""
         return "at every N_L" if not no else f"at N_L = {', '.join(yes)}, not at {', '.join(no)}"
 
@@ -135,10 +136,12 @@ class Claim:
     @property
     def verdict(self) -> str:
         """Holds where all statements hold, does not where none does, in part otherwise."""
-        found = {s.verdict for s in self.statements if s.verdict not in (None, NOT_RUN)}
-        if not found:
+        judged = [s for s in self.statements if s.verdict not in (None, NOT_RUN)]
+        main = {s.verdict for s in judged if not s.qualifies}
+        if not main:
             return NOT_RUN
-        return found.pop() if len(found) == 1 else IN_PART
+        every = {s.verdict for s in judged} if main != {NOT} else main
+        return str(every.pop()) if len(every) == 1 else IN_PART
 
 
 @dataclass(frozen=True)
@@ -157,10 +160,8 @@ class Table:
             {
                 "claim": claim.number,
                 "domain": claim.domain,
-                "words": claim.words,
                 "verdict": claim.verdict,
                 "statement": statement.words,
-                "rule": statement.rule,
                 "statement_verdict": statement.verdict or "not judged",
                 "score": line.score,
                 "N_H": line.n_h,
@@ -229,7 +230,7 @@ def _there(d: Domain, score: str, n_h: int, n_l: int, labels: Sequence[str]) -> 
 
 BEST = (
     "true where the interval lies on the good side of 0 against every other method, or holds 0 while the mean is not "
-    "worse than the other's; to hold, it must be ahead of all of them at one N_L at least; in part, where it is at some"
+    "worse than the other's; to hold, it must be ahead of all of them at half of the N_L at least; in part, at one"
 )
 
 
@@ -270,7 +271,8 @@ def best(
         )
     verdict = _judge(lines, judged)
     if verdict in (HOLDS, IN_PART):
-        verdict = verdict if any(line.clear and line.true for line in lines) else NOT
+        clear = [line.clear for line in lines if line.true is not None]
+        verdict = NOT if not any(clear) else verdict if 2 * sum(clear) >= len(clear) else IN_PART
     return Statement(words or f"best {NAMES[score]}, N_H = {n_h}", BEST, verdict, tuple(lines))
 
 
@@ -319,7 +321,7 @@ def lead_is_larger(
         between.high,
     )
     verdict = NOT if line.ours <= 0 or between.gain <= 0 else HOLDS if between.ahead else IN_PART
-    return Statement(words, LEAD, verdict, (line,))
+    return Statement(words, LEAD, verdict, (line,), qualifies=True)
 
 
 def _span(budgets: Sequence[int]) -> str:
@@ -373,7 +375,7 @@ AHEAD = "true where ours is ahead"
 def ahead_of(d: Domain, score: str, n_h: int, cast: Cast, rivals: Sequence[str], words: str) -> Statement:
     """Ours is ahead of the best of some methods."""
     lines = _against_best(d, score, n_h, cast.ours, rivals, lambda between, mine, theirs: between.ahead)
-    return Statement(words, AHEAD, _judge(lines), lines)
+    return Statement(words, AHEAD, _judge(lines), lines, qualifies=True)
 
 
 MATCHES = (
@@ -614,7 +616,7 @@ def _claim_13(d: Domain, cast: Cast) -> list[Statement]:
 CLAIMS: Mapping[int, tuple[str, str, Callable[[Domain, Cast], list[Statement]]]] = {
     1: (
         "images",
-        "At N_H = 5 {ours} has the best NDCG, deletion and insertion of HiFAs, most so at small N_L.",
+        "At N_H = 5 {ours} has the best NDCG, deletion and insertion of HiFAs, most at small N_L.",
         _claim_1,
     ),
     2: ("images", "At N_H = {many} all methods but BU-LIME are equally good at HiFAs, whatever N_L.", _claim_2),

@@ -102,9 +102,9 @@ def run(
     todo = [k for k in range(len(shards(grid, items))) if not _path(folder, k).exists()]
     until = None if seconds is None else time.time() + seconds
     if not workers:
-        before, begin = network.rows, time.perf_counter()
+        rows, work, begin = network.rows, network.work, time.perf_counter()
         _work_all(grid, items, Remote(client(), here(network)), folder, iter(todo), until)
-        return Load(network.rows - before, time.perf_counter() - begin)
+        return Load(network.rows - rows, network.work - work, time.perf_counter() - begin)
     import multiprocessing
 
     tasks: Any = multiprocessing.get_context("spawn").Queue()

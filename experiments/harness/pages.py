@@ -19,21 +19,27 @@ from experiments.harness.settings import PAPER_METHODS
 README = Path(__file__).resolve().parents[1] / "README.md"
 
 
-def number(value: float, *, signed: bool = False) -> str:
-    """A score with three digits, or two significant ones where that would be nothing.
+def number(value: float, digits: int = 3, *, signed: bool = False) -> str:
+    """A number with so many digits after the point.
 
-    >>> number(0.12345), number(-0.5, signed=True), number(0.00012), number(0.0)
-    ('0.123', '−0.500', '0.00012', '0')
+    >>> number(0.12345), number(-0.5, signed=True), number(-0.0001, signed=True), number(float("nan"))
+    ('0.123', '−0.500', '0.000', '–')
     """
     if not math.isfinite(value):
         return "–"
-    if value == 0:
-        return "0"
-    text = f"{value:+.3f}" if signed else f"{value:.3f}"
-    if abs(value) < 0.0095:
-        text = f"{value:+.1g}" if signed else f"{value:.2g}"
-        text = f"{float(text):+.6f}".rstrip("0") if signed else f"{float(text):.6f}".rstrip("0")
+    if not float(f"{value:.{digits}f}"):
+        return f"{0:.{digits}f}"
+    text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
     return text.replace("-", "−")
+
+
+def digits_of(value: float) -> int:
+    """How many digits a number is worth: three, or as many as it has zeros first.
+
+    >>> digits_of(0.5), digits_of(0.00012), digits_of(0.0)
+    (3, 5, 3)
+    """
+    return 3 if value == 0 or not math.isfinite(value) else min(6, max(3, 1 - math.floor(math.log10(abs(value)))))
 
 
 def grid(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
@@ -46,8 +52,9 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int
 # ------------------------------------------------------------------------------------------------ claims
 
 
-def _mean(value: float, spread: float) -> str:
-    return number(value) + (f" ± {number(spread)}" if math.isfinite(spread) else "")
+def _mean(score: str, value: float, spread: float) -> str:
+    digits = digits_of(value) if score in ("consistency", "seconds") else 3
+    return number(value, digits) + (f" ± {number(spread, digits)}" if math.isfinite(spread) else "")
 
 
 def _difference(line: Line) -> str:
@@ -63,7 +70,8 @@ def _in_numbers(statement: Statement) -> str:
     if first is not None:
         at = f"N_L = {first.at}" if first.score != "seconds" else f"N_L = {first.at}, seconds"
         said += (
-            f" — {_mean(first.ours, first.ours_spread)} against {_mean(first.other, first.other_spread)} "
+            f" — {_mean(first.score, first.ours, first.ours_spread)} against "
+            f"{_mean(first.score, first.other, first.other_spread)} "
             f"({first.other_label}) at {at}: {_difference(first)}"
         )
     return "; ".join([said, *(text for text in (statement.where, statement.note) if text)])
@@ -103,8 +111,8 @@ def _row(line: Line) -> tuple[str, ...]:
     true = "" if line.true is None else "yes" if line.true else "no"
     return (
         line.at,
-        _mean(line.ours, line.ours_spread),
-        _mean(line.other, line.other_spread),
+        _mean(line.score, line.ours, line.ours_spread),
+        _mean(line.score, line.other, line.other_spread),
         line.other_label,
         _difference(line),
         true,
@@ -119,8 +127,8 @@ def verdicts(tables: Mapping[str, Table]) -> str:
     first = tables[labels[0]]
     rows = []
     for claim in first.claims:
-        words = claim.words.replace(first.cast.ours, "it", 1) if first.cast.ours in claim.words else claim.words
-        rows.append((f"{claim.number}", f"{claim.domain}: {words}", *(tables[k][claim.number].verdict for k in labels)))
+        found = (tables[label][claim.number].verdict for label in labels)
+        rows.append((f"{claim.number}", f"{claim.domain}: {claim.words}", *found))
     return grid(("", "claim", *labels), rows)
 
 
@@ -157,10 +165,13 @@ def best_at_each(d: Domain, labels: Sequence[str] | None = None) -> str:
         row = [f"{NAMES[score]}, N_H = {next(c.n_h for c in found if c.score == score)}"]
         for n_l in d.budgets:
             one = cells.get((score, n_l))
-            level = "" if one is None or not one.level else f" ≈ {', '.join(one.level)}"
-            row.append("–" if one is None else f"**{one.label}** {number(one.mean)}{level}")
+            row.append("–" if one is None else f"**{one.label}** {number(one.mean)}{_level(one.level)}")
         rows.append(row)
     return grid(("", *(f"N_L = {n}" for n in d.budgets)), rows)
+
+
+def _level(labels: Sequence[str]) -> str:
+    return "" if not labels else f" ≈ {', '.join(labels)}" if len(labels) < 3 else f" ≈ {len(labels)} others"
 
 
 # ------------------------------------------------------------------------------------------------ runs

@@ -31,8 +31,6 @@ class Domain:
     ----------
     many
         The N_H at which parts are easy (20 for bags, 50 for reviews); the other is 5.
-    bare
-        The rate of the network alone on masked inputs made beforehand, in what ``Network.rows`` counts, or in pieces.
     about
         What is to be written beside the results: the network, its accuracy, the data.
     """
@@ -178,7 +176,7 @@ def reproduce(
         "points of leaf curves": scale.points,
         "inputs with leaf curves": int(min(scale.curves, frame["input"].nunique())),
         "model rows": counts,
-        "load": {**dataclasses.asdict(load), "rate": load.rate, "wall": wall},
+        "load": {**dataclasses.asdict(load), "work a second": load.rate, "wall": wall},
     }
     (folder / "about.json").write_text(json.dumps(about, indent=1))
     say(load, counts, wall)
@@ -225,8 +223,8 @@ def timing(domain: Domain, methods: Sequence[Method], scale: Scale) -> list[dict
 def say(load: Load, counts: Mapping[str, int], wall: float) -> None:
     """Print what a run cost."""
     print(
-        f"{load.rows:,} inputs through the network in {load.seconds:.1f} s of questions ({load.rate:,.0f} a second; "
-        f"nobody had a question for {load.waiting:.1f} s); {wall:.1f} s in all",
+        f"{load.rows:,} rows through the network in {load.seconds:.1f} s of questions ({load.rate:,.0f} images or pieces "
+        f"a second; nobody had a question for {load.waiting:.1f} s); {wall:.1f} s in all",
         flush=True,
     )
     print(", ".join(f"{name} {value:,}" for name, value in counts.items()), flush=True)

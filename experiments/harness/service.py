@@ -68,6 +68,9 @@ class Network(Protocol):
     rows: int
     """Inputs that went through the network so far."""
 
+    work: int
+    """The same in what its time is proportional to: images, or word pieces."""
+
     def launch(self, requests: Sequence[tuple[int, Any]]) -> Callable[[], list[Outputs]]:
         """Begin to answer requests, each with the number of its sender; the function returned waits for the answers."""
         ...
@@ -101,13 +104,15 @@ class Load:
     """How much was asked, and in which time between the first question and the last answer."""
 
     rows: int = 0
+    work: int = 0
     seconds: float = 0.0
     waiting: float = 0.0
     sets: int = 0
 
     @property
     def rate(self) -> float:
-        return self.rows / self.seconds if self.seconds else 0.0
+        """Work a second."""
+        return self.work / self.seconds if self.seconds else 0.0
 
 
 @dataclass(eq=False)
@@ -123,7 +128,7 @@ def serve(network: Network, connections: Sequence[multiprocessing.connection.Con
     number = {id(c): k for k, c in enumerate(connections)}
     open_: list[multiprocessing.connection.Connection] = list(connections)
     flying: collections.deque[_Set] = collections.deque()
-    load, before, begin, end = Load(), network.rows, 0.0, 0.0
+    load, rows, work, begin, end = Load(), network.rows, network.work, 0.0, 0.0
     while open_ or flying:
         idle = time.perf_counter()
         ready = multiprocessing.connection.wait(open_, timeout=0 if flying else None) if open_ else []
@@ -149,7 +154,7 @@ def serve(network: Network, connections: Sequence[multiprocessing.connection.Con
                 except (BrokenPipeError, ConnectionResetError):
                     continue  # found out above
             end = time.perf_counter()
-    load.rows, load.seconds = network.rows - before, max(end - begin, 0.0)
+    load.rows, load.work, load.seconds = network.rows - rows, network.work - work, max(end - begin, 0.0)
     return load
 
 

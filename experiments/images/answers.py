@@ -127,6 +127,11 @@ class BagNetwork:
         self.tables: dict[int, Any] = {}
         self.rows = 0
 
+    @property
+    def work(self) -> int:
+        """The time goes into images."""
+        return self.rows
+
     def paint(self, images: Any, masks: Any) -> Any:
         """Masked images, (n, 3, height, width), of a batch of (image, packed mask)."""
         torch = self.torch

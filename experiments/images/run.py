@@ -7,6 +7,7 @@ python -m experiments.images.run --scale small            # the same without the
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import time
 from collections.abc import Sequence
@@ -143,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     made = domain(DeepSets.load(a.model), a.data, scale.validation, scale.test, a.device, batch=batch)
     alone = bare(made.network)  # type: ignore[arg-type]
     print(f"the network alone: {alone:,.0f} images a second in batches of {batch}", flush=True)
-    made = Domain(**{**made.__dict__, "about": {**made.about, "images a second, network alone": alone, "batch": batch}})
+    made = dataclasses.replace(made, about={**made.about, "images a second, network alone": alone, "batch": batch})
     harness.reproduce(made, out, a.scale, workers=a.workers, seconds=a.seconds)
 
 
