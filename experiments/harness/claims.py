@@ -480,7 +480,8 @@ def linear_time(d: Domain, label: str, judged: bool = True) -> Statement:
         return Statement(words, STRAIGHT, NOT_RUN if judged else None, ())
     x, y = np.array(list(seconds), dtype=np.float64), np.array(list(seconds.values()))
     slope, start = np.polyfit(x, y, 1)
-    r2 = 1.0 - float(((y - slope * x - start) ** 2).sum() / ((y - y.mean()) ** 2).sum())
+    whole = float(((y - y.mean()) ** 2).sum())
+    r2 = 1.0 - float(((y - slope * x - start) ** 2).sum()) / whole if whole else 0.0
     verdict = NOT if slope <= 0 or r2 < 0.8 else HOLDS if r2 >= LINEAR else IN_PART
     note = f"{start * 1e3:.1f} ms + {slope * 1e3:.3f} ms · N_L, R² = {r2:.3f}"
     return Statement(words, STRAIGHT, verdict if judged else None, (), note)

@@ -11,6 +11,7 @@ from c2fa.cli.evaluate import evaluate
 from c2fa.cli.explain import explain
 from c2fa.cli.info import info
 from c2fa.cli.report import report
+from c2fa.cli.reproduce import reproduce
 
 app = typer.Typer(
     name="c2fa",
@@ -64,3 +65,4 @@ app.command()(explain)
 app.command()(evaluate)
 app.command()(report)
 app.command()(info)
+app.add_typer(reproduce, name="reproduce")
