@@ -17,6 +17,7 @@ from experiments.harness import figures as drawing
 from experiments.harness.claims import HOLDS, IN_PART, NOT, NOT_RUN
 from experiments.harness.examples import BagExample, ReviewExample, draw_example, load_examples, save_example
 from experiments.harness.reading import HIGHER_IS_BETTER, Domain, Results, gap, read
+from experiments.harness.reproduce import save
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -261,6 +262,8 @@ def test_what_was_not_run_is_not_judged() -> None:
     assert table[3].statements[0].verdict == NOT_RUN
     assert table[4].verdict == table[5].verdict == NOT_RUN
     assert len(table.claims) == 7
+    one_seed = Results({"images": Domain("images", small[small["seed"] == 0])})
+    assert "±" not in pages.summary(claims.table(one_seed))
     only_twenty = d.frame[d.frame["N_L"] == 20]
     table = claims.table(Results({"images": Domain("images", only_twenty)}))
     assert {claim.verdict for claim in table.claims} == {NOT_RUN}
@@ -342,7 +345,7 @@ def write(folder: Path, **options: Any) -> Path:
     for name in ("images", "text"):
         own = folder / name
         own.mkdir(parents=True, exist_ok=True)
-        frame(name, plausible, LABELS, **options).to_parquet(own / "scores.parquet", index=False)
+        save(frame(name, plausible, LABELS, **options), own / "scores.parquet")
         (own / "times.json").write_text(json.dumps(seconds(labels=LABELS)))
         about = {"accuracy": 0.94, "inputs": 40, "seeds": [0, 1], "load": {"rows": 123456, "rate": 9876.5}}
         about |= {"trivial auroc": 0.83} if name == "images" else {}

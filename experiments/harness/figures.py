@@ -128,8 +128,12 @@ def curves(d: Domain, layout: Layout, labels: Sequence[str]) -> Figure | None:
     if not there:
         return None
     across = max(map(len, there))
-    made = figure(0.5 + 2.75 * max(across, 1.3), 0.75 + 2.05 * len(there))
-    made.get_layout_engine().set(w_pad=0.08, h_pad=0.08, wspace=0.02, hspace=0.03)  # type: ignore[union-attr]
+    shown = [label for label in labels if any(len(_line(d, p, label)[0]) for row in there for p in row)]
+    wide = 0.5 + 2.75 * max(across, 1.3)
+    room = max(1, int(wide / 1.42))
+    deep = -(-len(shown) // room)  # rows of the legend, all about as long
+    made = figure(wide, 0.45 + 0.2 * deep + 2.1 * len(there))
+    made.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08, wspace=0.02, hspace=0.03)
     axes = made.subplots(len(there), across, squeeze=False)
     for row, panels in zip(axes, there, strict=True):
         for ax, panel in zip(row, panels, strict=False):
@@ -138,11 +142,18 @@ def curves(d: Domain, layout: Layout, labels: Sequence[str]) -> Figure | None:
             ax.remove()
     for ax in axes[-1]:
         ax.set_xlabel("$N_\\mathrm{L}$, leaf queries", fontsize=8.5, color=INK)
-    handles, names = axes[0][0].get_legend_handles_labels()
-    room = max(1, int(made.get_size_inches()[0] / 1.42))
-    columns = -(-len(names) // -(-len(names) // room))  # as few rows as fit, all about as long
+    handles: dict[str, Any] = {}
+    for ax in made.axes:
+        for handle, name in zip(*ax.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
     legend = made.legend(
-        handles, names, loc="outside lower center", ncols=columns, fontsize=8.5, frameon=False, handlelength=3.2
+        [handles[label] for label in shown],
+        shown,
+        loc="outside lower center",
+        ncols=-(-len(shown) // deep),
+        fontsize=8.5,
+        frameon=False,
+        handlelength=3.2,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -173,9 +184,9 @@ def _draw(ax: Axes, d: Domain, panel: Panel, labels: Sequence[str]) -> None:
             continue
         colour, marker, dash, width = _look(label, k)
         ax.errorbar(
-            x + 1.6 * (k - (len(labels) - 1) / 2),
+            x + 0.006 * (d.budgets[-1] - d.budgets[0]) * (k - (len(labels) - 1) / 2),
             y,
-            yerr=spread if spread.any() else None,
+            yerr=spread if np.isfinite(spread).all() and spread.any() else None,
             label=label,
             color=colour,
             marker=marker,
@@ -221,8 +232,8 @@ def _frame(ax: Axes, d: Domain, panel: Panel) -> None:
     if panel.score == "consistency":
         top = ax.get_ylim()[1]
         ax.set_yscale("symlog", linthresh=_LINEAR_TO, linscale=0.5)
-        ticks = [0.0, *(10.0**k for k in range(-4, 6) if 10.0**k <= top)]
-        ax.set_ylim(-_LINEAR_TO / 3, top)
+        ticks = [0.0, *(10.0**k for k in range(-4, 6) if 10.0**k <= 2 * top)]
+        ax.set_ylim(-_LINEAR_TO / 3, max(2 * top, 2 * _LINEAR_TO))
         ax.set_yticks(ticks, minor=False)
         ax.yaxis.set_major_formatter(FuncFormatter(_power))
         ax.yaxis.set_minor_locator(MaxNLocator(1))

@@ -153,9 +153,9 @@ class Domain:
         return self._table(score)[0][label, n_h, n_l]
 
     def mean(self, score: str, label: str, n_h: int, n_l: int) -> tuple[float, float]:
-        """The mean of a score, and the standard deviation of its means over the seeds."""
+        """The mean of a score, and the standard deviation of its means over the seeds (NaN where there is one)."""
         seeds = self._table(score)[1][label, n_h, n_l]
-        spread = float(np.std(seeds, ddof=1)) if len(seeds) > 1 else 0.0
+        spread = float(np.std(seeds, ddof=1)) if len(seeds) > 1 else float("nan")
         return float(np.nanmean(self.inputs(score, label, n_h, n_l))), spread
 
     def gap(self, score: str, label: str, other: str, n_h: int, n_l: int, *, other_n_l: int | None = None) -> Gap:
