@@ -213,7 +213,41 @@ def test_milli_does_not_loop_on_small_bags():
 
 
 @pytest.mark.parametrize("kind", [methods.Milli, methods.TopDownMilli, methods.C2FAMilli])
+def test_a_ranking_on_top_of_the_budget_leaves_every_row_to_the_samples(kind):
+    """Three rows for the ranking of three parts are what the budget of the counted ranking has more."""
+    on_top, asks = drive(kind(ranking_on_top=True), task(budget=(11, 60)))
+    counted, same = drive(kind(), task(budget=(14, 60)))
+    assert [keys(asks, k) for k in range(2)] == [keys(same, k) for k in range(2)]
+    for mine, theirs in zip(on_top.values, counted.values, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    drive(kind(ranking_on_top=True), task(budget=(1, 60)))  # one sample; the counted ranking could not be afforded
+
+
+@pytest.mark.parametrize("name", ["milli", "td-milli", "c2fa-milli"])
+@pytest.mark.parametrize("structure", [S, THREE, c2fa.Structure.from_groups("aaaa")])
+def test_the_budget_grows_by_exactly_the_ranking_on_top(name, structure):
+    def queries(budget, **options):
+        explainer = c2fa.Explainer(
+            lambda b: model(b, structure), c2fa.maskers.Array(structure), method=name, budget=budget, **options
+        )
+        masked = explainer.masker(np.ones(structure.leaves))
+        return explainer.queries(None, masked), explainer(np.ones(structure.leaves))
+
+    ranked = structure.widths[0] if structure.widths[0] > 1 else 0
+    for budget in (30, (20, 30, 40)[: structure.depth]):
+        rows = budget if isinstance(budget, int) else sum(budget)
+        counted, _ = queries(budget)
+        on_top, e = queries(budget, ranking_on_top=True)
+        assert (counted.budget, on_top.budget) == (rows, rows + ranked)
+        assert e.queries <= rows + ranked
+    one, e = queries((2, 3, 3)[: structure.depth], ranking_on_top=True)  # the prediction and one sample of the parts
+    assert e.queries <= one.budget
+
+
+@pytest.mark.parametrize("kind", [methods.Milli, methods.TopDownMilli, methods.C2FAMilli])
 def test_a_curve_that_is_none_is_refused(kind):
+    with pytest.raises(TypeError, match="ranking_on_top must be True or False; got 'yes'"):
+        kind(ranking_on_top="yes")
     with pytest.raises(ValueError, match=r"alpha .* got 1.5"):
         kind(alpha=1.5)
     with pytest.raises(ValueError, match=r"beta .* got inf"):

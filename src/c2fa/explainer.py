@@ -43,7 +43,8 @@ class Explainer:
         ``"c2fa"``, another method's name, or a method object.
     budget
         Model rows, every one of them counted, never exceeded: a number that is split over the levels, or a tuple
-        with the rows of each level, coarse to fine (the prediction itself is one of the first level's).
+        with the rows of each level, coarse to fine (the prediction itself is one of the first level's). Only MILLI's
+        ranking comes on top of it, where ``ranking_on_top=True`` asks for that.
     target
         The output to explain: an index, a name, or None for the predicted class.
     seed
@@ -159,11 +160,16 @@ class Explainer:
         least = getattr(self.method, "least", None)
         return rows_per_level(self.budget, structure, 1 if least is None else least(structure))
 
+    def extra(self, structure: Structure) -> int:
+        """The rows that the method asks on top of the budget, because it was told not to count them; mostly none."""
+        extra = getattr(self.method, "extra", None)
+        return 0 if extra is None else int(extra(structure))
+
     def queries(self, x: Any, masked: Masked, key: str | None = None) -> Queries:
         """Begin what is to be asked about one input."""
         if self.ledger is not None and key is None:
             key = fingerprint(x, self.masker)
-        budget = sum(self.rows(masked.structure)) + 1
+        budget = sum(self.rows(masked.structure)) + 1 + self.extra(masked.structure)
         return Queries(
             masked, budget, self.on_error, ledger=self.ledger, model_name=self.model_name or "", key=key or ""
         )

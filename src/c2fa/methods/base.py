@@ -83,7 +83,8 @@ class Method(Protocol):
     """A way from questions to attributions: a frozen set of options, called with a task.
 
     One that cannot do with a single row at the first level has ``least(structure)``, the number it needs; a budget
-    given as one number is then split accordingly.
+    given as one number is then split accordingly. One that asks rows which its budget is not meant to count has
+    ``extra(structure)``, their number.
     """
 
     def __call__(self, task: Task) -> Conversation[Attribution]:

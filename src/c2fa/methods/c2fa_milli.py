@@ -20,7 +20,7 @@ from c2fa.methods.base import (
     per_level_penalties,
 )
 from c2fa.methods.c2fa import C2FA
-from c2fa.methods.milli import ALPHA, BETA, Ranking, after_ranking, check_curve, rank
+from c2fa.methods.milli import ALPHA, BETA, Ranking, after_ranking, check_curve, rank, ranking_rows
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
 from c2fa.sampling import mask_keys
@@ -52,6 +52,8 @@ class C2FAMilli:
         As in ``C2FA``.
     reuse
         Whether the rows of the ranking, which are paid for, are fitted too, each as a coalition of one.
+    ranking_on_top
+        Whether these rows come on top of the budget; see ``Milli``.
     """
 
     alpha: float = ALPHA
@@ -63,18 +65,25 @@ class C2FAMilli:
     solver_options: Mapping[str, Any] = field(default_factory=dict)
     anchor: bool = True
     reuse: bool = True
+    ranking_on_top: bool = False
 
     def __post_init__(self) -> None:
         check_curve(self.alpha, self.beta)
         if not 0.0 <= self.carry <= 1.0:
             raise ValueError(f"carry is a share, from 0 to 1; got {self.carry}")
         check_penalties(self.penalty)
-        check_switches(intercept=self.intercept, anchor=self.anchor, reuse=self.reuse)
+        check_switches(
+            intercept=self.intercept, anchor=self.anchor, reuse=self.reuse, ranking_on_top=self.ranking_on_top
+        )
         check_options(self.solver, self.solver_options)
 
     def least(self, structure: Structure) -> int:
-        """The rows that the first level needs: the ranking and one coalition."""
-        return structure.widths[0] + 1
+        """The rows that the first level needs: the ranking, if it is counted, and one coalition."""
+        return 1 if self.ranking_on_top else structure.widths[0] + 1
+
+    def extra(self, structure: Structure) -> int:
+        """The rows that come on top of the budget."""
+        return ranking_rows(structure) if self.ranking_on_top else 0
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         s = task.structure
@@ -89,7 +98,7 @@ class C2FAMilli:
             return (yield from plain(task))
         penalties = per_level_penalties(self.penalty, s)
         intercepts = per_level("intercept", self.intercept, s.depth)
-        ranking = yield from rank(task, self.alpha, self.beta)
+        ranking = yield from rank(task, self.alpha, self.beta, self.ranking_on_top)
         levels = []
         for k in range(s.depth):
             ancestor = np.empty(s.widths[k], dtype=np.intp)
@@ -98,7 +107,7 @@ class C2FAMilli:
             if k > 0:
                 inclusion = 0.5 + self.carry * (inclusion - 0.5)
             level = yield from gather(
-                after_ranking(task),
+                after_ranking(task, self.ranking_on_top),
                 k,
                 sampler=milli_sampler(inclusion),
                 kernel=milli_kernel(inclusion),
