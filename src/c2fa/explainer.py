@@ -157,8 +157,13 @@ class Explainer:
 
     def rows(self, structure: Structure) -> tuple[int, ...]:
         """The rows of each level for an input of this structure, after the one for its prediction."""
-        least = getattr(self.method, "least", None)
-        return rows_per_level(self.budget, structure, 1 if least is None else least(structure))
+        return self._split(self.budget, structure)
+
+    def _split(self, budget: int | tuple[int, ...], structure: Structure) -> tuple[int, ...]:
+        least, wishes = (getattr(self.method, name, None) for name in ("least", "wishes"))
+        return rows_per_level(
+            budget, structure, 1 if least is None else least(structure), () if wishes is None else wishes(structure)
+        )
 
     def extra(self, structure: Structure) -> int:
         """The rows that the method asks on top of the budget, because it was told not to count them; mostly none."""
@@ -236,18 +241,23 @@ def _check_budget(budget: int | Sequence[int]) -> int | tuple[int, ...]:
     return tuple(int(r) for r in rows) if isinstance(budget, Sequence) else int(budget)
 
 
-def rows_per_level(budget: int | tuple[int, ...], structure: Structure, least: int = 1) -> tuple[int, ...]:
+def rows_per_level(
+    budget: int | tuple[int, ...], structure: Structure, least: int = 1, wishes: Sequence[int | None] = ()
+) -> tuple[int, ...]:
     """Split a budget over the levels, after one row for the prediction.
 
     A single number gives each level of parts up to four rows a part, but not more than all of its masks and than a
-    quarter of the budget between them; the leaves get the rest. The first level has ``least`` rows where the method
-    cannot do with fewer and the budget allows it. The default for two levels, 50 and 150, is 200 rows
-    for other depths.
+    quarter of the budget between them; the leaves get the rest. A level for which ``wishes`` has a number gets up to so
+    many rows instead of four a part: all masks but the full one, where its design asks each of them once. The first
+    level has ``least`` rows where the method cannot do with fewer and the budget allows it. The default for two
+    levels, 50 and 150, is 200 rows for other depths.
 
     >>> rows_per_level(200, Structure.from_groups("aaabbbccc"))
     (8, 191)
     >>> rows_per_level((50, 150), Structure.from_groups("aaabbbccc"))
     (49, 150)
+    >>> rows_per_level(200, Structure.from_groups("aabbccddee"), wishes=(31, None))
+    (31, 168)
     """
     depth = structure.depth
     if budget == _DEFAULT_BUDGET and depth != 2:
@@ -267,8 +277,9 @@ def rows_per_level(budget: int | tuple[int, ...], structure: Structure, least: i
         )
     left, rows = budget - 1, []
     share = max((budget - 1) // (4 * max(depth - 1, 1)), 1)
-    for width in structure.widths[:-1]:
-        rows.append(min(4 * width, 2 ** min(width, 30), share))
+    wishes = (*wishes, *(None,) * depth)
+    for width, wish in zip(structure.widths[:-1], wishes, strict=False):
+        rows.append(min(min(4 * width, 2 ** min(width, 30)) if wish is None else max(wish, 1), share))
         if len(rows) == 1 and least > rows[0]:
             rows[0] = min(least, budget - depth)
         left -= rows[-1]
