@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from os import PathLike
@@ -14,10 +15,11 @@ from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation, resolve_target
 from c2fa.ledger import Ledger
 from c2fa.masking import Masked, Masker, fingerprint
-from c2fa.methods import Method, Task, make, options_of
+from c2fa.methods import Attribution, Method, Task, make, options_of
 from c2fa.methods.c2fa import PAPER
 from c2fa.models.loading import wrap
-from c2fa.querying import Ask, Conversation, Model, OnError, Queries, QueryError, converse
+from c2fa.querying import Ask, BudgetError, Conversation, Model, OnError, Queries, QueryError, converse
+from c2fa.stopping import Judge, Rule, as_rule, looks
 from c2fa.structure import Structure
 
 if TYPE_CHECKING:
@@ -49,6 +51,10 @@ class Explainer:
         The output to explain: an index, a name, or None for the predicted class.
     seed
         The same seed gives the same masks, whatever the batch size.
+    until
+        A rule by which to stop before the budget is spent, such as ``c2fa.until.top(3)`` (the three most important
+        leaves are settled) or ``c2fa.until.stderr(0.01)``, short ``"top3"`` and ``"stderr:0.01"``; see
+        ``c2fa.until``. None spends the budget.
     batch_size
         Rows sent to the model at a time; by default 64, or what a model behind HTTP says keeps its connections busy.
     on_error
@@ -88,6 +94,7 @@ class Explainer:
         budget: int | Sequence[int] = _DEFAULT_BUDGET,
         target: int | str | None = None,
         seed: int = 0,
+        until: str | Rule | None = None,
         batch_size: int | None = None,
         on_error: OnError = "raise",
         ledger: str | PathLike[str] | Ledger | None = None,
@@ -121,6 +128,12 @@ class Explainer:
         self.method = make(method, options)
         self.method_name = method if isinstance(method, str) else type(method).__name__
         self.budget = _check_budget(budget)
+        self.until = None if until is None else as_rule(until)
+        if self.until is not None and not getattr(self.method, "steady", True):
+            raise ValueError(
+                f"method {self.method_name!r} asks other rows when it has more of them, so until={until!r} cannot stop "
+                "it early; use another method, or until=None"
+            )
         self.target, self.seed, self.batch_size, self.on_error = target, int(seed), int(batch_size), on_error
         self.outputs, self.progress = outputs, progress
         self.output_names = None if output_names is None else tuple(map(str, output_names))
@@ -200,7 +213,13 @@ class Explainer:
         keep_all = self.outputs == "all" or (self.outputs == "auto" and len(prediction) <= _MANY_OUTPUTS)
         columns = np.arange(len(prediction)) if keep_all else np.array([target])
         task = Task(structure, rows, prediction, columns, target, self.seed, masked.allows_empty)
-        found = yield from self.method(task)
+        column = int(np.flatnonzero(columns == target)[0])
+        judge: Judge | None = None
+        if self.until is None:
+            found = yield from self.method(task)
+        else:
+            judge = Judge(self.until, structure, column, lambda: queries.used, queries.budget)
+            found, rows = yield from self._until(task, judge)
         cost = None if spent_before is None else float(getattr(self.model, "cost", 0.0)) - float(spent_before)
         notes = tuple(map(str, getattr(self.model, "notes", ())))
         return Explanation(
@@ -213,7 +232,7 @@ class Explainer:
             all_intercepts=found.intercepts,
             all_stderr=found.stderr,
             queries=queries.used,
-            diagnostics=diagnose(structure, found, int(np.flatnonzero(columns == target)[0]), queries, cost, notes),
+            diagnostics=diagnose(structure, found, column, queries, cost, notes, judge),
             view=masked.view,
             provenance={
                 "c2fa": __version__,
@@ -223,8 +242,46 @@ class Explainer:
                 "budget": list(rows),
                 "seed": self.seed,
                 "model": self.model_name or getattr(self.model, "__name__", type(self.model).__name__),
+                **({} if self.until is None else {"until": str(self.until)}),
             },
         )
+
+    def stages(self, structure: Structure) -> list[tuple[int, ...]]:
+        """The rows of each level at which the rule looks at what is known: the splits of smaller budgets, then all."""
+        rows = self.rows(structure)
+        if self.until is None:
+            return [rows]
+        total = sum(rows) + 1
+        found = []
+        for some in looks(total, self.until)[:-1]:
+            if isinstance(self.budget, tuple) and len(self.budget) == structure.depth:
+                ahead = tuple(max(1, n * some // total) for n in rows)
+            elif some > structure.depth:
+                ahead = self._split(some, structure)
+            else:
+                continue
+            found.append(tuple(map(min, ahead, rows)))
+        return [*found, rows]
+
+    def _until(self, task: Task, judge: Judge) -> Conversation[tuple[Attribution, tuple[int, ...]]]:
+        """Ask stage by stage until the rule is content; what was asked before costs nothing when it comes again."""
+        if getattr(self.method, "staged", False):
+            found = yield from self.method(dataclasses.replace(task, enough=judge))
+            judge.early = judge.verdict.enough
+            judge(found)
+            return found, task.budget
+        *first, last = self.stages(task.structure)
+        for rows in first:
+            try:
+                found = yield from self.method(dataclasses.replace(task, budget=rows))
+            except (QueryError, BudgetError):  # too few rows so far: for a ranking, or because all were dropped
+                continue
+            if judge(found):
+                return found, rows
+        found = yield from self.method(dataclasses.replace(task, budget=last))
+        judge.early = False
+        judge(found)
+        return found, last
 
 
 def _whole(value: Any) -> bool:

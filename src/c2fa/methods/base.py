@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -34,6 +34,9 @@ class Task:
         Which outputs are to be explained; values come back with one column for each.
     target
         The output that the reader asked about.
+    enough
+        For methods that ask in stages of their own (``staged = True``): whether what was found so far will do; None
+        where all of the budget is to be spent.
     """
 
     structure: Structure
@@ -43,6 +46,7 @@ class Task:
     target: int
     seed: int
     allows_empty: bool = True
+    enough: Callable[[Attribution], bool] | None = None
 
     def rng(self, stream: int) -> np.random.Generator:
         """A generator of its own for each level (0, 1, …) or other use, the same for every method."""
@@ -54,7 +58,7 @@ class Attribution:
     """What a method found: values per level, (width, columns), coarse to fine, and the evidence behind them.
 
     ``levels`` holds what each level's values were fitted to; None where they were not fitted to anything but follow
-    from another level's.
+    from another level's. ``joint`` says that all of them were fitted together, as one problem.
     """
 
     values: tuple[FloatArray, ...]
@@ -65,6 +69,7 @@ class Attribution:
     iterations: int = 0
     notes: tuple[str, ...] = ()
     leverages: tuple[FloatArray, ...] | None = None
+    joint: bool = False
 
     @classmethod
     def of(cls, solution: Solution, levels: Sequence[Level]) -> Attribution:
@@ -77,6 +82,7 @@ class Attribution:
             solution.status,
             solution.iterations,
             leverages=solution.leverages,
+            joint=True,
         )
 
 
