@@ -16,6 +16,7 @@ stratified  neither, unless there is but one feature
 halves      neither, unless a part's leaves are so few that no half of them can be kept
 nested      both kept, as they fall
 focused     both kept, as they fall
+narrowed    both kept, as they fall
 ==========  ===========================================================================
 """
 
@@ -417,6 +418,31 @@ class Focused:
         np.put_along_axis(varies, np.take_along_axis(deck, at, axis=1), True, axis=1)
         whole = rest < 0.5 if self.others == "coin" else np.full((n, count), self.others == "on")
         return np.where(varies[:, owner], coins < 0.5, whole[:, owner])
+
+
+@dataclass(frozen=True, eq=False)
+class Narrowed:
+    """Balanced blocks of some features alone; every part keeps or hides the rest of its features as a whole.
+
+    Where there are fewer rows than features, no design can tell all features apart. This one tells apart those that
+    it is given, and lets the others take part only as parts.
+
+    Parameters
+    ----------
+    features
+        The indices of the features of the level that vary by themselves.
+    """
+
+    features: IntArray
+
+    def masks(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+        level = structure.level(level)
+        owner = structure.parents[level - 1] if level else np.zeros(structure.widths[0], dtype=np.intp)
+        parts = int(owner.max()) + 1
+        coins, plan = map(np.random.default_rng, rng.integers(2**63, size=2))
+        masks = uniform(coins, n, parts)[:, owner]
+        masks[:, self.features] = Balanced()(plan, n, len(self.features))
+        return masks
 
 
 DESIGNS: Mapping[str, AnySampler] = {

@@ -12,10 +12,10 @@ from c2fa.designs import DESIGNS, AnySampler, Design, draw
 from c2fa.kernels import KERNELS, Kernel
 from c2fa.penalties import L2, Penalty
 from c2fa.problem import Level
-from c2fa.querying import Ask, Conversation, QueryError
+from c2fa.querying import Answer, Ask, Conversation, QueryError
 from c2fa.sampling import SAMPLERS, distinct
 from c2fa.solution import Solution, Status
-from c2fa.structure import FloatArray, IntArray, Structure
+from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 Penalties: TypeAlias = Penalty | Sequence[Penalty] | None
 
@@ -115,10 +115,28 @@ def gather(
     ``anchor`` adds the prediction as a row of its own: it is paid for already, and it is the point that the
     explanation is about.
     """
-    width = task.structure.widths[level]
     drawn = draw(sampler, task.rng(level), task.budget[level], task.structure, level, task.allows_empty)
     masks, counts = distinct(drawn)
     answer = yield Ask(level, masks)
+    return weighed(
+        task, level, masks, counts, answer, kernel=kernel, penalty=penalty, intercept=intercept, anchor=anchor
+    )
+
+
+def weighed(
+    task: Task,
+    level: int,
+    masks: BoolArray,
+    counts: FloatArray,
+    answer: Answer,
+    *,
+    kernel: Kernel,
+    penalty: Penalty,
+    intercept: bool,
+    anchor: bool,
+) -> Level:
+    """Make a level of masks, each drawn so many times, and of their answers; see ``gather``."""
+    width = task.structure.widths[level]
     ok = answer.ok
     if not ok.any():
         raise QueryError(f"not one of the {len(ok)} rows of level {level} got an answer, so there is nothing to fit")
