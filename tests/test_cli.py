@@ -149,6 +149,13 @@ def test_options_reach_the_method_and_the_explainer(folder: Path) -> None:
     assert (e.target, e.provenance["seed"], e.provenance["budget"]) == (0, 3, [11, 20])
     assert "lam=0.5" in e.provenance["settings"]
     assert "intercept=False" in e.provenance["settings"]
+    stopped = c2fa_(*args[:4], "-b", "300", "--until", "stderr:0.5", "--option", "sampler=Keep(0.6)", "--json").stdout
+    e = c2fa.Explanation.from_json(stopped)
+    assert e.queries < 300
+    assert "Keep(share=0.6)" in e.provenance["settings"]
+    assert (
+        e.diagnostics.stop == f"stopped after {e.queries} of 300 rows: every standard error of level 1 is at most 0.5"
+    )
     assert "solver='paper'" in c2fa_(*args, "--preset", "paper").stdout
 
 
@@ -287,6 +294,9 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
         (("a.txt", "-m", "demo", "--budget", "many"), 2, "not a number of model rows"),
         (("a.txt", "-m", "demo", "--budget", "2"), 3, "too small"),
         (("a.txt", "-m", "demo", "--budget", "5,5,5"), 3, "3 entries"),
+        (("a.txt", "-m", "demo", "--until", "soon"), 2, "got 'soon'"),
+        (("a.txt", "-m", "demo", "--until", "top0"), 2, "k must be"),
+        (("a.txt", "-m", "demo", "--option", "sampler=Keep(2)"), 2, "not a sampler such as Keep(0.8)"),
         (("a.txt", "-m", "demo", "--method", "magic"), 2, "'magic'"),
         (("a.txt", "-m", "demo", "--option", "magic=1"), 2, "'magic'"),
         (("a.txt", "-m", "demo", "--option", "penalty=L2(x)"), 2, "penalty"),
@@ -349,6 +359,7 @@ def test_datasets_go_into_a_store_and_come_out_as_a_page(folder: Path) -> None:
     assert "0 of them were explained now" in c2fa_(*args).stdout
     assert len(asked(folder)) == before
     assert "budget is [8, 12] there and [9, 12] now" in c2fa_(*args, "-b", "9,12", code=3).stderr
+    assert 'until is None there and "Top' in c2fa_(*args, "--until", "top3", code=3).stderr
     assert "do not go together" in c2fa_(*args, "--out", "x.html", code=2).stderr
     assert "'nope' is not in the rows" in c2fa_(*args[:3], "nope", *args[4:-4], "--store", "s2", code=3).stderr
     result = c2fa_("report", "done", "--out", "done.html", "--limit", "3")

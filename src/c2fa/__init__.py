@@ -3,7 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from c2fa import maskers
+from c2fa import designs, maskers, sampling
+from c2fa import stopping as until
 from c2fa._version import __version__
 from c2fa.explainer import Explainer
 from c2fa.explanation import Diagnostics, Explanation, load
@@ -32,6 +33,7 @@ __all__ = [
     "Status",
     "Structure",
     "__version__",
+    "designs",
     "evaluate",
     "load",
     "maskers",
@@ -39,8 +41,10 @@ __all__ = [
     "models",
     "plots",
     "report",
+    "sampling",
     "solve",
     "tune",
+    "until",
 ]
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from c2fa.methods.base import Attribution
 from c2fa.problem import Level, Problem
 from c2fa.querying import Queries
 from c2fa.solvers.choose import solve
+from c2fa.stopping import Judge
 from c2fa.structure import Structure
 
 _GAP = 0.25  # how much less of the variance the joint fit may explain than the level alone, before it is said
@@ -24,6 +25,7 @@ def diagnose(
     queries: Queries,
     cost: float | None,
     notes: tuple[str, ...] = (),
+    judge: Judge | None = None,
 ) -> Diagnostics:
     """Compare the joint fit with each level fitted alone, and put what is amiss into words."""
     reports, warnings = [], list(found.notes)
@@ -57,6 +59,9 @@ def diagnose(
         warnings.append(f"solver {found.status}: {found.status.remedy}")
     if queries.dropped:
         warnings.append(f"{queries.dropped} rows got no usable answer and were left out of the fit")
+    stop = "" if judge is None else judge.says()
+    if judge is not None and not judge.verdict:
+        warnings.append(stop)
     leaves = found.values[-1]
     consistency = sum(
         float(np.square(found.values[k][:, column] - structure.sums(leaves[:, column], k)).sum())
@@ -74,6 +79,8 @@ def diagnose(
         dropped=queries.dropped,
         cost=cost,
         warnings=(*warnings, *queries.notes, *notes),
+        settled=None if judge is None else judge.verdict.enough,
+        stop=stop,
     )
 
 

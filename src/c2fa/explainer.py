@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from os import PathLike
@@ -14,10 +15,11 @@ from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation, resolve_target
 from c2fa.ledger import Ledger
 from c2fa.masking import Masked, Masker, fingerprint
-from c2fa.methods import Method, Task, make, options_of
+from c2fa.methods import Attribution, Method, Task, make, options_of
 from c2fa.methods.c2fa import PAPER
 from c2fa.models.loading import wrap
-from c2fa.querying import Ask, Conversation, Model, OnError, Queries, QueryError, converse
+from c2fa.querying import Ask, BudgetError, Conversation, Model, OnError, Queries, QueryError, converse
+from c2fa.stopping import Judge, Rule, as_rule, looks
 from c2fa.structure import Structure
 
 if TYPE_CHECKING:
@@ -49,6 +51,10 @@ class Explainer:
         The output to explain: an index, a name, or None for the predicted class.
     seed
         The same seed gives the same masks, whatever the batch size.
+    until
+        A rule by which to stop before the budget is spent, such as ``c2fa.until.top(3)`` (the three most important
+        leaves are settled) or ``c2fa.until.stderr(0.01)``, short ``"top3"`` and ``"stderr:0.01"``; see
+        ``c2fa.until``. None spends the budget.
     batch_size
         Rows sent to the model at a time; by default 64, or what a model behind HTTP says keeps its connections busy.
     on_error
@@ -88,6 +94,7 @@ class Explainer:
         budget: int | Sequence[int] = _DEFAULT_BUDGET,
         target: int | str | None = None,
         seed: int = 0,
+        until: str | Rule | None = None,
         batch_size: int | None = None,
         on_error: OnError = "raise",
         ledger: str | PathLike[str] | Ledger | None = None,
@@ -121,6 +128,12 @@ class Explainer:
         self.method = make(method, options)
         self.method_name = method if isinstance(method, str) else type(method).__name__
         self.budget = _check_budget(budget)
+        self.until = None if until is None else as_rule(until)
+        if self.until is not None and not getattr(self.method, "steady", True):
+            raise ValueError(
+                f"method {self.method_name!r} asks other rows when it has more of them, so until={until!r} cannot stop "
+                "it early; use another method, or until=None"
+            )
         self.target, self.seed, self.batch_size, self.on_error = target, int(seed), int(batch_size), on_error
         self.outputs, self.progress = outputs, progress
         self.output_names = None if output_names is None else tuple(map(str, output_names))
@@ -157,8 +170,18 @@ class Explainer:
 
     def rows(self, structure: Structure) -> tuple[int, ...]:
         """The rows of each level for an input of this structure, after the one for its prediction."""
-        least = getattr(self.method, "least", None)
-        return rows_per_level(self.budget, structure, 1 if least is None else least(structure))
+        return self._split(self.budget, structure)
+
+    def _split(self, budget: int | tuple[int, ...], structure: Structure) -> tuple[int, ...]:
+        least, wishes = (getattr(self.method, name, None) for name in ("least", "wishes"))
+        return rows_per_level(
+            budget, structure, 1 if least is None else least(structure), () if wishes is None else wishes(structure)
+        )
+
+    def extra(self, structure: Structure) -> int:
+        """The rows that the method asks on top of the budget, because it was told not to count them; mostly none."""
+        extra = getattr(self.method, "extra", None)
+        return 0 if extra is None else int(extra(structure))
 
     def extra(self, structure: Structure) -> int:
         """The rows that the method asks on top of the budget, because it was told not to count them; mostly none."""
@@ -195,7 +218,13 @@ class Explainer:
         keep_all = self.outputs == "all" or (self.outputs == "auto" and len(prediction) <= _MANY_OUTPUTS)
         columns = np.arange(len(prediction)) if keep_all else np.array([target])
         task = Task(structure, rows, prediction, columns, target, self.seed, masked.allows_empty)
-        found = yield from self.method(task)
+        column = int(np.flatnonzero(columns == target)[0])
+        judge: Judge | None = None
+        if self.until is None:
+            found = yield from self.method(task)
+        else:
+            judge = Judge(self.until, structure, column, lambda: queries.used, queries.budget)
+            found, rows = yield from self._until(task, judge)
         cost = None if spent_before is None else float(getattr(self.model, "cost", 0.0)) - float(spent_before)
         notes = tuple(map(str, getattr(self.model, "notes", ())))
         return Explanation(
@@ -208,7 +237,7 @@ class Explainer:
             all_intercepts=found.intercepts,
             all_stderr=found.stderr,
             queries=queries.used,
-            diagnostics=diagnose(structure, found, int(np.flatnonzero(columns == target)[0]), queries, cost, notes),
+            diagnostics=diagnose(structure, found, column, queries, cost, notes, judge),
             view=masked.view,
             provenance={
                 "c2fa": __version__,
@@ -218,8 +247,46 @@ class Explainer:
                 "budget": list(rows),
                 "seed": self.seed,
                 "model": self.model_name or getattr(self.model, "__name__", type(self.model).__name__),
+                **({} if self.until is None else {"until": str(self.until)}),
             },
         )
+
+    def stages(self, structure: Structure) -> list[tuple[int, ...]]:
+        """The rows of each level at which the rule looks at what is known: the splits of smaller budgets, then all."""
+        rows = self.rows(structure)
+        if self.until is None:
+            return [rows]
+        total = sum(rows) + 1
+        found = []
+        for some in looks(total, self.until)[:-1]:
+            if isinstance(self.budget, tuple) and len(self.budget) == structure.depth:
+                ahead = tuple(max(1, n * some // total) for n in rows)
+            elif some > structure.depth:
+                ahead = self._split(some, structure)
+            else:
+                continue
+            found.append(tuple(map(min, ahead, rows)))
+        return [*found, rows]
+
+    def _until(self, task: Task, judge: Judge) -> Conversation[tuple[Attribution, tuple[int, ...]]]:
+        """Ask stage by stage until the rule is content; what was asked before costs nothing when it comes again."""
+        if getattr(self.method, "staged", False):
+            found = yield from self.method(dataclasses.replace(task, enough=judge))
+            judge.early = judge.verdict.enough
+            judge(found)
+            return found, task.budget
+        *first, last = self.stages(task.structure)
+        for rows in first:
+            try:
+                found = yield from self.method(dataclasses.replace(task, budget=rows))
+            except (QueryError, BudgetError):  # too few rows so far: for a ranking, or because all were dropped
+                continue
+            if judge(found):
+                return found, rows
+        found = yield from self.method(dataclasses.replace(task, budget=last))
+        judge.early = False
+        judge(found)
+        return found, last
 
 
 def _whole(value: Any) -> bool:
@@ -236,18 +303,23 @@ def _check_budget(budget: int | Sequence[int]) -> int | tuple[int, ...]:
     return tuple(int(r) for r in rows) if isinstance(budget, Sequence) else int(budget)
 
 
-def rows_per_level(budget: int | tuple[int, ...], structure: Structure, least: int = 1) -> tuple[int, ...]:
+def rows_per_level(
+    budget: int | tuple[int, ...], structure: Structure, least: int = 1, wishes: Sequence[int | None] = ()
+) -> tuple[int, ...]:
     """Split a budget over the levels, after one row for the prediction.
 
     A single number gives each level of parts up to four rows a part, but not more than all of its masks and than a
-    quarter of the budget between them; the leaves get the rest. The first level has ``least`` rows where the method
-    cannot do with fewer and the budget allows it. The default for two levels, 50 and 150, is 200 rows
-    for other depths.
+    quarter of the budget between them; the leaves get the rest. A level for which ``wishes`` has a number gets up to so
+    many rows instead of four a part: all masks but the full one, where its design asks each of them once. The first
+    level has ``least`` rows where the method cannot do with fewer and the budget allows it. The default for two
+    levels, 50 and 150, is 200 rows for other depths.
 
     >>> rows_per_level(200, Structure.from_groups("aaabbbccc"))
     (8, 191)
     >>> rows_per_level((50, 150), Structure.from_groups("aaabbbccc"))
     (49, 150)
+    >>> rows_per_level(200, Structure.from_groups("aabbccddee"), wishes=(31, None))
+    (31, 168)
     """
     depth = structure.depth
     if budget == _DEFAULT_BUDGET and depth != 2:
@@ -267,8 +339,9 @@ def rows_per_level(budget: int | tuple[int, ...], structure: Structure, least: i
         )
     left, rows = budget - 1, []
     share = max((budget - 1) // (4 * max(depth - 1, 1)), 1)
-    for width in structure.widths[:-1]:
-        rows.append(min(4 * width, 2 ** min(width, 30), share))
+    wishes = (*wishes, *(None,) * depth)
+    for width, wish in zip(structure.widths[:-1], wishes, strict=False):
+        rows.append(min(min(4 * width, 2 ** min(width, 30)) if wish is None else max(wish, 1), share))
         if len(rows) == 1 and least > rows[0]:
             rows[0] = min(least, budget - depth)
         left -= rows[-1]

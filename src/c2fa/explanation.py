@@ -58,6 +58,9 @@ class Diagnostics:
         Money spent on this explanation where the model has a cost meter, else None.
     warnings
         In words, when the explanation should not be trusted.
+    settled, stop
+        Where a rule could end the asking before the budget was spent (``until=``): whether it was content in the end,
+        and in words what was spent and why. None and empty without a rule.
     """
 
     levels: tuple[LevelReport, ...]
@@ -70,6 +73,8 @@ class Diagnostics:
     dropped: int
     cost: float | None = None
     warnings: tuple[str, ...] = ()
+    settled: bool | None = None
+    stop: str = ""
 
 
 @dataclass(frozen=True, eq=False)

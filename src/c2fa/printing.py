@@ -62,6 +62,8 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
         grow(0, int(i), "")
     if s.depth == 1 and s.leaves > 4 * leaves:
         lines.append(f"… and {s.leaves - 4 * leaves} more")
+    if d.stop and d.stop not in d.warnings:
+        lines.append(f"· {d.stop}")
     lines += [f"! {warning}" for warning in d.warnings]
     return "\n".join(lines)
 

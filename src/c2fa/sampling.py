@@ -10,9 +10,12 @@ sampler     empty and full masks
 ==========  ===========================================================================
 uniform     both kept, as they fall: with 3 parts each is one mask in eight
 paired      both kept; every second row is the complement of the row before it
+keep        both kept, as they fall
 lime_text   the full mask never, the empty one as often as any other number removed
 milli       neither: a coalition has at least one member and misses at least one
 ==========  ===========================================================================
+
+Masks that are planned together, or with the parts in mind, are in ``designs``.
 
 Masks that a small width repeats are asked once and weigh as often as they were drawn (``distinct``).
 """
@@ -20,6 +23,7 @@ Masks that a small width repeats are asked once and weigh as often as they were 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -44,6 +48,31 @@ def paired(rng: np.random.Generator, n: int, width: int) -> BoolArray:
     """Draw fair coins and follow every row by its complement, so that each feature is on exactly half the time."""
     half = uniform(rng, -(-n // 2), width)
     return np.stack([half, ~half], axis=1).reshape(-1, width)[:n]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Draw every entry as a coin that is on with another chance than a half.
+
+    Parameters
+    ----------
+    share
+        The chance of a feature to be kept: 0.7 asks about inputs that are nearer to the whole one than fair coins do.
+
+    Examples
+    --------
+    >>> round(float(Keep(0.7)(np.random.default_rng(0), 1000, 20).mean()), 1)
+    0.7
+    """
+
+    share: float = 0.7
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.share < 1.0:
+            raise ValueError(f"share is the chance of a feature to be kept, between 0 and 1; got {self.share!r}")
+
+    def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
+        return rng.random((n, width)) < self.share
 
 
 def lime_text(rng: np.random.Generator, n: int, width: int) -> BoolArray:
@@ -155,4 +184,4 @@ def _redrawn(
     )
 
 
-SAMPLERS: Mapping[str, Sampler] = {"uniform": uniform, "paired": paired, "lime-text": lime_text}
+SAMPLERS: Mapping[str, Sampler] = {"uniform": uniform, "paired": paired, "lime-text": lime_text, "keep": Keep()}

@@ -120,6 +120,7 @@ def settings_of(explainer: Explainer) -> dict[str, Any]:
         "budget": list(explainer.budget) if isinstance(explainer.budget, tuple) else explainer.budget,
         "target": explainer.target,
         "seed": explainer.seed,
+        "until": None if explainer.until is None else _ADDRESS.sub("", str(explainer.until)),
         "on_error": explainer.on_error,
         "outputs": explainer.outputs,
         "model": str(name),

@@ -21,7 +21,7 @@ Views: TypeAlias = Literal["auto", "all", "none"]
 
 _VIEW_LIMIT = 16_384  # bytes; a picture of the input in every row would outweigh its attributions by far
 _FITS = tuple(LevelReport.__dataclass_fields__)
-_CONSTANT = ("c2fa", "numpy", "method", "settings", "seed", "model")
+_CONSTANT = ("c2fa", "numpy", "method", "settings", "seed", "model", "until")
 
 
 def arrow(module: str = "") -> Any:
@@ -56,6 +56,8 @@ def schema(levels: int, precision: Precision) -> Any:
         "recalled": pa.int32(),
         "dropped": pa.int32(),
         "cost": pa.float64(),
+        "settled": pa.bool_(),
+        "stop": pa.string(),
         "budget": counts,
         **{name: counts if name == "rows" else pa.list_(pa.float64()) for name in _FITS},
         "intercepts": numbers,
@@ -143,7 +145,8 @@ def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
     intercepts = both(row["intercepts"], row.get("other_intercepts"))
     told = [name for name in _FITS if row.get(name) is not None]  # an older shard may know fewer
     fits = [LevelReport(**{name: row[name][k] for name in told}) for k in range(depth)]
-    fields = {name: row[name] for name in Diagnostics.__dataclass_fields__ if name != "levels"}
+    fields = {name: row[name] for name in Diagnostics.__dataclass_fields__ if name != "levels" and name in row}
+    fields["stop"] = fields.get("stop") or ""
     fields["warnings"] = tuple(fields["warnings"])
     return Explanation(
         structure=Structure(

@@ -87,6 +87,16 @@ Budget = Annotated[
         rich_help_panel=ASKING,
     ),
 ]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RULE",
+        help="Stop before the budget is spent: top3 once the three most important leaves are settled (top3:0.9 with "
+        "90 % confidence, top2@0 at level 0), stderr:0.01 once no standard error is larger.",
+        show_default=False,
+        rich_help_panel=ASKING,
+    ),
+]
 Target = Annotated[
     str | None,
     typer.Option(

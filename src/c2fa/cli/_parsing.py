@@ -10,6 +10,7 @@ from typing import Any
 from c2fa.cli._errors import USAGE, RefusedError
 
 _CALL = re.compile(r"\s*(L1|L2|ElasticNet|NonNegative)\((.*)\)\s*")
+_DESIGN = re.compile(r"\s*(Keep|Exhaustive|Balanced|Planned|Stratified|Halves|Nested|Focused)\((.*)\)\s*")
 
 
 def budget(text: str) -> int | tuple[int, ...]:
@@ -75,11 +76,16 @@ def pairs(texts: Sequence[str], flag: str, read: Callable[[str], Any] = value) -
 
 
 def method_value(text: str) -> Any:
-    """A value of a method's option: as JSON has it, or a penalty as Python writes it.
+    """A value of a method's option: as JSON has it, or a penalty or a sampler as Python writes it.
 
     >>> method_value("L2(0.5)"), method_value("ElasticNet(0.1, 0.2)")
     (L2(lam=0.5, positive=False), ElasticNet(l1=0.1, l2=0.2, positive=False))
+    >>> method_value("Keep(0.8)"), method_value("Focused(2, on)")
+    (Keep(share=0.8), Focused(parts=2, others='on'))
     """
+    design = _DESIGN.fullmatch(text)
+    if design:
+        return _design(text, *design.groups())
     call = _CALL.fullmatch(text)
     if not call:
         return value(text)
@@ -90,6 +96,16 @@ def method_value(text: str) -> Any:
         return getattr(penalties, name)(*(float(part) for part in words(inside)))
     except (TypeError, ValueError) as error:
         raise RefusedError(f"{text!r} is not a penalty such as L2(0.1): {error}", USAGE) from None
+
+
+def _design(text: str, name: str, inside: str) -> Any:
+    from c2fa import designs, sampling
+
+    kind = getattr(sampling, name, None) or getattr(designs, name)
+    try:
+        return kind(*(value(part.strip("'\"")) for part in words(inside)))
+    except (TypeError, ValueError) as error:
+        raise RefusedError(f"{text!r} is not a sampler such as Keep(0.8): {error}", USAGE) from None
 
 
 def target(text: str | None, names: Sequence[str] = ()) -> int | str | None:

@@ -18,6 +18,7 @@ def explain(
     model: o.Model,
     method: o.Method = "c2fa",
     budget: o.Budget = "50,150",
+    until: o.Until = None,
     target: o.Target = None,
     seed: o.Seed = 0,
     batch_size: o.BatchSize = None,
@@ -171,6 +172,7 @@ def explain(
             settings={
                 "method": method,
                 "budget": parsing.budget(budget),
+                "until": until,
                 "target": target,
                 "seed": seed,
                 "batch_size": batch_size,

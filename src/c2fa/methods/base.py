@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from c2fa.designs import DESIGNS, AnySampler, Design, draw
 from c2fa.kernels import KERNELS, Kernel
 from c2fa.penalties import L2, Penalty
 from c2fa.problem import Level
-from c2fa.querying import Ask, Conversation, QueryError
-from c2fa.sampling import SAMPLERS, Sampler, distinct, non_empty
+from c2fa.querying import Answer, Ask, Conversation, QueryError
+from c2fa.sampling import SAMPLERS, distinct
 from c2fa.solution import Solution, Status
-from c2fa.structure import FloatArray, IntArray, Structure
+from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 Penalties: TypeAlias = Penalty | Sequence[Penalty] | None
 
@@ -33,6 +34,9 @@ class Task:
         Which outputs are to be explained; values come back with one column for each.
     target
         The output that the reader asked about.
+    enough
+        For methods that ask in stages of their own (``staged = True``): whether what was found so far will do; None
+        where all of the budget is to be spent.
     """
 
     structure: Structure
@@ -42,6 +46,7 @@ class Task:
     target: int
     seed: int
     allows_empty: bool = True
+    enough: Callable[[Attribution], bool] | None = None
 
     def rng(self, stream: int) -> np.random.Generator:
         """A generator of its own for each level (0, 1, …) or other use, the same for every method."""
@@ -53,7 +58,7 @@ class Attribution:
     """What a method found: values per level, (width, columns), coarse to fine, and the evidence behind them.
 
     ``levels`` holds what each level's values were fitted to; None where they were not fitted to anything but follow
-    from another level's.
+    from another level's. ``joint`` says that all of them were fitted together, as one problem.
     """
 
     values: tuple[FloatArray, ...]
@@ -64,6 +69,7 @@ class Attribution:
     iterations: int = 0
     notes: tuple[str, ...] = ()
     leverages: tuple[FloatArray, ...] | None = None
+    joint: bool = False
 
     @classmethod
     def of(cls, solution: Solution, levels: Sequence[Level]) -> Attribution:
@@ -76,6 +82,7 @@ class Attribution:
             solution.status,
             solution.iterations,
             leverages=solution.leverages,
+            joint=True,
         )
 
 
@@ -83,8 +90,9 @@ class Method(Protocol):
     """A way from questions to attributions: a frozen set of options, called with a task.
 
     One that cannot do with a single row at the first level has ``least(structure)``, the number it needs; a budget
-    given as one number is then split accordingly. One that asks rows which its budget is not meant to count has
-    ``extra(structure)``, their number.
+    given as one number is then split accordingly. One whose levels are done with a number of rows has
+    ``wishes(structure)``, that number for each level or None; they get so many where the budget allows. One that
+    asks rows which its budget is not meant to count has ``extra(structure)``, their number.
     """
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
@@ -96,7 +104,7 @@ def gather(
     task: Task,
     level: int,
     *,
-    sampler: Sampler,
+    sampler: AnySampler,
     kernel: Kernel,
     penalty: Penalty,
     intercept: bool,
@@ -107,10 +115,28 @@ def gather(
     ``anchor`` adds the prediction as a row of its own: it is paid for already, and it is the point that the
     explanation is about.
     """
-    width = task.structure.widths[level]
-    draw = sampler if task.allows_empty else non_empty(sampler)
-    masks, counts = distinct(draw(task.rng(level), task.budget[level], width))
+    drawn = draw(sampler, task.rng(level), task.budget[level], task.structure, level, task.allows_empty)
+    masks, counts = distinct(drawn)
     answer = yield Ask(level, masks)
+    return weighed(
+        task, level, masks, counts, answer, kernel=kernel, penalty=penalty, intercept=intercept, anchor=anchor
+    )
+
+
+def weighed(
+    task: Task,
+    level: int,
+    masks: BoolArray,
+    counts: FloatArray,
+    answer: Answer,
+    *,
+    kernel: Kernel,
+    penalty: Penalty,
+    intercept: bool,
+    anchor: bool,
+) -> Level:
+    """Make a level of masks, each drawn so many times, and of their answers; see ``gather``."""
+    width = task.structure.widths[level]
     ok = answer.ok
     if not ok.any():
         raise QueryError(f"not one of the {len(ok)} rows of level {level} got an answer, so there is nothing to fit")
@@ -120,6 +146,15 @@ def gather(
         counts = np.append(counts, 1.0)
         outputs = np.concatenate([outputs, task.prediction[None, task.columns]])
     return Level(masks, outputs, kernel(masks) * counts, penalty, intercept)
+
+
+def wished(samplers: Any, structure: Structure) -> tuple[int | None, ...]:
+    """For each level the rows at which its design has asked all there is to ask; None where there is no such number."""
+    found = []
+    for sampler, width in zip(per_level("sampler", samplers, structure.depth), structure.widths, strict=True):
+        enough = getattr(as_sampler(sampler), "enough", None)
+        found.append(None if enough is None else enough(width))
+    return tuple(found)
 
 
 def per_level(name: str, option: Any, depth: int) -> tuple[Any, ...]:
@@ -159,13 +194,16 @@ def as_kernel(kernel: str | Kernel) -> Kernel:
     return KERNELS[kernel]
 
 
-def as_sampler(sampler: str | Sampler) -> Sampler:
-    """Return a sampler by its name, or the sampler itself."""
-    if callable(sampler):
+def as_sampler(sampler: str | AnySampler) -> AnySampler:
+    """Return a sampler or a design by its name, or itself."""
+    if isinstance(sampler, type):
+        raise TypeError(f"sampler must be a value such as {sampler.__name__}(), not the class itself")
+    if callable(sampler) or isinstance(sampler, Design):
         return sampler
-    if sampler not in SAMPLERS:
-        raise ValueError(f"sampler must be a function or one of {sorted(SAMPLERS)}; got {sampler!r}")
-    return SAMPLERS[sampler]
+    known: Mapping[str, AnySampler] = {**SAMPLERS, **DESIGNS}
+    if sampler not in known:
+        raise ValueError(f"sampler must be a function or one of {sorted(known)}; got {sampler!r}")
+    return known[sampler]
 
 
 def per_level_penalties(option: Penalties, structure: Structure) -> tuple[Penalty, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from c2fa.designs import AnySampler
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
@@ -19,12 +20,13 @@ from c2fa.methods.base import (
     gather,
     per_level,
     per_level_penalties,
+    wished,
 )
 from c2fa.penalties import L2
 from c2fa.problem import Problem
 from c2fa.querying import Conversation
-from c2fa.sampling import Sampler
 from c2fa.solvers.choose import check_options, solve
+from c2fa.structure import Structure
 
 PAPER: Mapping[str, Any] = {
     "kernel": "cosine",
@@ -46,7 +48,9 @@ class C2FA:
     kernel
         How much each answer counts: ``"cosine"`` (LIME's), ``"similarity"``, ``"shap"``, ``"uniform"``, or a function.
     sampler
-        How masks are drawn: ``"uniform"``, ``"paired"``, ``"lime-text"``, or a function.
+        How masks are drawn: ``"uniform"``, ``"paired"``, ``"lime-text"``, ``"keep"``, a design's name such as
+        ``"exhaustive"`` or ``"balanced"``, one of ``c2fa.sampling`` or ``c2fa.designs`` such as ``Keep(0.8)``, or a
+        function.
     penalty
         The regulariser, for instance ``L2(0.1)`` or ``(L2(0.1), L1(0.01))``; None gives each level ``L2(width / 50)``.
     intercept
@@ -60,7 +64,7 @@ class C2FA:
     """
 
     kernel: str | Kernel | Sequence[str | Kernel] = "cosine"
-    sampler: str | Sampler | Sequence[str | Sampler] = "uniform"
+    sampler: str | AnySampler | Sequence[str | AnySampler] = "uniform"
     penalty: Penalties = None
     intercept: bool | Sequence[bool] = True
     solver: str = "auto"
@@ -73,6 +77,10 @@ class C2FA:
         check_penalties(self.penalty)
         check_switches(intercept=self.intercept, anchor=self.anchor)
         check_options(self.solver, self.solver_options)
+
+    def wishes(self, structure: Structure) -> tuple[int | None, ...]:
+        """The rows at which the levels have nothing more to ask."""
+        return wished(self.sampler, structure)
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         depth = task.structure.depth

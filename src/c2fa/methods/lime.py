@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from c2fa.designs import AnySampler
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
@@ -18,10 +19,10 @@ from c2fa.methods.base import (
     gather,
     per_level,
     per_level_penalties,
+    wished,
 )
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
-from c2fa.sampling import Sampler
 from c2fa.solution import Status
 from c2fa.solvers.choose import solve
 from c2fa.structure import FloatArray, Structure
@@ -82,7 +83,7 @@ class Lime:
     """
 
     kernel: str | Kernel | Sequence[str | Kernel] = "cosine"
-    sampler: str | Sampler | Sequence[str | Sampler] = "uniform"
+    sampler: str | AnySampler | Sequence[str | AnySampler] = "uniform"
     penalty: Penalties = None
     intercept: bool | Sequence[bool] = True
     anchor: bool = True
@@ -92,6 +93,10 @@ class Lime:
         check_each("sampler", self.sampler, as_sampler)
         check_penalties(self.penalty)
         check_switches(intercept=self.intercept, anchor=self.anchor)
+
+    def wishes(self, structure: Structure) -> tuple[int | None, ...]:
+        """The rows at which the levels have nothing more to ask."""
+        return wished(self.sampler, structure)
 
     def fit(self, task: Task, level: int) -> Conversation[Fit]:
         """Ask about one level and fit it alone."""

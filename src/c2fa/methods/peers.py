@@ -35,6 +35,7 @@ class Peer:
 
     package: ClassVar[str]
     needs_empty: ClassVar[bool] = True  # whether it must know the model's answer to the empty input
+    steady: ClassVar[bool] = False  # with more rows to spend it asks others, not the same ones first
 
     def __post_init__(self) -> None:
         if find_spec(self.package) is None:
