@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa import designs, sampling
-from c2fa.designs import DESIGNS, Balanced, Exhaustive, Focused, Halves, Nested, Stratified, draw
+from c2fa.designs import DESIGNS, Balanced, Exhaustive, Focused, Halves, Mirrored, Nested, Stratified, draw
 from c2fa.methods.base import as_sampler
 from strategies import structures
 
@@ -118,6 +118,17 @@ def test_balanced_blocks_are_orthogonal(paired, width, seed, blocks):
                 assert (signs[:, i] * signs[:, j] * signs[:, k]).sum() == 0
     if paired:
         np.testing.assert_array_equal(masks[::2], ~masks[1::2])
+
+
+@settings(deadline=None, max_examples=25)
+@given(width=st.integers(1, 130), seed=st.integers(0, 99))
+def test_mirrored_blocks_are_orthogonal_and_their_complements_follow(width, seed):
+    size = next(q for q in range(width, 999) if q % 4 == 3 and all(q % d for d in range(2, q))) + 1
+    masks = Mirrored()(rng(seed), 2 * size + 5, width)
+    signs = 2 * masks.astype(int) - 1
+    assert (signs[:size].T @ signs[:size] == size * np.eye(width)).all()
+    assert (masks[size : 2 * size] == ~masks[:size]).all()
+    assert (Mirrored()(rng(seed), 2 * size - 3, width) == masks[: 2 * size - 3]).all()
 
 
 def test_part_of_a_balanced_block_is_less_correlated_than_coins():
@@ -291,9 +302,9 @@ def test_a_budget_in_one_number_asks_everything_of_few_parts(method):
     assert milli.rows(s) == (20, 179)
 
 
-def test_planned_is_exhaustive_for_few_features_and_balanced_for_more():
+def test_planned_is_exhaustive_for_few_features_and_mirrored_for_more():
     for width in range(1, 9):
-        other = Exhaustive() if width <= 5 else Balanced()
+        other = Exhaustive() if width <= 5 else Mirrored()
         np.testing.assert_array_equal(designs.Planned()(rng(2), 70, width), other(rng(2), 70, width))
     with pytest.raises(ValueError, match="few must be from 0 to 16"):
         designs.Planned(few=20)

@@ -11,7 +11,8 @@ design      empty and full masks
 ==========  ===========================================================================
 exhaustive  both, once, at the very end, for the full one is the prediction
 balanced    as they fall, at most once in a block
-planned     as in exhaustive for few features, as in balanced for more
+mirrored    as they fall, at most once in a block
+planned     as in exhaustive for few features, as in mirrored for more
 stratified  neither, unless there is but one feature
 halves      neither, unless a part's leaves are so few that no half of them can be kept
 nested      both kept, as they fall
@@ -255,8 +256,59 @@ class Balanced(_Flat):
 
 
 @dataclass(frozen=True)
+class Mirrored(_Flat):
+    """A balanced block, then its complements in the same order, then a new block, and so on.
+
+    Within a block no two features can be mistaken for each other; once its complements are there too, no two features
+    working together can be mistaken for a third. The complement of a row teaches less than another row of the block
+    would, so that it comes after all of them. The blocks are of Paley's construction, whose sizes lie closer together
+    than powers of two: for 100 features a block has 104 rows instead of 128, and more of it is asked.
+
+    On synthetic models of 100 leaves and 168 rows the leaves' correlation with Shapley values is 0.94 instead of the
+    0.88 of coins, whatever the penalty (``benchmarks/queries.py``).
+
+    Examples
+    --------
+    >>> masks = Mirrored()(np.random.default_rng(0), 16, 7)
+    >>> signs = 2 * masks.astype(int) - 1
+    >>> bool((signs[:8].T @ signs[:8] == 8 * np.eye(7)).all()), bool((masks[8:] == ~masks[:8]).all())
+    (True, True)
+    """
+
+    def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
+        prime = _paley_prime(width)
+        residue = np.zeros(prime, dtype=np.bool_)
+        residue[np.arange(1, prime) ** 2 % prime] = True
+        twice = np.concatenate([residue, residue])
+        masks = np.empty((n, width), dtype=np.bool_)
+        for start in range(0, n, 2 * (prime + 1)):
+            # Drawn whole, whatever is asked of it, so that a longer draw begins with the shorter one.
+            rows, columns = rng.permutation(prime + 1), rng.permutation(prime)[:width]
+            turned = rng.random(width) < 0.5
+            block = masks[start : start + prime + 1]
+            for i, row in enumerate(rows[: len(block)].tolist()):
+                block[i] = True if row == prime else twice[columns + (prime - row)]
+            block ^= turned
+            mirror = masks[start + prime + 1 : start + 2 * (prime + 1)]
+            np.logical_not(block[: len(mirror)], out=mirror)
+        return masks
+
+
+def _paley_prime(least: int) -> int:
+    """The smallest prime of the form 4k + 3 that is not below a number: a Hadamard matrix has one row more.
+
+    >>> [_paley_prime(n) for n in (1, 4, 7, 8, 100)]
+    [3, 7, 7, 11, 103]
+    """
+    q = max(least + (3 - least) % 4, 3)
+    while any(q % d == 0 for d in range(3, math.isqrt(q) + 1, 2)):
+        q += 4
+    return q
+
+
+@dataclass(frozen=True)
 class Planned(_Flat):
-    """Every mask once where the features are few, balanced blocks where they are more: one design for all levels.
+    """Every mask once where the features are few, mirrored blocks where they are more: one design for all levels.
 
     Parameters
     ----------
@@ -275,7 +327,7 @@ class Planned(_Flat):
         return Exhaustive().enough(width) if width <= self.few else None
 
     def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
-        return (Exhaustive() if width <= self.few else Balanced())(rng, n, width)
+        return (Exhaustive() if width <= self.few else Mirrored())(rng, n, width)
 
 
 @dataclass(frozen=True)
@@ -448,6 +500,7 @@ class Narrowed:
 DESIGNS: Mapping[str, AnySampler] = {
     "exhaustive": Exhaustive(),
     "balanced": Balanced(),
+    "mirrored": Mirrored(),
     "planned": Planned(),
     "stratified": Stratified(),
     "shapley": Stratified("shapley"),
