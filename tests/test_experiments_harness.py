@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import doctest
 import functools
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,13 +16,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("pyarrow")
 
-from c2fa.evaluation import evaluate
 from experiments.harness import grid as grids
 from experiments.harness import reproduce as reproducing
-from experiments.harness import settings
+from experiments.harness import settings, weights
 from experiments.harness.grid import Grid, collect, run, shards
 from experiments.harness.service import Item, Remote, here, masker, unpack
 from experiments.text.answers import ReviewClient, ReviewRequest
+
+from c2fa.evaluation import evaluate
 
 
 def items(count: int) -> list[Item]:
@@ -127,9 +131,12 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Any, monkeypatch: pytest.M
     network = Sum(inputs)
     seen: list[int] = []
     plain = grids.evaluate
-    monkeypatch.setattr(
-        grids, "evaluate", lambda methods, chosen, *a, **k: seen.extend(i.number for i in chosen) or plain(methods, chosen, *a, **k)
-    )
+
+    def watched(methods: Any, chosen: Any, *args: Any, **options: Any) -> Any:
+        seen.extend(item.number for item in chosen)
+        return plain(methods, chosen, *args, **options)
+
+    monkeypatch.setattr(grids, "evaluate", watched)
     run(grid, inputs, network, ReviewClient, tmp_path)
     assert seen == [3, 4]
     assert sorted(collect(tmp_path)["input"].unique()) == [0, 1, 2, 3, 4]
@@ -157,7 +164,11 @@ def test_bits_come_back_as_masks() -> None:
     assert (unpack(torch.from_numpy(np.packbits(masks, axis=1)), 13).numpy() == masks).all()
 
 
-def test_the_whole_experiment(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_experiment(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scale = reproducing.Scale(2, 4, 3, (0,), (20, 50), 10, timed=2, tries=3)
+    monkeypatch.setattr(reproducing, "SCALES", {"small": scale})
     inputs = items(6)
     domain = reproducing.Domain(
         "made up", inputs[:2], inputs[2:], Sum(inputs), functools.partial(ReviewClient), 6, METRICS, 1
@@ -165,9 +176,107 @@ def test_the_whole_experiment(tmp_path: Any, capsys: pytest.CaptureFixture[str])
     folder = reproducing.reproduce(domain, tmp_path / "out", "small")
     frame = pd.read_parquet(folder / "scores.parquet")
     assert set(frame["method"]) == {*settings.PAPER_METHODS, *settings.OUR_METHODS}
-    assert set(frame["N_H"]) == {5, 6} and set(frame["N_L"]) == {20, 50}
+    assert set(frame["N_H"]) == {5, 6}
+    assert set(frame["N_L"]) == {20, 50}
+    assert set(frame["input"]) == {0, 1, 2, 3}
     exact = frame[frame["method"] == "C2FA exact"]
     assert exact["consistency"].abs().max() < 1e-4
     assert reproducing.chosen_before(folder)["C2FA"].mu2 in settings.PAPER_MU2
-    assert {row["method"] for row in __import__("json").loads((folder / "times.json").read_text())} == set(frame["method"])
+    tried = pd.DataFrame(json.loads((folder / "tuned.json").read_text()))
+    assert (tried.groupby("method")["chosen"].sum() == 1).all()
+    assert tried.groupby("method").size().max() == 3
+    times = json.loads((folder / "times.json").read_text())
+    assert {row["method"] for row in times} == set(frame["method"])
+    assert all(len(row["seconds"]) == 2 for row in times)
     assert "a second" in capsys.readouterr().out
+    assert reproducing.timing(domain, [], dataclasses.replace(scale, timed=0)) == []
+
+
+# ------------------------------------------------------------------------------------------------------ weights
+
+
+def arrays() -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    return {
+        "a": random.normal(size=(30, 50)).astype(np.float16),
+        "b.c": np.arange(7, dtype=np.int32),
+        "d": random.normal(size=(2, 1, 2)).astype(np.float32),
+        "e": np.array(3.5),
+        "f": np.arange(5, dtype=np.uint8),
+    }
+
+
+def same(found: Any, wanted: Any) -> bool:
+    return found.keys() == wanted.keys() and all(
+        np.array_equal(found[k], wanted[k]) and found[k].dtype == wanted[k].dtype and found[k].shape == wanted[k].shape
+        for k in wanted
+    )
+
+
+def test_every_spelling_of_a_file_gives_the_same_arrays(tmp_path: Any) -> None:
+    plain, about = arrays(), {"heads": "3", "vocabulary": "140"}
+    assert weights.write(tmp_path / "x.safetensors", plain, about) == [tmp_path / "x.safetensors"]
+    weights.write(tmp_path / "x.npz", plain, about)
+    parts = weights.write(tmp_path / "y.safetensors", plain, about, part_mib=0.0002)
+    assert len(parts) > 10  # or their order by name would be right by chance
+    assert max(part.stat().st_size for part in parts) <= 0.0002 * 2**20
+    for path in ("x.safetensors", "x.npz", "y.safetensors"):
+        assert weights.present(tmp_path / path)
+        found, words = weights.read(tmp_path / path)
+        assert words == about
+        assert same(found, plain)
+        assert all(value.flags.writeable for value in found.values())
+    (tmp_path / "x.safetensors").unlink()
+    assert weights.present(tmp_path / "x.safetensors")  # squeezed
+    assert same(weights.read(tmp_path / "x.safetensors")[0], plain)
+    data = b"".join(part.read_bytes() for part in parts)
+    for k in range(3):  # as two digits, which earlier files have
+        (tmp_path / f"z.safetensors.{k:02d}").write_bytes(data[k * 2000 : (k + 1) * 2000 if k < 2 else None])
+    assert weights.present(tmp_path / "z.safetensors")
+    assert same(weights.read(tmp_path / "z.safetensors")[0], plain)
+
+
+def test_what_is_not_whole_is_refused(tmp_path: Any) -> None:
+    parts = weights.write(tmp_path / "y.safetensors", arrays(), part_mib=0.001)
+    parts[-1].unlink()
+    with pytest.raises(ValueError, match="the file ends inside"):
+        weights.read(tmp_path / "y.safetensors")
+    parts[0].unlink()
+    with pytest.raises(ValueError, match="no whole safetensors file"):
+        weights.read(tmp_path / "y.safetensors")
+    assert not weights.present(tmp_path / "y")
+    with pytest.raises(
+        FileNotFoundError, match=r"no weights at .*gone.*: give the path of a safetensors"
+    ):
+        weights.read(tmp_path / "gone.safetensors")
+    with pytest.raises(FileNotFoundError, match="part0: dig for them"):
+        weights.read(tmp_path / "gone.safetensors", "dig for them")
+    with pytest.raises(ValueError, match="cannot be cut into parts"):
+        weights.write(tmp_path / "x.npz", arrays(), part_mib=1)
+    with pytest.raises(ValueError, match="a holds complex128, which is not written here"):
+        weights.write(tmp_path / "x.safetensors", {"a": np.zeros(3, complex)})
+
+
+def test_a_file_written_anew_leaves_nothing_of_the_old_one(tmp_path: Any) -> None:
+    path = tmp_path / "y.safetensors"
+    weights.write(path, arrays(), part_mib=0.001)
+    (tmp_path / "y.safetensors.00").write_bytes(b"old")
+    (tmp_path / "y.safetensors.json").write_text("not a part")
+    weights.write(path, {"a": np.ones(2)})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["y.safetensors", "y.safetensors.json"]
+    weights.write(path, {"b": np.ones(2)}, part_mib=1)
+    assert list(weights.read(path)[0]) == ["b"]
+
+
+def test_files_are_read_and_written_as_safetensors_does(tmp_path: Any) -> None:
+    library = pytest.importorskip("safetensors.numpy")
+    weights.write(tmp_path / "ours.safetensors", arrays(), {"k": "v"})
+    library.save_file(arrays(), tmp_path / "theirs.safetensors")
+    assert same(library.load_file(tmp_path / "ours.safetensors"), arrays())
+    assert same(weights.read(tmp_path / "theirs.safetensors")[0], arrays())
+
+
+def test_the_example_in_the_docstring() -> None:
+    found = doctest.testmod(weights)
+    assert found.attempted > 0
+    assert found.failed == 0

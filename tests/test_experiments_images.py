@@ -16,7 +16,8 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from experiments.images import train, weights
+from experiments.harness import weights
+from experiments.images import train
 from experiments.images.bags import ARCHIVE, CAT, SIDE, VOID, Bags, make_bags, read_voc, segment, superpixels
 from experiments.images.network import (
     IMAGENET,
@@ -273,8 +274,8 @@ def test_weights_survive_a_file(phi, tmp_path):
     model.phi = phi
     with torch.no_grad():
         model.phi.bn1.running_var[0] = 1e6  # does not fit fp16
-    parts = model.save(tmp_path / "parts.safetensors", part=16 * 2**20)
-    assert [path.name[-3:] for path in parts] == [".00", ".01", ".02", ".03"]
+    parts = model.save(tmp_path / "parts.safetensors", part_mib=16)
+    assert [path.name.rpartition(".")[2] for path in parts] == ["part0", "part1", "part2", "part3"]
     assert all(path.stat().st_size <= 16 * 2**20 for path in parts)
     (whole,) = model.save(tmp_path / "whole.safetensors")
     theirs = safetensors.load_file(whole)
@@ -285,9 +286,11 @@ def test_weights_survive_a_file(phi, tmp_path):
         torch.testing.assert_close(again[name], expected, rtol=0, atol=0)
         np.testing.assert_array_equal(theirs[name].astype(np.float32), expected.numpy())
     safetensors.save_file({"a": np.arange(3.0), "b": np.ones((2, 2), np.float16)}, tmp_path / "theirs.safetensors")
-    np.testing.assert_array_equal(weights.read(tmp_path / "theirs.safetensors")["a"], np.arange(3.0))
-    with pytest.raises(FileNotFoundError, match="there are no weights at"):
-        weights.read(tmp_path / "none")
+    np.testing.assert_array_equal(weights.read(tmp_path / "theirs.safetensors")[0]["a"], np.arange(3.0))
+    with pytest.raises(FileNotFoundError, match=r"train them with 'python -m experiments.images.train .*none'"):
+        DeepSets.load(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=f"give --data the folder that holds {IMAGENET.name}"):
+        DeepSets.pretrained(tmp_path / IMAGENET.name)
     with torch.no_grad():
         phi.bn1.running_var[0] = 1
         model.rho[0].weight[0, 0] = 1e6
@@ -386,7 +389,7 @@ def test_imagenet_knows_cats(shared):
     voc = read_voc(shared)
     assert (voc.cats & voc.training).sum() == 131
     assert (voc.cats & ~voc.training).sum() == 119
-    read = weights.read(shared / IMAGENET.name)
+    read, _ = weights.read(shared / IMAGENET.name)
     model = DeepSets.pretrained(shared / IMAGENET.name)
     some = np.flatnonzero(voc.cats)[:8]
     logits = features(model.phi, voc.images[some], "cpu") @ torch.from_numpy(read["fc.weight"]).float().T

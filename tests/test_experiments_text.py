@@ -19,7 +19,7 @@ if not (ROOT / "experiments" / "text").is_dir():
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(ROOT))
 
-from experiments.text import network, reviews, train, weights  # noqa: E402
+from experiments.text import network, reviews, train  # noqa: E402
 from experiments.text.network import Classifier, Shape  # noqa: E402
 from experiments.text.reviews import CLS, MASK, PAD, SEP, Review  # noqa: E402
 
@@ -165,46 +165,23 @@ def test_weights_of_some_pieces_answer_alike_and_refuse_the_others(tmp_path: Pat
         part.save(tmp_path / "more.safetensors", [5, 6])
 
 
-def test_every_spelling_of_a_file_gives_the_same_arrays(tmp_path: Path) -> None:
+def test_missing_weights_say_how_they_are_made(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"'python -m experiments.text.train --out .*z.safetensors'"):
+        Classifier.load(tmp_path / "z.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"'python -m experiments.text.reviews --out .*'"):
+        Classifier.load(tmp_path / reviews.ENCODER)
+    with pytest.raises(FileNotFoundError, match=f"there is no {reviews.TOKENIZER} in .*: give --data"):
+        reviews.prepare(tmp_path, tmp_path)
+
+
+def test_a_network_of_parts_is_the_network(tmp_path: Path) -> None:
     model = tiny()
-    model.save(tmp_path / "x.safetensors")
     model.save(tmp_path / "x.npz")
-    parts = model.save(tmp_path / "y.safetensors", part_mib=0.001)
-    assert len(parts) > 10  # or their order by name would be right by chance
-    plain, about = weights.read_arrays(tmp_path / "x.safetensors")
-    assert about == {"heads": "3", "vocabulary": "140"}
-    for path in ("x.npz", "y.safetensors"):
-        other, words = weights.read_arrays(tmp_path / path)
-        assert words == about
-        assert plain.keys() == other.keys()
-        assert all(np.array_equal(plain[k], other[k]) and plain[k].dtype == other[k].dtype for k in plain)
-    parts[-1].unlink()
-    with pytest.raises(ValueError, match="the file ends inside"):
-        weights.read_arrays(tmp_path / "y.safetensors")
-    model.save(tmp_path / "y.safetensors")
-    assert not list(tmp_path.glob("y.safetensors.part*"))
-    (tmp_path / "x.safetensors").unlink()
-    assert weights.read_arrays(tmp_path / "x.safetensors")[0].keys() == plain.keys()  # x.npz is still there
-    with pytest.raises(FileNotFoundError, match="no weights at"):
-        weights.read_arrays(tmp_path / "z.safetensors")
-
-
-def test_files_are_read_and_written_as_safetensors_does(tmp_path: Path) -> None:
-    library = pytest.importorskip("safetensors.numpy")
-    random = np.random.default_rng(0)
-    arrays = {
-        "a": random.normal(size=(3, 5)).astype(np.float16),
-        "b.c": np.arange(7, dtype=np.int32),
-        "d": random.normal(size=(2, 1, 2)).astype(np.float32),
-    }
-    weights.write_arrays(tmp_path / "ours.safetensors", arrays, {"k": "v"})
-    library.save_file(arrays, tmp_path / "theirs.safetensors")
-    for found in (
-        library.load_file(tmp_path / "ours.safetensors"),
-        weights.read_arrays(tmp_path / "theirs.safetensors")[0],
-    ):
-        assert found.keys() == arrays.keys()
-        assert all(np.array_equal(found[k], arrays[k]) for k in arrays)
+    model.save(tmp_path / "y.safetensors", part_mib=0.001)
+    rows = np.random.default_rng(0).integers(0, TINY.vocabulary, (5, 9))
+    one, other = (Classifier.load(tmp_path / name) for name in ("x.npz", "y.safetensors"))
+    assert one.shape == other.shape == TINY
+    assert np.array_equal(one.predict(rows), other.predict(rows))
 
 
 def test_weights_beyond_half_precision_are_not_written(tmp_path: Path) -> None:
@@ -256,7 +233,7 @@ def test_a_review_knows_its_sentences_and_pieces() -> None:
         one.rows([[True, False]])
 
 
-@pytest.mark.parametrize("module", [reviews, weights, train])
+@pytest.mark.parametrize("module", [reviews, train])
 def test_the_examples_in_the_docstrings(module: Any) -> None:
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     found = doctest.testmod(module, optionflags=flags)

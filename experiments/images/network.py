@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from experiments.images import weights
+from experiments.harness import weights
 from experiments.images.bags import DATA, SIDE
 
 FEATURES, HIDDEN = 2048, 1024
@@ -150,7 +150,7 @@ class DeepSets(nn.Module):
     def pretrained(cls, path: str | Path = IMAGENET) -> DeepSets:
         """A network whose phi comes from ImageNet and whose rho is random."""
         model = cls()
-        tensors = _tensors(path)
+        tensors = _tensors(path, f"give --data the folder that holds {IMAGENET.name}")
         model.phi.load_state_dict({name: tensors[name] for name in tensors if not name.startswith("fc.")})
         return model
 
@@ -158,13 +158,13 @@ class DeepSets(nn.Module):
     def load(cls, path: str | Path) -> DeepSets:
         """A network that was saved."""
         model = cls()
-        model.load_state_dict(_tensors(path))
+        model.load_state_dict(_tensors(path, f"train them with 'python -m experiments.images.train --out {path}'"))
         return model.eval()
 
-    def save(self, path: str | Path, part: int | None = None) -> list[Path]:
+    def save(self, path: str | Path, part_mib: float | None = None) -> list[Path]:
         """Write the weights, matrices and kernels as fp16 and vectors (batch-norm's among them) as fp32.
 
-        With `part` they are written as files of at most so many bytes; ``load`` takes the name without the number.
+        With ``part_mib`` they are cut into files of at most so many MiB; ``load`` takes the name without the number.
         """
         arrays = {}
         for name, tensor in self.state_dict().items():
@@ -173,11 +173,12 @@ class DeepSets(nn.Module):
                 arrays[name] = array.astype(np.float16) if array.ndim > 1 else array
             if not np.isfinite(arrays[name]).all():
                 raise ValueError(f"{name} is not finite in {arrays[name].dtype}; the network cannot be saved")
-        return weights.write(path, arrays, part)
+        return weights.write(path, arrays, part_mib=part_mib)
 
 
-def _tensors(path: str | Path) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(array).float() for name, array in weights.read(path).items()}
+def _tensors(path: str | Path, how: str) -> dict[str, Tensor]:
+    arrays, _ = weights.read(path, how)
+    return {name: torch.from_numpy(array).float() for name, array in arrays.items()}
 
 
 def normalise(images: Tensor) -> Tensor:

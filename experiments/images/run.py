@@ -12,18 +12,21 @@ import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from c2fa import metrics
+from c2fa import Explanation, metrics
 from experiments.harness import reproduce as harness
+from experiments.harness.examples import BagExample, Values
 from experiments.harness.reproduce import SCALES, Domain
 from experiments.harness.service import Item
+from experiments.harness.showing import METHODS, N_L, Describe, keep_examples
+from experiments.harness.weights import present
 from experiments.images.answers import BagClient, BagNetwork
-from experiments.images.bags import CAT, DATA, VOID, Bags, make_bags, read_voc, superpixels
-from experiments.images.network import MEAN, STD, DeepSets, FastPhi, agreement
+from experiments.images.bags import CAT, DATA, SIZES, VOID, Bags, Split, Voc, make_bags, read_voc, superpixels
+from experiments.images.network import IMAGENET, MEAN, STD, DeepSets, FastPhi, agreement
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "images"
@@ -42,11 +45,13 @@ METRICS = (
 )
 N_H = 20
 POSITIVE = 1
+SHOWN = METHODS  # in the example figures
 
 
-def positives(bags: Bags, count: int) -> list[np.ndarray[Any, Any]]:
+def positives(bags: Bags, count: int, largest: int = max(SIZES)) -> list[np.ndarray[Any, Any]]:
     """The images of the first positive bags: of the others there is nothing that an explanation should find."""
-    return [bag for bag, label in zip(bags.members, bags.labels, strict=True) if label == POSITIVE][:count]
+    found = [bag for bag, label in zip(bags.members, bags.labels, strict=True) if label == POSITIVE]
+    return [bag for bag in found if len(bag) <= largest][:count]
 
 
 def truth_of(labels: Sequence[Any], masks: Sequence[Any]) -> tuple[Any, Any]:
@@ -72,12 +77,19 @@ def trivial_auroc(items: Sequence[Item]) -> float:
 
 
 def domain(
-    model: DeepSets, data: Path, validation: int, test: int, device: str, *, batch: int, cache: Path = WORK
-) -> Domain:
-    """Bags, super-pixels and the network, ready to be asked."""
-    voc = read_voc(data, cache=cache / "voc.npz")
-    split = make_bags(voc)
-    tuning, held = positives(split.validation, validation), positives(split.test, test)
+    model: DeepSets,
+    voc: Voc,
+    split: Split,
+    validation: int,
+    test: int,
+    device: str,
+    *,
+    batch: int,
+    cache: Path = WORK,
+    largest: int = max(SIZES),
+) -> tuple[Domain, Describe]:
+    """Bags, super-pixels and the network, ready to be asked, and what makes an example of one of the bags."""
+    tuning, held = positives(split.validation, validation, largest), positives(split.test, test, largest)
     used = np.unique(np.concatenate([*tuning, *held]))
     members = [np.searchsorted(used, bag) for bag in (*tuning, *held)]
     images, masks = voc.images[used], voc.masks[used]
@@ -88,7 +100,12 @@ def domain(
     items = items_of(members, labels, masks, 0)
     difference = agreement(model, fast, images, members[:100])
     print(f"largest difference of a bag's probability between the fast network and fp32: {difference:.1e}", flush=True)
-    return Domain(
+
+    def describe(name: str, item: Item, values: Values, e: Explanation, budget: tuple[int, int]) -> BagExample:
+        bag = members[item.number]
+        return BagExample(name, images[bag], labels[bag], item.truth[0], values, e.prediction, budget)
+
+    made = Domain(
         "images",
         items[: len(tuning)],
         items[len(tuning) :],
@@ -103,6 +120,26 @@ def domain(
             "super-pixels of an image": float(np.mean(labels.max(axis=(1, 2)) + 1.0)),
         },
     )
+    return made, describe
+
+
+def quick(voc: Voc, bags: Bags, imagenet: Path, images: int = 36, seed: int = 0) -> DeepSets:
+    """A network for a trial on a CPU: ImageNet's phi as it is, and a rho fitted to bags of a few training images."""
+    rng = np.random.default_rng(seed)
+    with_cat, without = (np.intersect1d(bags.used, np.flatnonzero(bags.cats == kind)) for kind in (True, False))
+    few = np.concatenate([rng.permutation(with_cat)[: images // 3], rng.permutation(without)[: images - images // 3]])
+    torch.manual_seed(seed)
+    model = DeepSets.pretrained(imagenet)
+    known = FastPhi(model, batch=16)(voc.images[few]).clone()  # of inference mode, in which nothing learns
+    members = [rng.choice(len(few), rng.integers(3, 6), replace=False) for _ in range(400)]
+    pooled = torch.stack([known[bag].sum(0) for bag in members])
+    labels = torch.tensor([int(bags.cats[few[bag]].any()) for bag in members])
+    optimiser = torch.optim.AdamW(model.rho.parameters(), 1e-3)
+    for _ in range(60):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(model.rho(pooled), labels).backward()
+        optimiser.step()
+    return model
 
 
 def bare(network: BagNetwork, seconds: float = 2.0) -> float:
@@ -132,6 +169,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--scale", choices=sorted(SCALES), default="small")
     parser.add_argument("--data", type=Path, default=DATA, help="the folder with the archive of VOC")
     parser.add_argument("--model", type=Path, default=MODEL, help="the network that experiments.images.train wrote")
+    parser.add_argument("--cache", type=Path, default=WORK, help="where decoded images and super-pixels are kept")
     parser.add_argument("--out", type=Path, default=None, help="where results go")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=0, help="processes that draw, fit and score")
@@ -139,13 +177,33 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=None, help="images in one forward pass")
     a = parser.parse_args(argv)
     scale = SCALES[a.scale]
-    batch = a.batch or (512 if a.device.startswith("cuda") else 16)
-    out = a.out or (RESULTS if a.scale == "paper" else WORK / "small")
-    made = domain(DeepSets.load(a.model), a.data, scale.validation, scale.test, a.device, batch=batch)
-    alone = bare(made.network)  # type: ignore[arg-type]
+    small = a.scale == "small"
+    cuda = a.device.startswith("cuda")
+    batch = a.batch or (512 if cuda else 8)
+    out = a.out or (WORK / "small" if small else RESULTS)
+    voc = read_voc(a.data, cache=a.cache / "voc.npz")
+    split = make_bags(voc)
+    if small and not present(a.model):
+        print(f"there is no trained network at {a.model}; a small trial makes one of ImageNet's in seconds", flush=True)
+        model = quick(voc, split.training, a.data / IMAGENET.name)
+    else:
+        model = DeepSets.load(a.model)
+    made, describe = domain(
+        model,
+        voc,
+        split,
+        scale.validation,
+        scale.test,
+        a.device,
+        batch=batch,
+        cache=a.cache,
+        largest=min(SIZES) if small else max(SIZES),
+    )
+    alone = bare(cast(BagNetwork, made.network), 2.0 if cuda else 0.5)
     print(f"the network alone: {alone:,.0f} images a second in batches of {batch}", flush=True)
     made = dataclasses.replace(made, about={**made.about, "images a second, network alone": alone, "batch": batch})
     harness.reproduce(made, out, a.scale, workers=a.workers, seconds=a.seconds)
+    keep_examples(made, out, describe, methods=SHOWN, n_l=min(N_L, max(scale.leaf_rows)))
 
 
 if __name__ == "__main__":

@@ -85,7 +85,8 @@ def batches(bags: Bags, batch: int, rng: np.random.Generator) -> Iterator[np.nda
 def vary(images: Tensor, generator: torch.Generator) -> Tensor:
     """Crop, mirror and colour raw images, (n, H, W, 3) uint8, each in its own way: (n, 3, H, W), normalised.
 
-    A crop keeps 30 % to 100 % of the area, every fifth image is grey; brightness, contrast and saturation change by up to 30 %.
+    A crop keeps 30 % to 100 % of the area, every fifth image is grey; brightness, contrast and saturation change by up
+    to 30 %.
     """
     n, device = len(images), images.device
 
@@ -150,8 +151,8 @@ def fit(
             entry = {"seconds": time.monotonic() - begin, "step": step, "training_loss": train_loss}
             log.append({**entry, "accuracy": now.accuracy, "loss": now.loss})
             print(
-                f"rate {phi_rate:g}, seed {seed}  {log[-1]['seconds']:6.1f} s  step {step:5d}  training loss {train_loss:.4f}  "
-                f"validation accuracy {now.accuracy:.4f}  loss {now.loss:.4f}",
+                f"rate {phi_rate:g}, seed {seed}  {log[-1]['seconds']:6.1f} s  step {step:5d}  "
+                f"training loss {train_loss:.4f}  validation accuracy {now.accuracy:.4f}  loss {now.loss:.4f}",
                 flush=True,
             )
             if now.better(best[0] if best else None):
@@ -252,8 +253,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
             runs.append((mean.cpu(), now))
             logs[f"rate {rate:g}, seed {seed}"] = log
     best = average(runs, bags.validation, device)
-    part = None if args.part_mib is None else int(args.part_mib * 2**20)
-    written = best.save(args.out, part)
+    written = best.save(args.out, args.part_mib)
     print(f"wrote {', '.join(path.name for path in written)}", flush=True)
 
     torch.backends.cudnn.benchmark = False  # the last batch of images has a shape of its own

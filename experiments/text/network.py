@@ -19,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from experiments.text.reviews import CLS, MASK, SEP
-from experiments.text.weights import Arrays, read_arrays, write_arrays
+from experiments.harness import weights
+from experiments.harness.weights import Arrays
+from experiments.text.reviews import CLS, ENCODER, MASK, SEP
 
 WORDS, PIECES = "embeddings.word_embeddings.weight", "embeddings.pieces"
 HALF_MAX = 65504.0
@@ -219,13 +220,13 @@ class Classifier(nn.Module):
     def save(
         self, path: Path, keep: Sequence[int] | np.ndarray[Any, Any] | None = None, part_mib: float | None = None
     ) -> list[Path]:
-        """Writes the weights in half precision; see `arrays` for `keep` and `write_arrays` for the rest.
+        """Writes the weights in half precision; see `arrays` for `keep` and `weights.write` for the rest.
 
         With `keep`, the file leaves out the embeddings of all other pieces. What is loaded from it answers alike on
         every text of the pieces kept, and refuses all other texts.
         """
         about = {"heads": str(self.shape.heads), "vocabulary": str(self.shape.vocabulary)}
-        return write_arrays(path, self.arrays(keep), about, part_mib)
+        return weights.write(path, self.arrays(keep), about, part_mib)
 
     @classmethod
     def load(cls, path: Path, heads: int = 12, dropout: float = 0.1) -> Classifier:
@@ -240,7 +241,7 @@ class Classifier(nn.Module):
         dropout
             The share of states that is dropped while training.
         """
-        arrays, about = read_arrays(path)
+        arrays, about = weights.read(path, _how(Path(path)))
         arrays = {name.removeprefix("bert."): value.astype(np.float32) for name, value in arrays.items()}
         words = arrays[WORDS]
         positions, width = arrays["embeddings.position_embeddings.weight"].shape
@@ -300,6 +301,13 @@ def agreement(model: Classifier, rows: Sequence[Any], dtype: torch.dtype = torch
     twin = model.fast(dtype)
     gaps = np.concatenate([np.abs(model.predict(r) - twin.predict(r)).max(1) for r in rows])
     return float(gaps.mean()), float(gaps.max())
+
+
+def _how(path: Path) -> str:
+    """What to do where weights are missing."""
+    if path.name == ENCODER:
+        return f"write them with 'python -m experiments.text.reviews --out {path.parent}'"
+    return f"train them with 'python -m experiments.text.train --out {path}'"
 
 
 def _pair(name: str, module: Any) -> dict[str, Tensor]:

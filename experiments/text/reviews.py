@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.text.weights import read_arrays, write_arrays
+from experiments.harness import weights
 from experiments.train_demo_text import ROOT, letters, read_reviews, untokenise
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ VALIDATION, TEST = 500, 1000
 """Reviews in the two sets, as in the paper."""
 SEED = 20240501
 REVIEWS, ENCODER = "reviews.npz.xz", "encoder.npz"
+GTE, TOKENIZER = "gte_small_bert_fp16.safetensors", "bert_uncased_tokenizer.json"
+POLARITY, FDU14 = "amazon_polarity_test_first6459.jsonl.xz", "amazon_fdu14_clean.jsonl.xz"
 WORK = ROOT / "build" / "text"
 DATA = ROOT.parent / "shared" / "data"
 
@@ -223,9 +225,12 @@ def load_tokenizer(path: Path) -> Any:
 
 def prepare(data: Path, work: Path) -> Path:
     """Tokenises both corpora and writes `reviews.npz.xz` and `encoder.npz` into `work`; returns the first."""
-    tokenizer = load_tokenizer(data / "bert_uncased_tokenizer.json")
-    held = read_reviews(data / "amazon_polarity_test_first6459.jsonl.xz")
-    everything = read_reviews(data / "amazon_fdu14_clean.jsonl.xz")
+    for name in (TOKENIZER, POLARITY, FDU14, GTE):
+        if not (data / name).exists():
+            raise FileNotFoundError(f"there is no {name} in {data}: give --data the folder that holds it")
+    tokenizer = load_tokenizer(data / TOKENIZER)
+    held = read_reviews(data / POLARITY)
+    everything = read_reviews(data / FDU14)
     fdu = apart(everything, held)
     sets = {
         "train": [r for r in fdu if r["split"] == "train"],
@@ -268,11 +273,11 @@ def prepare(data: Path, work: Path) -> Path:
     work.mkdir(parents=True, exist_ok=True)
     with lzma.open(work / REVIEWS, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
-    weights, about = read_arrays(data / "gte_small_bert_fp16.safetensors")
+    encoder, about = weights.read(data / GTE)
     met = pieces_met(*streams)
-    weights["embeddings.word_embeddings.weight"] = weights["embeddings.word_embeddings.weight"][met]
-    weights["embeddings.pieces"] = met.astype(np.int32)
-    write_arrays(work / ENCODER, weights, {**about, "vocabulary": str(len(known))})
+    encoder["embeddings.word_embeddings.weight"] = encoder["embeddings.word_embeddings.weight"][met]
+    encoder["embeddings.pieces"] = met.astype(np.int32)
+    weights.write(work / ENCODER, encoder, {**about, "vocabulary": str(len(known))})
     for path in (work / REVIEWS, work / ENCODER):
         print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB")
     return work / REVIEWS

@@ -11,17 +11,36 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
+from c2fa import Explanation
 from experiments.harness import reproduce as harness
+from experiments.harness.examples import ReviewExample, Values
 from experiments.harness.reproduce import SCALES, Domain
 from experiments.harness.service import Item
+from experiments.harness.showing import METHODS, N_L, Describe, keep_examples
+from experiments.harness.weights import present
 from experiments.text.answers import ReviewClient, ReviewNetwork
 from experiments.text.network import Classifier, agreement
-from experiments.text.reviews import CLS, DATA, MASK, REVIEWS, ROOT, SEP, WORK, Bundle, Review, prepare, read_bundle
+from experiments.text.reviews import (
+    CLS,
+    DATA,
+    ENCODER,
+    LENGTH,
+    MASK,
+    REVIEWS,
+    ROOT,
+    SEP,
+    WORK,
+    Bundle,
+    Review,
+    prepare,
+    read_bundle,
+)
+from experiments.text.train import Rows
 
 MODEL = WORK / "bert.safetensors"
 RESULTS = ROOT / "experiments" / "results" / "text"
@@ -34,13 +53,34 @@ METRICS = (
     "mihl",
 )
 N_H = 50
+CLASSES = ("negative", "positive")
+SHORT = 40  # word pieces; a small trial takes such reviews alone
+SHOWN = METHODS  # in the example figures
 
 
-def domain(model: Classifier, bundle: Bundle, validation: int, test: int, device: str, tokens: int) -> Domain:
-    """Reviews and the network, ready to be asked. What is explained is the class that the network predicts."""
-    reviews = [*bundle.validation[:validation], *bundle.test[:test]]
+def domain(
+    model: Classifier,
+    bundle: Bundle,
+    validation: int,
+    test: int,
+    device: str,
+    tokens: int,
+    *,
+    longest: int = LENGTH,
+) -> tuple[Domain, Describe]:
+    """Reviews and the network, ready to be asked, and what makes an example of one of the reviews.
+
+    What is explained is the class that the network predicts.
+    """
+    tuning, held = (
+        [review for review in reviews if len(review.ids) <= longest][:count]
+        for reviews, count in ((bundle.validation, validation), (bundle.test, test))
+    )
+    reviews = [*tuning, *held]
     cuda = device.startswith("cuda")
-    about: dict[str, Any] = {"accuracy on the test reviews": accuracy(model.to(device), bundle.test[:test])}
+    # cuDNN's attention makes a plan for every new length, for tens of milliseconds; every review has its own.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    about: dict[str, Any] = {"accuracy on the test reviews": accuracy(model.to(device), held)}
     if cuda:
         draw = np.random.default_rng(0)
         some = [r.rows(draw.random((8, len(r.ids))) < draw.random((8, 1))) for r in reviews[:100]]
@@ -55,7 +95,36 @@ def domain(model: Classifier, bundle: Bundle, validation: int, test: int, device
         tokens=tokens,
     )
     items = [Item(number, review.owner) for number, review in enumerate(reviews)]
-    return Domain("text", items[:validation], items[validation:], network, ReviewClient, N_H, METRICS, None, about)
+
+    def describe(name: str, item: Item, values: Values, e: Explanation, budget: tuple[int, int]) -> ReviewExample:
+        one = reviews[item.number]
+        said = CLASSES[e.target]
+        return ReviewExample(name, one.pieces, one.owner, one.sentences, values, e.prediction, said, budget)
+
+    test_items = items[len(tuning) :]
+    made = Domain("text", items[: len(tuning)], test_items, network, ReviewClient, N_H, METRICS, None, about)
+    return made, describe
+
+
+def quick(bundle: Bundle, encoder: Path, reviews: int = 64, longest: int = SHORT, seed: int = 0) -> Classifier:
+    """A network for a trial on a CPU: gte-small as it is, and a head fitted to a few short training reviews."""
+    rng = np.random.default_rng(seed)
+    train = bundle.train
+    short = [np.flatnonzero((train.lengths <= longest) & (train.labels == label)) for label in (0, 1)]
+    few = np.concatenate([rng.permutation(those)[: reviews // 2] for those in short])
+    torch.manual_seed(seed)
+    model = Classifier.load(encoder)
+    ids, lengths, labels = Rows(train, torch.device("cpu"), longest + 2).batch(few)
+    with torch.no_grad():
+        states = model.pooled(ids, lengths)
+    optimiser = torch.optim.AdamW(model.head.parameters(), 1e-2)
+    for _ in range(200):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(model.head(states - states.mean(0)), labels).backward()
+        optimiser.step()
+    with torch.no_grad():
+        model.head.bias -= model.head.weight @ states.mean(0)
+    return model
 
 
 def accuracy(model: Classifier, reviews: Sequence[Review]) -> float:
@@ -94,6 +163,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--scale", choices=sorted(SCALES), default="small")
     parser.add_argument("--data", type=Path, default=DATA, help="the folder with the corpora, or what was prepared")
     parser.add_argument("--model", type=Path, default=MODEL, help="the network that experiments.text.train wrote")
+    parser.add_argument("--cache", type=Path, default=WORK, help="where the tokenised reviews are kept")
     parser.add_argument("--out", type=Path, default=None, help="where results go")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=0, help="processes that draw, fit and score")
@@ -101,18 +171,28 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--tokens", type=int, default=None, help="word pieces in one forward pass")
     a = parser.parse_args(argv)
     scale = SCALES[a.scale]
-    out = a.out or (RESULTS if a.scale == "paper" else WORK / "small")
-    prepared = a.data if (a.data / REVIEWS).exists() else WORK
+    small = a.scale == "small"
+    cuda = a.device.startswith("cuda")
+    out = a.out or (WORK / "small" if small else RESULTS)
+    prepared = a.data if (a.data / REVIEWS).exists() else a.cache
     if not (prepared / REVIEWS).exists():
-        prepare(a.data, WORK)
+        prepare(a.data, prepared)
     bundle = read_bundle(prepared / REVIEWS)
-    tokens = a.tokens or (1 << 17 if a.device.startswith("cuda") else 1 << 11)
-    made = domain(Classifier.load(a.model), bundle, scale.validation, scale.test, a.device, tokens)
-    network: Any = made.network
-    alone = bare(network)
+    tokens = a.tokens or (1 << 17 if cuda else 1 << 10)
+    if small and not present(a.model):
+        print(f"there is no trained network at {a.model}; a small trial makes one of gte-small in seconds", flush=True)
+        model = quick(bundle, prepared / ENCODER)
+    else:
+        model = Classifier.load(a.model)
+    made, describe = domain(
+        model, bundle, scale.validation, scale.test, a.device, tokens, longest=SHORT if small else LENGTH
+    )
+    network = cast(ReviewNetwork, made.network)
+    alone = bare(network) if cuda else bare(network, 1, 0.5)
     print(f"the network alone: {alone:,.0f} word pieces a second in batches of {tokens:,}", flush=True)
     made = dataclasses.replace(made, about={**made.about, "pieces a second, network alone": alone, "tokens": tokens})
     harness.reproduce(made, out, a.scale, workers=a.workers, seconds=a.seconds)
+    keep_examples(made, out, describe, methods=SHOWN, n_l=min(N_L, max(scale.leaf_rows)))
 
 
 if __name__ == "__main__":
