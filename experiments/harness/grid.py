@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from c2fa import metrics
 from c2fa.evaluation import evaluate
 from c2fa.querying import Conversation
-from c2fa import metrics
 from experiments.harness.service import Client, Crew, Item, Load, Network, Remote, here, masker, serve
 
 WHOLE = 1 << 30  # rows of one request: a question is sent as it is, the network makes its own batches
@@ -41,6 +41,8 @@ class Grid:
         How many of the inputs have their leaves' insertion and deletion curves taken, which cost the most; the first.
     points
         Steps of a curve over leaves; curves over parts have one step a part.
+    extra
+        Further scores, ``(name, function)``.
     """
 
     methods: tuple[tuple[str, str, dict[str, Any]], ...]
@@ -52,6 +54,7 @@ class Grid:
     curves: int = 1 << 30
     points: int = 25
     shard: int = 2
+    extra: tuple[tuple[str, Any], ...] = ()
 
     def scores(self, with_curves: bool) -> list[Any]:
         """The metrics as ``evaluate`` takes them."""
@@ -59,7 +62,7 @@ class Grid:
             "insertion of leaves": metrics.insertion,
             "deletion of leaves": metrics.deletion,
         }
-        chosen: list[Any] = []
+        chosen: list[Any] = list(self.extra)
         for name in self.metrics:
             if name not in leaf_curves:
                 chosen.append(name)

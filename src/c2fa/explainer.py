@@ -183,11 +183,6 @@ class Explainer:
         extra = getattr(self.method, "extra", None)
         return 0 if extra is None else int(extra(structure))
 
-    def extra(self, structure: Structure) -> int:
-        """The rows that the method asks on top of the budget, because it was told not to count them; mostly none."""
-        extra = getattr(self.method, "extra", None)
-        return 0 if extra is None else int(extra(structure))
-
     def queries(self, x: Any, masked: Masked, key: str | None = None) -> Queries:
         """Begin what is to be asked about one input."""
         if self.ledger is not None and key is None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from c2fa.graph import Graph
 from c2fa.structure import BoolArray, Structure
 
 Inputs: TypeAlias = Any
@@ -36,6 +37,9 @@ class Masked:
         Whether an input with everything masked still is one that the model can take.
     view
         What a report needs to draw the input: ``kind`` and plain values or arrays.
+    neighbours
+        Gives the graph of leaves that are expected to matter about equally, for explanations that are to be smooth;
+        called when it is needed. None where leaves have no neighbours.
     """
 
     structure: Structure
@@ -43,6 +47,7 @@ class Masked:
     nested: bool = True
     allows_empty: bool = True
     view: Mapping[str, Any] = field(default_factory=dict)
+    neighbours: Callable[[], Graph] | None = None
 
 
 class Masker(Protocol):

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.graph import Graph, join
 from c2fa.maskers._extras import need
+from c2fa.maskers._neighbours import alike
 from c2fa.maskers._pictures import Picture, Rows, picture
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, IntArray, Structure
@@ -129,7 +131,13 @@ class ImageBag:
             "images": [image.rgb for image in images],
             "labels": maps,
         }
-        return Masked(structure, inputs, nested=not removes, allows_empty=not removes, view=view)
+
+        def neighbours() -> Graph:
+            graph = join([alike(image.rgb, labels) for image, labels in zip(images, maps, strict=True)], counts)
+            same = owner[graph.edges[:, 0]] == owner[graph.edges[:, 1]]  # regions of a single image divide its graph
+            return Graph(graph.edges[same], graph.weights[same])
+
+        return Masked(structure, inputs, nested=not removes, allows_empty=not removes, view=view, neighbours=neighbours)
 
     def _label_maps(self, images: list[Picture], single: bool) -> list[IntArray]:
         """One label map for each image, with labels 0, 1, 2, ... none of which is unused."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.graph import chain
 from c2fa.maskers._extras import host_array
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
@@ -95,7 +96,9 @@ class TimeSeries:
             return out
 
         view = {"kind": "series", "values": series, "starts": starts, "order": self.order}
-        return Masked(structure, inputs, view=view)
+        # Windows of a channel follow each other; channels of a window stand in no order.
+        neighbours = (lambda: chain(structure.owners(0))) if self.order == "channels" else None
+        return Masked(structure, inputs, view=view, neighbours=neighbours)
 
     def _time_last(self, array: npt.NDArray[Any]) -> int:
         """The axis of time."""

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from c2fa.graph import Graph, chain
 from c2fa.maskers._rendering import remover, replacer
 from c2fa.maskers._words import Spans, paragraph_starts, sentence_starts, words
 from c2fa.masking import Masked, fingerprint
 from c2fa.structure import BoolArray, IntArray, Structure
 
+_PIECES = 3.0  # how much more pieces of a word are tied than words
 _LEVELS = ("texts", "paragraphs", "sentences", "words")
 
 
@@ -101,7 +103,14 @@ class Text:
             "text": "\n".join(texts),
             "spans": np.concatenate([np.array(s) + at for s, at in zip(spans, offsets, strict=False)]),
         }
-        return Masked(structure, inputs, view=view)
+        whole = np.concatenate([np.array([True, *(a > b for (_, b), (a, _) in pairwise(s))]) for s in spans])
+
+        def neighbours() -> Graph:
+            # Pieces of one word, which nothing parts, hang together more than words do.
+            parts = structure.owners(structure.depth - 2) if structure.depth > 1 else np.zeros(structure.leaves)
+            return chain(parts, np.where(whole, 1.0, _PIECES))
+
+        return Masked(structure, inputs, view=view, neighbours=neighbours)
 
     def _words(self, text: str) -> Spans:
         """The spans of the leaves of one text, in order."""

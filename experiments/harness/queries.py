@@ -1,0 +1,120 @@
+"""What a budget buys: designs and priors compared at equal budgets, chosen on validation inputs, scored on test inputs.
+
+The grid is small and of its own: few methods, N_H = 20, several N_L, curves over leaves for every input.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from c2fa import L2, metrics
+from c2fa.querying import Ask, Conversation
+from experiments.harness.grid import Grid, collect, run
+from experiments.harness.reproduce import Domain, save, say
+from experiments.harness.settings import AS_PRINTED
+
+N_H = 20
+N_L = (20, 50, 100, 150, 300)
+
+PLANNED: Mapping[str, Any] = {"sampler": "planned"}
+AUTO: Mapping[str, Any] = {"sampler": "planned", "kernel": "uniform", "penalty": "auto"}
+
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "LIME": ("lime", {**AS_PRINTED, "penalty": L2(0.1)}),
+    "LIME intercept": ("lime", {}),
+    "MILLI": ("milli", {**AS_PRINTED, "penalty": L2(0.1), "ranking_on_top": True}),
+    "C2FA": ("c2fa", {**AS_PRINTED, "penalty": L2(0.1), "solver": "paper"}),
+    "C2FA intercept": ("c2fa", {}),
+    "C2FA planned": ("c2fa", PLANNED),
+    "C2FA auto": ("c2fa", AUTO),
+    "C2FA auto, smooth": ("c2fa", {**AUTO, "smooth": "auto"}),
+    "C2FA auto, coins": ("c2fa", {**AUTO, "sampler": "uniform"}),
+}
+
+
+def exact_parts(e: Any, truth: Any) -> Conversation[float] | float:
+    """NDCG of the parts' exact Shapley values, from all of their masks; NaN where these are too many."""
+    parts = e.structure.widths[0]
+    if truth is None or parts > 8:
+        return float("nan")
+    return _exact(parts, e.target, truth)
+
+
+def _exact(parts: int, target: int, truth: Any) -> Conversation[float]:
+    masks = np.array(list(itertools.product([False, True], repeat=parts)))
+    answer = yield Ask(0, masks)
+    return metrics.ndcg(shapley(answer.outputs[:, target]), np.asarray(truth[0], dtype=float))
+
+
+def shapley(outputs: Any) -> Any:
+    """Shapley values from a game's worth of every coalition, in the order of ``itertools.product``.
+
+    >>> shapley(np.array([0.0, 1.0, 2.0, 5.0]))
+    array([3., 2.])
+    """
+    n = int(np.log2(len(outputs)))
+    masks = np.array(list(itertools.product([False, True], repeat=n)))
+    sizes = masks.sum(axis=1)
+    factorial = np.cumprod([1.0, *range(1, n + 1)])
+    found = np.zeros(n)
+    for j in range(n):
+        without = np.flatnonzero(~masks[:, j])
+        weight = factorial[sizes[without]] * factorial[n - 1 - sizes[without]] / factorial[n]
+        found[j] = weight @ (outputs[without + 2 ** (n - 1 - j)] - outputs[without])
+    return found
+
+
+def grid(domain: Domain, seeds: tuple[int, ...], labels: tuple[str, ...], leaf_rows: tuple[int, ...] = N_L) -> Grid:
+    """The grid of this comparison for a domain."""
+    return Grid(
+        tuple((label, VARIANTS[label][0], dict(VARIANTS[label][1])) for label in labels),
+        tuple((N_H, n) for n in leaf_rows),
+        seeds,
+        domain.metrics,
+        N_H,
+        domain.target,
+        extra=(("ndcg of exact parts", exact_parts),) if "ndcg" in domain.metrics else (),
+    )
+
+
+def compare(
+    domain: Domain,
+    folder: Path,
+    *,
+    validation: int,
+    test: int,
+    seeds: tuple[int, ...] = (0, 1, 2),
+    labels: tuple[str, ...] = tuple(VARIANTS),
+    leaf_rows: tuple[int, ...] = N_L,
+    workers: int = 0,
+    seconds: float | None = None,
+) -> None:
+    """Run the comparison on validation inputs, by which a default may be chosen, then on test inputs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, items, share in (
+        ("queries-validation", domain.validation[:validation], 0.4),
+        ("queries", domain.test[:test], 0.6),
+    ):
+        if not len(items):
+            continue
+        load = run(
+            grid(domain, seeds, labels, leaf_rows),
+            items,
+            domain.network,
+            domain.client,
+            folder / f"{name}-shards",
+            workers=workers,
+            seconds=None if seconds is None else share * seconds,
+        )
+        frame = collect(folder / f"{name}-shards")
+        save(frame, folder / f"{name}.parquet")
+        about = {"inputs": int(frame["input"].nunique()), "seeds": list(seeds), "work a second": load.rate}
+        (folder / f"{name}.json").write_text(json.dumps(about, indent=1))
+        print(f"{name}: {about['inputs']} inputs", flush=True)
+        say(load, {}, load.seconds)
