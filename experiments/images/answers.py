@@ -125,12 +125,7 @@ class BagNetwork:
         self.labels = torch.as_tensor(labels.reshape(len(labels), -1), device=device).long()
         self.segments = int(labels.max()) + 1
         self.tables: dict[int, Any] = {}
-        self.rows = 0
-
-    @property
-    def work(self) -> int:
-        """The time goes into images."""
-        return self.rows
+        self.rows = self.work = 0  # the time goes into images
 
     def paint(self, images: Any, masks: Any) -> Any:
         """Masked images, (n, 3, height, width), of a batch of (image, packed mask)."""
@@ -148,6 +143,7 @@ class BagNetwork:
             stop = start + self.batch
             found.append(self.phi(self.paint(where[start:stop], packed[start:stop])).float())
         self.rows += len(where)
+        self.work = self.rows
         return torch.cat(found) if found else None
 
     def launch(self, requests: Sequence[tuple[int, BagRequest]]) -> Callable[[], list[Outputs]]:

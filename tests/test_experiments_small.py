@@ -1,0 +1,379 @@
+"""Both experiments from end to end, small, and the networks' two ends against inputs that are masked one by one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+if not (ROOT / "experiments" / "images").is_dir():
+    pytest.skip("the experiments are not part of this copy of the project", allow_module_level=True)
+torch = pytest.importorskip("torch")
+for needed in ("pandas", "pyarrow", "PIL", "skimage", "matplotlib"):
+    pytest.importorskip(needed)
+sys.path.insert(0, str(ROOT))
+
+import pandas as pd  # noqa: E402
+from experiments.harness import reading, settings, showing  # noqa: E402
+from experiments.harness.examples import BagExample, ReviewExample, load_examples  # noqa: E402
+from experiments.harness.reproduce import SCALES, Domain  # noqa: E402
+from experiments.harness.service import Item, Question, Remote, here, masker  # noqa: E402
+from experiments.images import run as images  # noqa: E402
+from experiments.images.answers import BagClient, BagNetwork  # noqa: E402
+from experiments.images.network import MEAN, STD  # noqa: E402
+from experiments.text import run as text  # noqa: E402
+from experiments.text.answers import ReviewClient, ReviewNetwork  # noqa: E402
+from experiments.text.network import Classifier, Shape  # noqa: E402
+from experiments.text.reviews import CLS, MASK, SEP, Review  # noqa: E402
+from typer.testing import CliRunner  # noqa: E402
+
+from c2fa import Structure  # noqa: E402
+from c2fa.cli import app  # noqa: E402
+from c2fa.maskers import ImageBag  # noqa: E402
+
+# ------------------------------------------------------------------------------------------------ bags of images
+
+SIDE = 32
+
+
+class Bags:
+    """Random images with random super-pixels, in bags that share some of them, and a small network."""
+
+    def __init__(self, seed: int = 0, segments: tuple[int, ...] = (3, 9, 5, 12, 7, 4)) -> None:
+        rng = np.random.default_rng(seed)
+        self.images = rng.integers(0, 256, (len(segments), SIDE, SIDE, 3), dtype=np.uint8)
+        self.labels = np.stack([self.map(rng, count) for count in segments])
+        self.members = [np.array([0, 1, 2]), np.array([3, 1, 5, 4]), np.array([2, 2, 0])]
+        self.items = [
+            Item(number, np.repeat(np.arange(len(bag)), [segments[k] for k in bag]))
+            for number, bag in enumerate(self.members)
+        ]
+        torch.manual_seed(seed)
+        self.phi = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 6, 5, 3),
+            torch.nn.Tanh(),
+            torch.nn.Conv2d(6, 8, 3, 2),
+            torch.nn.Flatten(),
+            torch.nn.Linear(128, 10),
+            torch.nn.ReLU(),
+        ).requires_grad_(False)
+        self.rho = torch.nn.Sequential(torch.nn.Linear(10, 2), torch.nn.Softmax(1)).requires_grad_(False)
+
+    @staticmethod
+    def map(rng: np.random.Generator, count: int) -> Any:
+        """Stripes and patches: a map in which every one of so many labels occurs."""
+        labels = rng.integers(0, count, (8, 8))
+        labels.flat[rng.permutation(64)[:count]] = np.arange(count)
+        return labels.repeat(SIDE // 8, 0).repeat(SIDE // 8, 1).astype(np.uint8)
+
+    def network(self, batch: int) -> BagNetwork:
+        return BagNetwork(self.images, self.labels, self.phi, self.rho, mean=MEAN, std=STD, device="cpu", batch=batch)
+
+    def client(self) -> BagClient:
+        return BagClient(self.members, int(self.labels.max()) + 1)
+
+    def literal(self, item: Item, masks: Any, level: int) -> Any:
+        """Every bag painted as a user's masker paints it, every image of it put through the network by itself."""
+        bag = self.members[item.number]
+        normal = ((self.images[bag] / 255 - MEAN) / STD).astype(np.float32).transpose(0, 3, 1, 2)
+        segment = [self.labels[k].astype(int) for k in bag]
+        masked = ImageBag(segment=segment, absent="fill", fill=0, channels="first")(list(normal))
+        assert masked.structure.owners(0).tolist() == item.owner.tolist()
+        rows = []
+        for painted in masked.inputs(np.asarray(masks), level):
+            vectors = [self.phi(torch.from_numpy(np.ascontiguousarray(image))[None])[0] for image in painted]
+            rows.append(self.rho(torch.stack(vectors).sum(0)[None])[0].numpy())
+        return np.array(rows)
+
+    def draw(self, number: int, count: int, level: int, seed: int) -> tuple[Item, Any, Question]:
+        """An item, masks of one of its levels, and the same as a question."""
+        item = self.items[number]
+        width = Structure.from_groups(item.owner.tolist()).widths[level]
+        masks = np.random.default_rng(seed).random((count, width)) < 0.5
+        masks[-2:] = [[True], [False]]  # all there, nothing there
+        return item, masks, masker(item).inputs(masks, level)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_bag_is_answered_as_if_each_masked_image_were_painted(number: int, level: int) -> None:
+    bags = Bags()
+    item, masks, question = bags.draw(number, 12, level, seed=number)
+    remote = Remote(bags.client(), here(bags.network(batch=5)))
+    got, expected = remote(question), bags.literal(item, masks, level)
+    assert np.ptp(expected[:, 1]) > 0.02
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+def test_what_was_embedded_is_remembered_and_forgotten_with_the_bag() -> None:
+    bags = Bags()
+    network = bags.network(batch=4)
+    remote = Remote(bags.client(), here(network))
+    known: set[tuple[int, bytes]] = set()
+    for seed, level in ((0, 1), (1, 0), (0, 1), (2, 1)):  # the third was asked before
+        item, masks, question = bags.draw(1, 8, level, seed)
+        before = network.rows
+        np.testing.assert_allclose(remote(question), bags.literal(item, masks, level), atol=1e-6)
+        asked = {(j, row[item.owner == j].tobytes()) for row in question.leaves for j in range(4)}
+        assert network.rows - before == len(asked - known)
+        known |= asked
+    assert network.work == network.rows == len(known)
+    for number in (0, 1):  # another bag, then the first again, whose place in the table was taken
+        item, masks, question = bags.draw(number, 8, 1, 0)
+        before = network.rows
+        np.testing.assert_allclose(remote(question), bags.literal(item, masks, 1), atol=1e-6)
+        assert network.rows > before
+
+
+def test_senders_do_not_mix() -> None:
+    bags = Bags()
+    network, clients = bags.network(batch=7), [bags.client() for _ in range(3)]
+    for turn in range(4):
+        some = [
+            bags.draw((sender + turn // 2) % 3, 3 + sender + turn, turn % 2, 10 * turn + sender) for sender in range(3)
+        ]
+        requests = [(s, clients[s].request(question)) for s, (_, _, question) in enumerate(some) if s != turn]
+        answers = network.launch(requests)()
+        assert len(answers) == len(requests)
+        for (sender, _), got in zip(requests, answers, strict=True):
+            item, masks, _ = some[sender]
+            np.testing.assert_allclose(got, bags.literal(item, masks, turn % 2), atol=1e-6)
+
+
+def test_a_table_grows_and_keeps_what_it_has() -> None:
+    bags = Bags(segments=(16, 16, 16, 3, 3, 3))
+    network = bags.network(batch=512)
+    remote = Remote(bags.client(), here(network))
+    item, masks, question = bags.draw(0, 500, 1, 0)
+    first = remote(question)
+    small = len(network.tables[0])
+    remote(bags.draw(0, 1200, 1, 1)[2])
+    assert len(network.tables[0]) > small
+    before = network.rows
+    np.testing.assert_array_equal(remote(question), first)
+    assert network.rows == before
+    np.testing.assert_allclose(first[:40], bags.literal(item, masks[:40], 1), atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ reviews
+
+
+def review(length: int, seed: int) -> Review:
+    rng = np.random.default_rng(seed)
+    owner = np.sort(np.concatenate([np.arange(3), rng.integers(0, 3, length - 3)]))
+    ids = rng.integers(110, 140, length)
+    return Review(ids, owner, tuple(map(str, ids)), ("a", "b", "c"), 1, "", seed)
+
+
+def test_the_network_reads_the_rows_that_a_review_writes() -> None:
+    reviews = [review(9, 0), review(17, 1), review(8, 2)]
+    items = [Item(k, one.owner) for k, one in enumerate(reviews)]
+    read: list[Any] = []
+
+    def classify(ids: Any) -> Any:
+        read.append(ids.numpy())
+        return torch.zeros(len(ids), 2)
+
+    network = ReviewNetwork([r.ids for r in reviews], classify, (CLS, SEP, MASK), device="cpu", tokens=40)
+    rng = np.random.default_rng(0)
+    pieces = 0
+    for level in (0, 1):
+        for item, one in zip(items, reviews, strict=True):
+            masks = rng.random((7, one.structure.widths[level])) < 0.5
+            answers = here(network)(ReviewClient().request(masker(item).inputs(masks, level)))
+            assert answers.shape == (7, 2)
+            assert all(rows.size <= 40 for rows in read)
+            np.testing.assert_array_equal(np.concatenate(read), one.rows(one.structure.expand(masks, level)))
+            pieces += sum(rows.size for rows in read)
+            read.clear()
+    assert network.rows == 42
+    assert network.work == pieces
+
+
+def test_answers_go_to_the_review_that_was_asked_about() -> None:
+    torch.manual_seed(0)
+    model = Classifier(Shape(vocabulary=140, positions=24, width=12, hidden=20, heads=3, layers=2)).eval()
+    with torch.no_grad():
+        for value in model.parameters():
+            value.normal_(0, 0.5)
+    reviews = [review(9, 0), review(17, 1), review(8, 2)]
+    network = ReviewNetwork(
+        [r.ids for r in reviews],
+        lambda ids: model.forward_same_length(ids).softmax(-1),
+        (CLS, SEP, MASK),
+        device="cpu",
+        tokens=60,
+    )
+    rng = np.random.default_rng(1)
+    asked = [(k, rng.random((5 + k, len(reviews[k].ids))) < 0.5) for k in (2, 0, 1, 0)]
+    questions = [Question(Item(k, reviews[k].owner), masks) for k, masks in asked]
+    answers = network.launch([(s, ReviewClient().request(q)) for s, q in enumerate(questions)])()
+    for (k, masks), got in zip(asked, answers, strict=True):
+        expected = model.predict(reviews[k].rows(masks))
+        assert np.ptp(expected) > 0.01
+        np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ examples
+
+
+def test_examples_are_the_first_inputs_and_are_made_once(tmp_path: Path) -> None:
+    bags = Bags()
+    network = bags.network(batch=8)
+    items = [Item(item.number, item.owner, (np.arange(len(bags.members[item.number])) == 1,)) for item in bags.items]
+    domain = Domain("images", items[:0], items, network, bags.client, 20, (), 1)
+    strengths = [("C2FA", 0.1, 0.1, 0.1), ("LIME", 0.1, 0.1, None), ("C2FA intercept", 0.1, 0.1, None)]
+    rows = [{"method": m, "parts": p, "leaves": q, "mu2": mu2, "chosen": True} for m, p, q, mu2 in strengths]
+    (tmp_path / "tuned.json").write_text(json.dumps(rows))
+
+    def describe(name: str, item: Item, values: Any, e: Any, budget: tuple[int, int]) -> BagExample:
+        bag = bags.members[item.number]
+        return BagExample(name, bags.images[bag], bags.labels[bag], item.truth[0], values, e.prediction, budget)
+
+    assert showing.keep_examples(domain, tmp_path, describe, count=2, n_l=30) == ["0", "1"]
+    asked = network.rows
+    assert showing.keep_examples(domain, tmp_path, describe, count=2, n_l=30) == []
+    assert network.rows == asked
+    assert showing.keep_examples(domain, tmp_path, describe, count=3, n_l=30) == ["2"]
+    assert showing.keep_examples(domain, tmp_path, describe, count=3, n_l=30, methods=["BU-LIME", "C2FA paired"]) == [
+        "0",
+        "1",
+        "2",
+    ]  # BU-LIME has LIME's strengths; those of C2FA paired were not chosen
+    found = load_examples(tmp_path)
+    assert [one.name for one in found] == ["0", "1", "2"]
+    for one, item in zip(found, items, strict=True):
+        assert list(one.values) == ["BU-LIME"]
+        assert one.budget == (20, 30)
+        assert one.prediction == pytest.approx(
+            bags.literal(item, np.ones((1, len(item.owner)), bool), 1)[0, 1], abs=1e-5
+        )
+        parts, leaves = (np.asarray(v) for v in one.values["BU-LIME"])
+        np.testing.assert_allclose(np.bincount(item.owner, leaves), parts, atol=1e-4)
+
+
+# ------------------------------------------------------------------------------------------------ end to end
+
+EXACT = ("C2FA exact", "C2FA intercept", "C2FA paired", "C2FA-MILLI")
+
+
+@pytest.fixture
+def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """What an earlier run decoded or tokenised, where there is one; otherwise a folder that goes away."""
+    name, file = request.param
+    kept = ROOT / "build" / name
+    made = tmp_path / "cache"
+    yield kept if (kept / file).exists() else made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def twice(main: Any, arguments: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> pd.DataFrame:
+    """Run an experiment, then again, which finds everything done; return its scores."""
+    main(arguments)
+    assert "there is no trained network" in capsys.readouterr().out
+    scores = pd.read_parquet(folder / "scores.parquet")
+    kept = ["tuned.json", "examples.json", *(str(p.relative_to(folder)) for p in folder.glob("*/shard-*"))]
+    assert len(kept) > 4
+    before = {name: (folder / name).stat().st_mtime_ns for name in kept}
+    main(arguments)
+    assert "\n0 rows through the network" in capsys.readouterr().out
+    assert {name: (folder / name).stat().st_mtime_ns for name in kept} == before
+    pd.testing.assert_frame_equal(pd.read_parquet(folder / "scores.parquet"), scores)
+    return scores
+
+
+def check_scores(scores: pd.DataFrame, many: int, metrics: tuple[str, ...]) -> None:
+    small = SCALES["small"]
+    assert set(scores["method"]) == {*settings.PAPER_METHODS, *settings.OUR_METHODS}
+    assert set(scores["N_H"]) == {5, many}
+    assert set(scores["N_L"]) == set(small.leaf_rows)
+    assert set(scores["input"]) == set(range(small.test))
+    assert len(scores) == 12 * 2 * len(small.leaf_rows) * small.test * len(small.seeds)
+    names = {"insertion@0": "insertion of parts", "deletion@0": "deletion of parts"}
+    wanted = {names.get(name, name) for name in metrics}
+    assert set(scores.columns) == {"method", "N_H", "N_L", "seed", "input", *wanted}
+    curves = (scores["N_H"] == many) & (scores["input"] < small.curves)
+    for name in wanted - {"consistency", "mihl"}:
+        there = scores[name].notna()
+        assert (there == curves if name.endswith("of leaves") else there).all(), name
+        assert scores[name].dropna().between(-1e-6, 1 + 1e-6).all(), name
+    consistency = scores.groupby(scores["method"].astype(str))["consistency"].max()
+    assert (consistency[list(EXACT)] < 1e-6).all()
+    assert consistency["LIME"] > 1e-3
+
+
+def check_reading(results: Path, name: str, labels: tuple[str, ...]) -> None:
+    """The results are judged and drawn by the commands."""
+    found = reading.read(results)
+    assert list(found.domains) == [name]
+    assert found[name].about["inputs"] == SCALES["small"].test
+    judged = CliRunner().invoke(app, ["reproduce", "claims", "--results", str(results)])
+    assert judged.exit_code == 0, judged.output
+    assert (results / "claims.csv").exists()
+    drawn = CliRunner().invoke(
+        app, ["reproduce", "figures", "--results", str(results), "--out", str(results / "figures")]
+    )
+    assert drawn.exit_code == 0, drawn.output
+    figures = {path.stem for path in (results / "figures").glob("*.png")}
+    assert {f"{name}-scores", f"{name}-scores-variants", f"{name}-example-0", f"{name}-example-1"} <= figures
+    for one in load_examples(results / name):
+        assert tuple(one.values) == labels
+        parts, leaves = (np.asarray(v) for v in one.values["C2FA intercept"])
+        if isinstance(one, ReviewExample):
+            owner = np.asarray(one.owner)
+        else:
+            owner = np.repeat(np.arange(len(one.labels)), [int(label.max()) + 1 for label in one.labels])
+        np.testing.assert_allclose(np.bincount(owner, leaves), parts, atol=1e-4)
+
+
+@pytest.mark.parametrize("cache", [("images", "voc.npz")], indirect=True)
+def test_the_image_experiment_runs(
+    shared: Path, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "results" / "images"
+    given = {"--scale": "small", "--data": shared, "--cache": cache, "--out": folder, "--device": "cpu"}
+    arguments = [str(word) for pair in given.items() for word in pair]
+    scores = twice(images.main, [*arguments, "--model", str(tmp_path / "none.safetensors")], folder, capsys)
+    check_scores(scores, images.N_H, images.METRICS)
+    check_reading(tmp_path / "results", "images", images.SHOWN)
+    about = json.loads((folder / "about.json").read_text())
+    assert about["largest difference to fp32"] < 1e-4
+    assert 0.5 < about["trivial auroc"] <= 1
+
+
+@pytest.mark.parametrize("cache", [("text", "reviews.npz.xz")], indirect=True)
+def test_the_text_experiment_runs(
+    shared: Path, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tokenizers")
+    folder = tmp_path / "results" / "text"
+    given = {"--scale": "small", "--data": shared, "--cache": cache, "--out": folder, "--device": "cpu"}
+    arguments = [str(word) for pair in given.items() for word in pair]
+    scores = twice(text.main, [*arguments, "--model", str(tmp_path / "none.safetensors")], folder, capsys)
+    check_scores(scores, text.N_H, text.METRICS)
+    check_reading(tmp_path / "results", "text", text.SHOWN)
+    for one in load_examples(folder):
+        assert isinstance(one, ReviewExample)
+        assert one.target in text.CLASSES
+        assert one.prediction >= 0.5
+        assert len(one.pieces) <= text.SHORT
+    bundle = text.read_bundle(cache / text.REVIEWS)
+    short = [one for one in bundle.validation if len(one.ids) <= text.SHORT][:25]
+    assert text.accuracy(text.quick(bundle, cache / text.ENCODER), short) > 0.7
+
+
+def test_a_large_run_wants_a_trained_network(tmp_path: Path) -> None:
+    cached = ROOT / "build" / "text"
+    if not (cached / text.REVIEWS).exists():
+        pytest.skip("the reviews are not tokenised here; 'python -m experiments.text.reviews' does it")
+    with pytest.raises(FileNotFoundError, match=r"'python -m experiments\.text\.train --out .*none"):
+        text.main(
+            ["--scale", "paper", "--data", str(cached), "--model", str(tmp_path / "none"), "--out", str(tmp_path)]
+        )
