@@ -32,7 +32,7 @@ def dense(problem):
         w = np.diag(lv.weights)
         a += z.T @ w @ z
         r += z.T @ w @ lv.outputs.reshape(len(lv.masks), -1)
-        a[: s.leaves, : s.leaves] += 2 * lv.penalty.lam * m.T @ m
+        a[: s.leaves, : s.leaves] += m.T @ np.diag(np.full(len(m), 2 * lv.penalty.ridge)) @ m
     x = np.linalg.solve(a, r)
     beta = x[: s.leaves]
     values = tuple(membership(s, k) @ beta for k in range(s.depth))
@@ -68,6 +68,26 @@ def objective(problem, beta, intercepts):
             total += 0.5 * lv.weights[n] * np.sum(residual**2)
         total += lv.penalty.value(value)
     return total
+
+
+def log_evidence(problem, variances, noises):
+    """The density of contrasts of the answers that no intercept can reach, averaged over outputs."""
+    from scipy.linalg import block_diag, null_space
+    from scipy.stats import multivariate_normal
+
+    s, levels = problem.structure, problem.levels
+    rows, noise, contrasts, outputs = [], [], [], []
+    for k, lv in enumerate(levels):
+        used = lv.weights > 0
+        rows.append(lv.masks[used].astype(float) @ membership(s, k))
+        noise.append(noises[k] / lv.weights[used])
+        ones = np.ones((1, used.sum()))
+        contrasts.append(null_space(ones) if lv.intercept else np.eye(used.sum()))
+        outputs.append(lv.outputs.reshape(len(lv.masks), -1)[used])
+    x, contrast, y = np.concatenate(rows), block_diag(*contrasts), np.concatenate(outputs)
+    covariance = contrast.T @ (x @ np.diag(variances) @ x.T + np.diag(np.concatenate(noise))) @ contrast
+    normal = multivariate_normal(np.zeros(len(covariance)), covariance, allow_singular=False)
+    return np.mean([normal.logpdf(contrast.T @ column) for column in y.T])
 
 
 def algorithm_1(problem, lam_h, lam_l, mu1, mu2, iterations, sign):

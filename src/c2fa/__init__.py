@@ -9,7 +9,7 @@ from c2fa._version import __version__
 from c2fa.explainer import Explainer
 from c2fa.explanation import Diagnostics, Explanation, load
 from c2fa.ledger import Ledger
-from c2fa.penalties import L1, L2, ElasticNet, NonNegative
+from c2fa.penalties import L1, L2, Auto, ElasticNet, L2Each, NonNegative
 from c2fa.problem import Level, Problem
 from c2fa.querying import BudgetError, QueryError
 from c2fa.solution import Solution, Status
@@ -19,11 +19,13 @@ from c2fa.structure import Structure
 __all__ = [
     "L1",
     "L2",
+    "Auto",
     "BudgetError",
     "Diagnostics",
     "ElasticNet",
     "Explainer",
     "Explanation",
+    "L2Each",
     "Ledger",
     "Level",
     "NonNegative",

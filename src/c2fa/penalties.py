@@ -1,14 +1,15 @@
 """Penalties on a level's attributions: value and prox, one small class each.
 
 A penalty is anything with ``value(v)``, ``prox(v, step)`` (the minimiser of ``step·Ω(u) + ½‖u − v‖²``) and
-``ridge``: its λ where it is exactly ``λ‖v‖²`` and None where it is not, so that the direct solver knows whether
-it may be used. The convention is the paper's, without a half: scikit-learn's ``alpha`` is ``2 λ``.
+``ridge``: its λ where it is exactly ``λ‖v‖²`` (one for each feature where it is ``Σ λ_i v_i²``) and None where it is
+not, so that the direct solver knows whether it may be used. The convention is the paper's, without a half:
+scikit-learn's ``alpha`` is ``2 λ``. ``Auto`` stands for strengths that are yet to be chosen (``solvers/evidence.py``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 
@@ -19,8 +20,8 @@ class Penalty(Protocol):
     """What a solver may ask of a penalty."""
 
     @property
-    def ridge(self) -> float | None:
-        """λ where the penalty is exactly ``λ‖v‖²``, else None."""
+    def ridge(self) -> float | FloatArray | None:
+        """λ where the penalty is exactly ``λ‖v‖²``, or one for each feature; else None."""
         ...
 
     def value(self, v: FloatArray) -> float:
@@ -88,6 +89,35 @@ class L2:
         return ElasticNet(0.0, self.lam, self.positive).prox(v, step)
 
 
+@dataclass(frozen=True, eq=False)
+class L2Each:
+    """``Σ λ_i v_i²``: an l2 penalty with a strength of its own for every feature of the level.
+
+    >>> L2Each([0.5, 2.0]).prox(np.array([2.0, 5.0]), step=1.0)
+    array([1., 1.])
+    """
+
+    lams: FloatArray
+
+    def __post_init__(self) -> None:
+        lams = np.array(self.lams, dtype=np.float64)
+        if lams.ndim != 1 or not (np.isfinite(lams) & (lams >= 0)).all():
+            raise ValueError("lams must be finite numbers of at least 0, one for each feature of the level")
+        lams.setflags(write=False)
+        object.__setattr__(self, "lams", lams)
+
+    @property
+    def ridge(self) -> FloatArray:
+        return self.lams
+
+    def value(self, v: FloatArray) -> float:
+        return float((self.lams @ np.square(v)).sum())
+
+    def prox(self, v: FloatArray, step: float) -> FloatArray:
+        shrunk: FloatArray = (v.T / (1.0 + 2.0 * step * self.lams)).T
+        return shrunk
+
+
 @dataclass(frozen=True)
 class L1:
     """``λ ‖v‖₁``: few attributions, the rest exactly zero.
@@ -130,6 +160,45 @@ class NonNegative:
 
     def prox(self, v: FloatArray, step: float) -> FloatArray:
         return np.maximum(v, 0.0)
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Strengths that the answers themselves make most likely, chosen when the problem is solved.
+
+    It goes for the whole problem: give it to every level (a level of parts may instead have ``L2(0)``, which is what
+    it becomes there). What is chosen is an l2 strength for each leaf; see ``c2fa.solvers.evidence``.
+
+    Parameters
+    ----------
+    output
+        The column of the outputs that decides; None lets all of them decide together, each in proportion to its
+        variance. The explainer gives the target's.
+    tail
+        How alike leaves of one part are expected to be: the degrees of freedom of Student's t that their values are
+        drawn from. Small numbers expect a few large leaves among many small ones; ``inf`` gives every leaf of a part
+        the same strength.
+    """
+
+    output: int | None = None
+    tail: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not self.tail > 0:
+            raise ValueError(f"tail must be above 0, or inf; got {self.tail!r}")
+
+    @property
+    def ridge(self) -> None:
+        return None
+
+    def value(self, v: FloatArray) -> NoReturn:
+        raise TypeError(_NOT_YET)
+
+    def prox(self, v: FloatArray, step: float) -> NoReturn:
+        raise TypeError(_NOT_YET)
+
+
+_NOT_YET = "Auto() has no strength until its problem is solved; solve it with c2fa.solve, or give L2(0.1)"
 
 
 def _check_strength(name: str, value: float) -> None:

@@ -57,6 +57,9 @@ class Level:
             raise ValueError(f"weights must be {n} numbers of at least 0, one for each mask")
         if not weights.any():
             raise ValueError("all weights are 0, so no row counts; use another kernel or other masks")
+        ridge = getattr(self.penalty, "ridge", None)
+        if isinstance(ridge, np.ndarray) and ridge.shape != (masks.shape[1],):
+            raise ValueError(f"the penalty has {len(ridge)} strengths for {masks.shape[1]} features; give one for each")
         object.__setattr__(self, "masks", masks)
         object.__setattr__(self, "outputs", outputs)
         object.__setattr__(self, "weights", weights)

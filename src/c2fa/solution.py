@@ -47,12 +47,15 @@ class Solution:
         One for each level, a number or (outputs,); 0 where the level has none.
     stderr
         Standard errors of the same shapes as ``values``; None where the solver has none to give. They are the
-        posterior standard deviations of the Gaussian model whose mean is the l2 solution.
+        posterior standard deviations of the Gaussian model whose mean is the l2 solution; where the penalty was
+        ``Auto``, they also count what is uncertain about the strengths (``c2fa.solvers.calibrate``).
     losses
         Half the weighted squared error of each level under the joint solution, a number or (outputs,).
     leverages
         For each row of each level, how much of its fit is its own output: a residual over ``1 − leverage`` is what it
         would be had the row been left out. None where the solver has none to give.
+    strengths
+        Where the penalty was ``Auto``, the l2 strength λ that was chosen for every feature of every level; else None.
     """
 
     values: tuple[FloatArray, ...]
@@ -63,3 +66,4 @@ class Solution:
     objective: float
     losses: tuple[FloatArray, ...]
     leverages: tuple[FloatArray, ...] | None = None
+    strengths: tuple[FloatArray, ...] | None = None

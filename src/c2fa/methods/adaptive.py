@@ -117,7 +117,7 @@ class C2FAAdaptive(C2FA):
             counts,
             answer,
             kernel=as_kernel(per_level("kernel", self.kernel, depth)[level]),
-            penalty=per_level_penalties(self.penalty, task.structure)[level],
+            penalty=per_level_penalties(self.penalty, task)[level],
             intercept=bool(per_level("intercept", self.intercept, depth)[level]),
             anchor=self.anchor,
         )

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from c2fa.designs import DESIGNS, AnySampler, Design, draw
 from c2fa.kernels import KERNELS, Kernel
-from c2fa.penalties import L2, Penalty
+from c2fa.penalties import L2, Auto, L2Each, Penalty
 from c2fa.problem import Level
 from c2fa.querying import Answer, Ask, Conversation, QueryError
 from c2fa.sampling import SAMPLERS, distinct
 from c2fa.solution import Solution, Status
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
-Penalties: TypeAlias = Penalty | Sequence[Penalty] | None
+Penalties: TypeAlias = Penalty | Literal["auto"] | Sequence[Penalty] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,9 @@ class Attribution:
 
     @classmethod
     def of(cls, solution: Solution, levels: Sequence[Level]) -> Attribution:
-        """What a joint solution says of the levels it was fitted to."""
+        """What a joint solution says of the levels it was fitted to, with the strengths that were chosen for them."""
+        if solution.strengths is not None:
+            levels = [replace(lv, penalty=L2Each(lam)) for lv, lam in zip(levels, solution.strengths, strict=True)]
         return cls(
             solution.values,
             solution.intercepts,
@@ -145,6 +147,8 @@ def weighed(
         masks = np.concatenate([masks, np.ones((1, width), dtype=np.bool_)])
         counts = np.append(counts, 1.0)
         outputs = np.concatenate([outputs, task.prediction[None, task.columns]])
+    # What was asked once is one answer, however often it was drawn; strengths are chosen by how many answers there are.
+    counts = np.ones(len(masks)) if isinstance(penalty, Auto) else counts
     return Level(masks, outputs, kernel(masks) * counts, penalty, intercept)
 
 
@@ -206,28 +210,33 @@ def as_sampler(sampler: str | AnySampler) -> AnySampler:
     return known[sampler]
 
 
-def per_level_penalties(option: Penalties, structure: Structure) -> tuple[Penalty, ...]:
+def per_level_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:
     """Give every level its penalty; None gives each level ``L2(width / 50)``.
 
     An l2 penalty is a prior on how much one feature matters. What a level explains is shared by its features, so the
     more there are the less each of them should matter, in proportion: the level as a whole is then expected to explain
     as much whether it has five features or five thousand. For five parts of ten leaves these are the paper's 0.1 and
     1. ``benchmarks/defaults.py`` compares it with fixed values on validation reviews.
+
+    ``"auto"`` has the strengths chosen from the target's answers, so that they are the same whichever other outputs are
+    explained beside it.
     """
     if option is None:
-        return tuple(L2(width / 50) for width in structure.widths)
-    return per_level("penalty", option, structure.depth)
+        return tuple(L2(width / 50) for width in task.structure.widths)
+    given = per_level("penalty", Auto() if isinstance(option, str) else option, task.structure.depth)
+    target = int(np.flatnonzero(task.columns == task.target)[0])
+    return tuple(replace(p, output=target) if isinstance(p, Auto) and p.output is None else p for p in given)
 
 
 def check_penalties(option: Penalties) -> None:
     """Refuse what is no penalty, before any query is made."""
-    if option is not None:
+    if option is not None and not (isinstance(option, str) and option == "auto"):
         check_each("penalty", option, _check_penalty)
 
 
 def _check_penalty(penalty: Any) -> None:
     if not all(hasattr(penalty, name) for name in ("ridge", "value", "prox")):
         raise TypeError(
-            f"penalty must be L2(0.1), L1(0.1), ElasticNet(...), NonNegative() or your own class with ridge, value "
-            f"and prox, not {penalty!r}"
+            f"penalty must be 'auto', L2(0.1), L1(0.1), ElasticNet(...), NonNegative() or your own class with ridge, "
+            f"value and prox, not {penalty!r}"
         )

@@ -53,6 +53,8 @@ class C2FA:
         function.
     penalty
         The regulariser, for instance ``L2(0.1)`` or ``(L2(0.1), L1(0.01))``; None gives each level ``L2(width / 50)``.
+        ``"auto"`` chooses an l2 strength for every leaf, and how much each level's answers count, from the answers
+        themselves (``c2fa.Auto``).
     intercept
         Whether a level has an unpenalised intercept of its own. With it, what the model says of an empty input is
         not spread over the features. Without it, as the paper has it, deletion on validation reviews was 0.58 instead
@@ -86,7 +88,7 @@ class C2FA:
         depth = task.structure.depth
         kernels = per_level("kernel", self.kernel, depth)
         samplers = per_level("sampler", self.sampler, depth)
-        penalties = per_level_penalties(self.penalty, task.structure)
+        penalties = per_level_penalties(self.penalty, task)
         intercepts = per_level("intercept", self.intercept, depth)
         levels = []
         for k in range(depth):

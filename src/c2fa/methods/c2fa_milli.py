@@ -96,7 +96,7 @@ class C2FAMilli:
                 anchor=self.anchor,
             )
             return (yield from plain(task))
-        penalties = per_level_penalties(self.penalty, s)
+        penalties = per_level_penalties(self.penalty, task)
         intercepts = per_level("intercept", self.intercept, s.depth)
         ranking = yield from rank(task, self.alpha, self.beta, self.ranking_on_top)
         levels = []

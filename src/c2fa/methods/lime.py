@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from c2fa.designs import AnySampler
 from c2fa.kernels import Kernel
@@ -21,6 +21,7 @@ from c2fa.methods.base import (
     per_level_penalties,
     wished,
 )
+from c2fa.penalties import L2Each
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
 from c2fa.solution import Status
@@ -46,6 +47,8 @@ def fit(level: Level) -> Fit:
     solution = solve(Problem(Structure.flat(level.width), (level,)))
     stderr = None if solution.stderr is None else solution.stderr[0]
     leverage = None if solution.leverages is None else solution.leverages[0]
+    if solution.strengths is not None:
+        level = replace(level, penalty=L2Each(solution.strengths[0]))
     return Fit(
         level, solution.values[0], solution.intercepts[0], stderr, solution.status, solution.iterations, leverage
     )
@@ -106,7 +109,7 @@ class Lime:
             level,
             sampler=as_sampler(per_level("sampler", self.sampler, depth)[level]),
             kernel=as_kernel(per_level("kernel", self.kernel, depth)[level]),
-            penalty=per_level_penalties(self.penalty, task.structure)[level],
+            penalty=per_level_penalties(self.penalty, task)[level],
             intercept=bool(per_level("intercept", self.intercept, depth)[level]),
             anchor=self.anchor,
         )

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from c2fa.problem import Problem
+from c2fa.problem import Level, Problem
 from c2fa.solution import Solution, Status
 from c2fa.solvers.direct import System, factorise, finish
+from c2fa.solvers.prior import Strength
 from c2fa.structure import FloatArray
 
 _RELAX = 1.6  # over-relaxation; 1.5 to 1.8 is the usual range
@@ -92,7 +93,7 @@ class _State:
     """The iterates: β, and for each split level its proximal variable and scaled multiplier."""
 
     problem: Problem
-    ridges: tuple[float, ...]
+    ridges: tuple[Strength, ...]
     step: float
     system: System
     fitted: FloatArray  # what the data alone contribute, the same until the step changes
@@ -107,9 +108,9 @@ class _State:
         split = {k for k, level in enumerate(levels) if level.penalty.ridge is None}
         # The factor needs something on every leaf; where their λ is 0, they are split too. So are they where every
         # penalty is l2: the solver can then be compared with the direct one.
-        if not split or not (leaf in split or levels[leaf].penalty.ridge):
+        if not split or (leaf not in split and not np.min(_ridge(levels[leaf]))):
             split.add(leaf)
-        ridges = tuple(0.0 if k in split else 2.0 * (lv.penalty.ridge or 0.0) for k, lv in enumerate(levels))
+        ridges = tuple(0.0 if k in split else _ridge(lv) for k, lv in enumerate(levels))
         a = {k: np.zeros((problem.structure.widths[k], problem.outputs)) for k in sorted(split)}
         system, fitted = _factor(problem, ridges, a, step)
         return cls(problem, ridges, step, system, fitted, fitted, a, {k: v.copy() for k, v in a.items()})
@@ -152,7 +153,7 @@ class _State:
 
 
 def _factor(
-    problem: Problem, ridges: tuple[float, ...], split: dict[int, FloatArray], step: float
+    problem: Problem, ridges: tuple[Strength, ...], split: dict[int, FloatArray], step: float
 ) -> tuple[System, FloatArray]:
     system = factorise(problem, tuple(c + step if k in split else c for k, c in enumerate(ridges)))
     return system, system.fit(problem.targets)
@@ -161,8 +162,14 @@ def _factor(
 def _step(problem: Problem) -> float:
     """A step of the size of the rows' typical curvature in one leaf: neither residual then starves the other."""
     curvature = np.einsum("ij,ij->", problem.design, problem.design) / problem.structure.leaves
-    ridge = max((2.0 * (lv.penalty.ridge or 0.0) for lv in problem.levels), default=0.0)
+    ridge = max(float(np.max(_ridge(lv))) for lv in problem.levels)
     return float(max(curvature, ridge, 1e-8))
+
+
+def _ridge(level: Level) -> Strength:
+    """A level's strengths where its penalty is l2, and 0 where it is not."""
+    ridge = level.penalty.ridge
+    return 0.0 if ridge is None else 2.0 * ridge
 
 
 def _spread(problem: Problem) -> FloatArray:

@@ -6,10 +6,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from c2fa.penalties import Auto
 from c2fa.problem import Problem
 from c2fa.solution import Solution
 from c2fa.solvers.admm import admm
+from c2fa.solvers.calibrate import calibrated, in_place_of
 from c2fa.solvers.direct import direct
+from c2fa.solvers.evidence import choose
 from c2fa.solvers.paper import paper
 from c2fa.solvers.threads import suited
 
@@ -25,17 +28,23 @@ def solve(problem: Problem, solver: str = "auto", **options: Any) -> Solution:
         What is to be solved.
     solver
         ``"direct"`` (exact, l2 only), ``"admm"`` (any penalties), ``"paper"`` (Algorithm 1, two levels), or
-        ``"auto"``: direct where every penalty is l2, else admm.
+        ``"auto"``: direct where every penalty is l2 or ``Auto``, else admm.
     options
         What the chosen solver takes, for instance ``max_iterations``; an unknown option is refused.
     """
-    name = solver
+    name, penalties = solver, [level.penalty for level in problem.levels]
+    to_choose = any(isinstance(penalty, Auto) for penalty in penalties)
     if name == "auto":
-        name = "direct" if all(lv.penalty.ridge is not None for lv in problem.levels) else "admm"
+        name = "direct" if to_choose or all(penalty.ridge is not None for penalty in penalties) else "admm"
     check_options(name, options)
     rows, leaves = problem.queries, problem.structure.leaves
     with suited(float(rows) * leaves * min(rows, leaves)):
-        return SOLVERS[name](problem, **options)
+        if not to_choose:
+            return SOLVERS[name](problem, **options)
+        if name == "direct":
+            return calibrated(problem, **options)
+        chosen = choose(problem)
+        return in_place_of(problem, chosen, SOLVERS[name](chosen.problem, **options))
 
 
 def check_options(solver: str, options: Mapping[str, Any]) -> None:

@@ -20,11 +20,10 @@ from typing import Protocol
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
-from scipy.linalg.blas import dsyrk
 
 from c2fa.problem import Problem
 from c2fa.solution import Solution, Status
-from c2fa.solvers.prior import TreePrior, ridge_strengths, row_sums
+from c2fa.solvers.prior import Strength, TreePrior, ridge_strengths, row_sums
 from c2fa.structure import FloatArray, IntArray
 
 
@@ -34,6 +33,18 @@ def direct(problem: Problem, *, stderr: bool = True) -> Solution:
     Where the leaves' penalty is 0 and the queries do not determine every leaf, the smallest solution is
     returned, the status says so, and the standard errors of undetermined values are infinite.
     """
+    strengths, system = prepare(problem)
+    leaf_values = system.fit(problem.targets)
+    if not stderr:
+        return finish(problem, leaf_values, system.status, 0)
+    leverages = row_leverages(problem, system)
+    noise = np.sqrt(_noise(problem, strengths, leaf_values, sum(float(h.sum()) for h in leverages)))
+    errors = tuple(np.sqrt(v)[:, None] * noise for v in system.variances())
+    return finish(problem, leaf_values, system.status, 0, errors, leverages=leverages)
+
+
+def prepare(problem: Problem) -> tuple[tuple[Strength, ...], System]:
+    """A problem's strengths, and its normal matrix ready to be solved with."""
     ridges = []
     for k, level in enumerate(problem.levels):
         if level.penalty.ridge is None:
@@ -43,28 +54,24 @@ def direct(problem: Problem, *, stderr: bool = True) -> Solution:
             )
         ridges.append(level.penalty.ridge)
     strengths = ridge_strengths(ridges)
-    system: Fit
     try:
         # A penalty that rounding would swallow is none.
-        system = (factorise if strengths[-1] > _NOTHING else _LeastSquares)(problem, strengths)
+        return strengths, (factorise if np.min(strengths[-1]) > _NOTHING else _LeastSquares)(problem, strengths)
     except LinAlgError:  # as where outputs and weights span too many orders of magnitude
-        system = _LeastSquares(problem, strengths)
-    leaf_values = system.fit(problem.targets)
-    if not stderr:
-        return finish(problem, leaf_values, system.status, 0)
-    leverages = _leverages(problem, system)
-    noise = np.sqrt(_noise(problem, strengths, leaf_values, sum(float(h.sum()) for h in leverages)))
-    errors = tuple(np.sqrt(v)[:, None] * noise for v in system.variances())
-    return finish(problem, leaf_values, system.status, 0, errors, leverages=leverages)
+        return strengths, _LeastSquares(problem, strengths)
 
 
-class Fit(Protocol):
+class System(Protocol):
     """A normal matrix ``X'X + P`` that can be solved with, however it is held."""
 
     status: Status
 
     def fit(self, targets: FloatArray) -> FloatArray:
         """``(X'X + P)⁻¹ X' targets``, (leaves, outputs)."""
+        ...
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """``(X'X + P)⁻¹ right``, (leaves, outputs)."""
         ...
 
     def variances(self) -> tuple[FloatArray, ...]:
@@ -76,15 +83,7 @@ class Fit(Protocol):
         ...
 
 
-class System(Fit, Protocol):
-    """A factorised ``X'X + P`` that also takes right-hand sides of its own."""
-
-    def solve(self, right: FloatArray) -> FloatArray:
-        """``(X'X + P)⁻¹ right``, (leaves, outputs)."""
-        ...
-
-
-def factorise(problem: Problem, strengths: tuple[float, ...]) -> System:
+def factorise(problem: Problem, strengths: tuple[Strength, ...]) -> System:
     """Factorise the smaller of the two systems, once for any number of right-hand sides."""
     prior = TreePrior(problem.structure, strengths)
     return (_Primal if problem.structure.leaves <= problem.queries else _Dual)(problem, prior)
@@ -128,10 +127,7 @@ class _Dual:
         self.design = problem.design
         self.prior = prior
         self.projections = prior.projections(self.design)
-        # Only the lower triangle is made: a symmetric product costs half of a general one.
-        matrix = dsyrk(1.0 / prior.strengths[-1], self.design.T, trans=1, lower=1)
-        for block, t in zip(prior.blocks, self.projections, strict=True):
-            matrix -= (t * block.f) @ t.T
+        matrix = prior.gram(self.design, self.projections)
         matrix[np.diag_indices_from(matrix)] += 1.0
         self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 
@@ -166,12 +162,14 @@ class _Dual:
 class _LeastSquares:
     """The smallest least-squares solution, for leaves without a penalty of their own."""
 
-    def __init__(self, problem: Problem, strengths: tuple[float, ...]) -> None:
+    def __init__(self, problem: Problem, strengths: tuple[Strength, ...]) -> None:
         self.structure = problem.structure
         blocks = [problem.design]
-        for level, c in enumerate(strengths[:-1]):
-            if c:
-                blocks.append(np.sqrt(c) * problem.structure.membership(level).toarray())
+        for level, c in enumerate(strengths):
+            # One number for all leaves comes here only where it is next to nothing.
+            if np.any(c) and (level < problem.structure.depth - 1 or isinstance(c, np.ndarray)):
+                rows = problem.structure.membership(level).toarray()
+                blocks.append(np.sqrt(np.broadcast_to(c, len(rows)))[:, None] * rows)
         self.rows = problem.queries
         self.u, s, self.vt = np.linalg.svd(np.concatenate(blocks), full_matrices=False)
         keep = s > s[0] * max(self.u.shape[0], self.vt.shape[1]) * np.finfo(np.float64).eps
@@ -180,6 +178,10 @@ class _LeastSquares:
 
     def fit(self, targets: FloatArray) -> FloatArray:
         solution: FloatArray = self.vt.T @ ((self.u[: self.rows].T @ targets) / self.s[:, None])
+        return solution
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        solution: FloatArray = self.vt.T @ ((self.vt @ right) / np.square(self.s)[:, None])
         return solution
 
     def variances(self) -> tuple[FloatArray, ...]:
@@ -214,11 +216,12 @@ def _add_columns(total: FloatArray, rows: FloatArray, owners: IntArray) -> None:
     total[:, here] += np.add.reduceat(rows, starts, axis=1)
 
 
-def _noise(problem: Problem, strengths: tuple[float, ...], leaf_values: FloatArray, leverage: float) -> FloatArray:
+def _noise(problem: Problem, strengths: tuple[Strength, ...], leaf_values: FloatArray, leverage: float) -> FloatArray:
     """σ² for each output, (outputs,); ``leverage`` is the rows' in all, the freedom that the fit has used up."""
     residuals = np.square(problem.targets - problem.design @ leaf_values).sum(axis=0)
     energy = residuals + sum(
-        c * np.square(problem.structure.sums(leaf_values, k)).sum(axis=0) for k, c in enumerate(strengths)
+        np.broadcast_to(c, len(v)) @ np.square(v)
+        for c, v in ((c, problem.structure.sums(leaf_values, k)) for k, c in enumerate(strengths))
     )
     rows = sum(np.count_nonzero(level.weights) for level in problem.levels)
     likely: FloatArray = energy / max(rows - sum(level.intercept for level in problem.levels), 1)
@@ -226,7 +229,7 @@ def _noise(problem: Problem, strengths: tuple[float, ...], leaf_values: FloatArr
     return np.maximum(likely, residuals / left) if left > _NO_FREEDOM * rows else likely
 
 
-def _leverages(problem: Problem, system: Fit) -> tuple[FloatArray, ...]:
+def row_leverages(problem: Problem, system: System) -> tuple[FloatArray, ...]:
     """Each level's leverages; an intercept adds the row's share of the weight."""
     found, start = [], 0
     every = system.leverages()

@@ -1,12 +1,13 @@
 """The quadratic penalty of a tree, and its inverse in linear time.
 
-``P = Σ_l c_l M_l' M_l`` is a tree of rank-one blocks: the leaves' ``c I`` plus ``c 1 1'`` for every part. Adding
-one level's blocks to a matrix ``A`` that is already block diagonal over that level is, by Sherman–Morrison,
+``P = Σ_l M_l' diag(c_l) M_l`` is a tree of rank-one blocks: the leaves' diagonal plus ``c 1 1'`` for every part. A
+level's strengths are one number for all of its features or one for each. Adding one level's blocks to a matrix ``A``
+that is already block diagonal over that level is, by Sherman–Morrison,
 
     (A + c 1 1')⁻¹ = A⁻¹ − f u u',   u = A⁻¹ 1,   f = c / (1 + c 1'u),
 
 so that walking from the leaves up gives the whole inverse as a diagonal less one rank-one block for every part:
-``P⁻¹ = I/c − Σ_l U_l diag(f_l) U_l'``. It is applied in O(leaves) a level and never formed.
+``P⁻¹ = diag(1/c) − Σ_l U_l diag(f_l) U_l'``. It is applied in O(leaves) a level and never formed.
 """
 
 from __future__ import annotations
@@ -14,10 +15,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 
 from c2fa.structure import FloatArray, IntArray, Structure
+
+Strength: TypeAlias = float | FloatArray
+"""One number for all features of a level, or one for each."""
 
 _AT_ONCE = 2**21  # numbers held beside the rows; more of them cost page faults and no less time
 
@@ -34,13 +40,13 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class TreePrior:
-    """``P = Σ_l strengths[l] M_l' M_l``, with a positive strength at the leaves."""
+    """``P = Σ_l M_l' diag(strengths[l]) M_l``, with positive strengths at the leaves."""
 
     structure: Structure
-    strengths: tuple[float, ...]
+    strengths: tuple[Strength, ...]
 
     def __post_init__(self) -> None:
-        if not self.strengths[-1] > 0:
+        if not np.min(self.strengths[-1]) > 0:
             raise ValueError("the leaves' strength must be positive for the prior to have an inverse")
 
     @cached_property
@@ -50,7 +56,7 @@ class TreePrior:
         u = np.full(self.structure.leaves, 1.0 / self.strengths[-1])
         for level in range(self.structure.depth - 2, -1, -1):
             c = self.strengths[level]
-            if c == 0:
+            if not np.any(c):
                 continue
             growth = 1.0 + c * self.structure.sums(u, level)
             owners = self.structure.owners(level)
@@ -62,9 +68,9 @@ class TreePrior:
         """P itself, (leaves, leaves)."""
         matrix = np.diag(np.full(self.structure.leaves, self.strengths[-1]))
         for level, c in enumerate(self.strengths[:-1]):
-            if c:
+            if np.any(c):
                 owners = self.structure.owners(level)
-                matrix += c * (owners[:, None] == owners)
+                matrix += np.broadcast_to(c, self.structure.widths[level])[owners] * (owners[:, None] == owners)
         return matrix
 
     def projections(self, rows: FloatArray) -> list[FloatArray]:
@@ -79,16 +85,30 @@ class TreePrior:
         self, rows: FloatArray, projections: list[FloatArray] | None = None, columns: slice = slice(None)
     ) -> FloatArray:
         """``rows P⁻¹`` for rows of shape (n, leaves), or some columns of it."""
-        out: FloatArray = rows[:, columns] / self.strengths[-1]
+        leaves = self.strengths[-1]
+        out: FloatArray = rows[:, columns] / (leaves[columns] if isinstance(leaves, np.ndarray) else leaves)
         for b, t in zip(self.blocks, projections or self.projections(rows), strict=True):
             out -= (t * b.f)[:, b.owners[columns]] * b.u[columns]
         return out
+
+    def gram(self, rows: FloatArray, projections: list[FloatArray]) -> FloatArray:
+        """``rows P⁻¹ rows'`` in its lower triangle: a symmetric product costs half of a general one."""
+        leaves = self.strengths[-1]
+        if isinstance(leaves, np.ndarray):
+            matrix = weighted_gram(rows, 1.0 / leaves)
+        else:
+            matrix = dsyrk(1.0 / leaves, rows.T, trans=1, lower=1)
+        for block, t in zip(self.blocks, projections, strict=True):
+            matrix -= (t * block.f) @ t.T
+        return matrix
 
     def diagonal(self, level: int) -> FloatArray:
         """The diagonal of ``M_l P⁻¹ M_l'``: the prior variances of a level's values."""
         s = self.structure
         level = s.level(level)
-        diagonal = np.bincount(s.owners(level)) / self.strengths[-1]
+        diagonal: FloatArray = np.bincount(s.owners(level), np.broadcast_to(1.0 / self.strengths[-1], s.leaves)).astype(
+            np.float64
+        )
         for b in self.blocks:
             sums = s.sums(b.u, level)
             if b.level <= level:  # a feature lies inside one block
@@ -115,6 +135,17 @@ def row_sums(structure: Structure, rows: FloatArray, level: int) -> FloatArray:
     return product
 
 
-def ridge_strengths(ridges: Sequence[float]) -> tuple[float, ...]:
+def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
+    """``rows diag(weights) rows'`` in its lower triangle, holding a few columns beside the rows at a time."""
+    matrix = np.zeros((len(rows), len(rows)), order="F")
+    root = np.sqrt(weights)
+    step = max(_AT_ONCE // max(len(rows), 1), 1)
+    for start in range(0, rows.shape[1], step):
+        some = rows[:, start : start + step] * root[start : start + step]
+        matrix = dsyrk(1.0, some.T, beta=1.0, c=matrix, trans=1, lower=1, overwrite_c=1)
+    return matrix
+
+
+def ridge_strengths(ridges: Sequence[Strength]) -> tuple[Strength, ...]:
     """``λ‖v‖²`` is ``½ v'(2λ)v``."""
     return tuple(2.0 * lam for lam in ridges)

@@ -1,0 +1,556 @@
+"""Strengths chosen from the answers: the evidence against a literal density, its maximum, what the errors promise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import c2fa
+from c2fa.metrics import coverage
+from c2fa.penalties import Auto, L2Each
+from c2fa.sampling import uniform
+from c2fa.solvers import calibrate, evidence
+from c2fa.solvers.direct import prepare
+from c2fa.solvers.prior import TreePrior
+from oracles import dense, log_evidence, membership
+from strategies import problems
+
+
+def auto(problem, **options):
+    """The same problem with strengths to be chosen."""
+    levels = tuple(replace(level, penalty=Auto(**options)) for level in problem.levels)
+    return c2fa.Problem(problem.structure, levels)
+
+
+def additive(seed, groups, rows, noise=0.3, truth=None, outputs=None, weights=False):
+    """Noisy answers of an additive model, and its leaves' values."""
+    rng = np.random.default_rng(seed)
+    structure = c2fa.Structure.from_groups(groups)
+    shape = (structure.leaves,) if outputs is None else (structure.leaves, outputs)
+    truth = rng.normal(size=shape) if truth is None else truth
+    levels = []
+    for k, n in enumerate(rows):
+        masks = uniform(rng, n, structure.widths[k])
+        y = 0.5 + structure.expand(masks, k) @ truth
+        y = y + noise * rng.normal(size=y.shape)
+        levels.append(c2fa.Level(masks, y, 0.2 + rng.random(n) if weights else None, Auto(), True))
+    return c2fa.Problem(structure, tuple(levels)), truth
+
+
+FIVE = np.repeat(np.arange(5), 12)
+
+
+# -- the evidence ------------------------------------------------------------------------------------------------------
+
+
+@given(problems(rows=(2, 12)), st.integers(0, 10**6))
+def test_the_evidence_is_the_density_of_contrasts(problem, seed):
+    """Up to a constant: two settings of the scales differ by as much as in the literal density."""
+    answers = evidence.Answers.of(problem)
+    rng = np.random.default_rng(seed)
+    settings_ = [
+        (rng.gamma(2.0, size=problem.structure.leaves), rng.gamma(2.0, size=len(problem.levels))) for _ in "ab"
+    ]
+    unit = _unit(problem, answers)
+    mine = [evidence.view(answers, v / unit, s / (unit * answers.weights)).log_evidence for v, s in settings_]
+    literal = [log_evidence(problem, v, s) for v, s in settings_]
+    assert mine[0] - mine[1] == pytest.approx(literal[0] - literal[1], abs=1e-6 * max(1, abs(literal[0])))
+
+
+def _unit(problem, answers):
+    """What the outputs' variance is taken to be."""
+    squares = sum(
+        np.square(level.rows.targets).sum() / weight
+        for level, weight in zip(problem.levels, answers.weights, strict=True)
+    )
+    kept = np.square(answers.targets).sum() / answers.outputs + answers.rest.sum()
+    return squares / (problem.outputs * kept)
+
+
+def test_rows_without_weight_and_rows_condensed_away_change_nothing():
+    problem, _ = additive(0, "aaabbcc", (20, 60), weights=True)
+    padded = c2fa.Problem(
+        problem.structure,
+        tuple(
+            c2fa.Level(
+                np.concatenate([lv.masks, ~lv.masks]),
+                np.concatenate([lv.outputs, 100 + lv.outputs]),
+                np.concatenate([lv.weights, 0 * lv.weights]),
+                lv.penalty,
+                True,
+            )
+            for lv in problem.levels
+        ),
+    )
+    few, many = evidence.Answers.of(problem), evidence.Answers.of(padded)
+    assert few.rows.tolist() == many.rows.tolist() == [3, 7]
+    a, b = c2fa.solve(problem), c2fa.solve(padded)
+    for k in (0, 1):
+        np.testing.assert_allclose(a.values[k], b.values[k], rtol=1e-7)
+        np.testing.assert_allclose(a.stderr[k], b.stderr[k], rtol=1e-7)
+
+
+@pytest.mark.parametrize("rows", [(8, 30), (30, 120)], ids=["fewer rows than leaves", "more rows than leaves"])
+@pytest.mark.parametrize("outputs", [None, 4])
+def test_what_is_seen_are_the_evidences_derivatives(rows, outputs):
+    problem, _ = additive(1, FIVE, rows, outputs=outputs, weights=True)
+    answers = evidence.Answers.of(problem)
+    rng = np.random.default_rng(0)
+    v, s = 0.05 * rng.gamma(2.0, size=60), 0.1 * rng.gamma(2.0, size=2)
+    seen = evidence.view(answers, v, s)
+    step = 1e-5
+
+    def slope(change_v, change_s):
+        up, down = (
+            evidence.view(answers, v * np.exp(sign * change_v), s * np.exp(sign * change_s)).log_evidence
+            for sign in (1, -1)
+        )
+        return (up - down) / (2 * step)
+
+    for i in range(0, 60, 7):
+        at = step * (np.arange(60) == i)
+        assert slope(at, 0 * s) == pytest.approx(0.5 * (seen.found[i] - seen.determined[i]), abs=1e-6)
+    for level in (0, 1):
+        at = step * (np.arange(2) == level)
+        assert slope(0 * v, at) == pytest.approx(0.5 * (seen.misfit[level] - seen.free[level]), abs=1e-6)
+    assert (seen.determined >= 0).all()
+    assert (seen.determined <= 1).all()
+
+
+def log_posterior(problem, unit, weights, start, scales, tail):
+    """The literal density of the answers times the scales' priors, written out."""
+    total = log_evidence(problem, scales.variances * unit, scales.noises * unit * weights)
+    total -= 0.5 * ((scales.common[0] - start.common[0]) / 3.0) ** 2 + 0.5 * np.sum(scales.offsets**2)
+    total -= 0.5 * ((scales.groups[0][0] - start.groups[0][0]) / 2.0) ** 2
+    total -= 0.5 * sum(np.sum(group**2) for group in scales.groups[1:])
+    if np.isfinite(tail):  # inverse gamma, as the density of the logarithm
+        total -= 0.5 * tail * np.sum(np.log(scales.own) + 1 / scales.own)
+    return total
+
+
+@pytest.mark.parametrize("tail", [3.0, float("inf")])
+@pytest.mark.parametrize("rows", [(8, 15), (20, 60)])
+def test_the_rounds_end_where_no_scale_can_be_bettered(tail, rows):
+    problem, _ = additive(2, "aaaaabbbbbbbcccc", rows, weights=True)
+    answers = evidence.Answers.of(problem)
+    start = evidence.Scales.usual(answers)
+    best, _, taken = evidence.maximise(answers, np.ones(2), tail, rounds=3000, still=1e-10)
+    assert 5 < taken < 3000
+    unit = _unit(problem, answers)
+    top = log_posterior(problem, unit, answers.weights, start, best, tail)
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        size = rng.choice([0.02, 0.1, 0.5])
+        own = best.own * np.exp(size * rng.normal(size=16)) if np.isfinite(tail) else best.own
+        near = replace(
+            best,
+            groups=tuple(g + size * rng.normal(size=g.shape) for g in best.groups),
+            own=own,
+            common=best.common + size * rng.normal(size=1),
+            offsets=best.offsets + size * rng.normal(size=2),
+        )
+        assert log_posterior(problem, unit, answers.weights, start, near, tail) < top
+    early, _, _ = evidence.maximise(answers, np.ones(2), tail)
+    assert (
+        log_posterior(problem, unit, answers.weights, start, early, tail) > top - 0.5
+    )  # what the library stops at is as good as it
+
+
+@given(st.floats(0, 1e4), st.floats(0, 1e4), st.floats(-20, 20), st.floats(0.1, 5))
+def test_a_scale_is_moved_to_its_balance(found, determined, away, spread):
+    (move,) = evidence._balance(*(np.array([x]) for x in (found, determined, away)), spread)
+
+    def tilt(u):
+        return 0.5 * (found * np.exp(-u) - determined) - (away + u) / spread**2
+
+    if move == pytest.approx(3.0):
+        assert tilt(3.0) >= -1e-6 * (1 + determined)
+    elif move == pytest.approx(-3.0):
+        assert tilt(-3.0) <= 1e-6 * (1 + determined)
+    else:
+        assert tilt(move) == pytest.approx(0, abs=1e-6 * (1 + found * np.exp(-move) + determined))
+
+
+# -- what is chosen ----------------------------------------------------------------------------------------------------
+
+
+def test_strengths_follow_the_noise_and_the_leaves():
+    calm, _ = additive(3, FIVE, (30, 150), noise=0.05)
+    loud, _ = additive(3, FIVE, (30, 150), noise=2.0)
+    lam = [np.median(c2fa.solve(problem).strengths[1]) for problem in (calm, loud)]
+    assert lam[0] < 0.02 < 0.5 < lam[1]
+    truth = np.where(FIVE == 2, 1.0, 0.02) * np.random.default_rng(0).normal(size=60)
+    apart, _ = additive(3, FIVE, (30, 150), truth=truth)
+    strengths = c2fa.solve(apart).strengths
+    assert np.median(strengths[1][FIVE != 2]) > 20 * np.median(strengths[1][FIVE == 2])
+    np.testing.assert_array_equal(strengths[0], np.zeros(5))
+
+
+def test_without_tails_leaves_of_a_part_are_alike_and_with_them_a_large_one_is_let_be():
+    truth = 0.01 * np.random.default_rng(0).normal(size=60)
+    truth[7] = 2.0
+    problem, _ = additive(4, FIVE, (30, 150), truth=truth, noise=0.1)
+    even = c2fa.solve(auto(problem, tail=float("inf"))).strengths[1]
+    assert all(np.ptp(even[part == FIVE]) == pytest.approx(0, abs=1e-12) for part in range(5))
+    uneven = c2fa.solve(problem)
+    assert uneven.strengths[1].argmin() == 7
+    error = np.abs(uneven.values[1] - truth).mean()
+    assert error < 0.9 * np.abs(c2fa.solve(auto(problem, tail=float("inf"))).values[1] - truth).mean()
+
+
+def test_a_louder_level_counts_for_less():
+    problem, truth = additive(5, FIVE, (20, 200), noise=0.1)
+    high, low = problem.levels
+    rng = np.random.default_rng(0)
+    loud = c2fa.Problem(problem.structure, (replace(high, outputs=high.outputs + 3 * rng.normal(size=20)), low))
+    chosen = evidence.choose(loud)
+    assert chosen.noises[0] > 20
+    assert chosen.noises[1] == 1
+    np.testing.assert_allclose(chosen.problem.levels[1].weights, low.weights)
+    error = np.abs(c2fa.solve(loud).values[0] - problem.structure.sums(truth, 0)).mean()
+    assert (
+        error
+        < 0.5
+        * np.abs(c2fa.solve(replace_penalty(loud, c2fa.L2(0.1))).values[0] - problem.structure.sums(truth, 0)).mean()
+    )
+
+
+def replace_penalty(problem, penalty):
+    return c2fa.Problem(problem.structure, tuple(replace(level, penalty=penalty) for level in problem.levels))
+
+
+def test_where_every_mask_of_the_parts_was_asked_the_parts_keep_to_what_they_say():
+    """The leaves' rows say otherwise, since the model is not additive; parts that were asked in full are known."""
+    groups = np.repeat(np.arange(3), 8)
+    structure = c2fa.Structure.from_groups(groups)
+    rng = np.random.default_rng(0)
+    weights = rng.normal(0.4, 0.3, 24)
+
+    def model(masks):
+        return np.tanh(masks @ weights) * 2
+
+    every = (np.arange(8)[:, None] >> np.arange(3)) & 1
+    fine = uniform(rng, 100, 24)
+    high = c2fa.Level(every, model(structure.expand(every, 0)), None, Auto(), True)
+    problem = c2fa.Problem(structure, (high, c2fa.Level(fine, model(fine), None, Auto(), True)))
+    alone = c2fa.solve(c2fa.Problem(c2fa.Structure.flat(3), (replace(high, penalty=c2fa.L2(1e-9)),))).values[0]
+    chosen = evidence.choose(problem)
+    assert chosen.credits[0] <= 0.05 * (1 + 1e-4)
+    solution = c2fa.solve(problem)
+    trusting = np.abs(solution.values[0] - alone).mean()
+    uncredited = c2fa.solve(
+        c2fa.Problem(
+            structure,
+            tuple(
+                replace(level, weights=level.weights * share)
+                for level, share in zip(chosen.problem.levels, chosen.credits, strict=True)
+            ),
+        )
+    )
+    assert trusting < 0.5 * np.abs(uncredited.values[0] - alone).mean()
+    assert (solution.stderr[0] > 0.5 * uncredited.stderr[0]).all()  # the credit makes no error smaller by much
+
+
+def test_an_exact_additive_model_is_found_exactly():
+    problem, truth = additive(6, FIVE, (30, 150), noise=0.0)
+    solution = c2fa.solve(problem)
+    np.testing.assert_allclose(solution.values[1], truth, atol=1e-3)
+    np.testing.assert_array_equal(solution.values[0], problem.structure.sums(solution.values[1], 0))
+    assert solution.status is c2fa.Status.EXACT
+
+
+# -- invariances -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [1e-9, -1.0, 1e6])
+def test_scaled_outputs_give_scaled_values_and_errors(factor):
+    problem, _ = additive(7, FIVE, (10, 50))
+    scaled = c2fa.Problem(problem.structure, tuple(replace(lv, outputs=factor * lv.outputs) for lv in problem.levels))
+    one, other = c2fa.solve(problem), c2fa.solve(scaled)
+    for k in (0, 1):
+        np.testing.assert_allclose(other.values[k], factor * one.values[k], rtol=1e-6, atol=1e-9 * abs(factor))
+        np.testing.assert_allclose(other.stderr[k], abs(factor) * one.stderr[k], rtol=1e-6)
+
+
+def test_weights_matter_only_within_a_level_and_a_shift_is_the_intercepts():
+    problem, _ = additive(8, FIVE, (10, 50), weights=True)
+    other = c2fa.Problem(
+        problem.structure,
+        tuple(
+            replace(lv, weights=(7 + k) * lv.weights, outputs=lv.outputs + 3 + k) for k, lv in enumerate(problem.levels)
+        ),
+    )
+    a, b = c2fa.solve(problem), c2fa.solve(other)
+    for k in (0, 1):
+        np.testing.assert_allclose(a.values[k], b.values[k], rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(a.stderr[k], b.stderr[k], rtol=1e-6)
+        assert b.intercepts[k] - a.intercepts[k] == pytest.approx(3 + k)
+        assert b.losses[k] == pytest.approx((7 + k) * a.losses[k])
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=20)
+def test_the_order_of_leaves_and_rows_does_not_matter(seed):
+    problem, _ = additive(9, FIVE, (10, 50))
+    rng = np.random.default_rng(seed)
+    order, rows = rng.permutation(60), [rng.permutation(n) for n in (10, 50)]
+    high, low = problem.levels
+    s = problem.structure
+    shuffled = c2fa.Structure((s.parents[0][order],), (s.names[0], tuple(s.names[1][i] for i in order)))
+    moved = c2fa.Problem(
+        shuffled,
+        (
+            replace(high, masks=high.masks[rows[0]], outputs=high.outputs[rows[0]], weights=high.weights[rows[0]]),
+            replace(
+                low, masks=low.masks[rows[1]][:, order], outputs=low.outputs[rows[1]], weights=low.weights[rows[1]]
+            ),
+        ),
+    )
+    a, b = c2fa.solve(problem), c2fa.solve(moved)
+    np.testing.assert_allclose(b.values[0], a.values[0], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(b.values[1], a.values[1][order], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(b.stderr[1], a.stderr[1][order], rtol=1e-6)
+
+
+def test_one_output_decides_as_if_it_were_alone_and_many_decide_together():
+    problem, _ = additive(10, FIVE, (10, 50), outputs=3)
+    second = c2fa.Problem(problem.structure, tuple(replace(lv, outputs=lv.outputs[:, 1]) for lv in problem.levels))
+    chosen, alone = c2fa.solve(auto(problem, output=1)), c2fa.solve(second)
+    for k in (0, 1):
+        np.testing.assert_allclose(chosen.values[k][:, 1], alone.values[k], rtol=1e-9)
+        np.testing.assert_allclose(chosen.stderr[k][:, 1], alone.stderr[k], rtol=1e-6)
+        np.testing.assert_allclose(chosen.strengths[k], alone.strengths[k], rtol=1e-9)
+    thrice = c2fa.Problem(
+        problem.structure, tuple(replace(lv, outputs=np.stack([lv.outputs] * 3, axis=1)) for lv in second.levels)
+    )
+    np.testing.assert_allclose(c2fa.solve(thrice).values[1][:, 2], alone.values[1], rtol=1e-8)
+    many = c2fa.Problem(  # more outputs than rows
+        problem.structure, tuple(replace(lv, outputs=lv.outputs @ np.ones((3, 200)) / 3) for lv in problem.levels)
+    )
+    mean = c2fa.Problem(problem.structure, tuple(replace(lv, outputs=lv.outputs.mean(axis=1)) for lv in problem.levels))
+    np.testing.assert_allclose(c2fa.solve(many).values[1][:, 9], c2fa.solve(mean).values[1], rtol=1e-6, atol=1e-9)
+
+
+# -- where there is little to go by ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1e5])
+def test_a_constant_model_gets_zeros(constant, outputs):
+    problem, _ = additive(11, FIVE, (10, 50), outputs=outputs)
+    flat = c2fa.Problem(
+        problem.structure, tuple(replace(lv, outputs=np.full_like(lv.outputs, constant)) for lv in problem.levels)
+    )
+    solution = c2fa.solve(flat)
+    for k in (0, 1):
+        np.testing.assert_allclose(solution.values[k], 0, atol=1e-9 * max(constant, 1))
+        np.testing.assert_allclose(solution.stderr[k], 0, atol=1e-9 * max(constant, 1))
+
+
+@given(problems(rows=(1, 4)), st.sampled_from([1e-12, 1.0, 1e9]))
+def test_few_rows_give_finite_values_and_errors(problem, size):
+    problem = auto(
+        c2fa.Problem(problem.structure, tuple(replace(lv, outputs=size * lv.outputs) for lv in problem.levels))
+    )
+    solution = c2fa.solve(problem)
+    for k in range(problem.structure.depth):
+        assert np.isfinite(solution.values[k]).all()
+        assert np.isfinite(solution.stderr[k]).all()
+        assert (solution.stderr[k] >= 0).all()
+        np.testing.assert_array_equal(solution.values[k], problem.structure.sums(solution.values[-1], k))
+
+
+@pytest.mark.parametrize("groups", ["aaaaaaaa", "abcdefgh"], ids=["one part", "parts of one leaf"])
+def test_structures_without_groups_to_tell_apart(groups):
+    problem, truth = additive(12, list(groups), (8, 40), noise=0.1)
+    solution = c2fa.solve(problem)
+    np.testing.assert_allclose(solution.values[1], truth, atol=0.3)
+    assert np.isfinite(solution.stderr[0]).all()
+
+
+def test_a_level_that_never_varies_is_no_trouble():
+    problem, _ = additive(13, FIVE, (10, 60))
+    high, low = problem.levels
+    still = c2fa.Problem(problem.structure, (replace(high, outputs=np.full(10, 0.4)), low))
+    solution = c2fa.solve(still)
+    assert np.isfinite(solution.stderr[0]).all()
+    assert np.abs(solution.values[1]).max() > 0
+
+
+@pytest.mark.parametrize("pin", [1e6, 1e12])
+def test_weights_of_many_orders_of_magnitude_are_no_trouble(pin):
+    problem, truth = additive(14, FIVE, (30, 150), noise=0.0)
+    pinned = c2fa.Problem(
+        problem.structure,
+        tuple(replace(lv, weights=np.where(np.arange(len(lv.weights)) < 2, pin, 1.0)) for lv in problem.levels),
+    )
+    np.testing.assert_allclose(c2fa.solve(pinned).values[1], truth, atol=0.02)
+
+
+# -- standard errors ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [(8, 20), (12, 90)], ids=["fewer rows than leaves", "more rows than leaves"])
+def test_the_rows_influence_is_the_literal_one(rows):
+    problem, _ = additive(15, "aaabbbbccccccddd", rows, weights=True)
+    chosen = evidence.choose(problem)
+    _, system = prepare(chosen.problem)
+    reach = calibrate._influence(chosen, system)
+    x = chosen.problem.design
+    p = np.diag(2 * chosen.strengths[1])
+    influence = np.linalg.solve(x.T @ x + p, x.T)[:, : rows[0]]
+    assert list(reach) == [0]
+    for k in (0, 1):
+        np.testing.assert_allclose(reach[0][k], np.square(membership(problem.structure, k) @ influence).sum(axis=1))
+
+
+def test_what_a_leafs_own_strength_adds_is_its_mixture_over_the_grid():
+    """By brute force: solve the dense problem anew for every strength that the leaf might have had."""
+    problem, _ = additive(16, "aaabbbb", (6, 14), weights=True)
+    chosen = evidence.choose(problem)
+    x, y = chosen.problem.design, chosen.problem.targets[:, 0]
+    p = 2 * chosen.strengths[1]
+    covariance = np.linalg.inv(x.T @ x + np.diag(p))
+    beta = covariance @ x.T @ y
+    noise = 0.37
+    added = calibrate._own_scale(chosen, np.diag(covariance).copy(), beta[:, None], np.array([noise]))
+    log_prior = calibrate._log_prior(chosen)
+    for leaf in range(7):
+        log_weight, means, variances = [], [], []
+        for lp, u in zip(log_prior, calibrate._GRID, strict=True):
+            own = 1 / p
+            own[leaf] = chosen.centre[leaf] * np.exp(u)
+            v = np.eye(len(x)) + x @ np.diag(own) @ x.T
+            log_weight.append(lp - 0.5 * np.linalg.slogdet(v)[1] - 0.5 * y @ np.linalg.solve(v, y) / noise)
+            posterior = np.linalg.inv(x.T @ x + np.diag(1 / own))
+            means.append((posterior @ x.T @ y)[leaf])
+            variances.append(noise * posterior[leaf, leaf])
+        weight = np.exp(np.array(log_weight) - max(log_weight))
+        weight /= weight.sum()
+        total = weight @ (np.array(variances) + (np.array(means) - beta[leaf]) ** 2)
+        assert added[leaf, 0] == pytest.approx(max(total - noise * covariance[leaf, leaf], 0), rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "sparse", "by part", "leaning"])
+def test_values_lie_within_their_errors_as_often_as_promised(kind):
+    inside = []
+    for seed in range(40):
+        rng = np.random.default_rng((seed, 1))
+        parts = int(rng.integers(3, 9))
+        groups = np.repeat(np.arange(parts), rng.integers(10, 31, parts))
+        truth = rng.normal(size=len(groups))
+        if kind == "sparse":
+            truth *= rng.random(len(groups)) < 0.15
+        elif kind == "by part":
+            truth *= np.exp(rng.normal(size=parts))[groups]
+        elif kind == "leaning":
+            truth += rng.normal(size=parts)[groups]
+        truth *= 2 / np.linalg.norm(truth)
+        rows = (int(rng.integers(10, 25)), int(rng.integers(50, 280)))
+        problem, _ = additive(seed, groups, rows, truth=truth, noise=float(np.exp(rng.uniform(-3, 0))))
+        solution = c2fa.solve(problem)
+        inside.append(
+            [coverage(solution.values[k], solution.stderr[k], problem.structure.sums(truth, k)) for k in (0, 1)]
+        )
+    parts, leaves = np.mean(inside, axis=0)
+    assert 0.92 < parts < 0.99
+    assert 0.92 < leaves < 0.98
+
+
+# -- how it is asked for -----------------------------------------------------------------------------------------------
+
+
+def test_other_solvers_solve_what_was_chosen():
+    problem, _ = additive(17, "aaabbbbcc", (8, 30))
+    exact = c2fa.solve(problem)
+    for solver, options in (("admm", {"atol": 1e-10, "rtol": 1e-10}), ("paper", {"eps1": 1e-20, "eps2": 1e-20})):
+        near = c2fa.solve(problem, solver, **options)
+        np.testing.assert_allclose(near.values[1], exact.values[1], atol=1e-5)
+        np.testing.assert_allclose(near.losses[1], exact.losses[1], rtol=1e-3)
+        assert near.stderr is None
+    np.testing.assert_allclose(c2fa.solve(problem, stderr=False).values[1], exact.values[1])
+    values, _, _ = dense(evidence.choose(problem).problem)
+    np.testing.assert_allclose(exact.values[1], values[1][:, 0], atol=1e-9)
+    levels = problem.levels
+    literal = [
+        0.5 * lv.weights @ (lv.outputs - lv.masks @ v - b) ** 2
+        for lv, v, b in zip(levels, exact.values, exact.intercepts, strict=True)
+    ]
+    np.testing.assert_allclose(exact.losses, literal)
+
+
+def test_it_goes_for_the_whole_problem():
+    problem, _ = additive(18, "aab", (5, 8))
+    high, low = problem.levels
+    free = c2fa.Problem(problem.structure, (replace(high, penalty=c2fa.L2(0.0)), low))
+    np.testing.assert_allclose(c2fa.solve(free).values[1], c2fa.solve(problem).values[1])
+    for levels, where in (
+        ((replace(high, penalty=c2fa.L2(0.1)), low), "level 0 has L2"),
+        ((high, replace(low, penalty=c2fa.L1(0.1))), "level 1 has L1"),
+        ((high, replace(low, penalty=c2fa.L2(0.0))), "level 1 has L2"),
+    ):
+        with pytest.raises(ValueError, match=where):
+            c2fa.solve(c2fa.Problem(problem.structure, levels))
+    with pytest.raises(ValueError, match=r"Auto\(output=1\) names an output that is not there: there are 1"):
+        c2fa.solve(auto(problem, output=1))
+    with pytest.raises(ValueError, match="tail must be above 0"):
+        Auto(tail=0)
+    with pytest.raises(TypeError, match="has no strength until its problem is solved"):
+        Auto().value(np.zeros(3))
+    with pytest.raises(TypeError, match="has no strength until its problem is solved"):
+        Auto().prox(np.zeros(3), 1.0)
+
+
+# -- a strength for each feature ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [(8, 12), (20, 80)])
+@pytest.mark.parametrize("solver", ["direct", "admm"])
+def test_strengths_of_their_own_are_solved_exactly(rows, solver):
+    problem, _ = additive(19, FIVE, rows, weights=True, outputs=2)
+    rng = np.random.default_rng(0)
+    levels = tuple(replace(lv, penalty=L2Each(0.05 + rng.random(lv.width))) for lv in problem.levels)
+    problem = c2fa.Problem(problem.structure, levels)
+    options = {} if solver == "direct" else {"atol": 1e-10, "rtol": 1e-10}
+    solution = c2fa.solve(problem, solver, **options)
+    values, intercepts, _ = dense(problem)
+    for k in (0, 1):
+        np.testing.assert_allclose(solution.values[k], values[k], atol=1e-9 if solver == "direct" else 1e-6)
+        np.testing.assert_allclose(solution.intercepts[k], intercepts[k], atol=1e-6)
+
+
+def test_leaves_without_a_strength_among_others_with_one():
+    problem, _ = additive(20, "aaabbb", (6, 30))
+    high, low = problem.levels
+    each = L2Each([0.0, 1.0, 2.0, 0.0, 0.5, 0.0])
+    problem = c2fa.Problem(problem.structure, (replace(high, penalty=c2fa.L2(0.2)), replace(low, penalty=each)))
+    np.testing.assert_allclose(c2fa.solve(problem).values[1], dense(problem)[0][1][:, 0], atol=1e-9)
+
+
+@given(problems(outputs=(None,)), st.integers(0, 10**6))
+def test_a_tree_of_any_strengths_is_inverted(problem, seed):
+    s, rng = problem.structure, np.random.default_rng(seed)
+    strengths = tuple(rng.gamma(1.0, size=w) * (rng.random(w) < 0.8) for w in s.widths[:-1])
+    strengths = (*strengths, 0.1 + rng.gamma(1.0, size=s.leaves))
+    prior = TreePrior(s, strengths)
+    p = sum(membership(s, k).T @ np.diag(c) @ membership(s, k) for k, c in enumerate(strengths))
+    np.testing.assert_allclose(prior.dense(), p, atol=1e-12)
+    rows = rng.normal(size=(3, s.leaves))
+    np.testing.assert_allclose(prior.solve(rows), rows @ np.linalg.inv(p), atol=1e-8)
+    gram = np.tril(prior.gram(rows, prior.projections(rows)))
+    np.testing.assert_allclose(gram, np.tril(rows @ np.linalg.inv(p) @ rows.T), atol=1e-7)
+    for k in range(s.depth):
+        m = membership(s, k)
+        np.testing.assert_allclose(prior.diagonal(k), np.diag(m @ np.linalg.inv(p) @ m.T), atol=1e-8)
+
+
+def test_strengths_must_fit_the_level():
+    with pytest.raises(ValueError, match="2 strengths for 3 features"):
+        c2fa.Level(np.eye(3, dtype=bool), np.ones(3), penalty=L2Each([1.0, 2.0]))
+    for bad in ([-1.0], [np.nan], [[1.0]]):
+        with pytest.raises(ValueError, match="lams must be finite numbers"):
+            L2Each(bad)
