@@ -245,9 +245,7 @@ def test_what_is_not_whole_is_refused(tmp_path: Any) -> None:
     with pytest.raises(ValueError, match="no whole safetensors file"):
         weights.read(tmp_path / "y.safetensors")
     assert not weights.present(tmp_path / "y")
-    with pytest.raises(
-        FileNotFoundError, match=r"no weights at .*gone.*: give the path of a safetensors"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"no weights at .*gone.*: give the path of a safetensors"):
         weights.read(tmp_path / "gone.safetensors")
     with pytest.raises(FileNotFoundError, match="part0: dig for them"):
         weights.read(tmp_path / "gone.safetensors", "dig for them")

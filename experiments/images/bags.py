@@ -265,7 +265,8 @@ def segment(image: UInt8) -> npt.NDArray[np.uint16]:
     """The super-pixels of one image as a map of numbers from 0."""
     from skimage.segmentation import quickshift
 
-    _, labels = np.unique(quickshift(image, **QUICKSHIFT), return_inverse=True)
+    found: Ints = quickshift(image, **QUICKSHIFT)  # type: ignore[no-untyped-call]
+    _, labels = np.unique(found, return_inverse=True)
     return labels.reshape(image.shape[:2]).astype(np.uint16)
 
 
@@ -279,5 +280,5 @@ def _write(path: Path, compressed: bool = False, **arrays: npt.NDArray[Any]) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f"{path.name}.{os.getpid()}.half")
     with half.open("wb") as file:
-        (np.savez_compressed if compressed else np.savez)(file, **arrays)
+        (np.savez_compressed if compressed else np.savez)(file, **arrays)  # type: ignore[arg-type]
     half.replace(path)

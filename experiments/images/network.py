@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,9 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 class BatchNorm(nn.Module):
     """Batch-norm whose statistics are given, never estimated; its scale and shift can be trained."""
+
+    running_mean: Tensor
+    running_var: Tensor
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -52,7 +55,8 @@ def fold(conv: nn.Conv2d, norm: BatchNorm) -> tuple[Tensor, Tensor]:
 
 
 def _plain(x: Tensor, conv: nn.Conv2d, norm: BatchNorm) -> Tensor:
-    return norm(conv(x))
+    done: Tensor = norm(conv(x))
+    return done
 
 
 def _folded(x: Tensor, conv: nn.Conv2d, norm: BatchNorm) -> Tensor:
@@ -140,7 +144,8 @@ class DeepSets(nn.Module):
 
     def probabilities(self, pooled: Tensor) -> Tensor:
         """What rho says of bags that are already sums of features, (bags, 2): the second column is "cat"."""
-        return self.rho(pooled).softmax(1)
+        logits: Tensor = self.rho(pooled)
+        return logits.softmax(1)
 
     def forward(self, images: Tensor, owner: Tensor, bags: int) -> Tensor:
         """The probabilities of bags, (bags, 2), from all their images, normalised, and the bag that owns each."""
@@ -249,7 +254,7 @@ class FastPhi:
         weight = weight.to(self.dtype).contiguous(memory_format=torch.channels_last)
         if not (torch.isfinite(weight).all() and torch.isfinite(bias.to(self.dtype)).all()):
             raise ValueError(f"a folded weight of phi is not finite in {self.dtype}; give dtype=torch.float32")
-        return weight, bias.to(self.dtype), tuple(conv.stride), tuple(conv.padding)
+        return weight, bias.to(self.dtype), conv.stride, cast(tuple[int, ...], conv.padding)
 
     @torch.inference_mode()
     def __call__(self, images: npt.ArrayLike | Tensor) -> Tensor:
@@ -281,7 +286,7 @@ class FastPhi:
         given = torch.zeros(shape, dtype=kind, device=self.device)
         given = given if kind == torch.uint8 else given.permute(0, 3, 1, 2)
         with torch.cuda.device(self.device), _benchmarked():
-            stream = torch.cuda.Stream()
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 for _ in range(3):  # chooses the convolutions' algorithms, and finds those that cannot be fused

@@ -137,7 +137,8 @@ def quick(voc: Voc, bags: Bags, imagenet: Path, images: int = 36, seed: int = 0)
     optimiser = torch.optim.AdamW(model.rho.parameters(), 1e-3)
     for _ in range(60):
         optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(model.rho(pooled), labels).backward()
+        loss = torch.nn.functional.cross_entropy(model.rho(pooled), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     return model
 

@@ -125,7 +125,7 @@ def fit(
     begin = time.monotonic()
     device = torch.device(args.device)
     cuda = device.type == "cuda"
-    model = model.to(device, memory_format=torch.channels_last).train()
+    model = model.to(device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     model.phi.folded = True
     mean = copy.deepcopy(model).eval().requires_grad_(False)
     best: tuple[Score, dict[str, Tensor]] | None = None
@@ -174,7 +174,7 @@ def fit(
         target = labels[torch.from_numpy(chosen)].to(device)
         loss = F.cross_entropy(model.rho(pooled), target, label_smoothing=args.smoothing)
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         total += loss.detach()

@@ -59,7 +59,8 @@ class Layer(nn.Module):
         o = self.out(o.transpose(1, 2).reshape(rows, length, width))
         x = self.norm1(x + F.dropout(o, dropout, self.training))
         o = self.down(F.gelu(self.up(x)))
-        return self.norm2(x + F.dropout(o, dropout, self.training))
+        out: Tensor = self.norm2(x + F.dropout(o, dropout, self.training))
+        return out
 
 
 class Classifier(nn.Module):
@@ -100,7 +101,8 @@ class Classifier(nn.Module):
         """
         mean = self.pooled(ids, lengths)
         with torch.autocast(ids.device.type, enabled=False):  # two logits cost nothing in single precision
-            return self.head(mean.to(self.head.weight.dtype)).float()
+            logits: Tensor = self.head(mean.to(self.head.weight.dtype))
+            return logits.float()
 
     def forward_same_length(self, ids: Tensor) -> Tensor:
         """Logits of rows without padding: no attention mask is made."""
@@ -125,7 +127,7 @@ class Classifier(nn.Module):
         if lengths is not None:
             there = torch.arange(length, device=ids.device) < lengths[:, None]
             mask = there[:, None, None, :].expand(rows, self.shape.heads, length, length)
-        x = self.norm(self.words(ids) + self.positions[:length] + self.kind)
+        x: Tensor = self.norm(self.words(ids) + self.positions[:length] + self.kind)
         x = F.dropout(x, self.dropout, self.training)
         for layer in self.layers:
             x = layer(x, mask, self.dropout)
@@ -176,6 +178,10 @@ class Classifier(nn.Module):
 
     # -- weights -----------------------------------------------------------------------------------
 
+    @property
+    def _layers(self) -> list[Layer]:
+        return [layer for layer in self.layers if isinstance(layer, Layer)]
+
     def arrays(self, keep: Sequence[int] | np.ndarray[Any, Any] | None = None) -> Arrays:
         """The weights under BERT's names, in half precision.
 
@@ -191,7 +197,7 @@ class Classifier(nn.Module):
             **_pair("embeddings.LayerNorm", self.norm),
             **_pair("classifier", self.head),
         }
-        for i, layer in enumerate(self.layers):
+        for i, layer in enumerate(self._layers):
             at = f"encoder.layer.{i}."
             for j, name in enumerate(("query", "key", "value")):
                 part = slice(j * w, (j + 1) * w)
@@ -270,7 +276,7 @@ class Classifier(nn.Module):
             model.positions.copy_(torch.from_numpy(arrays["embeddings.position_embeddings.weight"]))
             model.kind.copy_(torch.from_numpy(arrays["embeddings.token_type_embeddings.weight"][0]))
             copy_into(model.norm, "embeddings.LayerNorm")
-            for i, layer in enumerate(model.layers):
+            for i, layer in enumerate(model._layers):
                 at = f"encoder.layer.{i}."
                 for j, name in enumerate(("query", "key", "value")):
                     part = slice(j * width, (j + 1) * width)

@@ -313,8 +313,8 @@ def read_bundle(path: Path) -> Bundle:
             number=i,
         )
 
-    drawn = {name: tuple(review(int(i)) for i in arrays[name]) for name in ("validation", "test")}
-    return Bundle(vocabulary=vocabulary, **corpora, **drawn)
+    validation, test = (tuple(review(int(i)) for i in arrays[name]) for name in ("validation", "test"))
+    return Bundle(corpora["train"], corpora["valid"], held, validation, test, vocabulary)
 
 
 def _blob(strings: Sequence[str]) -> Array:

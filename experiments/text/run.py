@@ -32,7 +32,6 @@ from experiments.text.reviews import (
     LENGTH,
     MASK,
     REVIEWS,
-    ROOT,
     SEP,
     WORK,
     Bundle,
@@ -41,6 +40,7 @@ from experiments.text.reviews import (
     read_bundle,
 )
 from experiments.text.train import Rows
+from experiments.train_demo_text import ROOT
 
 MODEL = WORK / "bert.safetensors"
 RESULTS = ROOT / "experiments" / "results" / "text"
@@ -120,10 +120,11 @@ def quick(bundle: Bundle, encoder: Path, reviews: int = 64, longest: int = SHORT
     optimiser = torch.optim.AdamW(model.head.parameters(), 1e-2)
     for _ in range(200):
         optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(model.head(states - states.mean(0)), labels).backward()
+        loss = torch.nn.functional.cross_entropy(model.head(states - states.mean(0)), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     with torch.no_grad():
-        model.head.bias -= model.head.weight @ states.mean(0)
+        model.head.bias.sub_(model.head.weight @ states.mean(0))
     return model
 
 

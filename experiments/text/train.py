@@ -86,7 +86,7 @@ class Rows:
         order = np.argsort(self.sizes + noise, kind="stable")
         batches = np.array_split(order, max(1, -(-len(order) // size)))
         if random is not None:
-            random.shuffle(batches)  # type: ignore[arg-type]
+            random.shuffle(batches)
         return batches
 
 
@@ -153,7 +153,7 @@ def fine_tune(
                 logits = model(ids, lengths)
             loss = F.cross_entropy(logits.float(), labels)
             optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             loss_sum += loss.detach()
