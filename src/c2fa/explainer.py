@@ -212,7 +212,9 @@ class Explainer:
         target = resolve_target(self.target, prediction, names)
         keep_all = self.outputs == "all" or (self.outputs == "auto" and len(prediction) <= _MANY_OUTPUTS)
         columns = np.arange(len(prediction)) if keep_all else np.array([target])
-        task = Task(structure, rows, prediction, columns, target, self.seed, masked.allows_empty)
+        task = Task(
+            structure, rows, prediction, columns, target, self.seed, masked.allows_empty, neighbours=masked.neighbours
+        )
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None
         if self.until is None:

@@ -15,7 +15,7 @@ from scipy.linalg import LinAlgError
 
 from c2fa.problem import Level, Problem
 from c2fa.solvers.direct import System, factorise
-from c2fa.solvers.prior import ridge_strengths, row_sums
+from c2fa.solvers.prior import ridge_strengths
 from c2fa.structure import FloatArray, IntArray, Structure
 
 
@@ -58,8 +58,9 @@ class Posterior:
     @cached_property
     def system(self) -> System | None:
         """The factorised normal matrix; None where the leaves have no penalty and so no prior."""
-        strengths = ridge_strengths([level.penalty.ridge or 0.0 for level in self.levels])
-        if not strengths[-1] > 1e-12:
+        ridges = [level.penalty.ridge for level in self.levels]
+        strengths = ridge_strengths([0.0 if ridge is None else ridge for ridge in ridges])
+        if not np.min(strengths[-1]) > 1e-12:
             return None
         return factorise(Problem(self.structure, self.levels), strengths)
 
@@ -69,8 +70,9 @@ class Posterior:
         level = self.structure.level(level)
         owners = self.structure.owners(level)
         indicator = (owners[:, None] == np.asarray(features)).astype(np.float64)
-        solved = self.system.solve(indicator)
-        sums: FloatArray = row_sums(self.structure, np.ascontiguousarray(solved.T), level)[:, features]
+        if level == self.structure.depth - 1:
+            indicator = self.levels[-1].smoothed(indicator)
+        sums: FloatArray = indicator.T @ self.system.solve(indicator)
         return 0.5 * (sums + sums.T)
 
     def correlation(self, level: int, features: IntArray) -> FloatArray:

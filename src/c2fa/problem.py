@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.graph import Smoother
 from c2fa.penalties import L2, Penalty
 from c2fa.structure import BoolArray, FloatArray, Structure
 
@@ -28,6 +29,9 @@ class Level:
         The regulariser of this level's attributions.
     intercept
         Whether the level has an unpenalised intercept: what the model says of an input with nothing in it.
+    smooth
+        For the finest level: its values are ``β = S u``, smoothed over neighbours, and what is looked for and
+        penalised is ``u``. Sums over tied leaves are those of ``u``, so that parts do not change by it.
     """
 
     masks: BoolArray
@@ -35,6 +39,7 @@ class Level:
     weights: FloatArray = None  # type: ignore[assignment]  # None is turned into ones below
     penalty: Penalty = field(default_factory=lambda: L2(0.1))
     intercept: bool = False
+    smooth: Smoother | None = None
 
     def __post_init__(self) -> None:
         masks = np.asarray(self.masks)
@@ -75,11 +80,15 @@ class Level:
         root = np.sqrt(self.weights)
         y = self.outputs if self.outputs.ndim == 2 else self.outputs[:, None]
         if not self.intercept:
-            return Rows(root, None, np.zeros(y.shape[1]), y * root[:, None])
+            return Rows(root, None, np.zeros(y.shape[1]), y * root[:, None], self.smooth)
         share = self.weights / self.weights.sum()
         means = share @ self.masks
         mean_y = share @ y
-        return Rows(root, means, mean_y, (y - mean_y) * root[:, None])
+        return Rows(root, means, mean_y, (y - mean_y) * root[:, None], self.smooth)
+
+    def smoothed(self, u: FloatArray) -> FloatArray:
+        """The level's values, (width, outputs), from what was looked for."""
+        return u if self.smooth is None else self.smooth(u.T).T
 
     def predict(self, values: FloatArray, intercept: FloatArray) -> FloatArray:
         """What the surrogate says of the level's own masks, (n, outputs)."""
@@ -106,14 +115,18 @@ class Rows:
     means: FloatArray | None
     mean_outputs: FloatArray
     targets: FloatArray
+    smooth: Smoother | None = None
 
     def design(self, masks: BoolArray, out: FloatArray | None = None) -> FloatArray:
         """The (n, width) matrix for which plain least squares against ``targets`` is the level's loss."""
         if self.means is None:
-            return np.multiply(masks, self.root[:, None], out=out)
-        centred = np.subtract(masks, self.means, out=out)
-        centred *= self.root[:, None]
-        return centred
+            rows = np.multiply(masks, self.root[:, None], out=out)
+        else:
+            rows = np.subtract(masks, self.means, out=out)
+            rows *= self.root[:, None]
+        if self.smooth is not None:
+            rows[...] = self.smooth(rows)
+        return rows
 
     def intercept(self, values: FloatArray) -> FloatArray:
         """The best intercept for given values of the level, (outputs,)."""
@@ -146,6 +159,10 @@ class Problem:
                     f"masks of level {k} must have shape (n, {width}), one column for each feature; "
                     f"got {level.masks.shape}"
                 )
+            if level.smooth is not None:
+                if k < self.structure.depth - 1:
+                    raise ValueError(f"only the finest level can be smooth, and level {k} is not the finest")
+                level.smooth.graph.check(self.structure)
         shapes = {level.outputs.shape[1:] for level in levels}
         if len(shapes) > 1:
             raise ValueError(f"the levels' outputs differ in width: {sorted(shapes)}; ask the same model at each")

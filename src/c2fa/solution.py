@@ -56,6 +56,9 @@ class Solution:
         would be had the row been left out. None where the solver has none to give.
     strengths
         Where the penalty was ``Auto``, the l2 strength λ that was chosen for every feature of every level; else None.
+    log_evidence
+        Where the penalty was ``Auto``, the logarithm of how likely that makes the answers, up to a constant: what tells
+        one way of smoothing from another.
     """
 
     values: tuple[FloatArray, ...]
@@ -67,3 +70,4 @@ class Solution:
     losses: tuple[FloatArray, ...]
     leverages: tuple[FloatArray, ...] | None = None
     strengths: tuple[FloatArray, ...] | None = None
+    log_evidence: float | None = None

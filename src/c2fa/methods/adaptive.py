@@ -19,10 +19,9 @@ from c2fa.methods.base import (
     weighed,
 )
 from c2fa.methods.c2fa import C2FA
-from c2fa.problem import Level, Problem
+from c2fa.problem import Level
 from c2fa.querying import Ask, Conversation
 from c2fa.sampling import distinct
-from c2fa.solvers.choose import solve
 from c2fa.structure import BoolArray, IntArray
 
 _STAGES = 3000  # the streams of the later stages' masks, away from the levels' own
@@ -84,7 +83,7 @@ class C2FAAdaptive(C2FA):
                 new = draw(narrowed, task.rng(_STAGES + number), end - begin, s, last, task.allows_empty)
             rows = np.concatenate([rows, new])
             joint = (*levels, (yield from self._ask(task, last, rows)))  # what is known costs nothing
-            found = Attribution.of(solve(Problem(s, joint), self.solver, **self.solver_options), joint)
+            found = self.fit(task, joint)
             if task.enough is not None and end < len(plans[-1]) and task.enough(found):
                 break
         assert found is not None  # every budget has at least a row for the leaves

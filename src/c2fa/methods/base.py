@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 
 from c2fa.designs import DESIGNS, AnySampler, Design, draw
+from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel
 from c2fa.penalties import L2, Auto, L2Each, Penalty
 from c2fa.problem import Level
@@ -37,6 +38,8 @@ class Task:
     enough
         For methods that ask in stages of their own (``staged = True``): whether what was found so far will do; None
         where all of the budget is to be spent.
+    neighbours
+        Gives the graph of leaves that are expected to matter alike; None where the masker knows of none.
     """
 
     structure: Structure
@@ -47,6 +50,7 @@ class Task:
     seed: int
     allows_empty: bool = True
     enough: Callable[[Attribution], bool] | None = None
+    neighbours: Callable[[], Graph] | None = None
 
     def rng(self, stream: int) -> np.random.Generator:
         """A generator of its own for each level (0, 1, …) or other use, the same for every method."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from c2fa.designs import AnySampler
 from c2fa.kernels import Kernel
@@ -22,10 +24,11 @@ from c2fa.methods.base import (
     per_level_penalties,
     wished,
 )
-from c2fa.penalties import L2
-from c2fa.problem import Problem
+from c2fa.penalties import L2, Auto
+from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
 from c2fa.solvers.choose import check_options, solve
+from c2fa.solvers.smoothing import smoothed, solve_smooth
 from c2fa.structure import Structure
 
 PAPER: Mapping[str, Any] = {
@@ -63,6 +66,11 @@ class C2FA:
         See ``c2fa.solve``.
     anchor
         Whether the prediction itself is one of the fitted rows.
+    smooth
+        How strongly leaves that the masker calls neighbours (words side by side, super-pixels that touch or look
+        alike) are held to matter alike: a number from 0, about 1 for some and 10 for a lot; ``"auto"``, which goes
+        with ``penalty="auto"``, lets the answers decide, and does nothing where the masker knows of no neighbours;
+        None for not at all. Parts keep their values.
     """
 
     kernel: str | Kernel | Sequence[str | Kernel] = "cosine"
@@ -72,8 +80,10 @@ class C2FA:
     solver: str = "auto"
     solver_options: Mapping[str, Any] = field(default_factory=dict)
     anchor: bool = True
+    smooth: float | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
+        _check_smooth(self.smooth, self.penalty)
         check_each("kernel", self.kernel, as_kernel)
         check_each("sampler", self.sampler, as_sampler)
         check_penalties(self.penalty)
@@ -102,5 +112,37 @@ class C2FA:
                 anchor=self.anchor,
             )
             levels.append(level)
-        solution = solve(Problem(task.structure, tuple(levels)), self.solver, **self.solver_options)
-        return Attribution.of(solution, levels)
+        return self.fit(task, levels)
+
+    def fit(self, task: Task, levels: Sequence[Level]) -> Attribution:
+        """Fit all levels together, as smooth as is wanted."""
+        problem = Problem(task.structure, tuple(levels))
+        graph = None if self.smooth is None or task.neighbours is None else task.neighbours()
+        if graph is None or not len(graph.edges):
+            if isinstance(self.smooth, float | int) and self.smooth and graph is None:
+                raise ValueError(
+                    f"smooth={self.smooth!r} needs neighbours, and the masker knows of none here; leave it out"
+                )
+            solution = solve(problem, self.solver, **self.solver_options)
+        elif self.smooth == "auto":
+            solution, problem = solve_smooth(problem, graph, solver=self.solver, **self.solver_options)
+        else:
+            assert not isinstance(self.smooth, str)
+            problem = smoothed(problem, graph, float(self.smooth or 0.0))
+            solution = solve(problem, self.solver, **self.solver_options)
+        return Attribution.of(solution, problem.levels)
+
+
+def _check_smooth(smooth: Any, penalty: Any) -> None:
+    """Refuse what is no strength of smoothing."""
+    if smooth is None:
+        return
+    if isinstance(smooth, str):
+        if smooth != "auto":
+            raise ValueError(f"smooth must be a number from 0, 'auto' or None; got {smooth!r}")
+        if not (isinstance(penalty, str | Auto) or (isinstance(penalty, Sequence) and isinstance(penalty[-1], Auto))):
+            raise ValueError(
+                "smooth='auto' goes with penalty='auto', which weighs the answers; or give smooth a number"
+            )
+    elif isinstance(smooth, bool) or not isinstance(smooth, float | int) or not 0 <= smooth < np.inf:
+        raise ValueError(f"smooth must be a number from 0, 'auto' or None; got {smooth!r}")

@@ -24,7 +24,7 @@ from scipy.special import ndtri, stdtrit
 
 from c2fa.problem import Problem
 from c2fa.solution import Solution
-from c2fa.solvers.direct import System, finish, prepare, row_leverages
+from c2fa.solvers.direct import System, finish, prepare, row_leverages, smooth_errors
 from c2fa.solvers.evidence import Chosen, choose
 from c2fa.solvers.prior import row_sums
 from c2fa.structure import FloatArray
@@ -53,12 +53,12 @@ def in_place_of(problem: Problem, chosen: Chosen, solution: Solution) -> Solutio
         level.loss(v.reshape(len(v), -1), np.atleast_1d(b)).reshape(np.shape(loss))
         for level, v, b, loss in zip(problem.levels, solution.values, solution.intercepts, solution.losses, strict=True)
     )
-    return replace(solution, losses=losses, strengths=chosen.strengths)
+    return replace(solution, losses=losses, strengths=chosen.strengths, log_evidence=chosen.log_evidence)
 
 
 def standard_errors(
     problem: Problem, chosen: Chosen, system: System, leaf_values: FloatArray, leverages: tuple[FloatArray, ...]
-) -> tuple[FloatArray, ...]:
+) -> tuple[FloatArray, ...] | None:
     """Standard errors of every level's values, (width, outputs)."""
     s = problem.structure
     variances = system.variances()
@@ -77,7 +77,7 @@ def standard_errors(
         doubt += _ratio(rest, total, chosen.output) ** 2 / noises.free[-1]
         free = 1.0 / np.maximum(doubt, 1e-9)
         found.append(np.sqrt(total) * (stdtrit(np.maximum(free, 2.0), 0.975) / ndtri(0.975))[:, None])
-    return tuple(found)
+    return smooth_errors(chosen.problem, system, variances, tuple(found))
 
 
 def _ratio(share: FloatArray, total: FloatArray, output: int | None) -> FloatArray:
@@ -112,7 +112,7 @@ class _Noises:
         likely = energy / max(sum(rows), 1)
         residuals, left = [], []
         for k, level in enumerate(problem.levels):
-            values = s.sums(leaf_values, k)
+            values = level.smoothed(s.sums(leaf_values, k))
             loss = level.loss(values, level.rows.intercept(values))
             residuals.append(2.0 * loss / chosen.noises[k])
             left.append(max(float(np.count_nonzero(level.weights) - leverages[k].sum()), 0.0))

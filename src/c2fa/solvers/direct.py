@@ -39,8 +39,28 @@ def direct(problem: Problem, *, stderr: bool = True) -> Solution:
         return finish(problem, leaf_values, system.status, 0)
     leverages = row_leverages(problem, system)
     noise = np.sqrt(_noise(problem, strengths, leaf_values, sum(float(h.sum()) for h in leverages)))
-    errors = tuple(np.sqrt(v)[:, None] * noise for v in system.variances())
+    variances = system.variances()
+    errors = smooth_errors(problem, system, variances, tuple(np.sqrt(v)[:, None] * noise for v in variances))
     return finish(problem, leaf_values, system.status, 0, errors, leverages=leverages)
+
+
+def smooth_errors(
+    problem: Problem, system: System, variances: tuple[FloatArray, ...], errors: tuple[FloatArray, ...]
+) -> tuple[FloatArray, ...] | None:
+    """Standard errors where the finest level is smooth: those at hand are of u, and its values are ``S u``.
+
+    Their variance is ``S (X'X + P)⁻¹ S``; what the errors have beyond the variances of u, on average over the leaves,
+    they have here too. None where the leaves are so many that all of their covariance is too much to hold.
+    """
+    smooth = problem.levels[-1].smooth
+    if smooth is None:
+        return errors
+    if problem.structure.leaves > _DENSE:
+        return None
+    spread = smooth(np.eye(problem.structure.leaves))
+    smoothed = np.maximum(np.einsum("ij,ji->i", spread, system.solve(spread)), 0.0)
+    scale = np.sqrt(np.square(errors[-1]).sum(axis=0) / max(float(variances[-1].sum()), np.finfo(np.float64).tiny))
+    return (*errors[:-1], np.sqrt(smoothed)[:, None] * scale)
 
 
 def prepare(problem: Problem) -> tuple[tuple[Strength, ...], System]:
@@ -199,6 +219,7 @@ class _LeastSquares:
 
 _NOTHING = 1e-15
 _NO_FREEDOM = 1e-6  # below this share of the rows a fit goes through all of them, and what is left over is rounding
+_DENSE = 5000  # leaves whose whole covariance may be held
 _CHUNK = 8192  # columns of the leaves held at a time beside the rows themselves
 
 
@@ -256,12 +277,16 @@ def finish(
     ``allowed`` has, for levels whose sums meet their penalty only to a tolerance, the nearby values that meet it
     exactly; the objective takes the penalty there, where it is not infinite.
     """
+    looked_for = tuple(problem.structure.sums(leaf_values, k) for k in range(problem.structure.depth))
     if values is None:
-        values = tuple(problem.structure.sums(leaf_values, k) for k in range(problem.structure.depth))
+        values = (*looked_for[:-1], problem.levels[-1].smoothed(leaf_values))
+        penalised = looked_for
+    else:
+        penalised = values
     intercepts = tuple(lv.rows.intercept(v) for lv, v in zip(problem.levels, values, strict=True))
     losses = tuple(lv.loss(v, b) for lv, v, b in zip(problem.levels, values, intercepts, strict=True))
     objective = sum(float(loss.sum()) for loss in losses) + sum(
-        lv.penalty.value((allowed or {}).get(k, values[k])) for k, lv in enumerate(problem.levels)
+        lv.penalty.value((allowed or {}).get(k, penalised[k])) for k, lv in enumerate(problem.levels)
     )
     flat = problem.levels[0].outputs.ndim == 1
 

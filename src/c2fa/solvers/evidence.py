@@ -76,6 +76,9 @@ class Chosen:
         Those of the penalty.
     rounds
         How many rounds the choice took; 0 where the outputs are constant and there is nothing to choose by.
+    log_evidence
+        How likely the answers are under what was chosen, up to a constant; leaves' own scales left out, for they follow
+        the answers closely enough to make any of them likely.
     """
 
     problem: Problem
@@ -86,6 +89,7 @@ class Chosen:
     tail: float
     output: int | None
     rounds: int
+    log_evidence: float = 0.0
 
     @property
     def strengths(self) -> tuple[FloatArray, ...]:
@@ -101,6 +105,7 @@ def choose(problem: Problem) -> Chosen:
     auto, s = _auto(problem), problem.structure
     shares = np.array([_share(level) for level in problem.levels])
     answers = Answers.of(problem, auto.output)
+    evidence = 0.0
     if answers is None:
         lam = s.leaves / 50  # any will do: every value is zero
         noises = credits = np.ones(s.depth)
@@ -108,6 +113,7 @@ def choose(problem: Problem) -> Chosen:
         strengths: Penalty = L2(lam)
     else:
         scales, determined, rounds = maximise(answers, shares, auto.tail)
+        evidence = view(answers, scales.centre * _usual_own(scales), scales.noises).log_evidence
         of_weight_1 = scales.noises * answers.weights
         unit = of_weight_1[-1]
         noises, centre, doubt = of_weight_1 / unit, scales.centre / unit, scales.doubt(determined)
@@ -119,7 +125,12 @@ def choose(problem: Problem) -> Chosen:
         for k, level in enumerate(problem.levels)
     ]
     levels[-1] = replace(levels[-1], penalty=strengths)
-    return Chosen(Problem(s, tuple(levels)), noises, credits, centre, doubt, auto.tail, auto.output, rounds)
+    return Chosen(Problem(s, tuple(levels)), noises, credits, centre, doubt, auto.tail, auto.output, rounds, evidence)
+
+
+def _usual_own(scales: Scales) -> float:
+    """The mean of the leaves' own factors, in place of each."""
+    return float(np.exp(np.log(scales.own).mean()))
 
 
 def _auto(problem: Problem) -> Auto:

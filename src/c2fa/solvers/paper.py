@@ -44,6 +44,8 @@ def paper(
             f"Algorithm 1 is for two levels, and the structure has {problem.structure.depth}; "
             "use solver='direct', 'admm' or 'auto'"
         )
+    if problem.levels[-1].smooth is not None:
+        raise ValueError("Algorithm 1 knows no smoothness; leave smooth out, or use solver='direct', 'admm' or 'auto'")
     if not (mu1 > 0 and mu2 > 0):
         raise ValueError(f"mu1 and mu2 must be positive; got {mu1} and {mu2}")
     high, low = problem.levels

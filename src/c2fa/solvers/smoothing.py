@@ -1,0 +1,74 @@
+"""How smooth an explanation should be, decided by the answers.
+
+Several strengths of smoothing are tried. How likely each makes the answers is its weight, and the explanation is the
+weighted mean of theirs: where neighbours turn out to matter alike the smooth ones count, elsewhere the rough ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from c2fa.graph import Graph, Smoother
+from c2fa.problem import Problem
+from c2fa.solution import Solution
+from c2fa.solvers.choose import solve
+from c2fa.structure import FloatArray
+
+STRENGTHS = (0.0, 0.3, 1.0, 3.0, 10.0)
+
+
+def smoothed(problem: Problem, graph: Graph, strength: float) -> Problem:
+    """The problem with its finest level smooth to a given strength."""
+    leaves = replace(problem.levels[-1], smooth=Smoother(graph, strength, problem.structure.leaves))
+    return replace(problem, levels=(*problem.levels[:-1], leaves))
+
+
+def solve_smooth(
+    problem: Problem, graph: Graph, strengths: Sequence[float] = STRENGTHS, solver: str = "auto", **options: Any
+) -> tuple[Solution, Problem]:
+    """The mean of solutions of several strengths, by how likely each makes the answers, and the likeliest's problem.
+
+    The problem's penalty must be ``Auto``, whose evidence is what tells.
+    """
+    problems = [smoothed(problem, graph, strength) if strength else problem for strength in strengths]
+    found = [solve(one, solver, **options) for one in problems]
+    if any(one.log_evidence is None for one in found):
+        raise ValueError("how smooth to be can only be told where the penalty is 'auto'; give smooth= a number")
+    evidence = np.array([one.log_evidence for one in found], dtype=np.float64)
+    weights = np.exp(evidence - evidence.max())
+    weights = weights / weights.sum()
+    best = int(weights.argmax())
+
+    def mean(parts: Sequence[tuple[FloatArray, ...]]) -> tuple[FloatArray, ...]:
+        return tuple(
+            sum((w * a for w, a in zip(weights, arrays, strict=True)), start=0.0 * arrays[0])
+            for arrays in zip(*parts, strict=True)
+        )
+
+    values = mean([one.values for one in found])
+    errors = [one.stderr for one in found]
+    stderr = None
+    if all(error is not None for error in errors):
+        spread = [
+            tuple(np.square(e) + np.square(v - m) for e, v, m in zip(error, one.values, values, strict=True))
+            for error, one in zip(errors, found, strict=True)
+            if error is not None
+        ]
+        stderr = tuple(np.sqrt(total) for total in mean(spread))
+    merged = replace(
+        found[best],
+        values=values,
+        intercepts=mean([one.intercepts for one in found]),
+        stderr=stderr,
+        losses=tuple(
+            level.loss(v.reshape(len(v), -1), np.atleast_1d(b)).reshape(np.shape(loss))
+            for level, v, b, loss in zip(
+                problem.levels, values, mean([one.intercepts for one in found]), found[best].losses, strict=True
+            )
+        ),
+    )
+    return merged, problems[best]
