@@ -202,25 +202,19 @@ def test_without_tails_leaves_of_a_part_are_alike_and_with_them_a_large_one_is_l
     assert error < 0.9 * np.abs(c2fa.solve(auto(problem, tail=float("inf"))).values[1] - truth).mean()
 
 
-def test_a_louder_level_counts_for_less():
-    problem, truth = additive(5, FIVE, (20, 200), noise=0.1)
+def test_a_louder_level_counts_for_less_but_not_for_nothing():
+    problem, _ = additive(5, FIVE, (20, 200), noise=0.1)
     high, low = problem.levels
     rng = np.random.default_rng(0)
-    loud = c2fa.Problem(problem.structure, (replace(high, outputs=high.outputs + 3 * rng.normal(size=20)), low))
-    chosen = evidence.choose(loud)
-    assert chosen.noises[0] > 20
-    assert chosen.noises[1] == 1
-    np.testing.assert_allclose(chosen.problem.levels[1].weights, low.weights)
-    error = np.abs(c2fa.solve(loud).values[0] - problem.structure.sums(truth, 0)).mean()
-    assert (
-        error
-        < 0.5
-        * np.abs(c2fa.solve(replace_penalty(loud, c2fa.L2(0.1))).values[0] - problem.structure.sums(truth, 0)).mean()
-    )
-
-
-def replace_penalty(problem, penalty):
-    return c2fa.Problem(problem.structure, tuple(replace(level, penalty=penalty) for level in problem.levels))
+    for louder, at_least in ((0.3, 4), (3.0, 20)):
+        outputs = high.outputs + louder * rng.normal(size=20)
+        loud = c2fa.Problem(problem.structure, (replace(high, outputs=outputs), low))
+        chosen = evidence.choose(loud)
+        assert chosen.noises[0] > at_least
+        assert chosen.noises[1] == 1
+        np.testing.assert_allclose(chosen.problem.levels[1].weights, low.weights)
+        share = 1 - 20 / 32
+        np.testing.assert_allclose(chosen.problem.levels[0].weights, 1 / (4 * share), rtol=0.35)
 
 
 def test_where_every_mask_of_the_parts_was_asked_the_parts_keep_to_what_they_say():
@@ -435,30 +429,31 @@ def test_what_a_leafs_own_strength_adds_is_its_mixture_over_the_grid():
         assert added[leaf, 0] == pytest.approx(max(total - noise * covariance[leaf, leaf], 0), rel=1e-6, abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "sparse", "by part", "leaning"])
-def test_values_lie_within_their_errors_as_often_as_promised(kind):
-    inside = []
-    for seed in range(40):
-        rng = np.random.default_rng((seed, 1))
-        parts = int(rng.integers(3, 9))
-        groups = np.repeat(np.arange(parts), rng.integers(10, 31, parts))
-        truth = rng.normal(size=len(groups))
-        if kind == "sparse":
-            truth *= rng.random(len(groups)) < 0.15
-        elif kind == "by part":
-            truth *= np.exp(rng.normal(size=parts))[groups]
-        elif kind == "leaning":
-            truth += rng.normal(size=parts)[groups]
-        truth *= 2 / np.linalg.norm(truth)
-        rows = (int(rng.integers(10, 25)), int(rng.integers(50, 280)))
-        problem, _ = additive(seed, groups, rows, truth=truth, noise=float(np.exp(rng.uniform(-3, 0))))
-        solution = c2fa.solve(problem)
-        inside.append(
-            [coverage(solution.values[k], solution.stderr[k], problem.structure.sums(truth, k)) for k in (0, 1)]
-        )
-    parts, leaves = np.mean(inside, axis=0)
-    assert 0.92 < parts < 0.99
-    assert 0.92 < leaves < 0.98
+def test_values_lie_within_their_errors_as_often_as_promised():
+    inside = {}
+    for i, kind in enumerate(("gaussian", "sparse", "by part", "leaning")):
+        for seed in range(40):
+            rng = np.random.default_rng((seed, i))
+            parts = int(rng.integers(3, 9))
+            groups = np.repeat(np.arange(parts), rng.integers(10, 31, parts))
+            truth = rng.normal(size=len(groups))
+            if kind == "sparse":
+                truth *= rng.random(len(groups)) < 0.15
+            elif kind == "by part":
+                truth *= np.exp(rng.normal(size=parts))[groups]
+            elif kind == "leaning":
+                truth += rng.normal(size=parts)[groups]
+            truth *= 2 / np.linalg.norm(truth)
+            rows = (int(rng.integers(10, 25)), int(rng.integers(50, 280)))
+            problem, _ = additive((seed, i), groups, rows, truth=truth, noise=float(np.exp(rng.uniform(-3, 0))))
+            found, s = c2fa.solve(problem), problem.structure
+            shares = [coverage(found.values[k], found.stderr[k], s.sums(truth, k)) for k in (0, 1)]
+            inside.setdefault(kind, []).append(shares)
+    for shares in inside.values():
+        assert (np.mean(shares, axis=0) > 0.89).all()
+    parts, leaves = np.mean([np.mean(shares, axis=0) for shares in inside.values()], axis=0)
+    assert 0.93 < parts < 0.98
+    assert 0.93 < leaves < 0.97
 
 
 # -- how it is asked for -----------------------------------------------------------------------------------------------

@@ -241,6 +241,6 @@ def check_penalties(option: Penalties) -> None:
 def _check_penalty(penalty: Any) -> None:
     if not all(hasattr(penalty, name) for name in ("ridge", "value", "prox")):
         raise TypeError(
-            f"penalty must be 'auto', L2(0.1), L1(0.1), ElasticNet(...), NonNegative() or your own class with ridge, "
+            f"penalty must be L2(0.1), 'auto', L1(0.1), ElasticNet(...), NonNegative() or your own class with ridge, "
             f"value and prox, not {penalty!r}"
         )

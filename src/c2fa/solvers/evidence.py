@@ -20,8 +20,10 @@ one N×N factor and O(N²D); half a dozen are enough, and no D×D matrix is form
 
 Noise that is the model's own way of not being additive is not like the noise of a coin: what is to be found is the best
 additive description over all masks, and where all masks of a level were asked, it is known. A level's rows therefore
-weigh ``1 / (share of its masks not asked)`` more than their noise says, up to twenty times; standard errors take no
-part in this (``calibrate.py``).
+weigh ``1 / (share of its masks not asked)`` more than their noise says, up to twenty times. And no level is taken to be
+more than four times as noisy as the leaves': where the leaves' rows hardly vary, because the model is saturated under
+such masks, their noise is next to none, and parts would else follow them and not what masking whole parts shows.
+Standard errors take no part in either (``calibrate.py``).
 """
 
 from __future__ import annotations
@@ -361,7 +363,8 @@ class Scales:
 
     def credits(self, shares: FloatArray) -> FloatArray:
         """For each level the factor by which its noise is taken to be smaller than it is."""
-        return shares * np.minimum(1.0, _LOUDER * self.noises[-1] / self.noises)
+        credits: FloatArray = shares * np.minimum(1.0, _LOUDER * self.noises[-1] / self.noises)
+        return credits
 
     def moved(self, start: Scales, seen: View, shares: FloatArray, tail: float) -> Scales:
         """Every scale where it would balance if what was seen stayed as it is, one kind after the other."""
