@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
-from c2fa.designs import Balanced, Narrowed, draw
+from c2fa.designs import Mirrored, Narrowed, draw
 from c2fa.methods import C2FA, C2FAAdaptive, Task
 from c2fa.methods.adaptive import expected_to_matter
 from c2fa.methods.base import Attribution
@@ -68,7 +68,7 @@ def test_later_stages_tell_apart_as_many_leaves_as_rows_are_left():
     assert [ask.level for ask in asks] == [0, 1, 1, 1]
     assert [len(ask.masks) for ask in asks] == [24, 40, 60, 80]
     np.testing.assert_array_equal(asks[3].masks[:60], asks[2].masks)
-    np.testing.assert_array_equal(asks[1].masks, Balanced()(np.random.default_rng((0, 1)), 40, 120))
+    np.testing.assert_array_equal(asks[1].masks, Mirrored()(np.random.default_rng((0, 1)), 40, 120))
     outputs = [model(WIDE.expand(ask.masks, ask.level) * 1.0)[:, None] for ask in asks]
     parts = c2fa.Level(
         np.concatenate([asks[0].masks, np.ones((1, 5), bool)]),

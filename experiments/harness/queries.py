@@ -21,6 +21,7 @@ from experiments.harness.settings import AS_PRINTED
 
 N_H = 20
 N_L = (20, 50, 100, 150, 300)
+SEEDS = (0, 1, 2)
 
 PLANNED: Mapping[str, Any] = {"sampler": "planned"}
 AUTO: Mapping[str, Any] = {"sampler": "planned", "kernel": "uniform", "penalty": "auto"}
@@ -33,8 +34,10 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "C2FA intercept": ("c2fa", {}),
     "C2FA planned": ("c2fa", PLANNED),
     "C2FA auto": ("c2fa", AUTO),
-    "C2FA auto, smooth": ("c2fa", {**AUTO, "smooth": "auto"}),
     "C2FA auto, coins": ("c2fa", {**AUTO, "sampler": "uniform"}),
+    "C2FA auto, smooth": ("c2fa", {**AUTO, "smooth": "auto"}),
+    "C2FA auto, smooth 1": ("c2fa", {**AUTO, "smooth": 1.0}),
+    "C2FA auto, smooth 2": ("c2fa", {**AUTO, "smooth": 2.0}),
 }
 
 
@@ -87,22 +90,15 @@ def compare(
     domain: Domain,
     folder: Path,
     *,
-    validation: int,
-    test: int,
-    seeds: tuple[int, ...] = (0, 1, 2),
-    labels: tuple[str, ...] = tuple(VARIANTS),
-    leaf_rows: tuple[int, ...] = N_L,
+    small: bool = False,
     workers: int = 0,
     seconds: float | None = None,
 ) -> None:
     """Run the comparison on validation inputs, by which a default may be chosen, then on test inputs."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, items, share in (
-        ("queries-validation", domain.validation[:validation], 0.4),
-        ("queries", domain.test[:test], 0.6),
-    ):
-        if not len(items):
-            continue
+    seeds, leaf_rows = ((0,), (10,)) if small else (SEEDS, N_L)
+    labels = tuple(VARIANTS)
+    for name, items, share in (("queries-validation", domain.validation, 0.4), ("queries", domain.test, 0.6)):
         load = run(
             grid(domain, seeds, labels, leaf_rows),
             items,

@@ -63,7 +63,7 @@ class Scale:
 
 SCALES: Mapping[str, Scale] = {
     "small": Scale(1, 2, 1, (0,), (5, 10), 2, 0, tries=2),
-    "paper": Scale(60, 1000, 250, (0, 1, 2), settings.N_L, 25, 20),
+    "paper": Scale(60, 1000, 150, (0, 1, 2), settings.N_L, 25, 10),
 }
 
 

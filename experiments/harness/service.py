@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa import Structure
+from c2fa.graph import Graph
 from c2fa.masking import Masked
 
 Outputs = npt.NDArray[np.float32]
@@ -30,11 +31,12 @@ _IN_FLIGHT = 2  # sets of questions on the device: one at work, one that waits f
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """An input as a worker knows it: its number among the network's inputs, its tree, its truth."""
+    """An input as a worker knows it: its number among the network's inputs, its tree, its truth, who is neighbours."""
 
     number: int
     owner: npt.NDArray[np.intp]
     truth: Any = None
+    graph: Graph | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +55,13 @@ def masker(item: Item) -> Masked:
 
     A masked part is the part with all of its leaves masked, at every level.
     """
-    structure = Structure.from_groups(item.owner.tolist())
+    structure, graph = Structure.from_groups(item.owner.tolist()), item.graph
     return Masked(
         structure,
         lambda masks, level: Question(item, structure.expand(masks, level)),
         nested=True,
         allows_empty=True,
+        neighbours=None if graph is None else lambda: graph,
     )
 
 

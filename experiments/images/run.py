@@ -18,6 +18,9 @@ import numpy as np
 import torch
 
 from c2fa import Explanation, metrics
+from c2fa.graph import join
+from c2fa.maskers._neighbours import alike
+from experiments.harness import queries
 from experiments.harness import reproduce as harness
 from experiments.harness.examples import BagExample, Values
 from experiments.harness.reproduce import SCALES, Domain
@@ -61,13 +64,16 @@ def truth_of(labels: Sequence[Any], masks: Sequence[Any]) -> tuple[Any, Any]:
     return cats, metrics.pixel_counts(labels, marked, void=VOID)
 
 
-def items_of(members: Sequence[Any], labels: Any, masks: Any, first: int) -> list[Item]:
+def items_of(members: Sequence[Any], images: Any, labels: Any, masks: Any, first: int) -> list[Item]:
     """Bags as workers know them, numbered from ``first``."""
     found = []
+    used = np.unique(np.concatenate(members))
+    graphs = {int(k): alike(images[k], labels[k].astype(np.intp)) for k in used}
     for number, bag in enumerate(members, start=first):
         counts = [int(labels[image].max()) + 1 for image in bag]
         owner = np.repeat(np.arange(len(bag)), counts)
-        found.append(Item(number, owner, truth_of([labels[k] for k in bag], [masks[k] for k in bag])))
+        truth = truth_of([labels[k] for k in bag], [masks[k] for k in bag])
+        found.append(Item(number, owner, truth, join([graphs[int(k)] for k in bag], counts)))
     return found
 
 
@@ -97,7 +103,7 @@ def domain(
     model = model.to(device).eval()
     fast = FastPhi(model, batch=batch, device=device)
     network = BagNetwork(images, labels, fast, model.probabilities, mean=MEAN, std=STD, device=device, batch=batch)
-    items = items_of(members, labels, masks, 0)
+    items = items_of(members, images, labels, masks, 0)
     difference = agreement(model, fast, images, members[:100])
     print(f"largest difference of a bag's probability between the fast network and fp32: {difference:.1e}", flush=True)
 
@@ -175,6 +181,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=0, help="processes that draw, fit and score")
     parser.add_argument("--seconds", type=float, default=None, help="begin no shard after so long")
+    parser.add_argument("--queries", type=float, default=None, help="compare what budgets buy, for so many seconds")
     parser.add_argument("--batch", type=int, default=None, help="images in one forward pass")
     a = parser.parse_args(argv)
     scale = SCALES[a.scale]
@@ -203,8 +210,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     alone = bare(cast(BagNetwork, made.network), 2.0 if cuda else 0.5)
     print(f"the network alone: {alone:,.0f} images a second in batches of {batch}", flush=True)
     made = dataclasses.replace(made, about={**made.about, "images a second, network alone": alone, "batch": batch})
-    harness.reproduce(made, out, a.scale, workers=a.workers, seconds=a.seconds)
-    keep_examples(made, out, describe, methods=SHOWN, n_l=min(N_L, max(scale.leaf_rows)))
+    if a.queries is None:
+        harness.reproduce(made, out, a.scale, workers=a.workers, seconds=a.seconds)
+        keep_examples(made, out, describe, methods=SHOWN, n_l=min(N_L, max(scale.leaf_rows)))
+    else:
+        queries.compare(made, out, small=small, workers=a.workers, seconds=a.queries)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 
 from c2fa import Explanation
+from c2fa.graph import Graph, chain
+from experiments.harness import queries
 from experiments.harness import reproduce as harness
 from experiments.harness.examples import ReviewExample, Values
 from experiments.harness.reproduce import SCALES, Domain
@@ -94,7 +96,7 @@ def domain(
         device=device,
         tokens=tokens,
     )
-    items = [Item(number, review.owner) for number, review in enumerate(reviews)]
+    items = [Item(number, review.owner, graph=neighbours(review)) for number, review in enumerate(reviews)]
 
     def describe(name: str, item: Item, values: Values, e: Explanation, budget: tuple[int, int]) -> ReviewExample:
         one = reviews[item.number]
@@ -126,6 +128,11 @@ def quick(bundle: Bundle, encoder: Path, reviews: int = 64, longest: int = SHORT
     with torch.no_grad():
         model.head.bias.sub_(model.head.weight @ states.mean(0))
     return model
+
+
+def neighbours(review: Review) -> Graph:
+    """Pieces side by side in a sentence; those of one word hang together more, as in ``c2fa.maskers.Text``."""
+    return chain(review.owner, [3.0 if piece.startswith("##") else 1.0 for piece in review.pieces])
 
 
 def accuracy(model: Classifier, reviews: Sequence[Review]) -> float:
@@ -169,6 +176,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=0, help="processes that draw, fit and score")
     parser.add_argument("--seconds", type=float, default=None, help="begin no shard after so long")
+    parser.add_argument("--queries", type=float, default=None, help="compare what budgets buy, for so many seconds")
     parser.add_argument("--tokens", type=int, default=None, help="word pieces in one forward pass")
     a = parser.parse_args(argv)
     scale = SCALES[a.scale]
@@ -192,8 +200,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     alone = bare(network) if cuda else bare(network, 1, 0.5)
     print(f"the network alone: {alone:,.0f} word pieces a second in batches of {tokens:,}", flush=True)
     made = dataclasses.replace(made, about={**made.about, "pieces a second, network alone": alone, "tokens": tokens})
-    harness.reproduce(made, out, a.scale, workers=a.workers, seconds=a.seconds)
-    keep_examples(made, out, describe, methods=SHOWN, n_l=min(N_L, max(scale.leaf_rows)))
+    if a.queries is None:
+        harness.reproduce(made, out, a.scale, workers=a.workers, seconds=a.seconds)
+        keep_examples(made, out, describe, methods=SHOWN, n_l=min(N_L, max(scale.leaf_rows)))
+    else:
+        queries.compare(made, out, small=small, workers=a.workers, seconds=a.queries)
 
 
 if __name__ == "__main__":
