@@ -10,6 +10,8 @@ has no iteration cap; one is needed, since the number of iterations grows as 1/�
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from c2fa.problem import Problem
@@ -57,6 +59,11 @@ def paper(
     def m(v: FloatArray) -> FloatArray:
         return problem.structure.sums(v, 0)
 
+    ridges = high.penalty.ridge, low.penalty.ridge
+    if all(isinstance(lam, float | int) for lam in ridges):
+        affine = _Affine.of(problem, zh, zl, mu1, mu2)
+        status, iteration, alpha_bar, beta_bar = affine.run(eps1, eps2, max_iterations)
+        return finish(problem, beta_bar, status, iteration, values=(alpha_bar, beta_bar))
     a_inverse = np.linalg.inv(zh.T @ zh + (mu1 + mu2) * np.eye(parts))
     b_fixed = a_inverse @ (zh.T @ high.rows.targets)
     c_inverse = np.linalg.inv(zl.T @ zl + mu1 * np.eye(leaves) + mu2 * (owners[:, None] == owners))
@@ -82,3 +89,76 @@ def paper(
             status = Status.CONVERGED
             break
     return finish(problem, beta_bar, status, iteration, values=(alpha_bar, beta_bar))
+
+
+_AT_ONCE = 32  # iterations between two looks at whether the algorithm would have stopped
+
+
+@dataclass(frozen=True, eq=False)
+class _Affine:
+    """The algorithm for l2 penalties, where an iteration is one affine map of few numbers.
+
+    Lines 13 and 15 make ``v₁ = 2λ_H ᾱ`` and ``v₂ = 2λ_L β̄`` from the first iteration on, and ``β`` is used for its sums
+    ``q = Mβ`` alone, so that ``x = (ᾱ, q, β̄, v₃)`` is all there is to know: ``x ← T x + t``. The residuals are
+    multiples of what x changes by. The iterates are those of the algorithm, up to rounding; they cost a tenth.
+    """
+
+    step: FloatArray
+    constant: FloatArray
+    sizes: tuple[int, int]
+    strengths: tuple[float, float]
+    mu: tuple[float, float]
+
+    @classmethod
+    def of(cls, problem: Problem, zh: FloatArray, zl: FloatArray, mu1: float, mu2: float) -> _Affine:
+        """The map of a problem with weighted rows zh and zl."""
+        high, low = problem.levels
+        lam_h, lam_l = float(high.penalty.ridge or 0.0), float(low.penalty.ridge or 0.0)  # type: ignore[arg-type]
+        (parts, leaves), owners = problem.structure.widths, problem.structure.owners(0)
+        expand = np.zeros((leaves, parts))
+        expand[np.arange(leaves), owners] = 1.0
+        n, width = parts, 3 * parts + leaves
+        bar, sums, leaf, dual = slice(0, n), slice(n, 2 * n), slice(2 * n, 2 * n + leaves), slice(2 * n + leaves, width)
+        eye = np.eye(width)
+        a_inverse = np.linalg.inv(zh.T @ zh + (mu1 + mu2) * np.eye(parts))
+        c_inverse = np.linalg.inv(zl.T @ zl + mu1 * np.eye(leaves) + mu2 * (owners[:, None] == owners))
+        alpha = a_inverse @ (mu2 * eye[sums] + (mu1 - 2 * lam_h) * eye[bar] - eye[dual])
+        alpha_0 = a_inverse @ (zh.T @ high.rows.targets)
+        beta = c_inverse @ (expand @ (eye[dual] + mu2 * alpha) + (mu1 - 2 * lam_l) * eye[leaf])
+        beta_0 = c_inverse @ (zl.T @ low.rows.targets + mu2 * (expand @ alpha_0))
+        shrink_h, shrink_l = mu1 / (mu1 + 2 * lam_h), mu1 / (mu1 + 2 * lam_l)
+        q, q_0 = expand.T @ beta, expand.T @ beta_0
+        step = np.concatenate(
+            [
+                shrink_h * (alpha + 2 * lam_h / mu1 * eye[bar]),
+                q,
+                shrink_l * (beta + 2 * lam_l / mu1 * eye[leaf]),
+                eye[dual] + mu2 * (alpha - q),
+            ]
+        )
+        constant = np.concatenate([shrink_h * alpha_0, q_0, shrink_l * beta_0, mu2 * (alpha_0 - q_0)])
+        return cls(step, constant, (parts, leaves), (lam_h, lam_l), (mu1, mu2))
+
+    def run(self, eps1: float, eps2: float, most: int) -> tuple[Status, int, FloatArray, FloatArray]:
+        """Iterate until the algorithm stops; return how it ended, after how many iterations, and ``ᾱ, β̄``."""
+        parts, leaves = self.sizes
+        mu1, mu2 = self.mu
+        (lam_h, lam_l), where = self.strengths, slice(2 * parts, 2 * parts + leaves)
+        moved, off = np.zeros(len(self.step)), np.zeros(len(self.step))
+        moved[:parts] = moved[where] = 1.0
+        off[:parts], off[where], off[2 * parts + leaves :] = (2 * lam_h / mu1) ** 2, (2 * lam_l / mu1) ** 2, mu2**-2
+        states = np.zeros((_AT_ONCE + 1, *self.constant.shape))
+        done = 0
+        while True:
+            count = min(_AT_ONCE, most - done)
+            for k in range(count):
+                np.dot(self.step, states[k], out=states[k + 1])
+                states[k + 1] += self.constant
+            squares = np.square(np.diff(states[: count + 1], axis=0)).sum(axis=2)
+            stops = np.flatnonzero((squares @ moved < eps1) & (squares @ off < eps2))
+            last = int(stops[0]) + 1 if len(stops) else count
+            done += last
+            if len(stops) or done >= most:
+                x = states[last]
+                return Status.CONVERGED if len(stops) else Status.MAX_ITERATIONS, done, x[:parts], x[where]
+            states[0] = states[count]
