@@ -195,7 +195,7 @@ def test_a_rule_is_asked_between_stages():
         return len(looked) == 3
 
     _, asks = drive(C2FAAdaptive(), WIDE, (24, 80), model, enough)
-    assert looked == [16, 32, 40]
+    assert looked == [16, 32, 40]  # after sixteen rows and again, and where the first stage ends
     assert len(asks[-1].masks) == 40
     _, asks = drive(C2FAAdaptive(), WIDE, (24, 80), model, lambda found: False)
     assert [len(ask.masks) for ask in asks] == [24, 16, 32, 40, 48, 60, 64, 80]

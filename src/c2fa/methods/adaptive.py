@@ -27,7 +27,6 @@ from c2fa.structure import BoolArray, IntArray
 
 _STAGES = 3000  # the streams of the later stages' masks, away from the levels' own
 _LOOK = 16  # rows between two looks of a rule that may stop it, at least
-_LOOKS = 10
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,10 @@ class C2FAAdaptive(C2FA):
         alike = rows if rows >= task.structure.leaves or self.stages == 1 else max(1, round(self.first * rows))
         ends = [alike, *(alike + np.arange(1, self.stages) * (rows - alike) // max(self.stages - 1, 1)).tolist()]
         if task.enough is not None:  # somebody wants to look at it more often
-            step = max(_LOOK, -(-(sum(task.budget) + 1) // _LOOKS))
-            ends += range(step, rows, step)
+            at = _LOOK
+            while at < rows:
+                ends.append(at)
+                at += max(_LOOK, at // 4)
         begin = 0
         for end in sorted({*ends, rows}):
             if end > begin:
