@@ -32,19 +32,20 @@ DESIGNS = [
     "halves",
     "exhaustive",
     "balanced",
+    "mirror",
 ]
 Model = Callable[[np.ndarray], np.ndarray]
 
 
 def draw(structure: c2fa.Structure, seed: int) -> Model:
-    """A model of its own for every seed: how many leaves matter, how much they work together, where it saturates."""
+    """A model of its own for every seed: how many leaves matter, in how many parts, how much they work together."""
     rng = np.random.default_rng(seed)
     leaves = structure.leaves
     few = (0.03, 0.1, 0.3)[seed % 3]
     weights = rng.normal(0.0, 0.05, leaves)
     big = rng.random(leaves) < few
     weights[big] += rng.normal(0.2, 1.0, big.sum())
-    weights *= rng.lognormal(0.0, 0.5, structure.widths[0])[structure.owners(0)]
+    weights *= rng.lognormal(0.0, (0.5, 1.5)[seed // 3 % 2], structure.widths[0])[structure.owners(0)]
     weights /= np.sqrt(np.square(weights).sum() / 4)
     first, second = rng.integers(leaves, size=(2, 2 * leaves))
     together = rng.normal(size=2 * leaves) * (np.abs(weights[first]) + np.abs(weights[second]) + 0.01)
@@ -133,8 +134,8 @@ def stopping(models: int, seeds: int, most: int = 400) -> None:
             settled = [(e, true) for e, true in found if e.diagnostics.settled]
             held = np.mean([right(e.low, true, margin) for e, true in settled]) if settled else float("nan")
             print(
-                f"  {what:5} {confidence:.2f}: {rows:4.0f} rows, right {score:.3f}; a fixed budget needs {same:3.0f}, so "
-                f"{rows / same:.2f} of it; {len(settled) / len(found):4.0%} settled, of those right {held:.3f}"
+                f"  {what:5} {confidence:.2f}: {rows:4.0f} rows, right {score:.3f}; a fixed budget needs {same:3.0f}, "
+                f"so {rows / same:.2f} of it; {len(settled) / len(found):4.0%} settled, of those right {held:.3f}"
             )
 
 
@@ -150,7 +151,8 @@ def main() -> None:
     stages = {
         "uniform (the default)": {},
         "planned": {"sampler": "planned"},
-        "planned, in stages (c2fa-adaptive)": {"method": "c2fa-adaptive"},
+        "c2fa-adaptive, by parts": {"method": "c2fa-adaptive"},
+        "c2fa-adaptive, by leaves": {"method": "c2fa-adaptive", "narrow": "leaves"},
     }
     for parts, leaves, budget in ((5, 20, 70), (10, 30, 150), (20, 50, 200), (20, 50, 400)):
         compare(parts, leaves, budget, stages, models, seeds)

@@ -11,7 +11,8 @@ design      empty and full masks
 ==========  ===========================================================================
 exhaustive  both, once, at the very end, for the full one is the prediction
 balanced    as they fall, at most once in a block
-planned     as in exhaustive for few features, as in balanced for more
+mirror      as balanced, which it is with complements
+planned     as in exhaustive for few features, as in mirror for many; in between, the full one last
 stratified  neither, unless there is but one feature
 halves      neither, unless a part's leaves are so few that no half of them can be kept
 nested      both kept, as they fall
@@ -26,6 +27,7 @@ import copy
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -117,8 +119,8 @@ class Exhaustive(_Flat):
 
     order: Literal["paired", "random", "size"] = "paired"
 
-    def enough(self, width: int) -> int:
-        """The rows that ask everything but the prediction."""
+    def wish(self, width: int) -> int:
+        """The rows that a level of parts would like: all masks but the full one, which is the prediction."""
         return int(2**width - 1)
 
     def __post_init__(self) -> None:
@@ -208,17 +210,18 @@ def _bits(codes: IntArray, width: int) -> BoolArray:
 class Balanced(_Flat):
     """Blocks in which every feature is on in half the rows, and every two features together in a quarter.
 
-    A block is the rows of a Hadamard matrix of the next power of two above the width, each feature one of its columns
-    at random, turned round at random, the rows in random order. No two features can then be mistaken for each other
-    within a block, where fair coins leave every two correlated by chance; rows that do not fill a block are correlated
-    less than coins.
+    A block is the rows of a Hadamard matrix, of Paley's kind and of the first order above the width; each feature is
+    one of its columns at random, turned round at random, the rows in random order. No two features can be mistaken for
+    each other within a block, where fair coins leave every two correlated by chance; rows that do not fill a block are
+    correlated less than coins.
 
     Parameters
     ----------
-    paired
-        Whether each row is followed by its complement. A block is then twice as long, every even number of rows has
-        each feature on in half of them, and no pair of features working together is mistaken for a third feature. A
-        complement teaches less of the leaves than another row would, so the default is not to.
+    complements
+        ``"never"``: each block is drawn anew. ``"after"``: every second block is the complements of the one before, in
+        the same order; the two together do not mistake features that work together for a third. ``"each"``: every row
+        is followed by its complement. A complement is no new row for single features, so it is worth asking once the
+        block is complete, and not before: ``"each"`` is for twice as many rows as features, or more.
 
     Examples
     --------
@@ -228,35 +231,62 @@ class Balanced(_Flat):
     (True, [4, 4, 4, 4, 4, 4, 4])
     """
 
-    paired: bool = False
+    complements: Literal["never", "after", "each"] = "never"
+
+    def __post_init__(self) -> None:
+        if self.complements not in ("never", "after", "each"):
+            raise ValueError(f"complements must be 'never', 'after' or 'each'; got {self.complements!r}")
 
     def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
-        # The first column of the matrix is constant: only with its complements does it serve a feature.
-        digits = (width - 1 if self.paired else width).bit_length()
-        size = 2**digits
         found = [np.zeros((0, width), dtype=np.bool_)]
-        for start in range(0, n, 2 * size if self.paired else size):
-            column = rng.permutation(np.arange(0 if self.paired else 1, size))[:width]
-            turned = rng.random(width) < 0.5
-            row = rng.permutation(size)
-            other = rng.random(size) < 0.5
-            need = min(size, -(-(n - start) // 2) if self.paired else n - start)
-            # Entry (i, j) is the parity of the digits that i and j share; eight columns at a time, as bits of a byte.
-            packed = np.zeros((need, -(-width // 8)), dtype=np.uint8)
-            for digit in range(digits):
-                theirs = np.packbits((column >> digit) & 1 > 0)
-                packed ^= ((row[:need] >> digit) & 1).astype(np.uint8)[:, None] * theirs
-            block = np.unpackbits(packed, axis=1, count=width).view(np.bool_) ^ turned
-            if self.paired:
-                block ^= other[:need, None]
-                block = np.stack([block, ~block], axis=1).reshape(-1, width)
+        have = 0
+        while have < n:
+            need = n - have
+            if self.complements == "each":
+                half = _paley(rng, -(-need // 2), width)
+                block = np.stack([half, ~half], axis=1).reshape(-1, width)
+            else:
+                block = _paley(rng, need, width)
+                if self.complements == "after" and len(block) < need:
+                    block = np.concatenate([block, ~block])
             found.append(block)
+            have += len(block)
         return np.concatenate(found)[:n]
+
+
+def _paley(rng: np.random.Generator, n: int, width: int) -> BoolArray:
+    """Up to n rows of a block: all q + 1 rows have every column half on, and every two a quarter together.
+
+    Row i and column j of Paley's matrix differ by a square modulo a prime q = 4k + 3, or not; a last row is all on.
+    """
+    q = _prime(width)
+    square = np.zeros(q, dtype=np.bool_)
+    square[np.square(np.arange(1, q, dtype=np.int64)) % q] = True
+    twice = np.concatenate([square, square])
+    column = rng.permutation(q)[:width]
+    turned = rng.random(width) < 0.5
+    row = rng.permutation(q + 1)[:n]  # drawn whole, whatever n, so that the generator goes on from the same place
+    masks = np.empty((len(row), width), dtype=np.bool_)
+    for i, r in enumerate(row.tolist()):
+        masks[i] = True if r == q else twice[column + (q - r)]
+    masks ^= turned
+    return masks
+
+
+@lru_cache(maxsize=64)
+def _prime(least: int) -> int:
+    """The first prime of the form 4k + 3 from a number on."""
+    q = max(least, 3)
+    while q % 4 != 3 or any(q % d == 0 for d in range(3, math.isqrt(q) + 1, 2)):
+        q += 1
+    return q
 
 
 @dataclass(frozen=True)
 class Planned(_Flat):
-    """Every mask once where the features are few, balanced blocks where they are more: one design for all levels.
+    """Every mask once where the features are few, balanced blocks and their complements where they are more.
+
+    One design for all levels: no mask comes twice, however few the features are.
 
     Parameters
     ----------
@@ -270,12 +300,23 @@ class Planned(_Flat):
         if not 0 <= self.few <= _LISTED:
             raise ValueError(f"few must be from 0 to {_LISTED}, above which the masks are too many; got {self.few!r}")
 
-    def enough(self, width: int) -> int | None:
-        """The rows that ask everything but the prediction, for few features; None for more."""
-        return Exhaustive().enough(width) if width <= self.few else None
+    def wish(self, width: int) -> int:
+        """The rows that a level of parts would like: all masks but the full one, or six a feature."""
+        return Exhaustive().wish(width) if width <= self.few else 6 * width
 
     def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
-        return (Exhaustive() if width <= self.few else Balanced())(rng, n, width)
+        if width <= self.few:
+            return Exhaustive()(rng, n, width)
+        if width > _LISTED:
+            return Balanced("after")(rng, n, width)
+        seen = set(mask_keys(np.ones((1, width), dtype=np.bool_)))
+        found: list[BoolArray] = []
+        while sum(map(len, found)) < n and len(seen) < 2**width:
+            block = _paley(rng, 2**width, width)
+            block = np.concatenate([block, ~block])
+            found.append(block[_new(mask_keys(block), seen)])
+        full = np.ones((int(len(seen) == 2**width), width), dtype=np.bool_)
+        return np.concatenate([np.zeros((0, width), dtype=np.bool_), *found, full])[:n]
 
 
 @dataclass(frozen=True)
@@ -422,10 +463,11 @@ class Focused:
 
 @dataclass(frozen=True, eq=False)
 class Narrowed:
-    """Balanced blocks of some features alone; every part keeps or hides the rest of its features as a whole.
+    """Balanced blocks of some features; every part keeps or hides the rest of its features as a whole.
 
     Where there are fewer rows than features, no design can tell all features apart. This one tells apart those that
-    it is given, and lets the others take part only as parts.
+    it is given, and lets the others take part only as what is left of their parts: one unit each, balanced like the
+    features themselves.
 
     Parameters
     ----------
@@ -436,18 +478,22 @@ class Narrowed:
     features: IntArray
 
     def masks(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+        unit = self.units(structure, level)
+        return Balanced("after")(rng, n, int(unit.max()) + 1)[:, unit]
+
+    def units(self, structure: Structure, level: int) -> IntArray:
+        """For each feature of the level, the unit with which it is kept or hidden."""
         level = structure.level(level)
         owner = structure.parents[level - 1] if level else np.zeros(structure.widths[0], dtype=np.intp)
-        parts = int(owner.max()) + 1
-        coins, plan = map(np.random.default_rng, rng.integers(2**63, size=2))
-        masks = uniform(coins, n, parts)[:, owner]
-        masks[:, self.features] = Balanced()(plan, n, len(self.features))
-        return masks
+        unit = owner + len(owner)  # a number of its own for each part, and one for each feature that varies
+        unit[self.features] = self.features
+        return np.unique(unit, return_inverse=True)[1].astype(np.intp)
 
 
 DESIGNS: Mapping[str, AnySampler] = {
     "exhaustive": Exhaustive(),
     "balanced": Balanced(),
+    "mirror": Balanced("after"),
     "planned": Planned(),
     "stratified": Stratified(),
     "shapley": Stratified("shapley"),
