@@ -9,7 +9,7 @@ hidden) and the full one (nothing hidden):
 ==========  ===========================================================================
 design      empty and full masks
 ==========  ===========================================================================
-exhaustive  both, once, at the very end, for the full one is the prediction
+exhaustive  both, once; the full one at the very end, for it is the prediction
 balanced    as they fall, at most once in a block
 mirror      as balanced, which it is with complements
 planned     as in exhaustive for few features, as in mirror for many; in between, the full one last
@@ -63,10 +63,10 @@ def draw(
     """Draw masks of a level from a plain sampler or a design; the empty mask is left out where it is not allowed.
 
     >>> s = Structure.from_groups("aab")
-    >>> draw(Exhaustive(), np.random.default_rng(0), 99, s, 0).astype(int).tolist()
-    [[1, 0], [0, 1], [0, 0], [1, 1]]
-    >>> draw(Exhaustive(), np.random.default_rng(0), 99, s, 0, allows_empty=False).astype(int).tolist()
-    [[1, 0], [0, 1], [1, 1]]
+    >>> draw(Exhaustive("size"), np.random.default_rng(0), 99, s, 0).astype(int).tolist()
+    [[0, 1], [1, 0], [0, 0], [1, 1]]
+    >>> draw(Exhaustive("size"), np.random.default_rng(0), 99, s, 0, allows_empty=False).astype(int).tolist()
+    [[0, 1], [1, 0], [1, 1]]
     """
     level = structure.level(level)
     width = structure.widths[level]
@@ -107,8 +107,8 @@ class Exhaustive(_Flat):
     Parameters
     ----------
     order
-        ``"paired"``: at random, each followed by its complement; ``"random"``: at random; ``"size"``: those that hide
-        one feature, then those that hide two, and so on, each size at random.
+        ``"random"``: at random; ``"paired"``: at random, each followed by its complement, the empty one near the end;
+        ``"size"``: those that hide one feature, then those that hide two, and so on, each size at random.
 
     Examples
     --------
@@ -117,15 +117,15 @@ class Exhaustive(_Flat):
     (8, [1, 1, 1, 2, 2, 2, 3, 0])
     """
 
-    order: Literal["paired", "random", "size"] = "paired"
+    order: Literal["random", "paired", "size"] = "random"
 
     def wish(self, width: int) -> int:
         """The rows that a level of parts would like: all masks but the full one, which is the prediction."""
         return int(2**width - 1)
 
     def __post_init__(self) -> None:
-        if self.order not in ("paired", "random", "size"):
-            raise ValueError(f"order must be 'paired', 'random' or 'size'; got {self.order!r}")
+        if self.order not in ("random", "paired", "size"):
+            raise ValueError(f"order must be 'random', 'paired' or 'size'; got {self.order!r}")
 
     def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
         rows = {"paired": _pairs, "random": _singles, "size": _sizes}[self.order]

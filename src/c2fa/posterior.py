@@ -58,8 +58,8 @@ class Posterior:
     @cached_property
     def system(self) -> System | None:
         """The factorised normal matrix; None where the leaves have no penalty and so no prior."""
-        strengths = ridge_strengths([level.penalty.ridge or 0.0 for level in self.levels])
-        if not strengths[-1] > 1e-12:
+        strengths = ridge_strengths([r for level in self.levels if (r := level.penalty.ridge) is not None])
+        if not np.min(strengths[-1]) > 1e-12:
             return None
         return factorise(Problem(self.structure, self.levels), strengths)
 
