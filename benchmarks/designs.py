@@ -118,7 +118,7 @@ def stopping(models: int, seeds: int, most: int = 400) -> None:
     }
     for margin in (0.0, 0.15, 0.3):
         curve = [float(np.mean([right(low, true, margin) for low, true in runs])) for runs in fixed.values()]
-        best = np.maximum.accumulate(curve)
+        best, first = np.unique(np.maximum.accumulate(curve), return_index=True)  # the smallest budget for each score
         print(f"\nUntil the top 3 are settled, up to a margin of {margin:.0%}: 10 to 200 leaves, at most {most} rows")
         print("  fixed budgets: " + ", ".join(f"{b} rows {a:.3f}" for b, a in zip(budgets, curve, strict=True)))
         for what, confidence in (("set", 0.8), ("set", 0.9), ("set", 0.95), ("share", 0.9), ("share", 0.95)):
@@ -130,7 +130,7 @@ def stopping(models: int, seeds: int, most: int = 400) -> None:
             ]
             score = float(np.mean([right(e.low, true, margin) for e, true in found]))
             rows = float(np.mean([e.queries for e, _ in found]))
-            same = float(np.interp(score, best, budgets))
+            same = float(np.interp(score, best, np.array(budgets)[first]))
             settled = [(e, true) for e, true in found if e.diagnostics.settled]
             held = np.mean([right(e.low, true, margin) for e, true in settled]) if settled else float("nan")
             print(
