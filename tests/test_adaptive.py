@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
-from c2fa.designs import Mirrored, Narrowed, draw
+from c2fa.designs import Balanced, Narrowed, draw
 from c2fa.methods import C2FA, C2FAAdaptive, Task
 from c2fa.methods.adaptive import expected_to_matter
 from c2fa.methods.base import Attribution
@@ -50,59 +50,68 @@ def drive(method, structure, budget, model, enough=None, seed=0):
     return found, asks
 
 
-def test_rows_that_suffice_for_all_leaves_are_c2fas_own():
+@pytest.mark.parametrize("narrow", ["parts", "leaves"])
+def test_rows_that_suffice_for_all_leaves_are_c2fas_own(narrow):
     model, _ = sparse(WIDE, 1)
-    found, asks = drive(C2FAAdaptive(), WIDE, (24, 120), model)
+    found, asks = drive(C2FAAdaptive(narrow=narrow), WIDE, (24, 120), model)
     plain, _ = drive(C2FA(sampler="planned"), WIDE, (24, 120), model)
     assert len(asks) == 2
     for mine, theirs in zip(found.values, plain.values, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    one, _ = drive(C2FAAdaptive(stages=1), WIDE, (24, 60), model)
+    one, _ = drive(C2FAAdaptive(narrow="leaves", stages=1), WIDE, (24, 60), model)
     plain, _ = drive(C2FA(sampler="planned"), WIDE, (24, 60), model)
     np.testing.assert_array_equal(one.values[1], plain.values[1])
 
 
+def level(masks, structure, k, model):
+    """The level that the method should have fitted: the default kernel, penalty and intercept, the prediction too."""
+    rows = np.concatenate([masks, np.ones((1, structure.widths[k]), bool)])
+    outputs = model(structure.expand(rows, k) * 1.0)[:, None]
+    return c2fa.Level(rows, outputs, c2fa.kernels.cosine(rows), c2fa.L2(structure.widths[k] / 50), True)
+
+
+def together(rows, chosen, structure=WIDE):
+    """Whether what is left of every part is kept or hidden as a whole."""
+    owner = structure.parents[-1]
+    for part in range(structure.widths[-2]):
+        rest = [leaf for leaf in np.flatnonzero(owner == part) if leaf not in chosen]
+        if not (rows[:, rest] == rows[:, rest[:1]]).all():
+            return False
+    return True
+
+
+def test_leaves_are_told_apart_in_the_parts_that_matter():
+    model, _ = sparse(WIDE, 2)
+    for budget, split in ((20, 1), (27, 1), (28, 1), (51, 2), (52, 2), (74, 3), (97, 4), (119, 4)):
+        _, asks = drive(C2FAAdaptive(), WIDE, (24, budget), model)
+        assert [ask.level for ask in asks] == [0, 1]
+        assert len(asks[1].masks) == budget
+        fit = c2fa.solve(c2fa.Problem(c2fa.Structure.flat(5), (level(asks[0].masks, WIDE, 0, model),)))
+        order = np.argsort(-np.abs(fit.values[0][:, 0]))
+        chosen = set(np.flatnonzero(np.isin(WIDE.owners(0), order[:split])).tolist())
+        assert together(asks[1].masks, chosen)
+        columns = np.unique(asks[1].masks, axis=1).shape[1]
+        assert columns > 0.9 * (24 * split + 5 - split)
+        whole = len(asks[1].masks) >= 2 * (5 + 23 * split)  # two blocks: every unit on in half the rows
+        if whole:
+            assert np.abs(asks[1].masks.mean(axis=0) - 0.5).max() < 0.2
+
+
 def test_later_stages_tell_apart_as_many_leaves_as_rows_are_left():
     model, _ = sparse(WIDE, 2)
-    found, asks = drive(C2FAAdaptive(first=0.5, stages=3), WIDE, (24, 80), model)
+    found, asks = drive(C2FAAdaptive(narrow="leaves", first=0.5, stages=3), WIDE, (24, 80), model)
     assert [ask.level for ask in asks] == [0, 1, 1, 1]
     assert [len(ask.masks) for ask in asks] == [24, 40, 60, 80]
     np.testing.assert_array_equal(asks[3].masks[:60], asks[2].masks)
-    np.testing.assert_array_equal(asks[1].masks, Mirrored()(np.random.default_rng((0, 1)), 40, 120))
-    outputs = [model(WIDE.expand(ask.masks, ask.level) * 1.0)[:, None] for ask in asks]
-    parts = c2fa.Level(
-        np.concatenate([asks[0].masks, np.ones((1, 5), bool)]),
-        np.concatenate([outputs[0], model(np.ones((1, 120)))[:, None]]),
-        None,
-        c2fa.L2(5 / 50),
-        True,
-    )
+    np.testing.assert_array_equal(asks[1].masks, Balanced("after")(np.random.default_rng((0, 1)), 40, 120))
+    parts = level(asks[0].masks, WIDE, 0, model)
     for stage, (begin, end) in ((2, (40, 60)), (3, (60, 80))):
-        before = asks[stage - 1].masks
-        leaves = c2fa.Level(
-            np.concatenate([before, np.ones((1, 120), bool)]),
-            np.concatenate([outputs[stage - 1], model(np.ones((1, 120)))[:, None]]),
-            None,
-            c2fa.L2(120 / 50),
-            True,
-        )
-        solution = c2fa.solve(
-            c2fa.Problem(
-                WIDE,
-                tuple(
-                    c2fa.Level(lv.masks, lv.outputs, c2fa.kernels.cosine(lv.masks), lv.penalty, True)
-                    for lv in (parts, leaves)
-                ),
-            )
-        )
+        solution = c2fa.solve(c2fa.Problem(WIDE, (parts, level(asks[stage - 1].masks, WIDE, 1, model))))
         score = solution.values[1][:, 0] ** 2 + solution.stderr[1][:, 0] ** 2
-        chosen = set(np.argsort(-score)[: 80 - begin].tolist())
+        chosen = set(np.argsort(-score)[: 80 - begin - 5].tolist())
         rows = asks[stage].masks[begin:end]
-        for part in range(5):
-            rest = [leaf for leaf in range(24 * part, 24 * part + 24) if leaf not in chosen]
-            assert (rows[:, rest] == rows[:, rest[:1]]).all()  # kept or hidden as a whole
-        varies = rows[:, sorted(chosen)]
-        assert len(np.unique(varies, axis=1).T) > 0.9 * min(len(chosen), 2**19)
+        assert together(rows, chosen)
+        assert len(np.unique(rows[:, sorted(chosen)], axis=1).T) > 0.9 * len(chosen)
     assert len(found.levels[1].masks) == 81
 
 
@@ -139,11 +148,12 @@ def test_narrowed_masks_keep_to_the_contract(s, few, more, seed, empty):
     st.integers(6, 60),
     st.floats(0.01, 1.0),
     st.integers(1, 6),
+    st.sampled_from(["parts", "leaves"]),
     st.sampled_from([None, "top2", "stderr:0.01"]),
     st.integers(0, 9),
 )
 @settings(max_examples=60)
-def test_the_budget_holds_and_the_same_seed_gives_the_same_answer(s, budget, first, stages, until, seed):
+def test_the_budget_holds_and_the_same_seed_gives_the_same_answer(s, budget, first, stages, narrow, until, seed):
     w = np.random.default_rng(seed).normal(size=(s.leaves, 2))
     rows = []
 
@@ -159,6 +169,7 @@ def test_the_budget_holds_and_the_same_seed_gives_the_same_answer(s, budget, fir
             budget=budget,
             first=first,
             stages=stages,
+            narrow=narrow,
             until=until,
             seed=seed,
             batch_size=7,
@@ -171,7 +182,25 @@ def test_the_budget_holds_and_the_same_seed_gives_the_same_answer(s, budget, fir
     np.testing.assert_array_equal(explain().low, e.low)
 
 
-def test_it_finds_what_matters_where_rows_are_few():
+def test_it_finds_the_part_that_matters_where_rows_are_few():
+    """Over a dozen models in which the leaves of one part of eight matter, 40 of 160, and 80 rows."""
+    many = c2fa.Structure.from_groups(np.repeat(np.arange(8), 20))
+    gained = []
+    for seed in range(12):
+        w = np.random.default_rng(seed).normal(0, 0.03, 160)
+        w[20:40] += np.random.default_rng(seed).normal(0.3, 1, 20)
+        found = [
+            c2fa.Explainer(
+                lambda b, w=w: np.tanh(b @ w / 3), c2fa.maskers.Array(many), budget=80, seed=seed, **options
+            )(np.ones(160)).low
+            for options in ({"sampler": "planned"}, {"method": "c2fa-adaptive"})
+        ]
+        gained.append(np.corrcoef(found[1], w)[0, 1] - np.corrcoef(found[0], w)[0, 1])
+    assert np.mean(gained) > 0.15
+    assert np.sum(np.array(gained) > 0) >= 11
+
+
+def test_it_finds_the_leaves_that_matter_where_rows_are_few():
     """Over a dozen models of 300 leaves and 100 rows: the mean correlation with the weights is clearly higher."""
     wide = c2fa.Structure.from_groups(np.repeat(np.arange(6), 50))
     gained = []
@@ -179,7 +208,7 @@ def test_it_finds_what_matters_where_rows_are_few():
         model, w = sparse(wide, seed)
         found = [
             c2fa.Explainer(model, c2fa.maskers.Array(wide), budget=100, seed=seed, **options)(np.ones(300)).low
-            for options in ({"sampler": "planned"}, {"method": "c2fa-adaptive"})
+            for options in ({"sampler": "planned"}, {"method": "c2fa-adaptive", "narrow": "leaves"})
         ]
         gained.append(np.corrcoef(found[1], w)[0, 1] - np.corrcoef(found[0], w)[0, 1])
     assert np.mean(gained) > 0.08
@@ -194,10 +223,10 @@ def test_a_rule_is_asked_between_stages():
         looked.append(len(found.levels[1].masks) - 1)
         return len(looked) == 3
 
-    _, asks = drive(C2FAAdaptive(), WIDE, (24, 80), model, enough)
-    assert looked == [16, 32, 40]
+    _, asks = drive(C2FAAdaptive(narrow="leaves"), WIDE, (24, 80), model, enough)
+    assert looked == [16, 32, 40]  # after sixteen rows and again, and where the first stage ends
     assert len(asks[-1].masks) == 40
-    _, asks = drive(C2FAAdaptive(), WIDE, (24, 80), model, lambda found: False)
+    _, asks = drive(C2FAAdaptive(narrow="leaves"), WIDE, (24, 80), model, lambda found: False)
     assert [len(ask.masks) for ask in asks] == [24, 16, 32, 40, 48, 60, 64, 80]
     e = c2fa.Explainer(model, c2fa.maskers.Array(WIDE), method="c2fa-adaptive", budget=100, until="stderr:10")(
         np.ones(120)
@@ -212,10 +241,18 @@ def test_a_rule_is_asked_between_stages():
 
 
 def test_trees_of_three_levels_and_lists_are_narrowed_too():
-    for structure, budget in ((DEEP, (7, 12, 30)), (c2fa.Structure.flat(40), (20,))):
+    for narrow, structure, budget, stages in (
+        ("leaves", DEEP, (7, 12, 30), 3),
+        ("parts", DEEP, (7, 12, 30), 1),
+        ("leaves", c2fa.Structure.flat(40), (20,), 3),
+        ("parts", c2fa.Structure.flat(40), (20,), 3),  # without parts, the leaves decide
+    ):
         model, _ = sparse(structure, 4)
-        found, asks = drive(C2FAAdaptive(), structure, budget, model)
-        assert [ask.level for ask in asks] == [*range(structure.depth - 1), *[structure.depth - 1] * 3]
+        found, asks = drive(C2FAAdaptive(narrow=narrow), structure, budget, model)
+        assert [ask.level for ask in asks] == [*range(structure.depth - 1), *[structure.depth - 1] * stages]
+        if narrow == "parts" and structure is DEEP:  # 30 rows for 54 leaves: three of six parts are split
+            columns = np.unique(asks[-1].masks, axis=1).shape[1]
+            assert columns == 3 * 9 + 3
         assert len(asks[-1].masks) == budget[-1]
         for k in range(structure.depth):
             np.testing.assert_allclose(found.values[k], structure.sums(found.values[-1], k), atol=1e-12)
@@ -223,8 +260,10 @@ def test_trees_of_three_levels_and_lists_are_narrowed_too():
 
 def test_other_penalties_and_inputs_that_cannot_be_empty_are_taken():
     model, _ = sparse(WIDE, 5)
-    found, _ = drive(C2FAAdaptive(penalty=(c2fa.L2(0.1), c2fa.L1(0.05))), WIDE, (24, 60), model)
-    assert found.stderr is None
+    for narrow in ("parts", "leaves"):
+        penalty = (c2fa.L2(0.1), c2fa.L1(0.05))
+        found, _ = drive(C2FAAdaptive(narrow=narrow, penalty=penalty), WIDE, (24, 60), model)
+        assert found.stderr is None
     seen = []
 
     def inputs(x, masks, level):
@@ -243,6 +282,7 @@ def test_other_penalties_and_inputs_that_cannot_be_empty_are_taken():
         ({"first": 1.5}, "got 1.5"),
         ({"stages": 0}, "stages must be a whole number of at least 1; got 0"),
         ({"stages": True}, "got True"),
+        ({"narrow": "words"}, "narrow must be 'parts' or 'leaves'; got 'words'"),
     ],
 )
 def test_stages_that_cannot_be_are_refused(options, message):

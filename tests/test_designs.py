@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa import designs, sampling
-from c2fa.designs import DESIGNS, Balanced, Exhaustive, Focused, Halves, Mirrored, Nested, Stratified, draw
+from c2fa.designs import DESIGNS, Balanced, Exhaustive, Focused, Halves, Nested, Stratified, draw
 from c2fa.methods.base import as_sampler
 from strategies import structures
 
 EVERY = {
     **DESIGNS,
     **sampling.SAMPLERS,
-    "exhaustive at random": Exhaustive("random"),
+    "exhaustive in pairs": Exhaustive("paired"),
     "exhaustive by size": Exhaustive("size"),
-    "balanced pairs": Balanced(paired=True),
+    "balanced pairs": Balanced("each"),
+    "planned for more": designs.Planned(few=2),
     "stratified singles": Stratified("even", paired=False),
     "two in focus": Focused(2, "on"),
     "half in focus": Focused(0.5, "off"),
@@ -95,40 +96,37 @@ def test_exhaustive_orders_hold_for_wide_levels_too(width, n):
 
 def test_exhaustive_masks_come_in_no_fixed_order():
     first = [tuple(Exhaustive()(rng(seed), 1, 4)[0]) for seed in range(400)]
-    assert len(set(first)) == 14  # all but the empty and the full one
+    assert len(set(first)) == 15  # all but the full one
     counts = np.unique([str(row) for row in first], return_counts=True)[1]
     assert counts.min() > 10
 
 
-@pytest.mark.parametrize("paired", [False, True])
+def paley_order(width):
+    """One more than the first prime of the form 4k + 3 that is no less than the width, by trying all divisors."""
+    q = max(3, width)
+    while q % 4 != 3 or any(q % d == 0 for d in range(2, q)):
+        q += 1
+    return q + 1
+
+
+@pytest.mark.parametrize("complements", ["never", "after", "each"])
 @given(st.integers(1, 70), st.integers(0, 3), st.integers(1, 3))
 @settings(max_examples=30)
-def test_balanced_blocks_are_orthogonal(paired, width, seed, blocks):
-    size = 2
-    while size < width + (not paired):
-        size *= 2
-    size = 2 * size if paired and width > 1 else size
-    masks = Balanced(paired)(rng(seed), blocks * size, width)
+def test_balanced_blocks_are_orthogonal(complements, width, seed, blocks):
+    size = paley_order(width) * (1 if complements == "never" else 2)
+    masks = Balanced(complements)(rng(seed), blocks * size, width)
     for block in masks.reshape(blocks, size, width):
         signs = 2 * block.astype(int) - 1
         np.testing.assert_array_equal(signs.sum(axis=0), 0)
         np.testing.assert_array_equal(signs.T @ signs, size * np.eye(width))
-        if paired:  # and no product of two features looks like a third
+        if complements != "never":  # and no product of two features looks like a third
             for i, j, k in itertools.combinations(range(min(width, 6)), 3):
                 assert (signs[:, i] * signs[:, j] * signs[:, k]).sum() == 0
-    if paired:
+        if complements == "after":
+            np.testing.assert_array_equal(block[: size // 2], ~block[size // 2 :])
+            np.testing.assert_array_equal(signs[: size // 2].T @ signs[: size // 2], size // 2 * np.eye(width))
+    if complements == "each":
         np.testing.assert_array_equal(masks[::2], ~masks[1::2])
-
-
-@settings(deadline=None, max_examples=25)
-@given(width=st.integers(1, 130), seed=st.integers(0, 99))
-def test_mirrored_blocks_are_orthogonal_and_their_complements_follow(width, seed):
-    size = next(q for q in range(width, 999) if q % 4 == 3 and all(q % d for d in range(2, q))) + 1
-    masks = Mirrored()(rng(seed), 2 * size + 5, width)
-    signs = 2 * masks.astype(int) - 1
-    assert (signs[:size].T @ signs[:size] == size * np.eye(width)).all()
-    assert (masks[size : 2 * size] == ~masks[:size]).all()
-    assert (Mirrored()(rng(seed), 2 * size - 3, width) == masks[: 2 * size - 3]).all()
 
 
 def test_part_of_a_balanced_block_is_less_correlated_than_coins():
@@ -138,8 +136,8 @@ def test_part_of_a_balanced_block_is_less_correlated_than_coins():
         return np.square(gram[:, ~np.eye(100, dtype=bool)]).mean()
 
     assert correlation(sampling.uniform) == pytest.approx(1 / 90, rel=0.02)
-    # 90 rows drawn without replacement out of a block of 128
-    assert correlation(Balanced()) == pytest.approx(1 / 90 * (128 - 90) / 127, rel=0.05)
+    # 90 rows drawn without replacement out of a block of 104
+    assert correlation(Balanced()) == pytest.approx(1 / 90 * (104 - 90) / 103, rel=0.05)
 
 
 @pytest.mark.parametrize("mass", ["even", "shapley"])
@@ -238,8 +236,9 @@ def test_drawing_without_the_empty_mask_leaves_the_generator_as_a_contract_would
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Exhaustive("alphabetical"), "order must be 'paired', 'random' or 'size'; got 'alphabetical'"),
+        (lambda: Exhaustive("alphabetical"), "order must be 'random', 'paired' or 'size'; got 'alphabetical'"),
         (lambda: Stratified("heavy"), "mass must be 'even' or 'shapley'; got 'heavy'"),
+        (lambda: Balanced("always"), "complements must be 'never', 'after' or 'each'; got 'always'"),
         (lambda: Nested(0.7, 0.7), "add up to no more than 1; got 0.7 and 0.7"),
         (lambda: Focused(0), "at least 1 or a share between 0 and 1; got 0"),
         (lambda: Focused(1.5), "at least 1 or a share between 0 and 1; got 1.5"),
@@ -292,20 +291,29 @@ def test_a_level_may_have_a_design_and_another_a_sampler():
 @pytest.mark.parametrize("method", ["c2fa", "lime", "td-lime-proportional"])
 def test_a_budget_in_one_number_asks_everything_of_few_parts(method):
     s = c2fa.Structure.from_groups(np.repeat(np.arange(5), 20))
-    for sampler, rows in (("planned", (31, 168)), (("exhaustive", "balanced"), (31, 168)), ("balanced", (20, 179))):
+    for sampler, rows in (("planned", (31, 168)), (("exhaustive", "mirror"), (31, 168)), ("mirror", (20, 179))):
         explainer = c2fa.Explainer(len, c2fa.maskers.Array(s), method=method, budget=200, sampler=sampler)
         assert explainer.rows(s) == rows
     assert explainer.rows(c2fa.Structure.from_groups("a")) == (2, 197)
     assert c2fa.Explainer(len, c2fa.maskers.Array(s), budget=100, sampler="planned").rows(s) == (24, 75)
     assert c2fa.Explainer(len, c2fa.maskers.Array(s), budget=3, sampler="planned").rows(s) == (1, 1)
+    eight = c2fa.Structure.from_groups(np.repeat(np.arange(8), 20))
+    assert c2fa.Explainer(len, c2fa.maskers.Array(s), budget=200, sampler="planned").rows(eight) == (48, 151)
     milli = c2fa.Explainer(len, c2fa.maskers.Array(s), method="milli", budget=200, sampler="planned")
     assert milli.rows(s) == (20, 179)
 
 
-def test_planned_is_exhaustive_for_few_features_and_mirrored_for_more():
+def test_planned_is_exhaustive_for_few_features_and_balanced_for_more():
     for width in range(1, 9):
-        other = Exhaustive() if width <= 5 else Mirrored()
-        np.testing.assert_array_equal(designs.Planned()(rng(2), 70, width), other(rng(2), 70, width))
+        if width <= 5:
+            np.testing.assert_array_equal(designs.Planned()(rng(2), 70, width), Exhaustive()(rng(2), 70, width))
+        masks = designs.Planned(few=0)(rng(2), 1000, width)
+        assert len({row.tobytes() for row in masks}) == len(masks) == 2**width
+        assert masks[-1].all()
+        blocks = [tuple(row) for row in Balanced("after")(rng(2), 6 * paley_order(width), width).tolist()]
+        different = [row for row in dict.fromkeys(blocks) if not all(row)]
+        assert [tuple(row) for row in masks[: len(different)].tolist()] == different
+    np.testing.assert_array_equal(designs.Planned()(rng(2), 70, 20), Balanced("after")(rng(2), 70, 20))
     with pytest.raises(ValueError, match="few must be from 0 to 16"):
         designs.Planned(few=20)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -103,7 +104,7 @@ def test_the_chance_of_two_features_is_the_folded_normals(a, b, sa, sb):
     density /= density.sum()
     beyond = [1 - normal_cdf((abs(x) - a) / sa) + normal_cdf((-abs(x) - a) / sa) for x in grid]
     chance = until.top(1).chance(standing([a, b], [sa, sb]))
-    assert chance == pytest.approx(float(density @ np.array(beyond)), abs=0.015)
+    assert chance == pytest.approx(float(density @ np.array(beyond)), abs=0.025)
     assert until.top(1, settled="share").chance(standing([a, b], [sa, sb])) == pytest.approx(chance)
 
 
@@ -127,14 +128,14 @@ def test_set_share_order_and_margin():
     assert until.top(3).chance(known) == 1.0  # in whichever order
     assert until.top(3, settled="share").chance(known) == 1.0
     assert until.top(3, settled="order").chance(known) < 0.9
-    assert until.top(2, settled="order", margin=1.0).chance(known) > 0.99
+    assert until.top(2, settled="order", margin=0.2).chance(known) > 0.99
     # The second and the third are apart by one error of each: the set is right as often as they do not change places.
     swapped = 1 - normal_cdf(0.1 / math.hypot(0.1, 0.1))
     third = until.top(2).chance(known)
     assert third == pytest.approx(1 - swapped, abs=0.07)
     # When they do, one of the two is still right.
     assert until.top(2, settled="share").chance(known) == pytest.approx(1 - (1 - third) / 2, abs=0.02)
-    assert until.top(2, margin=0.5).chance(known) > 0.99
+    assert until.top(2, margin=0.15).chance(known) > 0.99
     assert until.top(5).chance(known) == 1.0
     assert until.top(9).chance(known) == 1.0
     assert until.top(3).chance(standing(values, [0.1, 0.1, 0.1, np.inf, 0.1])) == 0.0
@@ -168,10 +169,10 @@ def test_what_rules_say():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: until.top(0), "k must be a whole number of at least 1; got 0"),
+        (lambda: until.top(0), "k must be a whole number from 1 to 100; got 0"),
         (lambda: until.top(3, 95), "confidence is a chance between 0 and 1; got 95"),
         (lambda: until.top(3, settled="sure"), "settled must be 'set', 'share' or 'order'; got 'sure'"),
-        (lambda: until.top(3, margin=-1), "margin must be a number of at least 0; got -1"),
+        (lambda: until.top(3, margin=-1), "margin is a share of at least 0; got -1"),
         (lambda: until.top(3, every=0), "every must be a whole number of rows of at least 1; got 0"),
         (lambda: until.stderr(0), "must be a number above 0; got 0"),
         (lambda: as_rule("best3"), "until must be a rule such as .* got 'best3'"),
@@ -199,8 +200,9 @@ def test_looks_grow_to_the_whole_budget(total, every):
     assert found[-1] == total
     assert (np.diff([0, *found]) > 0).all()
     if every is None:
-        assert len(found) <= 11
-        assert min(np.diff([0, *found])) >= 8 or total < 16
+        assert len(found) <= 6 + math.log(total) / math.log(1.25)
+        assert min(np.diff([0, *found])) >= 4 or total < 32
+        assert all(later <= 2 * sooner for sooner, later in itertools.pairwise(found))
 
 
 # -- stopping --------------------------------------------------------------------------------------
@@ -366,7 +368,7 @@ def test_models_are_kept_busy_by_stages_of_many_rows():
         return noisy(batch)
 
     explain(model, budget=400, until=until.top(24, 0.999, settled="order"))
-    assert len(sizes) <= 2 * 10 + 1  # two levels a stage
+    assert len(sizes) <= 2 * 20 + 1  # two levels a stage
     sizes.clear()
     explain(model, budget=400, until=until.top(24, 0.999, settled="order", every=200))
     assert len(sizes) <= 12

@@ -9,10 +9,10 @@ hidden) and the full one (nothing hidden):
 ==========  ===========================================================================
 design      empty and full masks
 ==========  ===========================================================================
-exhaustive  both, once, at the very end, for the full one is the prediction
+exhaustive  both, once; the full one at the very end, for it is the prediction
 balanced    as they fall, at most once in a block
-mirrored    as they fall, at most once in a block
-planned     as in exhaustive for few features, as in mirrored for more
+mirror      as balanced, which it is with complements
+planned     as in exhaustive for few features, as in mirror for many; in between, the full one last
 stratified  neither, unless there is but one feature
 halves      neither, unless a part's leaves are so few that no half of them can be kept
 nested      both kept, as they fall
@@ -27,6 +27,7 @@ import copy
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -62,10 +63,10 @@ def draw(
     """Draw masks of a level from a plain sampler or a design; the empty mask is left out where it is not allowed.
 
     >>> s = Structure.from_groups("aab")
-    >>> draw(Exhaustive(), np.random.default_rng(0), 99, s, 0).astype(int).tolist()
-    [[1, 0], [0, 1], [0, 0], [1, 1]]
-    >>> draw(Exhaustive(), np.random.default_rng(0), 99, s, 0, allows_empty=False).astype(int).tolist()
-    [[1, 0], [0, 1], [1, 1]]
+    >>> draw(Exhaustive("size"), np.random.default_rng(0), 99, s, 0).astype(int).tolist()
+    [[0, 1], [1, 0], [0, 0], [1, 1]]
+    >>> draw(Exhaustive("size"), np.random.default_rng(0), 99, s, 0, allows_empty=False).astype(int).tolist()
+    [[0, 1], [1, 0], [1, 1]]
     """
     level = structure.level(level)
     width = structure.widths[level]
@@ -106,8 +107,8 @@ class Exhaustive(_Flat):
     Parameters
     ----------
     order
-        ``"paired"``: at random, each followed by its complement; ``"random"``: at random; ``"size"``: those that hide
-        one feature, then those that hide two, and so on, each size at random.
+        ``"random"``: at random; ``"paired"``: at random, each followed by its complement, the empty one near the end;
+        ``"size"``: those that hide one feature, then those that hide two, and so on, each size at random.
 
     Examples
     --------
@@ -116,15 +117,15 @@ class Exhaustive(_Flat):
     (8, [1, 1, 1, 2, 2, 2, 3, 0])
     """
 
-    order: Literal["paired", "random", "size"] = "paired"
+    order: Literal["random", "paired", "size"] = "random"
 
-    def enough(self, width: int) -> int:
-        """The rows that ask everything but the prediction."""
+    def wish(self, width: int) -> int:
+        """The rows that a level of parts would like: all masks but the full one, which is the prediction."""
         return int(2**width - 1)
 
     def __post_init__(self) -> None:
-        if self.order not in ("paired", "random", "size"):
-            raise ValueError(f"order must be 'paired', 'random' or 'size'; got {self.order!r}")
+        if self.order not in ("random", "paired", "size"):
+            raise ValueError(f"order must be 'random', 'paired' or 'size'; got {self.order!r}")
 
     def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
         rows = {"paired": _pairs, "random": _singles, "size": _sizes}[self.order]
@@ -209,17 +210,18 @@ def _bits(codes: IntArray, width: int) -> BoolArray:
 class Balanced(_Flat):
     """Blocks in which every feature is on in half the rows, and every two features together in a quarter.
 
-    A block is the rows of a Hadamard matrix of the next power of two above the width, each feature one of its columns
-    at random, turned round at random, the rows in random order. No two features can then be mistaken for each other
-    within a block, where fair coins leave every two correlated by chance; rows that do not fill a block are correlated
-    less than coins.
+    A block is the rows of a Hadamard matrix, of Paley's kind and of the first order above the width; each feature is
+    one of its columns at random, turned round at random, the rows in random order. No two features can be mistaken for
+    each other within a block, where fair coins leave every two correlated by chance; rows that do not fill a block are
+    correlated less than coins.
 
     Parameters
     ----------
-    paired
-        Whether each row is followed by its complement. A block is then twice as long, every even number of rows has
-        each feature on in half of them, and no pair of features working together is mistaken for a third feature. A
-        complement teaches less of the leaves than another row would, so the default is not to.
+    complements
+        ``"never"``: each block is drawn anew. ``"after"``: every second block is the complements of the one before, in
+        the same order; the two together do not mistake features that work together for a third. ``"each"``: every row
+        is followed by its complement. A complement is no new row for single features, so it is worth asking once the
+        block is complete, and not before: ``"each"`` is for twice as many rows as features, or more.
 
     Examples
     --------
@@ -229,86 +231,62 @@ class Balanced(_Flat):
     (True, [4, 4, 4, 4, 4, 4, 4])
     """
 
-    paired: bool = False
+    complements: Literal["never", "after", "each"] = "never"
+
+    def __post_init__(self) -> None:
+        if self.complements not in ("never", "after", "each"):
+            raise ValueError(f"complements must be 'never', 'after' or 'each'; got {self.complements!r}")
 
     def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
-        # The first column of the matrix is constant: only with its complements does it serve a feature.
-        digits = (width - 1 if self.paired else width).bit_length()
-        size = 2**digits
         found = [np.zeros((0, width), dtype=np.bool_)]
-        for start in range(0, n, 2 * size if self.paired else size):
-            column = rng.permutation(np.arange(0 if self.paired else 1, size))[:width]
-            turned = rng.random(width) < 0.5
-            row = rng.permutation(size)
-            other = rng.random(size) < 0.5
-            need = min(size, -(-(n - start) // 2) if self.paired else n - start)
-            # Entry (i, j) is the parity of the digits that i and j share; eight columns at a time, as bits of a byte.
-            packed = np.zeros((need, -(-width // 8)), dtype=np.uint8)
-            for digit in range(digits):
-                theirs = np.packbits((column >> digit) & 1 > 0)
-                packed ^= ((row[:need] >> digit) & 1).astype(np.uint8)[:, None] * theirs
-            block = np.unpackbits(packed, axis=1, count=width).view(np.bool_) ^ turned
-            if self.paired:
-                block ^= other[:need, None]
-                block = np.stack([block, ~block], axis=1).reshape(-1, width)
+        have = 0
+        while have < n:
+            need = n - have
+            if self.complements == "each":
+                half = _paley(rng, -(-need // 2), width)
+                block = np.stack([half, ~half], axis=1).reshape(-1, width)
+            else:
+                block = _paley(rng, need, width)
+                if self.complements == "after" and len(block) < need:
+                    block = np.concatenate([block, ~block])
             found.append(block)
+            have += len(block)
         return np.concatenate(found)[:n]
 
 
-@dataclass(frozen=True)
-class Mirrored(_Flat):
-    """A balanced block, then its complements in the same order, then a new block, and so on.
+def _paley(rng: np.random.Generator, n: int, width: int) -> BoolArray:
+    """Up to n rows of a block: all q + 1 rows have every column half on, and every two a quarter together.
 
-    Within a block no two features can be mistaken for each other; once its complements are there too, no two features
-    working together can be mistaken for a third. The complement of a row teaches less than another row of the block
-    would, so that it comes after all of them. The blocks are of Paley's construction, whose sizes lie closer together
-    than powers of two: for 100 features a block has 104 rows instead of 128, and more of it is asked.
-
-    On synthetic models of 100 leaves and 168 rows the leaves' correlation with Shapley values is 0.94 instead of the
-    0.88 of coins, whatever the penalty (``benchmarks/queries.py``).
-
-    Examples
-    --------
-    >>> masks = Mirrored()(np.random.default_rng(0), 16, 7)
-    >>> signs = 2 * masks.astype(int) - 1
-    >>> bool((signs[:8].T @ signs[:8] == 8 * np.eye(7)).all()), bool((masks[8:] == ~masks[:8]).all())
-    (True, True)
+    Row i and column j of Paley's matrix differ by a square modulo a prime q = 4k + 3, or not; a last row is all on.
     """
-
-    def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
-        prime = _paley_prime(width)
-        residue = np.zeros(prime, dtype=np.bool_)
-        residue[np.arange(1, prime) ** 2 % prime] = True
-        twice = np.concatenate([residue, residue])
-        masks = np.empty((n, width), dtype=np.bool_)
-        for start in range(0, n, 2 * (prime + 1)):
-            # Drawn whole, whatever is asked of it, so that a longer draw begins with the shorter one.
-            rows, columns = rng.permutation(prime + 1), rng.permutation(prime)[:width]
-            turned = rng.random(width) < 0.5
-            block = masks[start : start + prime + 1]
-            for i, row in enumerate(rows[: len(block)].tolist()):
-                block[i] = True if row == prime else twice[columns + (prime - row)]
-            block ^= turned
-            mirror = masks[start + prime + 1 : start + 2 * (prime + 1)]
-            np.logical_not(block[: len(mirror)], out=mirror)
-        return masks
+    q = _prime(width)
+    square = np.zeros(q, dtype=np.bool_)
+    square[np.square(np.arange(1, q, dtype=np.int64)) % q] = True
+    twice = np.concatenate([square, square])
+    column = rng.permutation(q)[:width]
+    turned = rng.random(width) < 0.5
+    row = rng.permutation(q + 1)[:n]  # drawn whole, whatever n, so that the generator goes on from the same place
+    masks = np.empty((len(row), width), dtype=np.bool_)
+    for i, r in enumerate(row.tolist()):
+        masks[i] = True if r == q else twice[column + (q - r)]
+    masks ^= turned
+    return masks
 
 
-def _paley_prime(least: int) -> int:
-    """The smallest prime of the form 4k + 3 that is not below a number: a Hadamard matrix has one row more.
-
-    >>> [_paley_prime(n) for n in (1, 4, 7, 8, 100)]
-    [3, 7, 7, 11, 103]
-    """
-    q = max(least + (3 - least) % 4, 3)
-    while any(q % d == 0 for d in range(3, math.isqrt(q) + 1, 2)):
-        q += 4
+@lru_cache(maxsize=64)
+def _prime(least: int) -> int:
+    """The first prime of the form 4k + 3 from a number on."""
+    q = max(least, 3)
+    while q % 4 != 3 or any(q % d == 0 for d in range(3, math.isqrt(q) + 1, 2)):
+        q += 1
     return q
 
 
 @dataclass(frozen=True)
 class Planned(_Flat):
-    """Every mask once where the features are few, mirrored blocks where they are more: one design for all levels.
+    """Every mask once where the features are few, balanced blocks and their complements where they are more.
+
+    One design for all levels: no mask comes twice, however few the features are.
 
     Parameters
     ----------
@@ -322,12 +300,23 @@ class Planned(_Flat):
         if not 0 <= self.few <= _LISTED:
             raise ValueError(f"few must be from 0 to {_LISTED}, above which the masks are too many; got {self.few!r}")
 
-    def enough(self, width: int) -> int | None:
-        """The rows that ask everything but the prediction, for few features; None for more."""
-        return Exhaustive().enough(width) if width <= self.few else None
+    def wish(self, width: int) -> int:
+        """The rows that a level of parts would like: all masks but the full one, or six a feature."""
+        return Exhaustive().wish(width) if width <= self.few else 6 * width
 
     def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
-        return (Exhaustive() if width <= self.few else Mirrored())(rng, n, width)
+        if width <= self.few:
+            return Exhaustive()(rng, n, width)
+        if width > _LISTED:
+            return Balanced("after")(rng, n, width)
+        seen = set(mask_keys(np.ones((1, width), dtype=np.bool_)))
+        found: list[BoolArray] = []
+        while sum(map(len, found)) < n and len(seen) < 2**width:
+            block = _paley(rng, 2**width, width)
+            block = np.concatenate([block, ~block])
+            found.append(block[_new(mask_keys(block), seen)])
+        full = np.ones((int(len(seen) == 2**width), width), dtype=np.bool_)
+        return np.concatenate([np.zeros((0, width), dtype=np.bool_), *found, full])[:n]
 
 
 @dataclass(frozen=True)
@@ -474,10 +463,11 @@ class Focused:
 
 @dataclass(frozen=True, eq=False)
 class Narrowed:
-    """Balanced blocks of some features alone; every part keeps or hides the rest of its features as a whole.
+    """Balanced blocks of some features; every part keeps or hides the rest of its features as a whole.
 
     Where there are fewer rows than features, no design can tell all features apart. This one tells apart those that
-    it is given, and lets the others take part only as parts.
+    it is given, and lets the others take part only as what is left of their parts: one unit each, balanced like the
+    features themselves.
 
     Parameters
     ----------
@@ -488,19 +478,22 @@ class Narrowed:
     features: IntArray
 
     def masks(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+        unit = self.units(structure, level)
+        return Balanced("after")(rng, n, int(unit.max()) + 1)[:, unit]
+
+    def units(self, structure: Structure, level: int) -> IntArray:
+        """For each feature of the level, the unit with which it is kept or hidden."""
         level = structure.level(level)
         owner = structure.parents[level - 1] if level else np.zeros(structure.widths[0], dtype=np.intp)
-        parts = int(owner.max()) + 1
-        coins, plan = map(np.random.default_rng, rng.integers(2**63, size=2))
-        masks = uniform(coins, n, parts)[:, owner]
-        masks[:, self.features] = Balanced()(plan, n, len(self.features))
-        return masks
+        unit = owner + len(owner)  # a number of its own for each part, and one for each feature that varies
+        unit[self.features] = self.features
+        return np.unique(unit, return_inverse=True)[1].astype(np.intp)
 
 
 DESIGNS: Mapping[str, AnySampler] = {
     "exhaustive": Exhaustive(),
     "balanced": Balanced(),
-    "mirrored": Mirrored(),
+    "mirror": Balanced("after"),
     "planned": Planned(),
     "stratified": Stratified(),
     "shapley": Stratified("shapley"),

@@ -307,7 +307,7 @@ def rows_per_level(
 
     A single number gives each level of parts up to four rows a part, but not more than all of its masks and than a
     quarter of the budget between them; the leaves get the rest. A level for which ``wishes`` has a number gets up to so
-    many rows instead of four a part: all masks but the full one, where its design asks each of them once. The first
+    many rows instead of four a part, for instance all masks but the full one. The first
     level has ``least`` rows where the method cannot do with fewer and the budget allows it. The default for two
     levels, 50 and 150, is 200 rows for other depths.
 

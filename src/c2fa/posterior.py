@@ -58,8 +58,7 @@ class Posterior:
     @cached_property
     def system(self) -> System | None:
         """The factorised normal matrix; None where the leaves have no penalty and so no prior."""
-        ridges = [level.penalty.ridge for level in self.levels]
-        strengths = ridge_strengths([0.0 if ridge is None else ridge for ridge in ridges])
+        strengths = ridge_strengths([r for level in self.levels if (r := level.penalty.ridge) is not None])
         if not np.min(strengths[-1]) > 1e-12:
             return None
         return factorise(Problem(self.structure, self.levels), strengths)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,10 +23,10 @@ from c2fa.structure import FloatArray, IntArray, Structure
 __all__ = ["Standing", "Stderr", "Top", "Verdict", "stderr", "top"]
 
 _DRAWS = 2000  # of the posterior: a chance of 95 % is known to half a percent
+_MOST = 100  # the largest k
 _RIVALS = 64  # features outside the top that are looked at, the most dangerous first
 _FAR = 5.0  # standard errors beyond which a feature is no rival
-_FEWEST = 16  # rows between two looks, so that batched models have something to do
-_LOOKS = 10
+_FIRST, _FEWEST = 16, 8  # rows before the first look, and between two, so that batched models have something to do
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +97,11 @@ class Top:
         as the last of them keeps it open. ``"share"``: how many of the k belong there, on average; with a confidence of
         0.95 one feature in twenty may turn out to be wrong. ``"order"``: the set, and its order.
     margin
-        How much larger than one of the k a feature outside must be to count as having been passed over, in the units of
-        the output. Where several features matter alike, none of them can ever be told to be the third; a margin says
-        from which difference on it matters.
+        By which share a feature outside must be larger than one of the k to count as having been passed over: with
+        0.2, by a fifth. Where several features matter alike, no number of rows tells which of them is the third; a
+        margin says from which difference on it matters.
     every
-        Rows between two looks; by default a tenth of the budget, and at least 16.
+        Rows between two looks. By default the first is after 16 rows and each further one after a quarter more.
     """
 
     k: int = 3
@@ -112,14 +112,14 @@ class Top:
     every: int | None = None
 
     def __post_init__(self) -> None:
-        if not (_whole(self.k) and self.k >= 1):
-            raise ValueError(f"k must be a whole number of at least 1; got {self.k!r}")
+        if not (_whole(self.k) and 1 <= self.k <= _MOST):
+            raise ValueError(f"k must be a whole number from 1 to {_MOST}; got {self.k!r}")
         if not 0.0 < self.confidence < 1.0:
             raise ValueError(f"confidence is a chance between 0 and 1; got {self.confidence!r}")
         if self.settled not in ("set", "share", "order"):
             raise ValueError(f"settled must be 'set', 'share' or 'order'; got {self.settled!r}")
         if not (np.isfinite(self.margin) and self.margin >= 0):
-            raise ValueError(f"margin must be a number of at least 0; got {self.margin!r}")
+            raise ValueError(f"margin is a share of at least 0; got {self.margin!r}")
         _check_every(self.every)
 
     def __call__(self, standing: Standing) -> Verdict:
@@ -150,7 +150,8 @@ class Top:
         size = np.abs(values)
         by_size = np.argsort(-size, kind="stable")
         chosen, rest = by_size[: self.k], by_size[self.k :]
-        last = size[chosen[-1]] + self.margin
+        inflated = 1.0 + self.margin
+        last = size[chosen[-1]] * inflated
         far = (last - size[rest]) / np.maximum(np.hypot(errors[rest], errors[chosen].max()), 1e-300)
         rivals = rest[np.argsort(far, kind="stable")[: min(_RIVALS, int((far < _FAR).sum()))]]
         if not len(rivals) and self.settled != "order":
@@ -161,10 +162,10 @@ class Top:
         if self.settled == "share":
             # Those of the k that are among the k largest of a draw; with a margin, up to it.
             bound = np.sort(draws, axis=1)[:, -len(chosen)]
-            return float((inside + self.margin >= bound[:, None]).mean())
-        fine = inside.min(axis=1) + self.margin >= outside.max(axis=1, initial=-np.inf)
+            return float((inside * inflated >= bound[:, None]).mean())
+        fine = inside.min(axis=1) * inflated >= outside.max(axis=1, initial=-np.inf)
         if self.settled == "order":
-            fine &= (inside[:, 1:] <= inside[:, :-1] + self.margin).all(axis=1)
+            fine &= (inside[:, 1:] <= inside[:, :-1] * inflated).all(axis=1)
         return float(fine.mean())
 
 
@@ -179,7 +180,7 @@ class Stderr:
     level
         Of which level; -1 is the leaves, 0 the coarsest parts.
     every
-        Rows between two looks; by default a tenth of the budget, and at least 16.
+        Rows between two looks. By default the first is after 16 rows and each further one after a quarter more.
     """
 
     bound: float
@@ -269,21 +270,32 @@ class Judge:
 def looks(total: int, rule: Rule) -> list[int]:
     """After how many of the rows a rule looks at what is known, the last being all of them.
 
-    >>> looks(200, Top()), looks(50, Stderr(0.1)), looks(100, Top(every=40))
-    ([20, 40, 60, 80, 100, 120, 140, 160, 180, 200], [16, 32, 50], [40, 80, 100])
+    >>> looks(200, Top())
+    [16, 24, 32, 40, 50, 62, 77, 96, 120, 150, 200]
+    >>> looks(100, Top(every=40))
+    [40, 80, 100]
     """
-    step = getattr(rule, "every", None) or max(_FEWEST, -(-total // _LOOKS))
-    found = list(range(step, total, step))
-    if len(found) > 1 and total - found[-1] < step // 2:
-        found.pop()
+    every = getattr(rule, "every", None)
+    found, at = [], every or _FIRST
+    while at < total:
+        found.append(at)
+        at += every or max(_FEWEST, at // 4)
+    if len(found) > 1 and 2 * (total - found[-1]) < found[-1] - found[-2]:
+        found.pop()  # the last look comes soon enough
     return [*found, total]
 
 
 def _normals(correlation: FloatArray) -> FloatArray:
     """Draws of standard normals with these correlations, (draws, features): the same ones every time."""
     root = np.linalg.cholesky(correlation + 1e-9 * np.eye(len(correlation)))
-    draws: FloatArray = np.random.default_rng(0).standard_normal((_DRAWS, len(correlation))) @ root.T
+    draws: FloatArray = _standard()[:, : len(correlation)] @ root.T
     return draws
+
+
+@lru_cache(maxsize=1)
+def _standard() -> FloatArray:
+    """Independent standard normals, enough for all that is compared: the same every time, so that answers are too."""
+    return np.random.default_rng(0).standard_normal((_DRAWS, _MOST + _RIVALS))
 
 
 def _percent(share: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from c2fa.cli._errors import USAGE, RefusedError
 
 _CALL = re.compile(r"\s*(L1|L2|ElasticNet|NonNegative)\((.*)\)\s*")
-_DESIGN = re.compile(r"\s*(Keep|Exhaustive|Balanced|Mirrored|Planned|Stratified|Halves|Nested|Focused)\((.*)\)\s*")
+_DESIGN = re.compile(r"\s*(Keep|Exhaustive|Balanced|Planned|Stratified|Halves|Nested|Focused)\((.*)\)\s*")
 
 
 def budget(text: str) -> int | tuple[int, ...]:

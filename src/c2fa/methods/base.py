@@ -96,8 +96,8 @@ class Method(Protocol):
     """A way from questions to attributions: a frozen set of options, called with a task.
 
     One that cannot do with a single row at the first level has ``least(structure)``, the number it needs; a budget
-    given as one number is then split accordingly. One whose levels are done with a number of rows has
-    ``wishes(structure)``, that number for each level or None; they get so many where the budget allows. One that
+    given as one number is then split accordingly. One whose levels of parts would like a number of rows
+    has ``wishes(structure)``, that number for each level or None; they get so many where the budget allows. One that
     asks rows which its budget is not meant to count has ``extra(structure)``, their number.
     """
 
@@ -157,11 +157,11 @@ def weighed(
 
 
 def wished(samplers: Any, structure: Structure) -> tuple[int | None, ...]:
-    """For each level the rows at which its design has asked all there is to ask; None where there is no such number."""
+    """For each level the rows that its design would like to have for parts; None where it does not say."""
     found = []
     for sampler, width in zip(per_level("sampler", samplers, structure.depth), structure.widths, strict=True):
-        enough = getattr(as_sampler(sampler), "enough", None)
-        found.append(None if enough is None else enough(width))
+        wish = getattr(as_sampler(sampler), "wish", None)
+        found.append(None if wish is None else wish(width))
     return tuple(found)
 
 

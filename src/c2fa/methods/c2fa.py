@@ -91,7 +91,7 @@ class C2FA:
         check_options(self.solver, self.solver_options)
 
     def wishes(self, structure: Structure) -> tuple[int | None, ...]:
-        """The rows at which the levels have nothing more to ask."""
+        """The rows that the levels of parts would like to have."""
         return wished(self.sampler, structure)
 
     def __call__(self, task: Task) -> Conversation[Attribution]:

@@ -98,7 +98,7 @@ class Lime:
         check_switches(intercept=self.intercept, anchor=self.anchor)
 
     def wishes(self, structure: Structure) -> tuple[int | None, ...]:
-        """The rows at which the levels have nothing more to ask."""
+        """The rows that the levels of parts would like to have."""
         return wished(self.sampler, structure)
 
     def fit(self, task: Task, level: int) -> Conversation[Fit]:

@@ -113,7 +113,7 @@ class _Affine:
     def of(cls, problem: Problem, zh: FloatArray, zl: FloatArray, mu1: float, mu2: float) -> _Affine:
         """The map of a problem with weighted rows zh and zl."""
         high, low = problem.levels
-        lam_h, lam_l = float(high.penalty.ridge or 0.0), float(low.penalty.ridge or 0.0)  # type: ignore[arg-type]
+        lam_h, lam_l = float(high.penalty.ridge or 0.0), float(low.penalty.ridge or 0.0)
         (parts, leaves), owners = problem.structure.widths, problem.structure.owners(0)
         expand = np.zeros((leaves, parts))
         expand[np.arange(leaves), owners] = 1.0
