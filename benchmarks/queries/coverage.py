@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from benchmarks.queries.family import Floats, leaf_additive, leaf_shapley, part_additive, part_shapley, suite
 from benchmarks.queries.tables import Estimate, Table, Target, left_out
-from benchmarks.queries.variants import AUTO, DEFAULT, PLANNED, Variant, usable
+from benchmarks.queries.variants import COINS, DEFAULT, PLANNED, Variant, usable
 
 import c2fa
 from c2fa.metrics import coverage
@@ -34,7 +34,7 @@ sys.modules.setdefault("synthetic", import_module("benchmarks.synthetic"))
 alone: Any = import_module("benchmarks.coverage")
 
 NOMINAL = Target(least=0.93, most=0.97)
-VARIANTS = (DEFAULT, PLANNED, AUTO)
+VARIANTS = (DEFAULT, COINS, PLANNED)
 ROWS = 200
 
 

@@ -1,7 +1,8 @@
 """Part until: what a stopping rule spends, beside the fixed budget that is right as often.
 
 ``until=c2fa.until.top(3)`` asks until the three most important features are settled. On each input its rows and its top
-three are noted; a top three is right in so far as it agrees with the true one (thirds of 0, 1, 2 or 3 features). The
+three are noted; a top three is right in so far as it agrees with the true one (thirds of 0, 1, 2 or 3 features), for a
+rule with a margin up to that margin. The
 same method with fixed budgets gives a curve of mean agreement over rows; where the curve first reaches the rule's
 agreement is the fixed budget that is right as often. The ratio of the rule's mean rows to it is what the rule saves:
 0.5 is half. Inputs are drawn anew for the interval, for rule and curve alike.
@@ -19,22 +20,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.queries.family import Floats, leaf_shapley, part_shapley, suite
+from benchmarks.queries.family import (
+    FIRST,
+    LINKS,
+    SHARES,
+    WEIGHTS,
+    Floats,
+    Saturating,
+    draw,
+    leaf_shapley,
+    part_shapley,
+    suite,
+)
 from benchmarks.queries.tables import Estimate, Table, Target, interval, left_out, resampled
-from benchmarks.queries.variants import AUTO, DEFAULT, Variant, usable
+from benchmarks.queries.variants import COINS, DEFAULT, Variant, usable
 from experiments.harness.queries_needed import crossing
 
 import c2fa
 
 HALF = Target(most=0.5)
-VARIANTS = (DEFAULT, AUTO)
+VARIANTS = (DEFAULT, COINS)
 RULES = (
     ("top(3)", c2fa.until.top(3)),
-    ("top(3, 0.5, every=16)", c2fa.until.top(3, 0.5, every=16)),
-    ("top(3, 0.8, settled='share', every=16)", c2fa.until.top(3, 0.8, settled="share", every=16)),
+    ("top(3, 0.8)", c2fa.until.top(3, 0.8)),
+    ("top(3, 0.5)", c2fa.until.top(3, 0.5)),
+    ("top(3, 0.8, settled='share')", c2fa.until.top(3, 0.8, settled="share")),
+    ("top(3, margin=0.3)", c2fa.until.top(3, margin=0.3)),
     ("top(3, level=0)", c2fa.until.top(3, level=0)),
 )
-"""The first is the rule as people write it, which the target is about; the others show what less confidence saves."""
+"""The first is the rule as people write it, which the target is about; the others show what asking for less saves."""
 K = 3
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -63,24 +77,31 @@ class Domain:
     seeds: int
 
 
-def agreement(values: Floats, truth: Floats, k: int = K) -> float:
-    """The share of the k largest absolute values that are among the truth's k largest.
+def agreement(values: Floats, truth: Floats, margin: float = 0.0, k: int = K) -> float:
+    """The share of the k largest absolute values that are among the truth's k largest, or nearly, up to a margin.
 
     >>> agreement(np.array([3.0, -2.0, 1.0, 0.0]), np.array([0.1, 5.0, 4.0, -9.0]))
     0.6666666666666666
+    >>> agreement(np.array([3.0, -2.0, 1.0, 0.0]), np.array([3.5, 5.0, 4.0, -9.0]), margin=0.2)
+    1.0
     """
-    largest = [set(np.argsort(-np.abs(v), kind="stable")[:k].tolist()) for v in (values, truth)]
-    return len(largest[0] & largest[1]) / min(k, len(values))
+    found, size = np.argsort(-np.abs(values), kind="stable")[:k], np.abs(truth)
+    least = np.sort(size)[-min(k, len(size))]
+    return float(np.mean(size[found] * (1.0 + margin) >= least))
 
 
 def measured(domain: Domain, variant: Variant, rules: Sequence[tuple[str, Any]]) -> tuple[Floats, Floats, Floats]:
-    """Mean rows of fixed budgets, their agreement, (2 levels, budgets, inputs), and what rules found.
+    """Mean rows of fixed budgets, their agreement by each rule's measure, (rules, budgets, inputs), and the rules' own.
 
     The last has rows, agreement and whether it was settled for each rule and input, (rules, 3, inputs). The rows of a
     budget are fewer than the budget where masks come again.
     """
+
+    def right(e: c2fa.Explanation, truth: tuple[Floats, ...], rule: Any) -> float:
+        return agreement(e.values[rule.level], truth[rule.level], rule.margin)
+
     spent = np.zeros(len(domain.budgets))
-    fixed = np.zeros((2, len(domain.budgets), len(domain.cases)))
+    fixed = np.zeros((len(rules), len(domain.budgets), len(domain.cases)))
     ruled = np.zeros((len(rules), 3, len(domain.cases)))
     for i, case in enumerate(domain.cases):
         truth = case.truth(variant)
@@ -88,11 +109,11 @@ def measured(domain: Domain, variant: Variant, rules: Sequence[tuple[str, Any]])
             for b, rows in enumerate(domain.budgets):
                 e = case.explain(variant, rows, seed)
                 spent[b] += e.queries / (domain.seeds * len(domain.cases))
-                for level in (0, 1):
-                    fixed[level, b, i] += agreement(e.values[level], truth[level]) / domain.seeds
+                for r, (_, rule) in enumerate(rules):
+                    fixed[r, b, i] += right(e, truth, rule) / domain.seeds
             for r, (_, rule) in enumerate(rules):
                 e = case.explain(variant, domain.most, seed, rule)
-                found = (e.queries, agreement(e.values[rule.level], truth[rule.level]), bool(e.diagnostics.settled))
+                found = (e.queries, right(e, truth, rule), bool(e.diagnostics.settled))
                 ruled[r, :, i] += np.array(found) / domain.seeds
     return spent, fixed, ruled
 
@@ -128,7 +149,7 @@ def tables(quick: bool = False, data: Path | None = None) -> list[Table]:
     """Run it and make its tables."""
     variants, notes = usable(VARIANTS[:1] if quick else VARIANTS)
     found = []
-    for domain in (synthetic(quick), sentiment(quick, data)):
+    for domain in (synthetic(quick), lengths(quick), sentiment(quick, data)):
         table = Table(
             f"until. Rows of a rule against a fixed budget that is right as often: {domain.name},\n"
             f"   at most {domain.most} rows, {domain.seeds} seeds; target: ratio {HALF}",
@@ -136,8 +157,8 @@ def tables(quick: bool = False, data: Path | None = None) -> list[Table]:
         )
         for variant in variants:
             spent, fixed, ruled = measured(domain, variant, RULES)
-            for (name, rule), (rows, right, settled) in zip(RULES, ruled, strict=True):
-                at, ratio, bound = saving(spent, fixed[rule.level], rows, right)
+            for (name, _), curve, (rows, right, settled) in zip(RULES, fixed, ruled, strict=True):
+                at, ratio, bound = saving(spent, curve, rows, right)
                 table.rows.append(
                     {
                         "method": variant.label,
@@ -151,26 +172,38 @@ def tables(quick: bool = False, data: Path | None = None) -> list[Table]:
                         "target": HALF.verdict(ratio),
                     }
                 )
-            curve = ", ".join(f"{n:.0f}: {a:.2f}" for n, a in zip(spent, fixed[1].mean(axis=1), strict=True))
+            curve = ", ".join(f"{n:.0f}: {a:.2f}" for n, a in zip(spent, fixed[0].mean(axis=1), strict=True))
             table.notes.append(f"leaves' agreement with fixed budgets, {variant.label}: {curve}")
         found.append(table)
     return found
 
 
+def shapley_case(model: Saturating) -> Case:
+    """A synthetic model with its Shapley values."""
+    s = model.structure
+    return Case(model, c2fa.maskers.Array(s), np.ones(s.leaves), lambda v: (part_shapley(model), leaf_shapley(model)))
+
+
 def synthetic(quick: bool) -> Domain:
     """The models of part a."""
-
-    def case(model: Any) -> Case:
-        s = model.structure
-        return Case(
-            model, c2fa.maskers.Array(s), np.ones(s.leaves), lambda v: (part_shapley(model), leaf_shapley(model))
-        )
-
     models = suite(2 if quick else 18)
     budgets = (50, 200) if quick else (30, 50, 75, 100, 150, 200, 300, 400, 600)
-    return Domain(
-        f"{len(models)} models of 5 × 20 leaves", [case(m) for m in models], budgets, budgets[-1], 1 if quick else 2
-    )
+    name = f"{len(models)} models of 5 × 20 leaves"
+    return Domain(name, [shapley_case(m) for m in models], budgets, budgets[-1], 1 if quick else 2)
+
+
+def lengths(quick: bool) -> Domain:
+    """The same family with parts of 2 to 40 leaves: a fixed budget must do for short inputs and long ones."""
+    sizes = (2, 6) if quick else (2, 6, 18, 40)
+    count = 2 if quick else 16
+    kinds = itertools.cycle(itertools.product(WEIGHTS, SHARES.values(), LINKS))
+    drawn = [
+        draw(FIRST + 1000 + k, *kind, (sizes[k % len(sizes)],) * 5)
+        for k, kind in zip(range(count), kinds, strict=False)
+    ]
+    budgets = (50, 200) if quick else (20, 30, 50, 75, 100, 150, 200, 300, 400, 600)
+    name = f"{count} models of {5 * sizes[0]} to {5 * sizes[-1]} leaves"
+    return Domain(name, [shapley_case(m) for m in drawn], budgets, budgets[-1], 1 if quick else 2)
 
 
 # ------------------------------------------------------------------------------------------------ texts

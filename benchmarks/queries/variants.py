@@ -25,27 +25,26 @@ class Variant:
         return c2fa.Explainer(model, masker, method=self.method, progress=False, **self.options, **settings)(x)
 
 
+FIXED: Mapping[str, Any] = {"kernel": "cosine", "penalty": None, "smooth": None}
+CHOSEN: Mapping[str, Any] = {"kernel": "uniform", "penalty": "auto", "smooth": None}
+"""Everything but the masks: strengths that the widths fix, under LIME's kernel, and strengths that the answers choose."""
+
 DEFAULT = Variant("c2fa, the default", main=True)
-PLANNED = Variant("c2fa, planned", options={"sampler": "planned"}, main=True)
-AUTO = Variant(
-    "c2fa, planned, auto",
-    options={"sampler": "planned", "kernel": "uniform", "penalty": "auto"},
-    main=True,
-)
+COINS = Variant("c2fa, coins, fixed penalty", options={"sampler": "uniform", **FIXED}, main=True)
+PLANNED = Variant("c2fa, planned, fixed penalty", options={"sampler": "planned", **FIXED}, main=True)
 LIME = Variant("lime", "lime", main=True)
 LIME_PACKAGE = Variant("lime package", "lime-package", main=True)
 
 VARIANTS: Sequence[Variant] = (
     DEFAULT,
     Variant("c2fa as the paper has it", options={"preset": "paper"}),
-    Variant(
-        "c2fa, coins, fixed penalty", options={"sampler": "uniform", "penalty": None, "kernel": "cosine"}, main=True
-    ),
-    Variant("c2fa, coins, auto", options={"sampler": "uniform", "kernel": "uniform", "penalty": "auto"}),
+    COINS,
+    Variant("c2fa, coins, auto", options={"sampler": "uniform", **CHOSEN}),
     PLANNED,
-    Variant("c2fa, planned, uniform kernel", options={"sampler": "planned", "kernel": "uniform"}),
-    AUTO,
-    Variant("c2fa adaptive", "c2fa-adaptive", main=True),
+    Variant("c2fa, planned, fixed, uniform kernel", options={"sampler": "planned", **FIXED, "kernel": "uniform"}),
+    Variant("c2fa, planned, auto", options={"sampler": "planned", **CHOSEN}, main=True),
+    Variant("c2fa adaptive, fixed penalty", "c2fa-adaptive", FIXED, main=True),
+    Variant("c2fa adaptive, auto", "c2fa-adaptive", CHOSEN, main=True),
     LIME,
     LIME_PACKAGE,
     Variant("captum Lime", "captum-lime"),

@@ -38,6 +38,7 @@ PAPER: Mapping[str, Any] = {
     "intercept": False,
     "solver": "paper",
     "anchor": False,
+    "smooth": None,
 }
 """What the paper does, to the letter: no intercept, no row for the prediction itself, Algorithm 1."""
 
@@ -68,22 +69,22 @@ class C2FA:
         Whether the prediction itself is one of the fitted rows.
     smooth
         How strongly leaves that the masker calls neighbours (words side by side, super-pixels that touch or look
-        alike) are held to matter alike: a number from 0, about 1 for some and 10 for a lot; ``"auto"``, which goes
-        with ``penalty="auto"``, lets the answers decide, and does nothing where the masker knows of no neighbours;
-        None for not at all. Parts keep their values.
+        alike) are held to matter alike: a number from 0, about 1 for some and 10 for a lot; ``"auto"`` lets the
+        answers decide where the penalty is ``"auto"`` too and the masker knows of neighbours, and does nothing
+        elsewhere; None for not at all. Parts keep their values.
     """
 
-    kernel: str | Kernel | Sequence[str | Kernel] = "cosine"
-    sampler: str | AnySampler | Sequence[str | AnySampler] = "uniform"
-    penalty: Penalties = None
+    kernel: str | Kernel | Sequence[str | Kernel] = "uniform"
+    sampler: str | AnySampler | Sequence[str | AnySampler] = "planned"
+    penalty: Penalties = "auto"
     intercept: bool | Sequence[bool] = True
     solver: str = "auto"
     solver_options: Mapping[str, Any] = field(default_factory=dict)
     anchor: bool = True
-    smooth: float | Literal["auto"] | None = None
+    smooth: float | Literal["auto"] | None = "auto"
 
     def __post_init__(self) -> None:
-        _check_smooth(self.smooth, self.penalty)
+        _check_smooth(self.smooth)
         check_each("kernel", self.kernel, as_kernel)
         check_each("sampler", self.sampler, as_sampler)
         check_penalties(self.penalty)
@@ -117,32 +118,21 @@ class C2FA:
     def fit(self, task: Task, levels: Sequence[Level]) -> Attribution:
         """Fit all levels together, as smooth as is wanted."""
         problem = Problem(task.structure, tuple(levels))
-        graph = None if self.smooth is None or task.neighbours is None else task.neighbours()
-        if graph is None or not len(graph.edges):
-            if isinstance(self.smooth, float | int) and self.smooth and graph is None:
-                raise ValueError(
-                    f"smooth={self.smooth!r} needs neighbours, and the masker knows of none here; leave it out"
-                )
-            solution = solve(problem, self.solver, **self.solver_options)
-        elif self.smooth == "auto":
-            solution, problem = solve_smooth(problem, graph, solver=self.solver, **self.solver_options)
-        else:
-            assert not isinstance(self.smooth, str)
-            problem = smoothed(problem, graph, float(self.smooth or 0.0))
-            solution = solve(problem, self.solver, **self.solver_options)
-        return Attribution.of(solution, problem.levels)
+        if isinstance(self.smooth, str):
+            exact = self.solver in ("auto", "direct") and isinstance(levels[-1].penalty, Auto)
+            graph = task.neighbours() if exact and task.neighbours is not None else None
+            if graph is not None and len(graph.edges):
+                solution, problem = solve_smooth(problem, graph, solver=self.solver, **self.solver_options)
+                return Attribution.of(solution, problem.levels)
+        elif self.smooth:
+            if task.neighbours is None:
+                raise ValueError(f"smooth={self.smooth} needs neighbours, and the masker knows of none; leave it out")
+            problem = smoothed(problem, task.neighbours(), float(self.smooth))
+        return Attribution.of(solve(problem, self.solver, **self.solver_options), problem.levels)
 
 
-def _check_smooth(smooth: Any, penalty: Any) -> None:
+def _check_smooth(smooth: Any) -> None:
     """Refuse what is no strength of smoothing."""
-    if smooth is None:
-        return
-    if isinstance(smooth, str):
-        if smooth != "auto":
-            raise ValueError(f"smooth must be a number from 0, 'auto' or None; got {smooth!r}")
-        if not (isinstance(penalty, str | Auto) or (isinstance(penalty, Sequence) and isinstance(penalty[-1], Auto))):
-            raise ValueError(
-                "smooth='auto' goes with penalty='auto', which weighs the answers; or give smooth a number"
-            )
-    elif isinstance(smooth, bool) or not isinstance(smooth, float | int) or not 0 <= smooth < np.inf:
+    number = isinstance(smooth, float | int | np.number) and not isinstance(smooth, bool)
+    if not (smooth is None or (isinstance(smooth, str) and smooth == "auto") or (number and 0 <= smooth < np.inf)):
         raise ValueError(f"smooth must be a number from 0, 'auto' or None; got {smooth!r}")
