@@ -11,8 +11,10 @@ from __future__ import annotations
 import collections
 import multiprocessing
 import multiprocessing.connection
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -176,7 +178,8 @@ class Crew:
         for number in range(count):
             mine, theirs = context.Pipe()
             process = context.Process(target=work, args=(theirs, number, *args), daemon=True)
-            process.start()
+            with _without_main():
+                process.start()
             theirs.close()
             crew.workers.append(process)
             crew.lines.append(mine)
@@ -192,6 +195,21 @@ class Crew:
                 f"{len(failed)} of {len(self.workers)} workers failed (exit codes {failed}); their errors are above, "
                 "what was finished is kept, and the same command continues"
             )
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start a process that does not import this one's main module again: with it would come PyTorch, for nothing.
+
+    Fourteen workers that load it at once took a minute before the first question.
+    """
+    main = sys.modules["__main__"]
+    kept = {name: main.__dict__.pop(name) for name in ("__spec__", "__file__") if name in main.__dict__}
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__dict__.update(kept)
 
 
 def pack(masks: Bools) -> npt.NDArray[np.uint8]:
