@@ -3,8 +3,8 @@
     python benchmarks/validation.py
 
 ``experiments/results/validation-answers.npz.xz`` holds what the two networks of ``experiments/`` answered for 80
-positive validation bags and 100 validation reviews: all masks of the parts (up to 512), 300 masks of fair coins over the
-leaves, and 100 rows of random Hadamard blocks. So every fit can be compared without a network. Each is made with 20
+positive validation bags and 100 validation reviews: all masks of the parts (up to 512), 300 masks of fair coins over
+the leaves, and 100 rows of random Hadamard blocks. So every fit can be compared without a network. Each is made with 20
 part masks (or all of them, up to 32) and 50 leaf masks; what it predicts is then correlated with the answers to 150
 other masks of fair coins. For bags, the truth is known besides: which image holds a cat, and which of its pixels.
 """

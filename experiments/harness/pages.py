@@ -191,9 +191,22 @@ def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
     return [(name, str(value))]
 
 
+def _share(about: Mapping[str, Any]) -> dict[str, str]:
+    """How much of the network's own rate is left with masking, batching and transfers around it."""
+    alone = next((rate for name, rate in about.items() if name.endswith("network alone")), None)
+    load = about.get("load", {})
+    if not alone or not load.get("seconds"):
+        return {}
+    busy = load["work"] / max(load["seconds"] - load["waiting"], 1e-9) / alone
+    return {
+        "share of the network's own rate, while it had questions": f"{busy:.0%}",
+        "share of it from the first question to the last answer": f"{load['work'] / load['seconds'] / alone:.0%}",
+    }
+
+
 def runs(results: Results) -> str:
     """What was run, on what, how fast: all that the runs wrote down about themselves."""
-    found = {name: dict(_flat(d.about)) for name, d in results.domains.items()}
+    found = {name: dict(_flat({**d.about, **_share(d.about)})) for name, d in results.domains.items()}
     keys = list(dict.fromkeys(key for facts in found.values() for key in facts))
     return grid(("", *found), [(key, *(facts.get(key, "") for facts in found.values())) for key in keys])
 
