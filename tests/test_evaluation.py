@@ -22,7 +22,8 @@ STRUCTURE = c2fa.Structure.from_groups(np.repeat(np.arange(3), 8))
 MASKER = c2fa.maskers.Array(STRUCTURE)
 WEIGHTS = np.random.default_rng(0).normal(size=24)
 INPUTS = [np.random.default_rng(1 + i).normal(size=24) for i in range(3)]
-SIX = ["c2fa", "lime", "milli", "bu-lime", "td-lime", "td-milli"]
+C2FA = ("c2fa", "c2fa", {"sampler": "uniform", "kernel": "cosine", "penalty": None})  # the masks that the others ask
+SIX = [C2FA, "lime", "milli", "bu-lime", "td-lime", "td-milli"]
 BUDGETS = [(8, n) for n in (10, 20, 30, 40, 50, 60)]
 
 
@@ -50,12 +51,22 @@ class Counting:
 
 def test_a_sweep_of_methods_that_share_masks_costs_one_run_of_the_largest():
     x, alone = INPUTS[0], Counting()
-    largest = c2fa.Explainer(alone, MASKER, budget=(9, 60))(x)
+    largest = c2fa.Explainer(alone, MASKER, budget=(9, 60), **C2FA[2])(x)
     model = Counting()
-    result = evaluate(["c2fa", "lime", "bu-lime", "td-lime"], [x], model, MASKER, BUDGETS, 1, ["consistency", "mihl"])
+    result = evaluate([C2FA, "lime", "bu-lime", "td-lime"], [x], model, MASKER, BUDGETS, 1, ["consistency", "mihl"])
     assert result.rows.explaining == largest.queries == alone.total
     assert model.total == result.rows.sent == result.rows.explaining
     assert result.rows.scoring == 0
+
+
+def test_a_sweep_of_the_default_costs_one_run_of_the_largest():
+    x, alone, model = INPUTS[0], Counting(), Counting()
+    largest = c2fa.Explainer(alone, MASKER, budget=(9, 60))(x)
+    result = evaluate(["c2fa"], [x], model, MASKER, BUDGETS, 1, ["consistency", "mihl"])
+    assert result.rows.explaining == largest.queries == alone.total == model.total == 68
+    planned = [("lime", "lime", {"sampler": "planned"}), ("bu-lime", "bu-lime", {"sampler": "planned"})]
+    both = evaluate(["c2fa", *planned], [x], Counting(), MASKER, BUDGETS, 1, ["consistency", "mihl"])
+    assert both.rows.explaining == 68  # with its sampler, the others ask its masks
 
 
 def test_six_methods_and_six_budgets_ask_no_row_twice_and_say_what_separate_runs_would_cost():
@@ -64,11 +75,12 @@ def test_six_methods_and_six_budgets_ask_no_row_twice_and_say_what_separate_runs
     assert model.total == result.rows.sent == result.rows.explaining + result.rows.scoring
     assert not model.repeated
     used = 0
-    for method in SIX:
+    for _, method, options in [spec if isinstance(spec, tuple) else (spec, spec, {}) for spec in SIX]:
         for n_h, n_l in BUDGETS:
             for seed in range(2):
                 for x in INPUTS:
-                    explain = c2fa.Explainer(separate, MASKER, method=method, budget=(n_h + 1, n_l), seed=seed)
+                    budget = (n_h + 1, n_l)
+                    explain = c2fa.Explainer(separate, MASKER, method=method, budget=budget, seed=seed, **options)
                     used += explain(x).queries
     assert result.rows.explaining_alone == used == separate.total
     assert used > 10 * result.rows.explaining

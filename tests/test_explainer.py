@@ -95,12 +95,21 @@ def test_the_same_seed_gives_the_same_answer_for_every_batch_size(batch_size):
     assert not np.array_equal(explain(model=row_by_row, seed=6).low, expected.low)
 
 
-def test_by_default_the_penalty_grows_with_the_number_of_features():
+def test_by_default_the_answers_choose_among_planned_masks_that_count_alike():
+    said = explain(kernel="uniform", sampler="planned", penalty="auto", smooth="auto")
+    default, fixed = explain(), explain(penalty=None)
+    for k in (0, 1):
+        np.testing.assert_array_equal(default.values[k], said.values[k])
+    assert not np.array_equal(default.low, fixed.low)
+    assert default.queries == fixed.queries  # the same masks
+
+
+def test_without_a_penalty_of_ones_own_it_grows_with_the_number_of_features():
     expected = explain(penalty=(c2fa.L2(0.1), c2fa.L2(0.4)))
-    np.testing.assert_array_equal(explain().low, expected.low)
+    np.testing.assert_array_equal(explain(penalty=None).low, expected.low)
     three = c2fa.Structure.from_tree([[["a", "b"], ["c"]], [["d"]]])
     given = explain(three, lambda b: b.sum(axis=1), budget=60, penalty=(c2fa.L2(0.04), c2fa.L2(0.06), c2fa.L2(0.08)))
-    np.testing.assert_array_equal(explain(three, lambda b: b.sum(axis=1), budget=60).low, given.low)
+    np.testing.assert_array_equal(explain(three, lambda b: b.sum(axis=1), budget=60, penalty=None).low, given.low)
 
 
 def test_the_paper_preset_is_the_paper_to_the_letter():

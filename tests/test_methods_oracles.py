@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import c2fa
 import oracles_methods as oracle
 from c2fa import methods
+from c2fa.graph import chain
 from c2fa.methods import bridge as bridging
 from c2fa.methods import milli, peers, top_down
 from c2fa.methods.base import Task
@@ -52,11 +54,15 @@ def keys(asks, level):
 
 def test_methods_that_can_share_their_queries_ask_the_same_masks():
     of = {name: drive(methods.METHODS[name](), task())[1] for name in methods.METHODS if name not in methods.PEERS}
+    planned, of["c2fa"] = of["c2fa"], drive(methods.C2FA(sampler="uniform"), task())[1]
     for name in ("lime", "td-lime", "td-lime-proportional"):
         assert keys(of[name], 0) == keys(of["c2fa"], 0)
     for name in ("lime", "bu-lime", "milli", "td-lime-proportional"):
         assert keys(of[name], 1) == keys(of["c2fa"], 1)
     assert keys(of["td-milli"], 0) == keys(of["milli"], 0)
+    alike = drive(methods.Lime(sampler="planned"), task())[1]
+    for level in (0, 1):
+        assert keys(alike, level) == keys(planned, level) != keys(of["c2fa"], level)
     assert not keys(of["bu-lime"], 0)
     assert not keys(of["td-lime"], 1)
     assert not keys(of["td-milli"], 1)
@@ -378,11 +384,22 @@ def test_c2fa_milli_is_the_joint_fit_of_millis_rows(structure, reuse):
         np.testing.assert_allclose(mine, theirs, atol=1e-9)
 
 
-def test_c2fa_milli_of_one_part_is_c2fa():
+@pytest.mark.parametrize("penalty", [None, "auto"])
+def test_c2fa_milli_of_one_part_is_c2fa_with_fair_coins_and_limes_weights(penalty):
     one = c2fa.Structure.from_groups("aaaa")
-    found, _ = drive(methods.C2FAMilli(), task(one, (4, 20)))
-    plain, _ = drive(methods.C2FA(), task(one, (4, 20)))
+    given = dataclasses.replace(task(one, (4, 20)), neighbours=lambda: chain(one.owners(0)))
+    found, asks = drive(methods.C2FAMilli(penalty=penalty), given)
+    plain, same = drive(methods.C2FA(kernel="cosine", sampler="uniform", penalty=penalty, smooth=None), given)
     np.testing.assert_array_equal(found.values[1], plain.values[1])
+    assert keys(asks, 1) == keys(same, 1)
+    np.testing.assert_array_equal(found.levels[1].weights, plain.levels[1].weights)
+
+
+def test_c2fa_shap_is_never_smooth():
+    given = dataclasses.replace(task(S), neighbours=lambda: chain(S.owners(0)))
+    there, _ = drive(methods.C2FAShap(penalty="auto"), given)
+    without, _ = drive(methods.C2FAShap(penalty="auto"), task(S))
+    np.testing.assert_array_equal(there.values[1], without.values[1])
 
 
 def test_c2fa_milli_refuses_a_share_that_is_none():

@@ -38,12 +38,13 @@ class C2FAAdaptive(C2FA):
     what is left of it as one more feature. All rows are fitted together in the end, so that parts are still sums.
 
     Where the rows suffice for all leaves there is nothing to choose, and this is ``C2FA`` with its design. The
-    output that decides is the target. Which leaves are told apart depends on the model's answers, so the masks of a
-    smaller budget are not the first ones of a larger.
+    output that decides is the target. With ``penalty="auto"``, which finds a few large leaves among many small ones by
+    itself, little is gained by it; with fixed strengths, a lot. Which leaves are told apart depends on the model's
+    answers, so the masks of a smaller budget are not the first ones of a larger.
 
     Parameters
     ----------
-    kernel, sampler, penalty, intercept, solver, solver_options, anchor
+    kernel, sampler, penalty, intercept, solver, solver_options, anchor, smooth
         As in ``C2FA``; the sampler is that of the parts, and of the leaves as long as all of them are asked about.
     narrow
         ``"parts"``: the answers about whole parts decide. Parts are split into their leaves in the order of their
@@ -76,6 +77,7 @@ class C2FAAdaptive(C2FA):
             raise ValueError(f"stages must be a whole number of at least 1; got {self.stages!r}")
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
+        self.check(task)
         s, last = task.structure, task.structure.depth - 1
         samplers = [as_sampler(sampler) for sampler in per_level("sampler", self.sampler, s.depth)]
         above = []

@@ -50,15 +50,18 @@ class C2FA:
     Parameters
     ----------
     kernel
-        How much each answer counts: ``"cosine"`` (LIME's), ``"similarity"``, ``"shap"``, ``"uniform"``, or a function.
+        How much each answer counts: ``"uniform"`` (the default: planned masks count alike), ``"cosine"`` (LIME's),
+        ``"similarity"``, ``"shap"``, or a function.
     sampler
-        How masks are drawn: ``"uniform"``, ``"paired"``, ``"lime-text"``, ``"keep"``, a design's name such as
-        ``"exhaustive"`` or ``"balanced"``, one of ``c2fa.sampling`` or ``c2fa.designs`` such as ``Keep(0.8)``, or a
-        function.
+        How masks are drawn: ``"planned"`` (the default: all masks of up to five features, above that balanced blocks
+        and their complements, from which the same rows tell more), ``"uniform"`` (fair coins), ``"paired"``,
+        ``"lime-text"``, ``"keep"``, a design's name such as ``"exhaustive"`` or ``"balanced"``, one of
+        ``c2fa.sampling`` or ``c2fa.designs`` such as ``Keep(0.8)``, or a function.
     penalty
-        The regulariser, for instance ``L2(0.1)`` or ``(L2(0.1), L1(0.01))``; None gives each level ``L2(width / 50)``.
-        ``"auto"`` chooses an l2 strength for every leaf, and how much each level's answers count, from the answers
-        themselves (``c2fa.Auto``).
+        The regulariser. ``"auto"`` (the default, as no one strength suits every input) chooses an l2 strength for every
+        leaf, and how much each level's answers count, from the answers themselves (``c2fa.Auto``). Or one of your own,
+        for instance ``L2(0.1)`` or ``(L2(0.1), L1(0.01))``; None gives each level ``L2(width / 50)``. The defaults of
+        these three were chosen on validation reviews and bags (``benchmarks/queries``).
     intercept
         Whether a level has an unpenalised intercept of its own. With it, what the model says of an empty input is
         not spread over the features. Without it, as the paper has it, deletion on validation reviews was 0.58 instead
@@ -90,12 +93,20 @@ class C2FA:
         check_penalties(self.penalty)
         check_switches(intercept=self.intercept, anchor=self.anchor)
         check_options(self.solver, self.solver_options)
+        if self.solver == "paper" and self.smooth and not isinstance(self.smooth, str):
+            raise ValueError(f"solver='paper' cannot do smooth={self.smooth}; use solver='auto', or smooth=None")
 
     def wishes(self, structure: Structure) -> tuple[int | None, ...]:
         """The rows that the levels of parts would like to have."""
         return wished(self.sampler, structure)
 
+    def check(self, task: Task) -> None:
+        """Refuse a task that lacks what is wanted, before anything is asked."""
+        if self.smooth and not isinstance(self.smooth, str) and task.neighbours is None:
+            raise ValueError(f"smooth={self.smooth} needs neighbours, and the masker knows of none; leave it out")
+
     def __call__(self, task: Task) -> Conversation[Attribution]:
+        self.check(task)
         depth = task.structure.depth
         kernels = per_level("kernel", self.kernel, depth)
         samplers = per_level("sampler", self.sampler, depth)
@@ -125,8 +136,7 @@ class C2FA:
                 solution, problem = solve_smooth(problem, graph, solver=self.solver, **self.solver_options)
                 return Attribution.of(solution, problem.levels)
         elif self.smooth:
-            if task.neighbours is None:
-                raise ValueError(f"smooth={self.smooth} needs neighbours, and the masker knows of none; leave it out")
+            assert task.neighbours is not None  # checked before anything was asked
             problem = smoothed(problem, task.neighbours(), float(self.smooth))
         return Attribution.of(solve(problem, self.solver, **self.solver_options), problem.levels)
 

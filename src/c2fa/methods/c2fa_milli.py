@@ -37,7 +37,8 @@ class C2FAMilli:
     weighted by the same rule with every feature given an inclusion weight from the part it belongs to: a leaf
     enters with that chance, and a mask weighs the mean inclusion weight of what it keeps. No leaf is ranked by
     itself, which would cost a row for each. All levels are then fitted together under the constraint that they
-    add up, with the penalties of ``C2FA``. With a single part there is nothing to rank, and it is plain ``C2FA``.
+    add up. With a single part there is nothing to rank, and it is ``C2FA`` with fair coins and LIME's weights, which
+    is what ``Milli`` does below the parts: ``sampler="uniform"``, ``kernel="cosine"``. Nothing is smoothed.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ class C2FAMilli:
         on or nearly always off teach little, and the leaves of the first-ranked part are those that matter most,
         so the default goes half the way.
     penalty, intercept, solver, solver_options, anchor
-        As in ``C2FA``.
+        As in ``C2FA``, but for the penalty's default: None, which gives each level ``L2(width / 50)``.
     reuse
         Whether the rows of the ranking, which are paid for, are fitted too, each as a coalition of one.
     ranking_on_top
@@ -89,11 +90,14 @@ class C2FAMilli:
         s = task.structure
         if s.widths[0] == 1:
             plain = C2FA(
+                kernel="cosine",
+                sampler="uniform",
                 penalty=self.penalty,
                 intercept=self.intercept,
                 solver=self.solver,
                 solver_options=self.solver_options,
                 anchor=self.anchor,
+                smooth=None,
             )
             return (yield from plain(task))
         penalties = per_level_penalties(self.penalty, task)

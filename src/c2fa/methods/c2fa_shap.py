@@ -29,7 +29,8 @@ class C2FAShap:
     Parameters
     ----------
     penalty, solver, solver_options
-        As in ``C2FA``. The intercept is always fitted: it is the answer to the empty input.
+        As in ``C2FA``, but for the penalty's default, which is None. The intercept is always fitted: it is the answer
+        to the empty input. Nothing is smoothed, which would not leave Shapley values.
     """
 
     penalty: Penalties = None
@@ -46,6 +47,7 @@ class C2FAShap:
             penalty=self.penalty,
             solver=self.solver,
             solver_options=self.solver_options,
+            smooth=None,
         )
 
     def __call__(self, task: Task) -> Conversation[Attribution]:

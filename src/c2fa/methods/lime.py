@@ -66,14 +66,15 @@ def worst(fits: Sequence[Fit]) -> Status:
 class Lime:
     """Every level fitted separately, at any depth: the paper's equations 2 and 3.
 
-    It asks the very masks that ``C2FA`` asks under the same seed and budget. Parts need not be the sums of their
-    leaves. Every option is one for all levels, or a sequence with one for each, coarse to fine; methods built on
+    With the same sampler, seed and budget it asks the very masks that ``C2FA`` asks. Parts need not be the sums of
+    their leaves. Every option is one for all levels, or a sequence with one for each, coarse to fine; methods built on
     this one that do not fit a level themselves take its entry and leave it unused.
 
     Parameters
     ----------
     kernel, sampler, penalty, intercept, anchor
-        As in ``C2FA``, with the same defaults. The lime package's own ridge is ``L2(0.5)``.
+        As in ``C2FA``; the defaults are LIME's own, fair coins and ``"cosine"``, with ``L2(width / 50)`` at each level
+        (None). The lime package's own ridge is ``L2(0.5)``.
 
     Examples
     --------

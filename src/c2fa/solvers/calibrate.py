@@ -77,7 +77,16 @@ def standard_errors(
         doubt += _ratio(rest, total, chosen.output) ** 2 / noises.free[-1]
         free = 1.0 / np.maximum(doubt, 1e-9)
         found.append(np.sqrt(total) * (stdtrit(np.maximum(free, 2.0), 0.975) / ndtri(0.975))[:, None])
-    return smooth_errors(chosen.problem, system, variances, tuple(found))
+    return smooth_errors(chosen.problem, system, tuple(found), _beyond(variances[-1], found[-1], noises.leaves))
+
+
+def _beyond(variances: FloatArray, errors: FloatArray, noise: FloatArray) -> FloatArray:
+    """What the leaves' errors are as a multiple of the roots of their variances, on average, for each output."""
+    known = np.isfinite(variances)
+    if not (known.any() and variances[known].any()):
+        return np.sqrt(noise)
+    scale: FloatArray = np.sqrt(np.square(errors[known]).sum(axis=0) / variances[known].sum())
+    return scale
 
 
 def _ratio(share: FloatArray, total: FloatArray, output: int | None) -> FloatArray:

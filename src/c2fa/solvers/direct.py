@@ -24,7 +24,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from c2fa.problem import Problem
 from c2fa.solution import Solution, Status
 from c2fa.solvers.prior import Strength, TreePrior, ridge_strengths, row_sums
-from c2fa.structure import FloatArray, IntArray
+from c2fa.structure import BoolArray, FloatArray, IntArray
 
 
 def direct(problem: Problem, *, stderr: bool = True) -> Solution:
@@ -40,17 +40,17 @@ def direct(problem: Problem, *, stderr: bool = True) -> Solution:
     leverages = row_leverages(problem, system)
     noise = np.sqrt(_noise(problem, strengths, leaf_values, sum(float(h.sum()) for h in leverages)))
     variances = system.variances()
-    errors = smooth_errors(problem, system, variances, tuple(np.sqrt(v)[:, None] * noise for v in variances))
+    errors = smooth_errors(problem, system, tuple(np.sqrt(v)[:, None] * noise for v in variances), noise)
     return finish(problem, leaf_values, system.status, 0, errors, leverages=leverages)
 
 
 def smooth_errors(
-    problem: Problem, system: System, variances: tuple[FloatArray, ...], errors: tuple[FloatArray, ...]
+    problem: Problem, system: System, errors: tuple[FloatArray, ...], scale: FloatArray
 ) -> tuple[FloatArray, ...] | None:
     """Standard errors where the finest level is smooth: those at hand are of u, and its values are ``S u``.
 
-    Their variance is ``S (X'X + P)⁻¹ S``; what the errors have beyond the variances of u, on average over the leaves,
-    they have here too. None where the leaves are so many that all of their covariance is too much to hold.
+    Their variance is ``S (X'X + P)⁻¹ S`` times the square of the scale, (outputs,), and infinite where the rows do not
+    determine the smoothed value. None where the leaves are so many that all of their covariance is too much to hold.
     """
     smooth = problem.levels[-1].smooth
     if smooth is None:
@@ -59,7 +59,8 @@ def smooth_errors(
         return None
     spread = smooth(np.eye(problem.structure.leaves))
     smoothed = np.maximum(np.einsum("ij,ji->i", spread, system.solve(spread)), 0.0)
-    scale = np.sqrt(np.square(errors[-1]).sum(axis=0) / max(float(variances[-1].sum()), np.finfo(np.float64).tiny))
+    if isinstance(system, _LeastSquares):
+        smoothed[~system.reached(spread.T)] = np.inf
     return (*errors[:-1], np.sqrt(smoothed)[:, None] * scale)
 
 
@@ -213,6 +214,11 @@ class _LeastSquares:
             found.append(np.where(reached, _squares(sums / self.s[:, None]), np.inf))
         return tuple(found)
 
+    def reached(self, columns: FloatArray) -> BoolArray:
+        """Whether the rows determine ``c'β`` for each column c, (leaves, n)."""
+        found: BoolArray = _squares(self.vt @ columns) >= _squares(columns) * (1 - 1e-9)
+        return found
+
     def leverages(self) -> FloatArray:
         return _squares(self.u[: self.rows].T)
 
@@ -277,10 +283,12 @@ def finish(
     ``allowed`` has, for levels whose sums meet their penalty only to a tolerance, the nearby values that meet it
     exactly; the objective takes the penalty there, where it is not infinite.
     """
-    looked_for = tuple(problem.structure.sums(leaf_values, k) for k in range(problem.structure.depth))
+    s, leaves = problem.structure, problem.levels[-1]
     if values is None:
-        values = (*looked_for[:-1], problem.levels[-1].smoothed(leaf_values))
-        penalised = looked_for
+        penalised = values = tuple(s.sums(leaf_values, k) for k in range(s.depth))
+        if leaves.smooth is not None:  # which keeps sums up to rounding: parts are sums of what is returned
+            smoothed = leaves.smoothed(leaf_values)
+            values = tuple(s.sums(smoothed, k) for k in range(s.depth))
     else:
         penalised = values
     intercepts = tuple(lv.rows.intercept(v) for lv, v in zip(problem.levels, values, strict=True))

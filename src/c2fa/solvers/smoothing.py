@@ -49,7 +49,8 @@ def solve_smooth(
             for arrays in zip(*parts, strict=True)
         )
 
-    values = mean([one.values for one in found])
+    leaves = mean([one.values[-1:] for one in found])[0]
+    values = tuple(problem.structure.sums(leaves, k) for k in range(problem.structure.depth))
     errors = [one.stderr for one in found]
     stderr = None
     if all(error is not None for error in errors):
