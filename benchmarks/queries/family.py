@@ -118,10 +118,15 @@ def _scale(w: Floats, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp],
 
 
 @lru_cache(maxsize=4)
-def suite(count: int) -> tuple[Saturating, ...]:
-    """The first models of the benchmark: weights, shares and links in turn, 18 kinds before any comes again."""
+def suite(count: int, sizes: tuple[int, ...] = (SIZES[0],), first: int = FIRST) -> tuple[Saturating, ...]:
+    """The first models of the benchmark: weights, shares and links in turn, 18 kinds before any comes again.
+
+    ``sizes`` are the leaves that each of the five parts has, from model to model in turn.
+    """
     kinds = itertools.cycle(itertools.product(WEIGHTS, SHARES.values(), LINKS))
-    return tuple(draw(FIRST + k, *kind) for k, kind in zip(range(count), kinds, strict=False))
+    shapes = itertools.cycle((size,) * len(SIZES) for size in sizes)
+    numbers = range(first, first + count)
+    return tuple(draw(k, *kind, shape) for k, kind, shape in zip(numbers, kinds, shapes, strict=False))
 
 
 # ------------------------------------------------------------------------------------------------ the truth

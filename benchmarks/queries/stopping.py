@@ -2,13 +2,13 @@
 
 ``until=c2fa.until.top(3)`` asks until the three most important features are settled. On each input its rows and its top
 three are noted; a top three is right in so far as it agrees with the true one (thirds of 0, 1, 2 or 3 features), for a
-rule with a margin up to that margin. The
-same method with fixed budgets gives a curve of mean agreement over rows; where the curve first reaches the rule's
-agreement is the fixed budget that is right as often. The ratio of the rule's mean rows to it is what the rule saves:
-0.5 is half. Inputs are drawn anew for the interval, for rule and curve alike.
+rule with a margin up to that margin. The same method with fixed budgets gives a curve of mean agreement over rows;
+where the curve first reaches the rule's agreement is the fixed budget that is right as often. The ratio of the rule's
+mean rows to it is what the rule spends: 0.5 is half. Inputs are drawn anew for the interval, for rule and curve alike.
 
-The truth is Shapley values for the synthetic models of part a. For the embedded sentiment classifier it is what the
-same method says with a very large budget of other masks: whether the answer is settled is what the rule judges.
+The truth is Shapley values for the synthetic models: those of part a, and others of the family whose numbers of leaves
+differ, as those of texts do. For the embedded sentiment classifier it is what the same method says with a very large
+budget of other masks: whether the answer is settled is what the rule judges.
 """
 
 from __future__ import annotations
@@ -20,18 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.queries.family import (
-    FIRST,
-    LINKS,
-    SHARES,
-    WEIGHTS,
-    Floats,
-    Saturating,
-    draw,
-    leaf_shapley,
-    part_shapley,
-    suite,
-)
+from benchmarks.queries.family import FIRST, Floats, Saturating, leaf_shapley, part_shapley, suite
 from benchmarks.queries.tables import Estimate, Table, Target, interval, left_out, resampled
 from benchmarks.queries.variants import COINS, DEFAULT, Variant, usable
 from experiments.harness.queries_needed import crossing
@@ -196,14 +185,10 @@ def lengths(quick: bool) -> Domain:
     """The same family with parts of 2 to 40 leaves: a fixed budget must do for short inputs and long ones."""
     sizes = (2, 6) if quick else (2, 6, 18, 40)
     count = 2 if quick else 16
-    kinds = itertools.cycle(itertools.product(WEIGHTS, SHARES.values(), LINKS))
-    drawn = [
-        draw(FIRST + 1000 + k, *kind, (sizes[k % len(sizes)],) * 5)
-        for k, kind in zip(range(count), kinds, strict=False)
-    ]
+    models = suite(count, sizes, FIRST + 1000)
     budgets = (50, 200) if quick else (20, 30, 50, 75, 100, 150, 200, 300, 400, 600)
     name = f"{count} models of {5 * sizes[0]} to {5 * sizes[-1]} leaves"
-    return Domain(name, [shapley_case(m) for m in drawn], budgets, budgets[-1], 1 if quick else 2)
+    return Domain(name, [shapley_case(m) for m in models], budgets, budgets[-1], 1 if quick else 2)
 
 
 # ------------------------------------------------------------------------------------------------ texts

@@ -27,7 +27,7 @@ class Variant:
 
 FIXED: Mapping[str, Any] = {"kernel": "cosine", "penalty": None, "smooth": None}
 CHOSEN: Mapping[str, Any] = {"kernel": "uniform", "penalty": "auto", "smooth": None}
-"""Everything but the masks: strengths that the widths fix, under LIME's kernel, and strengths that the answers choose."""
+"""Everything but the masks: strengths fixed by the widths, under LIME's kernel, and strengths chosen by the answers."""
 
 DEFAULT = Variant("c2fa, the default", main=True)
 COINS = Variant("c2fa, coins, fixed penalty", options={"sampler": "uniform", **FIXED}, main=True)
