@@ -73,8 +73,8 @@ class Lime:
     Parameters
     ----------
     kernel, sampler, penalty, intercept, anchor
-        As in ``C2FA``; the defaults are LIME's own, fair coins and ``"cosine"``, with ``L2(width / 50)`` at each level
-        (None). The lime package's own ridge is ``L2(0.5)``.
+        As in ``C2FA``, but the defaults are fair coins, LIME's weights and ``L2(width / 50)`` at each level (None). The
+        lime package's own ridge is ``L2(0.5)``.
 
     Examples
     --------
