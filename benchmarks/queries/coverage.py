@@ -1,7 +1,7 @@
 """Part coverage: how often 95 % intervals, value ± 1.96 standard errors, hold the truth.
 
 *Additive models with noise* are what standard errors are made for, so that 95 % of the intervals should hold the
-truth. The problems are those of ``benchmarks/coverage.py``: three to eight parts of 10 to 30 leaves, 50 to 300 rows, a
+truth. The problems are those of ``benchmarks/intervals.py``: three to eight parts of 10 to 30 leaves, 50 to 300 rows, a
 noise of each level by itself, and leaves of several kinds. That benchmark fits the same fair-coin masks with several
 penalties, and its figures are the rows called "fit alone"; here the library also asks its own masks about the same
 models, and weighs them, as a user would have it.
@@ -31,7 +31,7 @@ from c2fa.metrics import coverage
 # The benchmarks beside this package import each other by bare names. Their folder must not be on the path for that: a
 # ``coverage`` there would hide the package of that name, which other libraries import.
 sys.modules.setdefault("synthetic", import_module("benchmarks.synthetic"))
-alone: Any = import_module("benchmarks.coverage")
+alone: Any = import_module("benchmarks.intervals")
 
 NOMINAL = Target(least=0.93, most=0.97)
 VARIANTS = (DEFAULT, COINS, PLANNED)
@@ -50,7 +50,7 @@ class Noisy:
 
     @classmethod
     def of(cls, seed: int, kind: str) -> Noisy:
-        """A problem of ``benchmarks/coverage.py``, to be asked anew."""
+        """A problem of ``benchmarks/intervals.py``, to be asked anew."""
         case = alone.additive(seed, kind)
         return cls(case["truth"], case["structure"], sum(map(len, case["masks"])), tuple(case["noises"]), seed)
 

@@ -1,7 +1,7 @@
 """Solving with strengths that were chosen from the answers, and standard errors that own up to the choosing.
 
 Given the strengths, the posterior covariance ``σ² (X'X + P)⁻¹`` would be the whole truth. Three things are added, so
-that a value ± 1.96 standard errors holds the truth in about 95 of 100 cases (``benchmarks/coverage.py``):
+that a value ± 1.96 standard errors holds the truth in about 95 of 100 cases (``benchmarks/intervals.py``):
 
 - *A leaf's own strength is uncertain.* Take one leaf's variance ``v`` as unknown and all else as given. With ``s`` and
   ``q`` what the answers say of the leaf apart from its prior, its value has mean ``q v/(1 + v s)`` and variance

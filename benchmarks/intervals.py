@@ -1,4 +1,4 @@
-"""How often a value ± 1.96 standard errors holds the truth: python benchmarks/coverage.py [--problems 200] [--bags 40]
+"""How often a value ± 1.96 standard errors holds the truth: python benchmarks/intervals.py [--problems 200] [--bags 40]
 
 Additive models with noise come first, because only there the errors promise anything: three to eight parts of ten to
 thirty leaves, 50 to 300 rows, and a noise of each level from 5 % of the outputs' spread to all of it. Leaves are
