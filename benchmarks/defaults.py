@@ -1,10 +1,11 @@
-"""Why the defaults are what they are: variants of C2FA on real reviews with the embedded classifier.
+"""What each part of the default is worth: variants of C2FA on real reviews with the embedded classifier.
 
     python benchmarks/defaults.py [--inputs 40] [--data ../shared/data]
 
 Deletion (lower is better) and insertion (higher is better) of sentences and words, from the same queries; the last
-columns are the paired difference to the default with its 95 % bootstrap interval. The reviews are the first of several
-sentences among those that the experiments keep for validation, so that nothing is chosen on test inputs.
+columns are the paired difference to the default with its 95 % bootstrap interval. The reviews are the last of several
+sentences in the corpus; some of them are test reviews of the experiments, which explain another network, so the default
+was not chosen by this table but by ``benchmarks/validation.py``.
 """
 
 from __future__ import annotations
