@@ -220,7 +220,7 @@ def per_level_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:
     An l2 penalty is a prior on how much one feature matters. What a level explains is shared by its features, so the
     more there are the less each of them should matter, in proportion: the level as a whole is then expected to explain
     as much whether it has five features or five thousand. For five parts of ten leaves these are the paper's 0.1 and
-    1. ``benchmarks/defaults.py`` compares it with fixed values on validation reviews.
+    1. ``benchmarks/defaults.py`` compares it with other strengths.
 
     ``"auto"`` has the strengths chosen from the target's answers, so that they are the same whichever other outputs are
     explained beside it.
