@@ -68,6 +68,8 @@ def truth(model: Model, leaves: int, rows: int = 40_000) -> np.ndarray:
 
 
 def explain(model: Model, structure: c2fa.Structure, **options: object) -> c2fa.Explanation:
+    # Fixed strengths, so that what differs is the masks.
+    options = {"kernel": "cosine", "penalty": None, **options}
     return c2fa.Explainer(model, c2fa.maskers.Array(structure), outputs="target", **options)(np.ones(structure.leaves))
 
 
@@ -147,9 +149,9 @@ def main() -> None:
     models, seeds = arguments.models, arguments.seeds
     for budget in (100, 200):
         every = {f"all masks of parts, leaves {name}": {"sampler": ("exhaustive", name)} for name in DESIGNS}
-        compare(5, 20, budget, {"uniform (the default)": {}, **every}, models, seeds)
+        compare(5, 20, budget, {"uniform": {"sampler": "uniform"}, **every}, models, seeds)
     stages = {
-        "uniform (the default)": {},
+        "uniform": {"sampler": "uniform"},
         "planned": {"sampler": "planned"},
         "c2fa-adaptive, by parts": {"method": "c2fa-adaptive"},
         "c2fa-adaptive, by leaves": {"method": "c2fa-adaptive", "narrow": "leaves"},
