@@ -434,3 +434,26 @@ def test_neighbours_across_parts_are_refused(smooth):
     high = c2fa.Level(np.eye(2, dtype=bool), np.zeros(2), smooth=Smoother(Graph([[0, 1]]), 1.0, 2))
     with pytest.raises(ValueError, match="only the finest level can be smooth, and level 0 is not the finest"):
         c2fa.Problem(s, (high, c2fa.Level(np.eye(3, dtype=bool), np.zeros(3))))
+
+
+def test_the_posterior_behind_stopping_is_that_of_the_fit():
+    """Where strengths and weights are chosen, correlations are those of the problem that was solved."""
+    from c2fa.methods.base import Attribution
+    from c2fa.penalties import Auto
+    from c2fa.posterior import Posterior
+    from c2fa.solvers.evidence import choose
+
+    rng = np.random.default_rng(5)
+    s = c2fa.Structure.from_groups("aaabbbcc")
+    levels = []
+    for width in s.widths:
+        masks = rng.random((14, width)) < 0.5
+        levels.append(c2fa.Level(masks, masks @ rng.normal(size=width) + rng.normal(size=14), None, Auto(), True))
+    problem = c2fa.Problem(s, tuple(levels))
+    found = Attribution.of(c2fa.solve(problem), levels)
+    posterior = Posterior.of(s, found.fitted)
+    assert posterior is not None
+    solved = choose(problem).problem
+    strengths = solved.levels[-1].penalty.ridge
+    dense = np.linalg.inv(solved.design.T @ solved.design + np.diag(2.0 * strengths))
+    np.testing.assert_allclose(posterior.covariance(-1, np.arange(8)), dense, rtol=1e-8, atol=1e-12)

@@ -56,6 +56,8 @@ class Solution:
         would be had the row been left out. None where the solver has none to give.
     strengths
         Where the penalty was ``Auto``, the l2 strength λ that was chosen for every feature of every level; else None.
+    scales
+        Where the penalty was ``Auto``, the factor by which each level's weights were multiplied in the fit; else None.
     log_evidence
         Where the penalty was ``Auto``, the logarithm of how likely that makes the answers, up to a constant: what tells
         one way of smoothing from another.
@@ -70,4 +72,5 @@ class Solution:
     losses: tuple[FloatArray, ...]
     leverages: tuple[FloatArray, ...] | None = None
     strengths: tuple[FloatArray, ...] | None = None
+    scales: tuple[float, ...] | None = None
     log_evidence: float | None = None

@@ -53,7 +53,7 @@ class Standing:
 
     @cached_property
     def _posterior(self) -> Posterior | None:
-        return Posterior.of(self.structure, self.found.levels) if self.found.joint else None
+        return Posterior.of(self.structure, self.found.fitted) if self.found.joint else None
 
     def correlation(self, level: int, features: IntArray) -> FloatArray:
         """How the errors of some values of a level go together; methods that do not say are taken at no correlation."""

@@ -62,7 +62,8 @@ class Attribution:
     """What a method found: values per level, (width, columns), coarse to fine, and the evidence behind them.
 
     ``levels`` holds what each level's values were fitted to; None where they were not fitted to anything but follow
-    from another level's. ``joint`` says that all of them were fitted together, as one problem.
+    from another level's. ``joint`` says that all of them were fitted together, as one problem; ``scales`` how much
+    each level's weights were multiplied by in that fit, None for 1.
     """
 
     values: tuple[FloatArray, ...]
@@ -74,6 +75,15 @@ class Attribution:
     notes: tuple[str, ...] = ()
     leverages: tuple[FloatArray, ...] | None = None
     joint: bool = False
+    scales: tuple[float, ...] | None = None
+
+    @property
+    def fitted(self) -> tuple[Level | None, ...]:
+        """The levels with the weights that they had in the fit, where these were chosen too."""
+        if self.scales is None:
+            return self.levels
+        pairs = zip(self.levels, self.scales, strict=True)
+        return tuple(level and replace(level, weights=level.weights * scale) for level, scale in pairs)
 
     @classmethod
     def of(cls, solution: Solution, levels: Sequence[Level]) -> Attribution:
@@ -89,6 +99,7 @@ class Attribution:
             solution.iterations,
             leverages=solution.leverages,
             joint=True,
+            scales=solution.scales,
         )
 
 

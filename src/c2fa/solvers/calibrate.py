@@ -53,7 +53,8 @@ def in_place_of(problem: Problem, chosen: Chosen, solution: Solution) -> Solutio
         level.loss(v.reshape(len(v), -1), np.atleast_1d(b)).reshape(np.shape(loss))
         for level, v, b, loss in zip(problem.levels, solution.values, solution.intercepts, solution.losses, strict=True)
     )
-    return replace(solution, losses=losses, strengths=chosen.strengths, log_evidence=chosen.log_evidence)
+    scales = tuple(float(1.0 / (noise * credit)) for noise, credit in zip(chosen.noises, chosen.credits, strict=True))
+    return replace(solution, losses=losses, strengths=chosen.strengths, scales=scales, log_evidence=chosen.log_evidence)
 
 
 def standard_errors(
