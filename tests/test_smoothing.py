@@ -330,11 +330,23 @@ def test_a_number_is_the_fit_of_that_strength():
     assert np.abs(e.low - words(budget=40, smooth=None, penalty=c2fa.L2(0.2)).low).max() > 0.01
 
 
-def test_by_default_a_text_is_as_smooth_as_its_answers_say():
-    default, rough, zero = words(), words(smooth=None), words(smooth=0)
-    np.testing.assert_array_equal(default.low, words(smooth="auto").low)
-    np.testing.assert_array_equal(rough.low, zero.low)
-    assert np.abs(default.low - rough.low).max() > 1e-3
+def picture(**options):
+    """A bag of two images of four quarters each, of which the left halves matter alike."""
+    quarters = np.repeat(np.repeat([[0, 1], [2, 3]], 4, axis=0), 4, axis=1)
+    dark, light = np.full((8, 8, 3), 20, np.uint8), np.full((8, 8, 3), 220, np.uint8)
+    dark[:, 4:] = 200
+    model = lambda bags: np.array([[(b[0][:, :4] > 0).mean() ** 2 + 0.1 * (b[1][:, :4] > 0).mean()] for b in bags])  # noqa: E731
+    masker = c2fa.maskers.ImageBag(segment=[quarters, quarters], absent="fill")
+    return c2fa.Explainer(model, masker, budget=20, **options)([dark, light])
+
+
+def test_by_default_images_are_as_smooth_as_the_answers_say_and_texts_are_not():
+    default, rough = picture(), picture(smooth=None)
+    np.testing.assert_array_equal(default.low, picture(smooth="auto").low)
+    assert np.abs(default.low - rough.low).max() > 1e-6
+    np.testing.assert_array_equal(words().low, words(smooth=None).low)
+    np.testing.assert_array_equal(words(smooth=None).low, words(smooth=0).low)
+    assert np.abs(words(smooth=1.0).low - words().low).max() > 1e-3
     for e in (default, rough, words(smooth=3.0)):
         np.testing.assert_array_equal(e.high, e.structure.sums(e.low, 0))
         assert e.diagnostics.consistency == 0
@@ -427,7 +439,10 @@ def test_wishes_that_cannot_be_met_are_refused_before_they_cost_anything():
 @pytest.mark.parametrize("smooth", [1.0, "auto"])
 def test_neighbours_across_parts_are_refused(smooth):
     s = c2fa.Structure.from_groups("aab")
-    masker = lambda x: Masked(s, lambda m, k: s.expand(m, k) * x, neighbours=lambda: Graph([[0, 1], [1, 2]]))  # noqa: E731
+
+    def masker(x):
+        return Masked(s, lambda m, k: s.expand(m, k) * x, neighbours=lambda: Graph([[0, 1], [1, 2]]), alike=True)
+
     explainer = c2fa.Explainer(lambda b: b @ np.array([1.0, 2.0, 4.0]), masker, budget=12, smooth=smooth)
     with pytest.raises(ValueError, match="leaves 1 and 2 are tied but belong to different parts"):
         explainer(np.ones(3))
@@ -457,3 +472,20 @@ def test_the_posterior_behind_stopping_is_that_of_the_fit():
     strengths = solved.levels[-1].penalty.ridge
     dense = np.linalg.inv(solved.design.T @ solved.design + np.diag(2.0 * strengths))
     np.testing.assert_allclose(posterior.covariance(-1, np.arange(8)), dense, rtol=1e-8, atol=1e-12)
+
+
+def test_smoothing_hardly_moves_the_errors_of_parts():
+    """A leaf gives to its neighbours what it takes from them, so the parts are known as well as before."""
+    rough, smooth = words(smooth=None), words(smooth=3.0)
+    assert np.median(smooth.stderr[0] / rough.stderr[0]) < 1.5
+
+
+def test_an_exactly_additive_model_has_small_errors():
+    """However many rows there are, and though some levels are asked completely."""
+    s = c2fa.Structure.from_groups("aaaabbb")
+    weights = np.array([2.0, -1.0, 0.5, 0.0, 1.0, 3.0, -2.0])
+    for budget in (60, 100, 200):
+        e = c2fa.Explainer(lambda b: b @ weights, c2fa.maskers.Array(s), budget=budget)(np.ones(7))
+        np.testing.assert_allclose(e.low, weights, atol=0.02)
+        assert e.stderr[0].max() < 0.02
+        assert e.stderr[1].max() < 0.02

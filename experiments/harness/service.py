@@ -39,6 +39,7 @@ class Item:
     owner: npt.NDArray[np.intp]
     truth: Any = None
     graph: Graph | None = None
+    alike: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +65,7 @@ def masker(item: Item) -> Masked:
         nested=True,
         allows_empty=True,
         neighbours=None if graph is None else lambda: graph,
+        alike=item.alike,
     )
 
 

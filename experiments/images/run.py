@@ -72,7 +72,7 @@ def items_of(members: Sequence[Any], images: Any, labels: Any, masks: Any, first
         counts = [int(labels[image].max()) + 1 for image in bag]
         owner = np.repeat(np.arange(len(bag)), counts)
         truth = truth_of([labels[k] for k in bag], [masks[k] for k in bag])
-        found.append(Item(number, owner, truth, join([graphs[int(k)] for k in bag], counts)))
+        found.append(Item(number, owner, truth, join([graphs[int(k)] for k in bag], counts), alike=True))
     return found
 
 

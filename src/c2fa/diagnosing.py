@@ -34,7 +34,7 @@ def diagnose(
         if level is None:
             reports.append(LevelReport(0, 0.0, 0.0, 0.0))
             continue
-        one = Level(level.masks, level.outputs[:, column], level.weights, level.penalty, level.intercept)
+        one = Level(level.masks, level.outputs[:, column], level.weights, level.penalty, level.intercept, level.smooth)
         null = _null_loss(one)
         spread = max(spread, float(np.ptp(one.outputs)))
         largest = max(largest, float(np.abs(one.outputs).max()))
@@ -92,7 +92,12 @@ def _level_warnings(structure: Structure, k: int, report: LevelReport, null: flo
             f"({1 - report.loss_alone / null:.2f}): the model does not add up across levels; "
             "read each level by itself"
         )
-    elif report.r2_left_out is not None and report.r2_left_out < _GUESS and report.r2 >= _WEAK:
+    elif (
+        report.r2_left_out is not None
+        and report.r2_left_out < _GUESS
+        and report.r2 >= _WEAK
+        and report.rows < 2 ** min(width, 60)  # else everything was asked, and a larger budget has nothing to add
+    ):
         warnings.append(
             f"level {k} fits the rows it was given (R² {report.r2:.2f}) but hardly predicts a row left out "
             f"({report.r2_left_out:.2f}): its attributions are rough; raise the budget"

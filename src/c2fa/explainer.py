@@ -213,7 +213,15 @@ class Explainer:
         keep_all = self.outputs == "all" or (self.outputs == "auto" and len(prediction) <= _MANY_OUTPUTS)
         columns = np.arange(len(prediction)) if keep_all else np.array([target])
         task = Task(
-            structure, rows, prediction, columns, target, self.seed, masked.allows_empty, neighbours=masked.neighbours
+            structure,
+            rows,
+            prediction,
+            columns,
+            target,
+            self.seed,
+            masked.allows_empty,
+            neighbours=masked.neighbours,
+            alike=masked.alike,
         )
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None

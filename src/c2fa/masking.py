@@ -40,6 +40,9 @@ class Masked:
     neighbours
         Gives the graph of leaves that are expected to matter about equally, for explanations that are to be smooth;
         called when it is needed. None where leaves have no neighbours.
+    alike
+        Whether neighbours are alike by nature, as super-pixels of one object are and words of a sentence are not, so
+        that explanations are smooth unless told otherwise.
     """
 
     structure: Structure
@@ -48,6 +51,7 @@ class Masked:
     allows_empty: bool = True
     view: Mapping[str, Any] = field(default_factory=dict)
     neighbours: Callable[[], Graph] | None = None
+    alike: bool = False
 
 
 class Masker(Protocol):

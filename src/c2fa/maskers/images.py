@@ -137,7 +137,15 @@ class ImageBag:
             same = owner[graph.edges[:, 0]] == owner[graph.edges[:, 1]]  # regions of a single image divide its graph
             return Graph(graph.edges[same], graph.weights[same])
 
-        return Masked(structure, inputs, nested=not removes, allows_empty=not removes, view=view, neighbours=neighbours)
+        return Masked(
+            structure,
+            inputs,
+            nested=not removes,
+            allows_empty=not removes,
+            view=view,
+            neighbours=neighbours,
+            alike=True,
+        )
 
     def _label_maps(self, images: list[Picture], single: bool) -> list[IntArray]:
         """One label map for each image, with labels 0, 1, 2, ... none of which is unused."""

@@ -39,7 +39,9 @@ class Task:
         For methods that ask in stages of their own (``staged = True``): whether what was found so far will do; None
         where all of the budget is to be spent.
     neighbours
-        Gives the graph of leaves that are expected to matter alike; None where the masker knows of none.
+        Gives the graph of leaves that may be held to matter alike; None where the masker knows of none.
+    alike
+        Whether the masker expects neighbours to matter alike, without being told.
     """
 
     structure: Structure
@@ -51,6 +53,7 @@ class Task:
     allows_empty: bool = True
     enough: Callable[[Attribution], bool] | None = None
     neighbours: Callable[[], Graph] | None = None
+    alike: bool = False
 
     def rng(self, stream: int) -> np.random.Generator:
         """A generator of its own for each level (0, 1, …) or other use, the same for every method."""

@@ -74,8 +74,8 @@ class C2FA:
     smooth
         How strongly leaves that the masker calls neighbours (words side by side, super-pixels that touch or look
         alike) are held to matter alike: a number from 0, about 1 for some and 10 for a lot; ``"auto"`` lets the
-        answers decide where the penalty is ``"auto"`` too and the masker knows of neighbours, and does nothing
-        elsewhere; None for not at all. Parts keep their values.
+        answers decide where the masker says that neighbours are alike by nature (super-pixels are, words are not)
+        and the penalty is ``"auto"`` too, and does nothing elsewhere; None for not at all. Parts keep their values.
     """
 
     kernel: str | Kernel | Sequence[str | Kernel] = "uniform"
@@ -132,7 +132,7 @@ class C2FA:
         problem = Problem(task.structure, tuple(levels))
         if isinstance(self.smooth, str):
             exact = self.solver in ("auto", "direct") and isinstance(levels[-1].penalty, Auto)
-            graph = task.neighbours() if exact and task.neighbours is not None else None
+            graph = task.neighbours() if exact and task.alike and task.neighbours is not None else None
             if graph is not None and len(graph.edges):
                 solution, problem = solve_smooth(problem, graph, solver=self.solver, **self.solver_options)
                 return Attribution.of(solution, problem.levels)

@@ -25,7 +25,7 @@ from scipy.special import ndtri, stdtrit
 from c2fa.problem import Problem
 from c2fa.solution import Solution
 from c2fa.solvers.direct import System, finish, prepare, row_leverages, smooth_errors
-from c2fa.solvers.evidence import Chosen, choose
+from c2fa.solvers.evidence import LEAST, Chosen, choose
 from c2fa.solvers.prior import row_sums
 from c2fa.structure import FloatArray
 
@@ -67,8 +67,11 @@ def standard_errors(
     own = _own_scale(chosen, variances[-1], leaf_values, noises.leaves)
     influence = _influence(chosen, system)
     found = []
+    smooth = problem.levels[-1].smooth is not None
     for k, v in enumerate(variances):
-        rest, total = v[:, None] * noises.leaves, v[:, None] * noises.leaves + s.sums(own, k)
+        # Under smoothing a leaf gives to its neighbours what it takes from them, and the parts' sums stay as they are.
+        more = 0.0 if smooth and k < s.depth - 1 else s.sums(own, k)
+        rest, total = v[:, None] * noises.leaves, v[:, None] * noises.leaves + more
         doubt = np.zeros(len(v))
         for level, reach in influence.items():
             share = reach[k][:, None] * noises.levels[level]
@@ -131,7 +134,12 @@ class _Noises:
             (residual + _PRIOR_ROWS * of_all) / (free + _PRIOR_ROWS)
             for residual, free in zip(residuals, left, strict=True)
         ]
-        levels = [noise / credit for noise, credit in zip(each, chosen.credits, strict=True)]
+        # What a level's rows are thought to have by themselves is not believed to be as loud as its credit has it:
+        # where a model is exactly additive, and all noise at its floor, that would be all there is.
+        levels = [
+            (residual / credit + _PRIOR_ROWS * of_all / max(credit, LEAST)) / (free + _PRIOR_ROWS)
+            for residual, free, credit in zip(residuals, left, chosen.credits, strict=True)
+        ]
         return cls(np.maximum(each[-1], 0.0), levels, [free + _PRIOR_ROWS for free in left])
 
 

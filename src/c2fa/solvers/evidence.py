@@ -52,7 +52,7 @@ _VAGUE = 2.0  # how far that of the leaves' common variance lies from where it i
 _VAGUER = 3.0  # and that of the noise
 _LEAVES, _NOISE = 0.5, 0.1  # where: the shares of the outputs' variance that they are first thought to explain
 _FLOOR = 1e-9  # the least noise, as a share of the outputs' variance
-_LEAST = 0.05  # the least share of masks not asked that a level is credited with
+LEAST = 0.05  # the least share of masks not asked that a level is credited with
 _LOUDER = 4.0  # how much louder than the leaves' level another is taken to be at the most
 _AT_ONCE = 2**21  # numbers held beside the rows
 
@@ -154,9 +154,9 @@ def _share(level: Level) -> float:
     """The share of a level's masks that was not asked, or the least that it is credited with."""
     masks = 2.0 ** min(level.width, 1000)
     asked = level.masks[level.weights > 0]
-    if len(asked) > (1.0 - _LEAST) * masks:  # else it hardly matters whether some were asked twice
+    if len(asked) > (1.0 - LEAST) * masks:  # else it hardly matters whether some were asked twice
         asked = np.unique(asked, axis=0)
-    return float(max(1.0 - len(asked) / masks, _LEAST))
+    return float(max(1.0 - len(asked) / masks, LEAST))
 
 
 @dataclass(frozen=True, eq=False)
