@@ -28,7 +28,7 @@ from c2fa.metrics import coverage
 from c2fa.sampling import distinct, uniform
 
 KINDS = ("gaussian", "sparse", "by part", "leaning")
-METHODS = [("auto", "auto"), ("default", None), ("λ = 0.1", c2fa.L2(0.1))]
+METHODS = [("auto", "auto"), ("fixed", None), ("λ = 0.1", c2fa.L2(0.1))]
 DRAWS = 20_000
 
 
