@@ -26,6 +26,7 @@ VARIANTS = [
     ("λ = 0.1 and 1", "c2fa", {"penalty": (c2fa.L2(0.1), c2fa.L2(1.0))}),
     ("λ = 1 at both levels", "c2fa", {"penalty": c2fa.L2(1.0)}),
     ("λ = 0.1 and 10", "c2fa", {"penalty": (c2fa.L2(0.1), c2fa.L2(10.0))}),
+    ("smooth 1", "c2fa", {"smooth": 1.0}),
     ("paired masks", "c2fa", {"sampler": "paired"}),
     ("similarity kernel", "c2fa", {"kernel": "similarity"}),
     ("uniform kernel", "c2fa", {"kernel": "uniform"}),

@@ -99,7 +99,7 @@ FITS: Mapping[str, tuple[Any, ...]] = {
     "fair coins, fixed strengths": ("uniform", False, "cosine", None, True, False),
     "planned masks, fixed strengths": ("hadamard", True, "uniform", None, True, False),
     "planned masks, strengths from answers": ("hadamard", True, "uniform", Auto(), True, False),
-    "the default: and smoothness from answers": ("hadamard", True, "uniform", Auto(), True, True),
+    "and smoothness from answers: the default for images": ("hadamard", True, "uniform", Auto(), True, True),
 }
 
 
@@ -144,12 +144,12 @@ def main() -> None:
             table = [scores(x, fit(x, *options)) for x in inputs]
             names = {name: None for row in table for name in row}
             shown = "  ".join(f"{n} {np.nanmean([row.get(n, np.nan) for row in table]):.3f}" for n in names)
-            print(f"  {label:42s} {shown}", flush=True)
+            print(f"  {label:52s} {shown}", flush=True)
         if domain == "images":
             table = [scores(x, lime(x)) for x in inputs]
             known = ("parts corr.", "AUROC", "within image", "NDCG", "MIHL")  # the held-out masks are among its own
             shown = "  ".join(f"{n} {np.nanmean([row.get(n, np.nan) for row in table]):.3f}" for n in known)
-            print(f"  {'LIME with 300 leaf masks':64s}{shown}", flush=True)
+            print(f"  {'LIME with 300 leaf masks':74s}{shown}", flush=True)
 
 
 if __name__ == "__main__":
