@@ -91,7 +91,7 @@ def paper(
     return finish(problem, beta_bar, status, iteration, values=(alpha_bar, beta_bar))
 
 
-_AT_ONCE = 32  # iterations between two looks at whether the algorithm would have stopped
+_AT_ONCE = 64  # iterations between two looks at whether the algorithm would have stopped
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,25 +140,34 @@ class _Affine:
         return cls(step, constant, (parts, leaves), (lam_h, lam_l), (mu1, mu2))
 
     def run(self, eps1: float, eps2: float, most: int) -> tuple[Status, int, FloatArray, FloatArray]:
-        """Iterate until the algorithm stops; return how it ended, after how many iterations, and ``ᾱ, β̄``."""
+        """Iterate until the algorithm stops; return how it ended, after how many iterations, and ``ᾱ, β̄``.
+
+        What an iteration changes is ``T`` times what the last one changed, so the changes of ``_AT_ONCE`` iterations
+        are a power of ``T`` times those of as many before: one product of matrices. The power costs about as much as
+        one iteration for each row of ``T``, so it is not formed before there have been so many.
+        """
         parts, leaves = self.sizes
         mu1, mu2 = self.mu
         (lam_h, lam_l), where = self.strengths, slice(2 * parts, 2 * parts + leaves)
-        moved, off = np.zeros(len(self.step)), np.zeros(len(self.step))
-        moved[:parts] = moved[where] = 1.0
-        off[:parts], off[where], off[2 * parts + leaves :] = (2 * lam_h / mu1) ** 2, (2 * lam_l / mu1) ** 2, mu2**-2
-        states = np.zeros((_AT_ONCE + 1, *self.constant.shape))
-        done = 0
+        sizes = np.zeros((2, len(self.step)))  # weights of squared changes: what ᾱ, β̄ move by, and the residuals
+        sizes[0, :parts] = sizes[0, where] = 1.0
+        sizes[1, :parts], sizes[1, where] = (2 * lam_h / mu1) ** 2, (2 * lam_l / mu1) ** 2
+        sizes[1, 2 * parts + leaves :] = mu2**-2
+        changes = np.empty((len(self.step), _AT_ONCE, self.constant.shape[1]))
+        x, last_change, leap, done = np.zeros_like(self.constant), self.constant, None, 0
         while True:
+            if done < len(x):
+                for k in range(_AT_ONCE):
+                    changes[:, k] = last_change = self.step @ last_change if done or k else self.constant
+            else:
+                leap = np.linalg.matrix_power(self.step, _AT_ONCE) if leap is None else leap
+                changes = (leap @ changes.reshape(len(x), -1)).reshape(changes.shape)
             count = min(_AT_ONCE, most - done)
-            for k in range(count):
-                np.dot(self.step, states[k], out=states[k + 1])
-                states[k + 1] += self.constant
-            squares = np.square(np.diff(states[: count + 1], axis=0)).sum(axis=2)
-            stops = np.flatnonzero((squares @ moved < eps1) & (squares @ off < eps2))
-            last = int(stops[0]) + 1 if len(stops) else count
+            squares = (sizes @ np.square(changes).reshape(len(x), -1)).reshape(2, _AT_ONCE, -1).sum(axis=2)
+            stops = np.flatnonzero((squares[0] < eps1) & (squares[1] < eps2))
+            stopped = len(stops) > 0 and stops[0] < count
+            last = int(stops[0]) + 1 if stopped else count
+            x = x + changes[:, :last].sum(axis=1)
             done += last
-            if len(stops) or done >= most:
-                x = states[last]
-                return Status.CONVERGED if len(stops) else Status.MAX_ITERATIONS, done, x[:parts], x[where]
-            states[0] = states[count]
+            if stopped or done >= most:
+                return Status.CONVERGED if stopped else Status.MAX_ITERATIONS, done, x[:parts], x[where]
