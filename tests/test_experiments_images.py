@@ -263,9 +263,9 @@ def test_a_bag_is_the_sum_of_its_images(phi):
     once = predict(model, features(phi, images, "cpu"), np.arange(3), members)
     torch.testing.assert_close(whole[:, 1], once)
     fast = FastPhi(model, batch=4)
-    assert agreement(model, fast, images, members) < 1e-4
+    assert max(agreement(model, fast, images, members)) < 1e-4
     fast._stem = (fast._stem[0] * 1.5, *fast._stem[1:])
-    assert agreement(model, fast, images, members) > 1e-4  # it is not always small
+    assert min(agreement(model, fast, images, members)) > 1e-4  # it is not always small
 
 
 def test_weights_survive_a_file(phi, tmp_path):
@@ -351,7 +351,7 @@ def test_training_runs_from_the_archive_to_the_file(fake, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.count("validation accuracy") == 4  # once for each rate, their mean, and as written
     assert printed.count("test accuracy") == 1
-    assert result["agreement"] < 1e-3
+    assert max(result["agreement"]) < 1e-3
     bags = make_bags(read_voc(fake), counts=(24, 4, 4))
     assert train.score(DeepSets.load(out), bags.test).accuracy == result["test_accuracy"]
 

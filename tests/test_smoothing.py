@@ -330,6 +330,17 @@ def test_a_number_is_the_fit_of_that_strength():
     assert np.abs(e.low - words(budget=40, smooth=None, penalty=c2fa.L2(0.2)).low).max() > 0.01
 
 
+def test_several_numbers_are_weighed_by_the_answers():
+    several, narrow = words(smooth=(0.5, 2.0)), words(smooth=[2.0])
+    np.testing.assert_array_equal(narrow.low, words(smooth=2.0).low)
+    between = [words(smooth=t) for t in (0.5, 2.0)]
+    assert np.ptp([e.low for e in between], axis=0).max() > 0
+    low, high = np.sort([e.low for e in between], axis=0)
+    assert ((low - 1e-12 <= several.low) & (several.low <= high + 1e-12)).all()
+    with pytest.raises(ValueError, match="as only penalty='auto' can; give one number"):
+        c2fa.methods.C2FA(smooth=(0.5, 2.0), penalty=c2fa.L2(1.0))
+
+
 def picture(**options):
     """A bag of two images of four quarters each, of which the left halves matter alike."""
     quarters = np.repeat(np.repeat([[0, 1], [2, 3]], 4, axis=0), 4, axis=1)
@@ -410,9 +421,9 @@ def test_a_rule_stops_the_default_on_a_text(method):
     assert whole.diagnostics.settled is False
 
 
-@pytest.mark.parametrize("smooth", [-1, -0.5, True, np.inf, np.nan, "yes", [1.0]])
+@pytest.mark.parametrize("smooth", [-1, -0.5, True, np.inf, np.nan, "yes", [], [1.0, -1.0], [True]])
 def test_what_is_no_strength_is_refused(smooth):
-    with pytest.raises(ValueError, match="smooth must be a number from 0, 'auto' or None; got"):
+    with pytest.raises(ValueError, match="smooth must be a number from 0, several of them, 'auto' or None; got"):
         c2fa.methods.C2FA(smooth=smooth)
 
 

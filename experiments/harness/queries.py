@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,25 +18,27 @@ from c2fa import L2, metrics
 from c2fa.querying import Ask, Conversation
 from experiments.harness.grid import Grid, collect, run
 from experiments.harness.reproduce import Domain, save, say
-from experiments.harness.settings import AS_PRINTED
+from experiments.harness.settings import AS_PRINTED, INTERCEPT
 
 N_H = 20
 N_L = (20, 50, 100, 150, 300)
 SEEDS = (0, 1, 2)
 
-PLANNED: Mapping[str, Any] = {"sampler": "planned"}
-AUTO: Mapping[str, Any] = {"sampler": "planned", "kernel": "uniform", "penalty": "auto"}
+COINS: Mapping[str, Any] = {**INTERCEPT, "penalty": None}
+AUTO: Mapping[str, Any] = {"sampler": "planned", "kernel": "uniform", "penalty": "auto", "smooth": None}
 
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "LIME": ("lime", {**AS_PRINTED, "penalty": L2(0.1)}),
     "LIME intercept": ("lime", {}),
     "MILLI": ("milli", {**AS_PRINTED, "penalty": L2(0.1), "ranking_on_top": True}),
-    "C2FA intercept": ("c2fa", {}),
-    "C2FA planned": ("c2fa", PLANNED),
+    "C2FA coins": ("c2fa", COINS),
+    "C2FA planned": ("c2fa", {**COINS, "sampler": "planned"}),
     "C2FA auto": ("c2fa", AUTO),
-    "C2FA auto, smooth": ("c2fa", {**AUTO, "smooth": "auto"}),
-    "C2FA auto, smooth 1": ("c2fa", {**AUTO, "smooth": 1.0}),
+    "C2FA auto, smooth": ("c2fa", {**AUTO, "smooth": (0.3, 1.0, 3.0)}),
+    "C2FA auto, smoother": ("c2fa", {**AUTO, "smooth": (1.0, 3.0, 10.0)}),
     "C2FA auto, smooth 2": ("c2fa", {**AUTO, "smooth": 2.0}),
+    "C2FA adaptive": ("c2fa-adaptive", AUTO),
+    "C2FA adaptive, smoother": ("c2fa-adaptive", {**AUTO, "smooth": (1.0, 3.0, 10.0)}),
 }
 
 
@@ -92,11 +95,15 @@ def compare(
     workers: int = 0,
     seconds: float | None = None,
 ) -> None:
-    """Run the comparison on validation inputs, by which a default may be chosen, then on test inputs."""
+    """Run the comparison on validation inputs, by which a default may be chosen, then on test inputs.
+
+    Of the seconds the validation inputs get up to a third.
+    """
+    begin = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     seeds, leaf_rows = ((0,), (10,)) if small else (SEEDS, N_L)
     labels = tuple(VARIANTS)
-    for name, items, share in (("queries-validation", domain.validation, 0.4), ("queries", domain.test, 0.6)):
+    for name, items, share in (("queries-validation", domain.validation, 1 / 3), ("queries", domain.test, 1.0)):
         load = run(
             grid(domain, seeds, labels, leaf_rows),
             items,
@@ -104,7 +111,7 @@ def compare(
             domain.client,
             folder / f"{name}-shards",
             workers=workers,
-            seconds=None if seconds is None else share * seconds,
+            seconds=None if seconds is None else share * (seconds - (time.monotonic() - begin)),
         )
         frame = collect(folder / f"{name}-shards")
         save(frame, folder / f"{name}.parquet")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from c2fa import L2
+from c2fa.methods.c2fa import PAPER
 
 Method = tuple[str, str, dict[str, Any]]
 
@@ -20,7 +21,9 @@ PAPER_MU2 = (0.001, 0.01, 0.1)
 WIDER_LAMBDA = (0.1, 1.0, 10.0, 100.0)
 CAP = 20_000  # iterations of Algorithm 1, for which the paper has no limit
 
-AS_PRINTED: Mapping[str, Any] = {"intercept": False, "anchor": False}
+AS_PRINTED: Mapping[str, Any] = {"kernel": "cosine", "sampler": "uniform", "intercept": False, "anchor": False}
+EXACT: Mapping[str, Any] = {**PAPER, "solver": "auto"}
+INTERCEPT: Mapping[str, Any] = {**EXACT, "intercept": True, "anchor": True}
 PAPER_METHODS = ("C2FA", "LIME", "MILLI", "BU-LIME", "TD-LIME", "TD-MILLI")
 OUR_METHODS = (
     "C2FA exact",
@@ -59,15 +62,15 @@ def method(label: str, strengths: Strengths) -> Method:
 
 
 _KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "C2FA": ("c2fa", {**AS_PRINTED, "solver": "paper"}),
+    "C2FA": ("c2fa", {**PAPER}),
     "LIME": ("lime", {**AS_PRINTED}),
     "MILLI": ("milli", {**AS_PRINTED, "ranking_on_top": True}),
     "BU-LIME": ("bu-lime", {**AS_PRINTED}),
     "TD-LIME": ("td-lime", {**AS_PRINTED}),
     "TD-MILLI": ("td-milli", {**AS_PRINTED, "ranking_on_top": True}),
-    "C2FA exact": ("c2fa", {**AS_PRINTED}),
-    "C2FA intercept": ("c2fa", {}),
-    "C2FA paired": ("c2fa", {"sampler": "paired"}),
+    "C2FA exact": ("c2fa", {**EXACT}),
+    "C2FA intercept": ("c2fa", {**INTERCEPT}),
+    "C2FA paired": ("c2fa", {**INTERCEPT, "sampler": "paired"}),
     "C2FA-MILLI": ("c2fa-milli", {"ranking_on_top": True}),
     "LIME intercept": ("lime", {}),
     "TD proportional": ("td-lime-proportional", {}),

@@ -273,7 +273,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     fast = FastPhi(model, batch=512 if device.type == "cuda" else 2)
     result["agreement"] = agreement(model, fast, voc.images, bags.test.members[:500])
     print(
-        f"the fast copy of phi differs by at most {result['agreement']:.2g} in probability (500 test bags)", flush=True
+        "with the fast copy of phi probabilities differ by {:.2g}, at most {:.2g} (500 test bags)".format(
+            *result["agreement"]
+        ),
+        flush=True,
     )
     result["images_per_second"] = speed(fast)
     print(f"and takes {result['images_per_second']:.0f} images a second in batches of {fast.batch}", flush=True)

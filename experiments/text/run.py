@@ -55,6 +55,7 @@ METRICS = (
     "mihl",
 )
 N_H = 50
+CURVES = 1000
 CLASSES = ("negative", "positive")
 SHORT = 40  # word pieces; a small trial takes such reviews alone
 SHOWN = METHODS  # in the example figures
@@ -104,7 +105,7 @@ def domain(
         return ReviewExample(name, one.pieces, one.owner, one.sentences, values, e.prediction, said, budget)
 
     test_items = items[len(tuning) :]
-    made = Domain("text", items[: len(tuning)], test_items, network, ReviewClient, N_H, METRICS, None, about)
+    made = Domain("text", items[: len(tuning)], test_items, network, ReviewClient, N_H, METRICS, None, CURVES, about)
     return made, describe
 
 
@@ -176,9 +177,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=0, help="processes that draw, fit and score")
     parser.add_argument("--seconds", type=float, default=None, help="begin no shard after so long")
-    parser.add_argument(
-        "--queries", type=float, default=None, help="also compare what budgets buy, for so many seconds"
-    )
+    parser.add_argument("--queries", action="store_true", help="compare what budgets buy, and nothing else")
     parser.add_argument("--tokens", type=int, default=None, help="word pieces in one forward pass")
     a = parser.parse_args(argv)
     scale = SCALES[a.scale]
@@ -202,10 +201,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     alone = bare(network) if cuda else bare(network, 1, 0.5)
     print(f"the network alone: {alone:,.0f} word pieces a second in batches of {tokens:,}", flush=True)
     made = dataclasses.replace(made, about={**made.about, "pieces a second, network alone": alone, "tokens": tokens})
+    if a.queries:
+        queries.compare(made, out, small=small, workers=a.workers, seconds=a.seconds)
+        return
     harness.reproduce(made, out, a.scale, workers=a.workers, seconds=a.seconds)
     keep_examples(made, out, describe, methods=SHOWN, n_l=min(N_L, max(scale.leaf_rows)))
-    if a.queries is not None:
-        queries.compare(made, out, small=small, workers=a.workers, seconds=a.queries)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,9 @@ Seconds = Annotated[
     float | None,
     typer.Option(min=0, help="Begin nothing new after so long; the same command continues.", show_default=False),
 ]
+Queries = Annotated[
+    bool, typer.Option("--queries", help="Compare what budgets buy instead: the table of 'make bench-queries'.")
+]
 Results = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="The folder of results.", show_default="experiments/results"),
@@ -76,6 +79,7 @@ def images(
     device: Device = None,
     workers: Workers = None,
     seconds: Seconds = None,
+    queries: Queries = False,
     debug: o.Debug = False,
 ) -> None:
     """Explain bags of Pascal VOC images: which image holds the cat, and where.
@@ -85,7 +89,7 @@ def images(
       c2fa reproduce images --scale paper --device cuda --workers 14
     """
     with guarded(debug):
-        _run("images", scale, data, model, out, device, workers, seconds)
+        _run("images", scale, data, model, out, device, workers, seconds, queries)
 
 
 @reproduce.command()
@@ -97,6 +101,7 @@ def text(
     device: Device = None,
     workers: Workers = None,
     seconds: Seconds = None,
+    queries: Queries = False,
     debug: o.Debug = False,
 ) -> None:
     """Explain product reviews: which sentences and word pieces decide.
@@ -106,7 +111,7 @@ def text(
       c2fa reproduce text --scale paper --device cuda --workers 14
     """
     with guarded(debug):
-        _run("text", scale, data, model, out, device, workers, seconds)
+        _run("text", scale, data, model, out, device, workers, seconds, queries)
 
 
 @reproduce.command()
@@ -191,6 +196,7 @@ def _run(
     device: str | None,
     workers: int | None,
     seconds: float | None,
+    queries: bool,
 ) -> None:
     """Check what can be checked, and run an experiment with the options that were given."""
     for flag, value, known in (("--scale", scale, _SCALES), ("--device", device, _DEVICES)):
@@ -214,7 +220,7 @@ def _run(
         "workers": workers,
         "seconds": seconds,
     }
-    argv = ["--scale", scale]
+    argv = ["--scale", scale, *(["--queries"] if queries else [])]
     for option, chosen in given.items():
         if chosen is not None:
             argv += [f"--{option}", str(chosen)]

@@ -28,7 +28,7 @@ from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
 from c2fa.solvers.choose import check_options, solve
-from c2fa.solvers.smoothing import smoothed, solve_smooth
+from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
 from c2fa.structure import Structure
 
 PAPER: Mapping[str, Any] = {
@@ -73,9 +73,10 @@ class C2FA:
         Whether the prediction itself is one of the fitted rows.
     smooth
         How strongly leaves that the masker calls neighbours (words side by side, super-pixels that touch or look
-        alike) are held to matter alike: a number from 0, about 1 for some and 10 for a lot; ``"auto"`` lets the
-        answers decide where the masker says that neighbours are alike by nature (super-pixels are, words are not)
-        and the penalty is ``"auto"`` too, and does nothing elsewhere; None for not at all. Parts keep their values.
+        alike) are held to matter alike: a number from 0, about 1 for some and 10 for a lot. Of several numbers the
+        answers decide, where the penalty is ``"auto"``, how much each counts. ``"auto"`` is a few such numbers
+        where the masker says that neighbours are alike by nature (super-pixels are, words are not) and the penalty is
+        ``"auto"`` too, and does nothing elsewhere; None for not at all. Parts keep their values.
     """
 
     kernel: str | Kernel | Sequence[str | Kernel] = "uniform"
@@ -85,7 +86,7 @@ class C2FA:
     solver: str = "auto"
     solver_options: Mapping[str, Any] = field(default_factory=dict)
     anchor: bool = True
-    smooth: float | Literal["auto"] | None = "auto"
+    smooth: float | Sequence[float] | Literal["auto"] | None = "auto"
 
     def __post_init__(self) -> None:
         _check_smooth(self.smooth)
@@ -94,8 +95,13 @@ class C2FA:
         check_penalties(self.penalty)
         check_switches(intercept=self.intercept, anchor=self.anchor)
         check_options(self.solver, self.solver_options)
-        if self.solver == "paper" and self.smooth and not isinstance(self.smooth, str):
+        asked = _asked(self.smooth)
+        if asked and self.solver == "paper":
             raise ValueError(f"solver='paper' cannot do smooth={self.smooth}; use solver='auto', or smooth=None")
+        if len(asked) > 1 and not (isinstance(self.penalty, Auto) or self.penalty == "auto"):
+            raise ValueError(
+                f"smooth={self.smooth} lets the answers decide, as only penalty='auto' can; give one number"
+            )
 
     def wishes(self, structure: Structure) -> tuple[int | None, ...]:
         """The rows that the levels of parts would like to have."""
@@ -103,7 +109,7 @@ class C2FA:
 
     def check(self, task: Task) -> None:
         """Refuse a task that lacks what is wanted, before anything is asked."""
-        if self.smooth and not isinstance(self.smooth, str) and task.neighbours is None:
+        if _asked(self.smooth) and task.neighbours is None:
             raise ValueError(f"smooth={self.smooth} needs neighbours, and the masker knows of none; leave it out")
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
@@ -130,20 +136,40 @@ class C2FA:
     def fit(self, task: Task, levels: Sequence[Level]) -> Attribution:
         """Fit all levels together, as smooth as is wanted."""
         problem = Problem(task.structure, tuple(levels))
-        if isinstance(self.smooth, str):
-            exact = self.solver in ("auto", "direct") and isinstance(levels[-1].penalty, Auto)
-            graph = task.neighbours() if exact and task.alike and task.neighbours is not None else None
-            if graph is not None and len(graph.edges):
-                solution, problem = solve_smooth(problem, graph, solver=self.solver, **self.solver_options)
-                return Attribution.of(solution, problem.levels)
-        elif self.smooth:
-            assert task.neighbours is not None  # checked before anything was asked
-            problem = smoothed(problem, task.neighbours(), float(self.smooth))
-        return Attribution.of(solve(problem, self.solver, **self.solver_options), problem.levels)
+        strengths = self._smoothing(task, levels)
+        graph = task.neighbours() if strengths and task.neighbours is not None else None
+        if graph is None or not len(graph.edges):
+            solution = solve(problem, self.solver, **self.solver_options)
+        elif len(strengths) == 1:
+            problem = smoothed(problem, graph, strengths[0])
+            solution = solve(problem, self.solver, **self.solver_options)
+        else:
+            solution, problem = solve_smooth(problem, graph, strengths, self.solver, **self.solver_options)
+        return Attribution.of(solution, problem.levels)
+
+    def _smoothing(self, task: Task, levels: Sequence[Level]) -> tuple[float, ...]:
+        """The strengths among which the answers decide; one of them is that; none is no smoothing."""
+        if not isinstance(self.smooth, str):
+            return _asked(self.smooth)
+        exact = self.solver in ("auto", "direct") and isinstance(levels[-1].penalty, Auto)
+        return STRENGTHS if exact and task.alike else ()
+
+
+def _asked(smooth: float | Sequence[float] | str | None) -> tuple[float, ...]:
+    """The strengths that were asked for in numbers."""
+    if smooth is None or isinstance(smooth, str):
+        return ()
+    found = tuple(np.atleast_1d(np.asarray(smooth, dtype=np.float64)).tolist())
+    return () if found == (0.0,) else found
 
 
 def _check_smooth(smooth: Any) -> None:
     """Refuse what is no strength of smoothing."""
-    number = isinstance(smooth, float | int | np.number) and not isinstance(smooth, bool)
-    if not (smooth is None or (isinstance(smooth, str) and smooth == "auto") or (number and 0 <= smooth < np.inf)):
-        raise ValueError(f"smooth must be a number from 0, 'auto' or None; got {smooth!r}")
+    if smooth is None or (isinstance(smooth, str) and smooth == "auto"):
+        return
+    several = [smooth] if isinstance(smooth, str) or not isinstance(smooth, Sequence | np.ndarray) else list(smooth)
+    numbers = all(
+        isinstance(t, float | int | np.number) and not isinstance(t, bool) and 0 <= t < np.inf for t in several
+    )
+    if not (several and numbers):
+        raise ValueError(f"smooth must be a number from 0, several of them, 'auto' or None; got {smooth!r}")
