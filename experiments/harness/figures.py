@@ -3,8 +3,8 @@
     python -m experiments.harness.figures [RESULTS] [OUT]
 
 A figure is a grid of panels, a panel one score over N_L at one N_H: a line for each method, error bars the standard
-deviation of the means over seeds. Each figure is drawn for the paper's methods, and again for ours beside the paper's
-C2FA and LIME.
+deviation of the means over seeds. A line that does not depend on N_L has one error bar, at its end. Each figure is
+drawn for the paper's methods, and again for ours beside the paper's C2FA and LIME.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LOOKS: dict[str, tuple[str, str, Any, float]] = {
 _TITLES = {
     "ndcg": "NDCG of HiFAs",
     "auroc": "AUROC of LoFAs",
-    "auroc-within": "AUROC within the image",
+    "auroc-within": "AUROC within image",
     "insertion of parts": "Insertion of HiFAs",
     "deletion of parts": "Deletion of HiFAs",
     "insertion of leaves": "Insertion of LoFAs",
@@ -59,6 +59,8 @@ _TITLES = {
     "seconds": "Seconds of an explanation",
 }
 _LINEAR_TO = 1e-4  # consistency is drawn on a logarithmic scale from here up, and exact zeros are still seen
+_CONSTANT = 3e-4  # a line that changes by a smaller share of itself does not depend on N_L
+_TRIVIAL = "painting the whole positive image"
 
 
 def _look(label: str, k: int) -> tuple[str, str, Any, float]:
@@ -129,6 +131,8 @@ def curves(d: Domain, layout: Layout, labels: Sequence[str]) -> Figure | None:
         return None
     across = max(map(len, there))
     shown = [label for label in labels if any(len(_line(d, p, label)[0]) for row in there for p in row)]
+    if any(_trivial(d, panel) is not None for row in there for panel in row):
+        shown.append(_TRIVIAL)
     wide = 0.5 + 2.75 * max(across, 1.3)
     room = max(1, int(wide / 1.42))
     deep = -(-len(shown) // room)  # rows of the legend, all about as long
@@ -176,43 +180,39 @@ def _line(d: Domain, panel: Panel, label: str) -> tuple[Any, Any, Any]:
     return np.array(at, float), found[:, 0], found[:, 1]
 
 
+def _trivial(d: Domain, panel: Panel) -> float | None:
+    """What a panel's score is for painting the whole positive image, where that is known."""
+    known = d.about.get("trivial auroc") if panel.score == "auroc" else None
+    return float(known) if isinstance(known, int | float) else None
+
+
 def _draw(ax: Axes, d: Domain, panel: Panel, labels: Sequence[str]) -> None:
-    """One panel: lines that lie on one another are moved apart a little, so that all error bars show."""
+    """One panel: lines that lie on one another are moved apart a little, so that all error bars show.
+
+    The error bars of lines that do not depend on N_L stand side by side, right of the last N_L.
+    """
+    wide = d.budgets[-1] - d.budgets[0]
+    beyond = 0
     for k, label in enumerate(labels):
         x, y, spread = _line(d, panel, label)
         if not len(x):
             continue
         colour, marker, dash, width = _look(label, k)
-        ax.errorbar(
-            x + 0.006 * (d.budgets[-1] - d.budgets[0]) * (k - (len(labels) - 1) / 2),
-            y,
-            yerr=spread if np.isfinite(spread).all() and spread.any() else None,
-            label=label,
-            color=colour,
-            marker=marker,
-            ls=dash,
-            lw=width,
-            ms=4.6 if marker != "*" else 7,
-            mec="white",
-            mew=0.4,
-            capsize=2,
-            capthick=0.9,
-            elinewidth=0.9,
-            zorder=4 if width > 2 else 3,
-        )
-    trivial = d.about.get("trivial auroc")
-    if panel.score == "auroc" and isinstance(trivial, int | float):
-        ax.axhline(trivial, color=MUTED, lw=1, ls=(0, (1, 2)), zorder=2)
-        ax.annotate(
-            "whole positive image",
-            (1, trivial),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 2),
-            textcoords="offset points",
-            ha="right",
-            fontsize=7,
-            color=MUTED,
-        )
+        at = x + 0.006 * wide * (k - (len(labels) - 1) / 2)
+        look: dict[str, Any] = {"color": colour, "marker": marker, "ls": dash, "lw": width, "mec": "white", "mew": 0.4}
+        look |= {"ms": 4.6 if marker != "*" else 7, "zorder": 4 if width > 2 else 3}
+        bars: dict[str, Any] = {"capsize": 2, "capthick": 0.9, "elinewidth": 0.9}
+        known = bool(np.isfinite(spread).all() and spread.any())
+        if known and len(x) > 1 and np.ptp(y) <= _CONSTANT * np.abs(y).max():
+            beyond += 1
+            end = x[-1] + (0.02 + 0.03 * beyond) * wide
+            ax.plot([*at, end], [*y, y[-1]], label=label, markevery=range(len(x)), **look)
+            ax.errorbar(end, y[-1], yerr=spread[-1], ls="none", color=colour, zorder=look["zorder"], **bars)
+        else:
+            ax.errorbar(at, y, yerr=spread if known else None, label=label, **look, **bars)
+    trivial = _trivial(d, panel)
+    if trivial is not None:
+        ax.axhline(trivial, color=MUTED, lw=1.2, ls=(0, (1, 2)), zorder=2, label=_TRIVIAL)
     _frame(ax, d, panel)
 
 
