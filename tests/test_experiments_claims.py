@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,17 +13,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from experiments.harness import claims, pages, queries_needed, settings
+from benchmarks import validation
+from experiments.harness import claims, pages, queries_needed, reasons, settings
 from experiments.harness import figures as drawing
 from experiments.harness.claims import HOLDS, IN_PART, NOT, NOT_RUN
 from experiments.harness.examples import BagExample, ReviewExample, draw_example, load_examples, save_example
-from experiments.harness.reading import HIGHER_IS_BETTER, Domain, Results, gap, read
+from experiments.harness.reading import FOLDER, HIGHER_IS_BETTER, Domain, Results, gap, read
 from experiments.harness.reproduce import save
+from experiments.harness.settings import Strengths
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import c2fa
+from c2fa import Problem, metrics, solve
 from c2fa.cli import app
 
 N_L = settings.N_L
@@ -396,7 +400,7 @@ def test_a_figure_has_the_papers_panels_and_the_tables_numbers(folder: Path) -> 
     assert [left.split("  ") for left, _ in titles] == [
         ["NDCG of HiFAs", "↑"],
         ["AUROC of LoFAs", "↑"],
-        ["AUROC within the image", "↑"],
+        ["AUROC within image", "↑"],
         ["Consistency ‖α − Mβ‖²", "↓"],
         ["Deletion of HiFAs", "↓"],
         ["Deletion of LoFAs", "↓"],
@@ -405,13 +409,34 @@ def test_a_figure_has_the_papers_panels_and_the_tables_numbers(folder: Path) -> 
     ]
     assert [right for _, right in titles][:2] == ["$N_\\mathrm{H}=5$", "$N_\\mathrm{H}=20$"]
     (legend,) = made.legends
-    assert [text.get_text() for text in legend.get_texts()] == list(PAPER)
+    assert [text.get_text() for text in legend.get_texts()] == [*PAPER, "painting the whole positive image"]
+    (reference,) = [line for line in made.axes[1].lines if line.get_label() == "painting the whole positive image"]
+    assert set(reference.get_ydata()) == {0.83}
     bars = made.axes[5].containers[PAPER.index("LIME")]
     line, _, (stems,) = bars
     assert line.get_ydata() == pytest.approx([d.mean("deletion of leaves", "LIME", 20, n)[0] for n in N_L])
     lengths = [(b - a) / 2 for (_, a), (_, b) in stems.get_segments()]
     assert lengths == pytest.approx([d.mean("deletion of leaves", "LIME", 20, n)[1] for n in N_L])
-    assert any(text.get_text() == "whole positive image" for text in made.axes[1].texts)
+
+
+def test_a_line_that_does_not_depend_on_the_budget_has_one_error_bar_beyond_it(folder: Path) -> None:
+    frame = read(folder)["images"].frame.copy()
+    alone = frame["method"] == "LIME"  # what it says of parts hangs on the seed and not on N_L
+    frame.loc[alone, "insertion of parts"] = (0.6 + 0.1 * frame.loc[alone, "seed"]).astype(np.float32)
+    d = Domain("images", frame)
+    made = drawing.curves(d, drawing.FIGURES["images-insertion"], ["C2FA", "LIME"])
+    assert made is not None
+    (ax,) = made.axes
+    changing, constant = ax.containers
+    assert len(changing[2][0].get_segments()) == len(N_L)
+    ((low, high),) = constant[2][0].get_segments()
+    mean, spread = d.mean("insertion of parts", "LIME", 5, N_L[-1])
+    assert low[0] == high[0] > N_L[-1]
+    assert spread > 0
+    assert ((low[1] + high[1]) / 2, (high[1] - low[1]) / 2) == pytest.approx((mean, spread), abs=1e-6)
+    (line,) = [one for one in ax.lines if one.get_label() == "LIME"]
+    assert len(line.get_xdata()) == len(N_L) + 1
+    assert line.get_xdata()[-1] == low[0]
 
 
 def test_panels_without_numbers_are_left_out(folder: Path) -> None:
@@ -476,6 +501,72 @@ def test_pages_are_refreshed_between_their_markers_alone(judged: Any, tmp_path: 
     assert once.endswith("<!-- end runs -->\nafter\n<!-- begin x -->\nkeep\n<!-- end x -->\n")
     pages.refresh(page, blocks)
     assert page.read_text() == once
+
+
+def test_runs_say_how_much_of_the_network_was_used_and_how_exact_it_is(judged: Any) -> None:
+    about = {
+        "mean and largest difference to fp32": [0.0003155, 0.004761],
+        "images a second, network alone": 1000.0,
+        "batch": 100,
+        "load": {"work": 45_000, "seconds": 60.0, "waiting": 10.0, "sets": 100},
+    }
+    d = judged[0]["images"]
+    said = pages.runs(Results({"images": Domain("images", d.frame, about=about)}))
+    assert "| mean and largest difference to fp32 | 0.0003155, 0.004761 |" in said
+    assert "| share of the network's own rate, while it had questions | 90% |" in said
+    assert "| share of it from the first question to the last answer | 75% |" in said
+    assert "| share of its batches that is padding, about | 10% |" in said
+    del about["images a second, network alone"]
+    assert "share" not in pages.runs(Results({"images": Domain("images", d.frame, about=about)}))
+
+
+def test_reasons_are_told_with_the_results_own_numbers(judged: Any) -> None:
+    results = judged[0]
+    d = results["images"]
+    row = next(line for line in pages.side_by_side(d).splitlines() if line.startswith("| LIME |"))
+    places = [(s, 5 if s in ("ndcg", "deletion of parts", "insertion of parts") else 20) for s in d.scores]
+    for score, n_h in places:
+        assert pages.number(d.mean(score, "LIME", n_h, 50)[0], 3) in row, score
+    row = next(line for line in pages.by_seed(d, "ndcg").splitlines() if line.startswith("| MILLI |"))
+    seeds = d.frame[(d.frame["method"] == "MILLI") & (d.frame["N_H"] == 5) & (d.frame["N_L"] == 50)]
+    assert [c.strip() for c in row.split("|")[2:-1]] == [f"{v:.3f}" for v in seeds.groupby("seed")["ndcg"].mean()]
+    frame = d.frame.copy()
+    frame["consistency"] = np.where(frame["input"] % 4 == 0, 0.002, 0.0001)
+    lines = pages.stopped(Results({"images": Domain("images", frame)})).splitlines()
+    assert [c.strip() for c in lines[-1].split("|")[1:3]] == ["images, above 0.0001", "25%"]
+    assert f"| images | LIME | {d.seconds('LIME')[N_L[0]].mean() * 1e3:.0f} |" in pages.milliseconds(results)
+
+
+def test_the_page_says_of_every_claim_what_the_results_say() -> None:
+    found = {(row["for"], row["number"]): row["verdict"] for row in json.loads((FOLDER / "claims.json").read_text())}
+    text = " ".join(pages.README.read_text(encoding="utf-8").split())
+    said = re.findall(r"\*\*Claims? ([\d, and]+):\*\* \*(.+?); with the intercept (.+?)\.\*", text)
+    told = [int(n) for numbers, *_ in said for n in re.findall(r"\d+", numbers)]
+    assert sorted(told) == list(range(1, 14))
+    for numbers, printed, ours in said:
+        for n in re.findall(r"\d+", numbers):
+            for label, words in (("C2FA", printed), ("C2FA intercept", ours)):
+                one = words.replace("do not hold", "does not hold")
+                one = "holds" + one[4:] if one.startswith("hold") and not one.startswith("holds") else one
+                assert found[label, int(n)] == one, (n, label)
+
+
+def test_why_claims_do_not_hold_is_found_in_validation_answers() -> None:
+    inputs = validation.read("images")[:4]
+    weak, strong = Strengths(0.1, 1.0, 0.1), Strengths(0.1, 100.0)
+    median, cut, apart = reasons.iterations(inputs, weak, 20, 50, 100_000)
+    assert 1 < median < 100_000
+    assert cut == 0 < apart < 1e-2
+    stopped = reasons.iterations(inputs, weak, 20, 50, 5)
+    assert stopped[:2] == (5, 1)
+    said = reasons.answers(inputs)
+    assert said["of an empty input"] < said["half of the leaves masked"] < said["of the whole"]
+    found = {lam: reasons.joint(inputs, Strengths(0.1, lam), True, 20, 50) for lam in (1.0, 100.0)}
+    assert found[1.0] != found[100.0]
+    assert all(0 <= one["AUROC"] <= 1 and 0 <= one["MIHL"] <= 1 for one in found.values())
+    x = inputs[0]
+    high, low = (np.ravel(v) for v in solve(Problem(x.structure, reasons.level_pair(x, strong, True, 300))).values)
+    assert reasons.agreement(x, strong, True)["jointly"] == bool(metrics.mihl((high, low), x.structure))
 
 
 def test_the_readme_has_a_place_for_every_block(judged: Any) -> None:

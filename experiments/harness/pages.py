@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments.harness import claims, queries_needed
 from experiments.harness.claims import Line, Statement, Table
-from experiments.harness.reading import NAMES, Domain, Results
+from experiments.harness.reading import FEW, NAMES, Domain, Results
 from experiments.harness.settings import PAPER_METHODS
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -192,16 +192,23 @@ def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
 
 
 def _share(about: Mapping[str, Any]) -> dict[str, str]:
-    """How much of the network's own rate is left with masking, batching and transfers around it."""
+    """How much of the network's own rate is left with masking, batching and transfers around it.
+
+    Where batches are of one size, the last one of every set of questions is filled up: half a batch on average.
+    """
     alone = next((rate for name, rate in about.items() if name.endswith("network alone")), None)
     load = about.get("load", {})
     if not alone or not load.get("seconds"):
         return {}
     busy = load["work"] / max(load["seconds"] - load["waiting"], 1e-9) / alone
-    return {
+    found = {
         "share of the network's own rate, while it had questions": f"{busy:.0%}",
         "share of it from the first question to the last answer": f"{load['work'] / load['seconds'] / alone:.0%}",
     }
+    if about.get("batch") and load.get("sets"):
+        empty = about["batch"] / 2
+        found["share of its batches that is padding, about"] = f"{empty / (load['work'] / load['sets'] + empty):.0%}"
+    return found
 
 
 def runs(results: Results) -> str:
@@ -209,6 +216,84 @@ def runs(results: Results) -> str:
     found = {name: dict(_flat({**d.about, **_share(d.about)})) for name, d in results.domains.items()}
     keys = list(dict.fromkeys(key for facts in found.values() for key in facts))
     return grid(("", *found), [(key, *(facts.get(key, "") for facts in found.values())) for key in keys])
+
+
+# ------------------------------------------------------------------------------------------------ reasons
+
+REASONS_AT = 50  # the smallest N_L of the paper, at which its claims are the strongest
+_TOLERANCE = 1e-4  # at which Algorithm 1 stops, where it is not stopped before
+
+
+def side_by_side(d: Domain, n_l: int = REASONS_AT) -> str:
+    """Every score of every method at one N_L: leaves' and both levels' at the larger N_H, parts' at the smaller."""
+    parts = [score for score in queries_needed.PARTS if score in d.scores]
+    places = [(score, d.many) for score in d.scores if score not in parts] + [(score, FEW) for score in parts]
+    rows = []
+    for label in d.labels:
+        cells = []
+        for score, n_h in places:
+            there = d.has(score, label, n_h, n_l)
+            value = d.mean(score, label, n_h, n_l)[0] if there else math.nan
+            cells.append(number(value, digits_of(value) if score == "consistency" else 3))
+        rows.append((label, *cells))
+    head = ("", *(f"{NAMES[score]} (N_H = {n_h})" for score, n_h in places))
+    return grid(head, rows, range(1, len(head)))
+
+
+def by_seed(d: Domain, score: str, n_l: int = REASONS_AT) -> str:
+    """A score of the parts at the smaller N_H, seed by seed."""
+    frame = d.frame[(d.frame["N_H"] == FEW) & (d.frame["N_L"] == n_l)]
+    means = frame.groupby([frame["method"].astype(str), "seed"])[score].mean().unstack("seed")
+    rows = [(label, *(number(value) for value in means.loc[label])) for label in d.labels if label in means.index]
+    return grid(("", *(f"seed {seed}" for seed in means.columns)), rows, range(1, 1 + len(means.columns)))
+
+
+def stopped(results: Results, label: str = "C2FA") -> str:
+    """The mean of ‖α − Mβ‖² over N_L, and the share of explanations above the tolerance of Algorithm 1.
+
+    Scores are kept to four digits, so that what is above it is at least half a digit above.
+    """
+    rows = []
+    for name, d in results.domains.items():
+        if "consistency" not in d.scores or label not in d.labels:
+            continue
+        frame = d.frame[(d.frame["method"].astype(str) == label) & (d.frame["N_H"] == d.many)]
+        found = frame.groupby("N_L")["consistency"]
+        means, above = found.mean(), found.apply(lambda values: float((values > 1.5 * _TOLERANCE).mean()))
+        rows.append((f"{name}, mean", *(number(means[n], 5) for n in d.budgets)))
+        rows.append((f"{name}, above {_TOLERANCE:g}", *(f"{above[n]:.0%}" for n in d.budgets)))
+    budgets = next(iter(results.domains.values())).budgets
+    return grid(("", *(f"N_L = {n}" for n in budgets)), rows, range(1, 1 + len(budgets)))
+
+
+def milliseconds(results: Results) -> str:
+    """Milliseconds of an explanation over N_L, for every method, and how straight the line is."""
+    rows = []
+    budgets: list[int] = []
+    for name, d in results.domains.items():
+        for label in d.labels:
+            taken = {n: float(seconds.mean()) * 1e3 for n, seconds in sorted(d.seconds(label).items())}
+            if taken:
+                budgets = budgets or list(taken)
+                note = claims.linear_time(d, label).note.partition("R² = ")[2]
+                rows.append((name, label, *(number(taken.get(n, math.nan), 0) for n in budgets), note or "–"))
+    return grid(("", "method", *(f"N_L = {n}" for n in budgets), "R² of a line"), rows, range(2, 3 + len(budgets)))
+
+
+def reasons(results: Results) -> str:
+    """The numbers behind the reasons why a claim does not hold, each table folded away."""
+    told = [
+        (f"Every score of every method at N_L = {REASONS_AT}, {name}", side_by_side(d))
+        for name, d in results.domains.items()
+    ]
+    told += [
+        (f"{NAMES[score]} at N_H = {FEW} and N_L = {REASONS_AT}, seed by seed, {name}", by_seed(results[name], score))
+        for name, score in (("images", "ndcg"), ("text", "deletion of parts"))
+        if name in results and score in results[name].scores
+    ]
+    told.append(("Consistency of C2FA, Algorithm 1 as run", stopped(results)))
+    told.append(("Milliseconds of an explanation", milliseconds(results)))
+    return "\n\n".join(f"<details><summary>{title}</summary>\n\n{table}\n\n</details>" for title, table in told)
 
 
 def strengths(results: Results) -> str:
@@ -250,6 +335,7 @@ def blocks(results: Results, judged: Mapping[str, Table]) -> dict[str, str]:
     return {
         "claims": summary(first),
         "details": details(first),
+        "reasons": reasons(results),
         "variants": verdicts(judged),
         "queries": "\n\n".join(needed),
         "best": "\n\n".join(
