@@ -38,6 +38,7 @@ TEXT: Sequence[Beat] = (
     ("deletion of parts", MILLI, NO_WORSE),
 )
 AGREE = Target(least=0.9)  # MIHL of images
+AS_EXACT = Target(least=-0.01)  # NDCG of images, against that of exact Shapley values
 SCORES: Mapping[str, Sequence[str]] = {
     "images": ("auroc", "auroc-within", "deletion of leaves", "ndcg", "mihl"),
     "text": ("deletion of leaves", "deletion of parts", "mihl"),
@@ -128,7 +129,7 @@ def targets(d: Domain, ours: Sequence[str], beats: Sequence[Beat]) -> Table:
             between = gap(d.inputs("ndcg", label, N_H, N_L) - exact, HIGHER_IS_BETTER["ndcg"])
             mean = d.mean("ndcg", label, N_H, N_L)[0]
             theirs = f"exact Shapley values {np.nanmean(exact):.3f}"
-            table.rows.append(_line(label, NAMES["ndcg"], f"{mean:.3f}", theirs, _gain(between), NO_WORSE))
+            table.rows.append(_line(label, NAMES["ndcg"], f"{mean:.3f}", theirs, _gain(between), AS_EXACT))
     return table
 
 

@@ -120,6 +120,9 @@ def run(
 
 
 def _worker(line: Any, number: int, grid: Grid, items: Any, client: Any, folder: Path, tasks: Any, until: Any) -> None:
+    if hasattr(os, "nice"):
+        os.nice(10)  # the process that feeds the network goes first, so that there may be more workers than cores
+
     def ask(request: Any) -> Any:
         line.send(request)
         return line.recv()

@@ -139,7 +139,7 @@ class BagNetwork:
         torch = self.torch
         where, packed = up(images, self.device).long(), up(masks, self.device)
         found = []
-        for start in range(0, len(where), self.batch):
+        for start in range(0, len(where), self.batch):  # phi may cut what is left over smaller still
             stop = start + self.batch
             found.append(self.phi(self.paint(where[start:stop], packed[start:stop])).float())
         self.rows += len(where)

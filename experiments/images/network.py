@@ -202,8 +202,8 @@ class FastPhi:
     """A copy of phi that answers fast: its batch-norm is folded away and it never learns.
 
     On a GPU it computes in fp16, channels last, each convolution fused with its bias, the addition and the ReLU that
-    follow, and the whole is one CUDA graph of a fixed batch; fewer images are padded, more are cut up. Elsewhere
-    it is plain fp32. Features are averaged, and returned, in fp32.
+    follow, and the whole is one CUDA graph of a fixed batch. More images are cut up; what is left over is padded, to a
+    quarter of a batch where it fits. Elsewhere it is plain fp32. Features are averaged, and returned, in fp32.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ class FastPhi:
             ]
         # Made once: while a graph is captured nothing may be copied to the GPU.
         self._scale, self._shift = _constants(self.device)
-        self._captured: dict[torch.dtype, tuple[Any, Tensor, Tensor]] = {}
+        self._captured: dict[tuple[torch.dtype, int], tuple[Any, Tensor, Tensor]] = {}
 
     def _take(self, conv: nn.Conv2d, norm: BatchNorm) -> tuple[Tensor, Tensor, tuple[int, ...], tuple[int, ...]]:
         weight, bias = (tensor.detach().float().to(self.device) for tensor in fold(conv, norm))
@@ -267,22 +267,22 @@ class FastPhi:
                 f"{images.dtype} images must be (n, {', '.join(map(str, wanted))}), not {(*images.shape,)}"
             )
         features = torch.empty(len(images), FEATURES, device=self.device)
-        for at in range(0, len(images), self.batch):
-            some = images[at : at + self.batch]
-            features[at : at + len(some)] = self._replay(some) if self.graph else self._run(some.to(self.device))
+        for at, size in cut(len(images), self.batch):
+            some = images[at : at + size]
+            features[at : at + size] = self._replay(some, size) if self.graph else self._run(some.to(self.device))
         return features
 
-    def _replay(self, images: Tensor) -> Tensor:
+    def _replay(self, images: Tensor, size: int) -> Tensor:
         kind = torch.uint8 if images.dtype == torch.uint8 else self.dtype
-        if kind not in self._captured:
-            self._captured[kind] = self._capture(kind)
-        graph, given, features = self._captured[kind]
+        if (kind, size) not in self._captured:
+            self._captured[kind, size] = self._capture(kind, size)
+        graph, given, features = self._captured[kind, size]
         given[: len(images)].copy_(images)
         graph.replay()
         return features[: len(images)]
 
-    def _capture(self, kind: torch.dtype) -> tuple[Any, Tensor, Tensor]:
-        shape = (self.batch, SIDE, SIDE, 3)
+    def _capture(self, kind: torch.dtype, size: int) -> tuple[Any, Tensor, Tensor]:
+        shape = (size, SIDE, SIDE, 3)
         given = torch.zeros(shape, dtype=kind, device=self.device)
         given = given if kind == torch.uint8 else given.permute(0, 3, 1, 2)
         with torch.cuda.device(self.device), _benchmarked():
@@ -323,6 +323,23 @@ class FastPhi:
                 self._refused.add(id(layer))
         y = F.conv2d(x, weight, bias, stride, padding)
         return (y if past is None else y.add_(past)).relu_()
+
+
+def cut(count: int, batch: int) -> list[tuple[int, int]]:
+    """Where batches begin and how large they are: whole ones, then quarters for what is left, if three are enough.
+
+    >>> cut(1100, 512)
+    [(0, 512), (512, 512), (1024, 128)]
+    >>> cut(500, 512)
+    [(0, 512)]
+    """
+    quarter = max(batch // 4, 1)
+    found, at = [], 0
+    while at < count:
+        size = quarter if count - at <= 3 * quarter else batch
+        found.append((at, size))
+        at += size
+    return found
 
 
 @contextmanager

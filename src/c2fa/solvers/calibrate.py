@@ -6,7 +6,9 @@ that a value ± 1.96 standard errors holds the truth in about 95 of 100 cases (`
 - *A leaf's own strength is uncertain.* Take one leaf's variance ``v`` as unknown and all else as given. With ``s`` and
   ``q`` what the answers say of the leaf apart from its prior, its value has mean ``q v/(1 + v s)`` and variance
   ``σ² v/(1 + v s)``, and ``v`` has the density ``p(v) (1 + v s)^-½ exp(½ q²/σ² v/(1 + v s))``. The spread over a grid
-  of ``v``, about the value that was returned, is what counts; a part adds up what its leaves have more.
+  of ``v``, about the value that was returned, is what counts. A part adds up what its leaves have more, but where
+  its own rows pin it down, so that leaves err at each other's expense, only the root of the ratio of its variance to
+  the sum of theirs: so wide its errors hold what they should with planned masks and with fair coins.
 - *Rows of a level all of whose masks were asked* weigh more in the fit than their noise says; the errors do not
   believe it, since an answer may have noise of its own.
 - *The noise is estimated*, at each level from the rows that the fit leaves free: Student's t has wider quantiles, and
@@ -70,7 +72,7 @@ def standard_errors(
     smooth = problem.levels[-1].smooth is not None
     for k, v in enumerate(variances):
         # Under smoothing a leaf gives to its neighbours what it takes from them, and the parts' sums stay as they are.
-        more = 0.0 if smooth and k < s.depth - 1 else s.sums(own, k)
+        more = 0.0 if smooth and k < s.depth - 1 else s.sums(own, k) * _held(v, s.sums(variances[-1], k))[:, None]
         rest, total = v[:, None] * noises.leaves, v[:, None] * noises.leaves + more
         doubt = np.zeros(len(v))
         for level, reach in influence.items():
@@ -82,6 +84,13 @@ def standard_errors(
         free = 1.0 / np.maximum(doubt, 1e-9)
         found.append(np.sqrt(total) * (stdtrit(np.maximum(free, 2.0), 0.975) / ndtri(0.975))[:, None])
     return smooth_errors(chosen.problem, system, tuple(found), _beyond(variances[-1], found[-1], noises.leaves))
+
+
+def _held(variances: FloatArray, of_leaves: FloatArray) -> FloatArray:
+    """How much of the doubt about its leaves' strengths reaches a value: 1 where its leaves err independently."""
+    known = np.isfinite(of_leaves) & (of_leaves > 0)
+    shares: FloatArray = np.divide(variances, of_leaves, out=np.ones_like(variances), where=known)
+    return np.sqrt(shares)
 
 
 def _beyond(variances: FloatArray, errors: FloatArray, noise: FloatArray) -> FloatArray:
