@@ -21,7 +21,7 @@ from experiments.harness.reproduce import Domain, save, say
 from experiments.harness.settings import AS_PRINTED, INTERCEPT
 
 N_H = 20
-N_L = (20, 50, 100, 150, 300)
+N_L = (5, 10, 15, 20, 50, 100, 150, 300)
 SEEDS = (0, 1, 2)
 
 COINS: Mapping[str, Any] = {**INTERCEPT, "penalty": None}

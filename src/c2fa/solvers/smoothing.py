@@ -18,7 +18,7 @@ from c2fa.solution import Solution
 from c2fa.solvers.choose import solve
 from c2fa.structure import FloatArray
 
-STRENGTHS = (0.3, 1.0, 3.0)
+STRENGTHS = (1.0, 3.0, 10.0)
 
 
 def smoothed(problem: Problem, graph: Graph, strength: float) -> Problem:
