@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import lzma
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ import numpy as np
 from c2fa import L2, Auto, Level, Problem, Structure, metrics, solve
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS
-from c2fa.solvers.smoothing import solve_smooth
+from c2fa.solvers.smoothing import STRENGTHS, solve_smooth
 
 ANSWERS = Path(__file__).resolve().parents[1] / "experiments" / "results" / "validation-answers.npz.xz"
 ROWS = 50
@@ -82,7 +82,7 @@ def read(domain: str) -> list[Input]:
     return found
 
 
-def fit(x: Input, masks: str, every: bool, kernel: str, penalty: Any, intercept: bool, smooth: bool) -> Any:
+def fit(x: Input, masks: str, every: bool, kernel: str, penalty: Any, intercept: bool, smooth: Sequence[float]) -> Any:
     """Values of parts and leaves."""
     weigh = KERNELS[kernel]
     levels = []
@@ -90,16 +90,17 @@ def fit(x: Input, masks: str, every: bool, kernel: str, penalty: Any, intercept:
         own = L2(width / 50) if penalty is None else penalty
         levels.append(Level(rows, y, weigh(rows) + 1e-12, own, intercept))
     problem = Problem(x.structure, tuple(levels))
-    solution = solve_smooth(problem, x.graph)[0] if smooth else solve(problem)
+    solution = solve_smooth(problem, x.graph, smooth)[0] if smooth else solve(problem)
     return solution.values
 
 
 FITS: Mapping[str, tuple[Any, ...]] = {
-    "no intercept": ("uniform", False, "cosine", None, False, False),
-    "fair coins, fixed strengths": ("uniform", False, "cosine", None, True, False),
-    "planned masks, fixed strengths": ("hadamard", True, "uniform", None, True, False),
-    "planned masks, strengths from answers": ("hadamard", True, "uniform", Auto(), True, False),
-    "and smoothness from answers: the default for images": ("hadamard", True, "uniform", Auto(), True, True),
+    "no intercept": ("uniform", False, "cosine", None, False, ()),
+    "fair coins, fixed strengths": ("uniform", False, "cosine", None, True, ()),
+    "planned masks, fixed strengths": ("hadamard", True, "uniform", None, True, ()),
+    "planned masks, strengths from answers": ("hadamard", True, "uniform", Auto(), True, ()),
+    "and a little smoothness": ("hadamard", True, "uniform", Auto(), True, (0.3, 1.0, 3.0)),
+    "and more, by default for images": ("hadamard", True, "uniform", Auto(), True, STRENGTHS),
 }
 
 

@@ -21,6 +21,8 @@ from c2fa.evaluation import bootstrap
 N_H, N_L, MANY = 20, 50, 300
 LIMES = ("LIME", "LIME intercept")
 MILLI = ("MILLI",)
+DEFAULTS: Mapping[str, str] = {"images": "C2FA auto, smoother", "text": "C2FA auto"}
+"""Which of the variants is what ``Explainer`` does by itself; it was chosen on validation inputs."""
 EXACT = "ndcg of exact parts"
 NO_WORSE = Target(least=0.0)
 
@@ -91,11 +93,16 @@ def overview(d: Domain, ours: Sequence[str]) -> Table:
         scores = [score for score in SCORES[d.name] if d.has(score, label, N_H, n_l)]
         if scores:
             cells = {NAMES[score]: estimate(d, score, label, n_l) for score in scores}
-            table.rows.append({"method": label, "N_L": n_l, **cells})
+            table.rows.append({"method": shown(d, label), "N_L": n_l, **cells})
     if EXACT in d.frame:
         exact = exact_ndcg(d)
         table.rows.append({"method": "exact Shapley values of the parts", NAMES["ndcg"]: Estimate.of(exact)})
     return table
+
+
+def shown(d: Domain, label: str) -> str:
+    """A method's name, with a word at that of the default."""
+    return f"{label} (default)" if label == DEFAULTS.get(d.name) else label
 
 
 def exact_ndcg(d: Domain) -> Floats:
@@ -119,17 +126,17 @@ def targets(d: Domain, ours: Sequence[str], beats: Sequence[Beat]) -> Table:
         for label in ours:
             between = d.gap(score, label, rival, N_H, N_L, other_n_l=MANY)
             mean = d.mean(score, label, N_H, N_L)[0]
-            table.rows.append(_line(label, NAMES[score], f"{mean:.3f}", theirs, _gain(between), target))
+            table.rows.append(_line(shown(d, label), NAMES[score], f"{mean:.3f}", theirs, _gain(between), target))
     if d.name == "images":
         for label in ours:
             found = estimate(d, "mihl", label, N_L)
-            table.rows.append(_line(label, NAMES["mihl"], f"{found.mean:.3f}", "", found, AGREE))
+            table.rows.append(_line(shown(d, label), NAMES["mihl"], f"{found.mean:.3f}", "", found, AGREE))
         for label in ours if EXACT in d.frame else ():
             exact = exact_ndcg(d)
             between = gap(d.inputs("ndcg", label, N_H, N_L) - exact, HIGHER_IS_BETTER["ndcg"])
             mean = d.mean("ndcg", label, N_H, N_L)[0]
             theirs = f"exact Shapley values {np.nanmean(exact):.3f}"
-            table.rows.append(_line(label, NAMES["ndcg"], f"{mean:.3f}", theirs, _gain(between), AS_EXACT))
+            table.rows.append(_line(shown(d, label), NAMES["ndcg"], f"{mean:.3f}", theirs, _gain(between), AS_EXACT))
     return table
 
 
@@ -159,5 +166,5 @@ def rows_needed(d: Domain, score: str) -> Table:
         for one in needed(d, score, reference, N_H):
             said = f"{one.words} [{one.interval}]" if one.interval else one.words
             by_label.setdefault(one.method, {})[f"{reference} ({one.target:.3f})"] = said
-    table.rows = [{"method": label, **cells} for label, cells in by_label.items()]
+    table.rows = [{"method": shown(d, label), **cells} for label, cells in by_label.items()]
     return table
