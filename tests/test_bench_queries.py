@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import itertools
 import json
@@ -15,11 +16,13 @@ from benchmarks.queries import cost, coverage, family, networks, stopping, synth
 from benchmarks.queries.command import PARTS, main
 from benchmarks.queries.tables import Estimate, Table, Target, interval
 from benchmarks.queries.variants import COINS, DEFAULT, LIME, Variant, usable
+from experiments.harness import queries
 from experiments.harness.reading import Domain
 from hypothesis import given
 from hypothesis import strategies as st
 
 import c2fa
+from c2fa.solvers.smoothing import STRENGTHS
 
 # ------------------------------------------------------------------------------------------------ the family's truth
 
@@ -391,6 +394,18 @@ def test_results_are_read_from_a_file(tmp_path: Path) -> None:
     first, *_ = networks.tables("images", tmp_path)
     assert "4 inputs, 2 seeds" in first.title
     assert any(row["method"] == "exact Shapley values of the parts" for row in first.rows)
+
+
+def test_what_is_called_the_default_is_the_default() -> None:
+    plain, smooth = (queries.VARIANTS[networks.DEFAULTS[name]] for name in ("text", "images"))
+    assert plain[0] == smooth[0] == "c2fa"
+    default = c2fa.methods.C2FA()
+    assert default.smooth == "auto"
+    assert smooth[1]["smooth"] == STRENGTHS  # for images; for texts nothing
+    assert plain[1]["smooth"] is None
+    for options in (plain[1], smooth[1]):
+        made = c2fa.methods.C2FA(**options)
+        assert dataclasses.replace(made, smooth="auto") == default
 
 
 @pytest.mark.slow
