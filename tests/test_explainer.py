@@ -462,3 +462,37 @@ def test_files_that_are_no_explanations_are_refused(tmp_path):
     del plain["target"]
     with pytest.raises(ValueError, match="lacks target"):
         c2fa.Explanation.from_json(json.dumps(plain))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("leaves", [130, 1000])
+def test_shaps_kernel_over_many_leaves_has_errors_of_the_outputs_size(leaves):
+    s = c2fa.Structure.from_groups(np.repeat(np.arange(5), leaves // 5))
+    w = np.random.default_rng(0).normal(size=leaves)
+    e = explain(s, lambda b: 1 / (1 + np.exp(-(b @ w))), kernel="shap", budget=(30, 50))
+    assert all((error < 1.0).all() for error in e.stderr)
+    assert all(0.0 <= level.r2 <= 1.0 for level in e.diagnostics.levels)
+
+
+@pytest.mark.parametrize(("leaves", "options"), [(2000, {}), (130, {"penalty": c2fa.L2(1.0)})])
+def test_a_kernel_under_which_hardly_a_row_counts_is_said(leaves, options):
+    s = c2fa.Structure.from_groups(np.repeat(np.arange(5), leaves // 5))
+    w = np.random.default_rng(0).normal(size=leaves)
+
+    def said(**kernel):
+        e = explain(s, lambda b: b @ w, budget=(30, 50), **options, **kernel)
+        return any("50 of the 51 rows of level 1 weigh next to nothing" in text for text in e.diagnostics.warnings)
+
+    assert said(kernel="shap")
+    assert not said()
+
+
+def test_rows_that_were_dropped_are_not_said_to_need_dropping():
+    def model(batch):
+        return np.where(batch.sum(axis=1) % 3 == 1, np.nan, batch @ W[:, 0])
+
+    e = explain(model=model, on_error="drop")
+    assert any("NaN or infinity" in text for text in e.diagnostics.warnings)
+    assert not any("on_error" in text for text in e.diagnostics.warnings)
+    with pytest.raises(QueryError, match="on_error='drop'"):
+        explain(model=model)

@@ -342,6 +342,18 @@ def test_several_numbers_are_weighed_by_the_answers():
     assert ((low - 1e-12 <= several.low) & (several.low <= high + 1e-12)).all()
     with pytest.raises(ValueError, match="as only penalty='auto' can; give one number"):
         c2fa.methods.C2FA(smooth=(0.5, 2.0), penalty=c2fa.L2(1.0))
+    mixed = words(smooth=(0.5, 2.0), penalty=(c2fa.L2(0.0), c2fa.Auto()))  # which is what auto comes to
+    np.testing.assert_array_equal(several.low, mixed.low)
+    with pytest.raises(ValueError, match="as only penalty='auto' can; give one number"):
+        c2fa.methods.C2FA(smooth=(0.5, 2.0), penalty=(c2fa.L2(0.0), c2fa.L2(1.0)))
+
+
+@pytest.mark.parametrize("form", [list, np.array])
+def test_strengths_are_the_same_settings_however_they_are_held(form):
+    given = c2fa.methods.C2FA(smooth=(0.5, 2.0))
+    assert c2fa.methods.C2FA(smooth=form((0.5, 2.0))) == given
+    assert str(c2fa.methods.C2FA(smooth=form((0.5, 2.0)))) == str(given)
+    assert c2fa.methods.C2FA(smooth=np.array(2.0)) == c2fa.methods.C2FA(smooth=2.0)
 
 
 def picture(**options):

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
+from c2fa.graph import Graph, Smoother
 from c2fa.solvers.paper import _Affine
 from c2fa.solvers.prior import TreePrior
 from oracles import algorithm_1, convex, dense, membership, objective, smoother
@@ -456,3 +457,18 @@ def test_solves_that_overlap_give_blas_its_threads_back():
         assert threads() == before
         with suited(1e12):
             assert threads() == before
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("smooth", [None, 1.0])
+def test_what_no_row_determines_is_unknown_even_where_nothing_varies(smooth):
+    """No noise times no knowledge is not a number; it is no knowledge."""
+    s = c2fa.Structure.from_groups("aabb")
+    tied = None if smooth is None else Smoother(Graph([[0, 1]]), smooth, 4)
+    levels = [
+        c2fa.Level(np.ones((1, width), dtype=bool), np.array([0.3]), None, c2fa.L2(0.0), True, at)
+        for width, at in ((2, None), (4, tied))
+    ]
+    solution = c2fa.solve(c2fa.Problem(s, tuple(levels)))
+    assert all(np.isinf(error).all() for error in solution.stderr)
+    assert not solution.values[-1].any()

@@ -388,6 +388,25 @@ def test_weights_of_many_orders_of_magnitude_are_no_trouble(pin):
 # -- standard errors ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1.0, 1e-290])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_one_row_that_weighs_more_than_numbers_can_tell_is_as_good_as_exact(scale, intercept):
+    """As SHAP's kernel has it for hundreds of features: the others' answers are not lost in its rounding."""
+    problem, _ = additive(1, FIVE, (20, 40))
+
+    def heavy(weight):
+        levels = [replace(level, intercept=intercept) for level in problem.levels]
+        weights = scale * np.append(np.ones(39), weight)
+        levels[-1] = replace(levels[-1], weights=weights)
+        return c2fa.solve(replace(problem, levels=tuple(levels)))
+
+    plain, found = heavy(1e5), heavy(1e40 if scale == 1 else 1e290)
+    np.testing.assert_allclose(found.values[-1], plain.values[-1], atol=0.02)
+    for mine, theirs in zip(found.stderr, plain.stderr, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=0.05)
+
+
 @pytest.mark.parametrize("rows", [(8, 20), (12, 90)], ids=["fewer rows than leaves", "more rows than leaves"])
 def test_the_rows_influence_is_the_literal_one(rows):
     problem, _ = additive(15, "aaabbbbccccccddd", rows, weights=True)

@@ -15,6 +15,7 @@ from c2fa.structure import Structure
 _GAP = 0.25  # how much less of the variance the joint fit may explain than the level alone, before it is said
 _WEAK = 0.2  # an R² below this is said
 _ROUNDING = 1e-6  # a spread of this share of the outputs is what single precision makes of a constant
+_LIGHT = 1e-12  # a row that weighs this share of the heaviest or less has no say
 _GUESS = 0.0  # and so is one of left-out rows below this: their mean predicts them better
 
 
@@ -43,6 +44,12 @@ def diagnose(
         fit = 1.0 - loss / null if null > 0 else 1.0
         reports.append(LevelReport(len(one.masks), loss, alone, fit, _left_out(one, found, k, column)))
         warnings += _level_warnings(structure, k, reports[-1], null)
+        light = int((one.weights <= _LIGHT * one.weights.max()).sum())
+        if 2 * light > len(one.weights):
+            warnings.append(
+                f"{light} of the {len(one.weights)} rows of level {k} weigh next to nothing beside the others, so that "
+                "hardly any answer counts; use another kernel, or method='c2fa-shap' for SHAP's weights"
+            )
     if spread == 0 and any(level is not None for level in found.levels):
         warnings = [
             *found.notes,

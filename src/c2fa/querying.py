@@ -193,9 +193,10 @@ class Queries:
             good = np.asarray(np.isfinite(outputs).all(axis=1))
             if bad is None and not good.all():
                 rows = np.flatnonzero(~good)
+                advice = "" if self.on_error == "drop" else ", or use on_error='drop' to leave such rows out"
                 bad = QueryError(
                     f"{where}: the model returned NaN or infinity for {len(rows)} of {len(pending)} rows (first: row "
-                    f"{rows[0]} of the batch); repair the model, or use on_error='drop' to leave such rows out"
+                    f"{rows[0]} of the batch); repair the model{advice}"
                 )
         except QueryError as error:
             bad, outputs, good = error, np.full((len(pending), 1), np.nan), np.zeros(len(pending), np.bool_)

@@ -16,6 +16,7 @@ from c2fa.problem import Level
 from c2fa.querying import Answer, Ask, Conversation, QueryError
 from c2fa.sampling import SAMPLERS, distinct
 from c2fa.solution import Solution, Status
+from c2fa.solvers.evidence import bounded
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 Penalties: TypeAlias = Penalty | Literal["auto"] | Sequence[Penalty] | None
@@ -165,9 +166,10 @@ def weighed(
         masks = np.concatenate([masks, np.ones((1, width), dtype=np.bool_)])
         counts = np.append(counts, 1.0)
         outputs = np.concatenate([outputs, task.prediction[None, task.columns]])
+    weights = kernel(masks)
     # What was asked once is one answer, however often it was drawn; strengths are chosen by how many answers there are.
-    counts = np.ones(len(masks)) if isinstance(penalty, Auto) else counts
-    return Level(masks, outputs, kernel(masks) * counts, penalty, intercept)
+    weights = bounded(weights) if isinstance(penalty, Auto) else weights * counts
+    return Level(masks, outputs, weights, penalty, intercept)
 
 
 def wished(samplers: Any, structure: Structure) -> tuple[int | None, ...]:

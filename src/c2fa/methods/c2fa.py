@@ -89,7 +89,11 @@ class C2FA:
     smooth: float | Sequence[float] | Literal["auto"] | None = "auto"
 
     def __post_init__(self) -> None:
-        _check_smooth(self.smooth)
+        smooth = self.smooth.tolist() if isinstance(self.smooth, np.ndarray) else self.smooth
+        _check_smooth(smooth)
+        if isinstance(smooth, Sequence) and not isinstance(smooth, str):
+            smooth = tuple(float(strength) for strength in smooth)
+        object.__setattr__(self, "smooth", smooth)  # the same settings read the same, however they were held
         check_each("kernel", self.kernel, as_kernel)
         check_each("sampler", self.sampler, as_sampler)
         check_penalties(self.penalty)
@@ -98,7 +102,7 @@ class C2FA:
         asked = _asked(self.smooth)
         if asked and self.solver == "paper":
             raise ValueError(f"solver='paper' cannot do smooth={self.smooth}; use solver='auto', or smooth=None")
-        if len(asked) > 1 and not (isinstance(self.penalty, Auto) or self.penalty == "auto"):
+        if len(asked) > 1 and not _chosen(self.penalty):
             raise ValueError(
                 f"smooth={self.smooth} lets the answers decide, as only penalty='auto' can; give one number"
             )
@@ -155,6 +159,13 @@ class C2FA:
         return STRENGTHS if exact and task.alike else ()
 
 
+def _chosen(penalty: Penalties) -> bool:
+    """Whether the answers decide on the leaves' strengths."""
+    if isinstance(penalty, str):
+        return True
+    return isinstance(penalty[-1] if isinstance(penalty, Sequence) else penalty, Auto)
+
+
 def _asked(smooth: float | Sequence[float] | str | None) -> tuple[float, ...]:
     """The strengths that were asked for in numbers."""
     if smooth is None or isinstance(smooth, str):
@@ -167,7 +178,7 @@ def _check_smooth(smooth: Any) -> None:
     """Refuse what is no strength of smoothing."""
     if smooth is None or (isinstance(smooth, str) and smooth == "auto"):
         return
-    several = [smooth] if isinstance(smooth, str) or not isinstance(smooth, Sequence | np.ndarray) else list(smooth)
+    several = [smooth] if isinstance(smooth, str) or not isinstance(smooth, Sequence) else list(smooth)
     numbers = all(
         isinstance(t, float | int | np.number) and not isinstance(t, bool) and 0 <= t < np.inf for t in several
     )

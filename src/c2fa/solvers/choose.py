@@ -12,7 +12,7 @@ from c2fa.solution import Solution
 from c2fa.solvers.admm import admm
 from c2fa.solvers.calibrate import calibrated, in_place_of
 from c2fa.solvers.direct import direct
-from c2fa.solvers.evidence import choose
+from c2fa.solvers.evidence import bound, choose
 from c2fa.solvers.paper import paper
 from c2fa.solvers.threads import suited
 
@@ -41,6 +41,7 @@ def solve(problem: Problem, solver: str = "auto", **options: Any) -> Solution:
     with suited(float(rows) * leaves * min(rows, leaves)):
         if not to_choose:
             return SOLVERS[name](problem, **options)
+        problem = bound(problem)
         if name == "direct":
             return calibrated(problem, **options)
         chosen = choose(problem)

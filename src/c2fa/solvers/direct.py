@@ -40,7 +40,7 @@ def direct(problem: Problem, *, stderr: bool = True) -> Solution:
     leverages = row_leverages(problem, system)
     noise = np.sqrt(_noise(problem, strengths, leaf_values, sum(float(h.sum()) for h in leverages)))
     variances = system.variances()
-    errors = smooth_errors(problem, system, tuple(np.sqrt(v)[:, None] * noise for v in variances), noise)
+    errors = smooth_errors(problem, system, tuple(_scaled(v, noise) for v in variances), noise)
     return finish(problem, leaf_values, system.status, 0, errors, leverages=leverages)
 
 
@@ -61,7 +61,13 @@ def smooth_errors(
     smoothed = np.maximum(np.einsum("ij,ji->i", spread, system.solve(spread)), 0.0)
     if isinstance(system, _LeastSquares):
         smoothed[~system.reached(spread.T)] = np.inf
-    return (*errors[:-1], np.sqrt(smoothed)[:, None] * scale)
+    return (*errors[:-1], _scaled(smoothed, scale))
+
+
+def _scaled(variances: FloatArray, scale: FloatArray) -> FloatArray:
+    """Standard errors, (width, outputs); what the rows do not determine is unknown however little noise they have."""
+    known = np.isfinite(variances)[:, None]
+    return np.where(known, np.sqrt(np.where(known[:, 0], variances, 0.0))[:, None] * scale, np.inf)
 
 
 def prepare(problem: Problem) -> tuple[tuple[Strength, ...], System]:

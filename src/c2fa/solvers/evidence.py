@@ -55,6 +55,7 @@ _FLOOR = 1e-9  # the least noise, as a share of the outputs' variance
 LEAST = 0.05  # the least share of masks not asked that a level is credited with
 _LOUDER = 4.0  # how much louder than the leaves' level another is taken to be at the most
 _AT_ONCE = 2**21  # numbers held beside the rows
+_HEAVIEST = 1e6  # what a row may weigh, in medians of its level: its noise is then a thousandth, as good as none
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +101,28 @@ class Chosen:
             np.broadcast_to(np.asarray(level.penalty.ridge, dtype=np.float64), level.width)
             for level in self.problem.levels
         )
+
+
+def bounded(weights: FloatArray) -> FloatArray:
+    """A level's weights, none of them so far above the others that rounding drowns what the others say.
+
+    SHAP's kernel gives the input itself 1e40 times the weight of masks of half of 130 features; of a thousand features,
+    1e300 times. What all of them have in common says nothing where a level's noise is chosen, and goes where it would
+    overflow.
+
+    >>> bounded(np.array([1.0, 2.0, 0.0, 1.0, 1e40]))
+    array([1.0e+00, 2.0e+00, 0.0e+00, 1.0e+00, 1.5e+06])
+    >>> bounded(np.array([1e-300, 1e-300, 1000.0]))
+    array([1.e+00, 1.e+00, 1.e+06])
+    """
+    median = np.median(weights[weights > 0]) if (weights > 0).any() else 1.0
+    unit = 1.0 if 1.0 / _HEAVIEST <= median <= _HEAVIEST else median
+    return np.minimum(weights, _HEAVIEST * median) / unit
+
+
+def bound(problem: Problem) -> Problem:
+    """The problem with every level's weights bounded."""
+    return replace(problem, levels=tuple(replace(lv, weights=bounded(lv.weights)) for lv in problem.levels))
 
 
 def choose(problem: Problem) -> Chosen:
