@@ -507,15 +507,13 @@ def test_runs_say_how_much_of_the_network_was_used_and_how_exact_it_is(judged: A
     about = {
         "mean and largest difference to fp32": [0.0003155, 0.004761],
         "images a second, network alone": 1000.0,
-        "batch": 100,
-        "load": {"work": 45_000, "seconds": 60.0, "waiting": 10.0, "sets": 100},
+        "load": {"work": 45_000, "seconds": 60.0, "waiting": 10.0},
     }
     d = judged[0]["images"]
     said = pages.runs(Results({"images": Domain("images", d.frame, about=about)}))
     assert "| mean and largest difference to fp32 | 0.0003155, 0.004761 |" in said
     assert "| share of the network's own rate, while it had questions | 90% |" in said
     assert "| share of it from the first question to the last answer | 75% |" in said
-    assert "| share of its batches that is padding, about | 10% |" in said
     del about["images a second, network alone"]
     assert "share" not in pages.runs(Results({"images": Domain("images", d.frame, about=about)}))
 

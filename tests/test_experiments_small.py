@@ -366,7 +366,7 @@ def test_the_image_experiment_runs(
     arguments = [str(word) for pair in given.items() for word in pair]
     scores = twice(images.main, [*arguments, "--model", str(tmp_path / "none.safetensors")], folder, capsys)
     check_scores(scores, images.N_H, images.METRICS)
-    check_reading(tmp_path / "results", "images", images.SHOWN)
+    check_reading(tmp_path / "results", "images", showing.METHODS)
     about = json.loads((folder / "about.json").read_text())
     assert max(about["mean and largest difference to fp32"]) < 1e-4
     assert 0.5 < about["trivial auroc"] <= 1
@@ -382,7 +382,7 @@ def test_the_text_experiment_runs(
     arguments = [str(word) for pair in given.items() for word in pair]
     scores = twice(text.main, [*arguments, "--model", str(tmp_path / "none.safetensors")], folder, capsys)
     check_scores(scores, text.N_H, text.METRICS)
-    check_reading(tmp_path / "results", "text", text.SHOWN)
+    check_reading(tmp_path / "results", "text", showing.METHODS)
     text.main([*arguments, "--model", str(tmp_path / "none.safetensors"), "--queries"])
     bought = pd.read_parquet(folder / "queries.parquet")
     assert set(bought["method"]) == set(VARIANTS)

@@ -192,23 +192,16 @@ def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
 
 
 def _share(about: Mapping[str, Any]) -> dict[str, str]:
-    """How much of the network's own rate is left with masking, batching and transfers around it.
-
-    Where batches are of one size, the last one of every set of questions is filled up: half a batch on average.
-    """
+    """How much of the network's own rate is left with masking, batching and transfers around it."""
     alone = next((rate for name, rate in about.items() if name.endswith("network alone")), None)
     load = about.get("load", {})
     if not alone or not load.get("seconds"):
         return {}
     busy = load["work"] / max(load["seconds"] - load["waiting"], 1e-9) / alone
-    found = {
+    return {
         "share of the network's own rate, while it had questions": f"{busy:.0%}",
         "share of it from the first question to the last answer": f"{load['work'] / load['seconds'] / alone:.0%}",
     }
-    if about.get("batch") and load.get("sets"):
-        empty = about["batch"] / 2
-        found["share of its batches that is padding, about"] = f"{empty / (load['work'] / load['sets'] + empty):.0%}"
-    return found
 
 
 def runs(results: Results) -> str:

@@ -1,15 +1,12 @@
 """The paper's image experiment: bags of images, super-pixels, DeepSets on ResNet-50.
 
-c2fa reproduce images --scale paper --device cuda --workers 14
+c2fa reproduce images --scale paper --device cuda --workers 28
 python -m experiments.images.run --scale small            # the same without the package's command line
 """
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import functools
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -20,12 +17,11 @@ import torch
 from c2fa import Explanation, metrics
 from c2fa.graph import join
 from c2fa.maskers._neighbours import alike
-from experiments.harness import queries
-from experiments.harness import reproduce as harness
+from experiments.harness.command import options, rate, run
 from experiments.harness.examples import BagExample, Values
-from experiments.harness.reproduce import SCALES, Domain
+from experiments.harness.reproduce import Domain
 from experiments.harness.service import Item
-from experiments.harness.showing import METHODS, N_L, Describe, keep_examples
+from experiments.harness.showing import METHODS, Describe
 from experiments.harness.weights import present
 from experiments.images.answers import BagClient, BagNetwork
 from experiments.images.bags import CAT, DATA, SIZES, VOID, Bags, Split, Voc, make_bags, read_voc, superpixels
@@ -49,7 +45,6 @@ METRICS = (
 N_H = 20
 CURVES = 120
 POSITIVE = 1
-SHOWN = METHODS  # in the example figures
 
 
 def positives(bags: Bags, count: int, largest: int = max(SIZES)) -> list[np.ndarray[Any, Any]]:
@@ -151,72 +146,54 @@ def quick(voc: Voc, bags: Bags, imagenet: Path, images: int = 36, seed: int = 0)
     return model
 
 
-def bare(network: BagNetwork, seconds: float = 2.0) -> float:
+def bare(network: BagNetwork, seconds: float) -> float:
     """Images a second of the network alone: the same batches, painted beforehand, nothing else in the way."""
     count = network.batch
     images = torch.arange(count, device=network.device) % len(network.pixels)
     masks = torch.randint(0, 256, (count, -(-network.segments // 8)), dtype=torch.uint8, device=network.device)
     painted = network.paint(images, masks).contiguous(memory_format=torch.channels_last)
     cuda = network.device.startswith("cuda")
-    done, begin = 0, 0.0
-    with torch.inference_mode():
-        network.phi(painted)
-        if cuda:
-            torch.cuda.synchronize()
-        begin = time.perf_counter()
-        while time.perf_counter() - begin < seconds:
-            for _ in range(20 if cuda else 1):
-                network.phi(painted)
-                done += count
-            if cuda:
-                torch.cuda.synchronize()
-    return done / (time.perf_counter() - begin)
+    times = 20 if cuda else 1
+
+    def step() -> int:
+        for _ in range(times):
+            network.phi(painted)
+        return times * count
+
+    return rate(step, cuda, seconds)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--scale", choices=sorted(SCALES), default="small")
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder with the archive of VOC")
-    parser.add_argument("--model", type=Path, default=MODEL, help="the network that experiments.images.train wrote")
-    parser.add_argument("--cache", type=Path, default=WORK, help="where decoded images and super-pixels are kept")
-    parser.add_argument("--out", type=Path, default=None, help="where results go")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=0, help="processes that draw, fit and score")
-    parser.add_argument("--seconds", type=float, default=None, help="begin no shard after so long")
-    parser.add_argument("--queries", action="store_true", help="compare what budgets buy, and nothing else")
-    parser.add_argument("--batch", type=int, default=None, help="images in one forward pass")
-    a = parser.parse_args(argv)
-    scale = SCALES[a.scale]
-    small = a.scale == "small"
-    cuda = a.device.startswith("cuda")
-    batch = a.batch or (512 if cuda else 8)
-    out = a.out or (WORK / "small" if small else RESULTS)
-    voc = read_voc(a.data, cache=a.cache / "voc.npz")
+    o = options(
+        argv,
+        (__doc__ or "").splitlines()[0],
+        data=DATA,
+        model=MODEL,
+        work=WORK,
+        results=RESULTS,
+        batches=(8, 512),
+        unit="images",
+    )
+    voc = read_voc(o.data, cache=o.cache / "voc.npz")
     split = make_bags(voc)
-    if small and not present(a.model):
-        print(f"there is no trained network at {a.model}; a small trial makes one of ImageNet's in seconds", flush=True)
-        model = quick(voc, split.training, a.data / IMAGENET.name)
+    if o.small and not present(o.model):
+        print(f"there is no trained network at {o.model}; a small trial makes one of ImageNet's in seconds", flush=True)
+        model = quick(voc, split.training, o.data / IMAGENET.name)
     else:
-        model = DeepSets.load(a.model)
+        model = DeepSets.load(o.model)
     made, describe = domain(
         model,
         voc,
         split,
-        scale.validation,
-        scale.test,
-        a.device,
-        batch=batch,
-        cache=a.cache,
-        largest=min(SIZES) if small else max(SIZES),
+        o.scale.validation,
+        o.scale.test,
+        o.device,
+        batch=o.batch,
+        cache=o.cache,
+        largest=min(SIZES) if o.small else max(SIZES),
     )
-    alone = bare(cast(BagNetwork, made.network), 2.0 if cuda else 0.5)
-    print(f"the network alone: {alone:,.0f} images a second in batches of {batch}", flush=True)
-    made = dataclasses.replace(made, about={**made.about, "images a second, network alone": alone, "batch": batch})
-    if a.queries:
-        queries.compare(made, out, small=small, workers=a.workers, seconds=a.seconds)
-        return
-    harness.reproduce(made, out, a.scale, workers=a.workers, seconds=a.seconds)
-    keep_examples(made, out, describe, methods=SHOWN, n_l=min(N_L, max(scale.leaf_rows)))
+    alone = bare(cast(BagNetwork, made.network), 2.0 if o.cuda else 0.5)
+    run(made, describe, o, shown=METHODS, alone=alone, unit="images")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,11 @@
 """The paper's text experiment: reviews, sentences, word pieces, a fine-tuned BERT-architecture encoder.
 
-c2fa reproduce text --scale paper --device cuda --workers 14
+c2fa reproduce text --scale paper --device cuda --workers 28
 python -m experiments.text.run --scale small            # the same without the package's command line
 """
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -18,12 +15,11 @@ import torch
 
 from c2fa import Explanation
 from c2fa.graph import Graph, chain
-from experiments.harness import queries
-from experiments.harness import reproduce as harness
+from experiments.harness.command import options, rate, run
 from experiments.harness.examples import ReviewExample, Values
-from experiments.harness.reproduce import SCALES, Domain
+from experiments.harness.reproduce import Domain
 from experiments.harness.service import Item
-from experiments.harness.showing import METHODS, N_L, Describe, keep_examples
+from experiments.harness.showing import METHODS, Describe
 from experiments.harness.weights import present
 from experiments.text.answers import ReviewClient, ReviewNetwork
 from experiments.text.network import Classifier, agreement
@@ -58,7 +54,6 @@ N_H = 50
 CURVES = 1000
 CLASSES = ("negative", "positive")
 SHORT = 40  # word pieces; a small trial takes such reviews alone
-SHOWN = METHODS  # in the example figures
 
 
 def domain(
@@ -142,70 +137,47 @@ def accuracy(model: Classifier, reviews: Sequence[Review]) -> float:
     return float(np.mean(right))
 
 
-def bare(network: ReviewNetwork, reviews: int = 40, seconds: float = 2.0) -> float:
+def bare(network: ReviewNetwork, reviews: int, seconds: float) -> float:
     """Pieces a second of the network alone: full batches of masked reviews made beforehand, nothing else in the way."""
-    some = network.reviews[-reviews:]
     batches = []
-    for review in some:
+    for review in network.reviews[-reviews:]:
         rows = max(network.tokens // (len(review) + 2), 1)
         packed = torch.randint(0, 256, (rows, -(-len(review) // 8)), dtype=torch.uint8, device=network.device)
         batches.append(network.masked(review, packed))
-    cuda = network.device.startswith("cuda")
-    done, begin = 0, 0.0
-    with torch.inference_mode():
-        for batch in batches:  # the first of each length finds its kernels
+
+    def step() -> int:
+        for batch in batches:
             network.classify(batch)
-        if cuda:
-            torch.cuda.synchronize()
-        begin = time.perf_counter()
-        while time.perf_counter() - begin < seconds:
-            for batch in batches:
-                network.classify(batch)
-                done += batch.numel()
-            if cuda:
-                torch.cuda.synchronize()
-    return done / (time.perf_counter() - begin)
+        return sum(batch.numel() for batch in batches)
+
+    return rate(step, network.device.startswith("cuda"), seconds)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--scale", choices=sorted(SCALES), default="small")
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder with the corpora, or what was prepared")
-    parser.add_argument("--model", type=Path, default=MODEL, help="the network that experiments.text.train wrote")
-    parser.add_argument("--cache", type=Path, default=WORK, help="where the tokenised reviews are kept")
-    parser.add_argument("--out", type=Path, default=None, help="where results go")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=0, help="processes that draw, fit and score")
-    parser.add_argument("--seconds", type=float, default=None, help="begin no shard after so long")
-    parser.add_argument("--queries", action="store_true", help="compare what budgets buy, and nothing else")
-    parser.add_argument("--tokens", type=int, default=None, help="word pieces in one forward pass")
-    a = parser.parse_args(argv)
-    scale = SCALES[a.scale]
-    small = a.scale == "small"
-    cuda = a.device.startswith("cuda")
-    out = a.out or (WORK / "small" if small else RESULTS)
-    prepared = a.data if (a.data / REVIEWS).exists() else a.cache
+    o = options(
+        argv,
+        (__doc__ or "").splitlines()[0],
+        data=DATA,
+        model=MODEL,
+        work=WORK,
+        results=RESULTS,
+        batches=(1 << 10, 1 << 17),
+        unit="word pieces",
+    )
+    prepared = o.data if (o.data / REVIEWS).exists() else o.cache
     if not (prepared / REVIEWS).exists():
-        prepare(a.data, prepared)
+        prepare(o.data, prepared)
     bundle = read_bundle(prepared / REVIEWS)
-    tokens = a.tokens or (1 << 17 if cuda else 1 << 10)
-    if small and not present(a.model):
-        print(f"there is no trained network at {a.model}; a small trial makes one of gte-small in seconds", flush=True)
+    if o.small and not present(o.model):
+        print(f"there is no trained network at {o.model}; a small trial makes one of gte-small in seconds", flush=True)
         model = quick(bundle, prepared / ENCODER)
     else:
-        model = Classifier.load(a.model)
+        model = Classifier.load(o.model)
     made, describe = domain(
-        model, bundle, scale.validation, scale.test, a.device, tokens, longest=SHORT if small else LENGTH
+        model, bundle, o.scale.validation, o.scale.test, o.device, o.batch, longest=SHORT if o.small else LENGTH
     )
-    network = cast(ReviewNetwork, made.network)
-    alone = bare(network) if cuda else bare(network, 1, 0.5)
-    print(f"the network alone: {alone:,.0f} word pieces a second in batches of {tokens:,}", flush=True)
-    made = dataclasses.replace(made, about={**made.about, "pieces a second, network alone": alone, "tokens": tokens})
-    if a.queries:
-        queries.compare(made, out, small=small, workers=a.workers, seconds=a.seconds)
-        return
-    harness.reproduce(made, out, a.scale, workers=a.workers, seconds=a.seconds)
-    keep_examples(made, out, describe, methods=SHOWN, n_l=min(N_L, max(scale.leaf_rows)))
+    alone = bare(cast(ReviewNetwork, made.network), 40 if o.cuda else 1, 2.0 if o.cuda else 0.5)
+    run(made, describe, o, shown=METHODS, alone=alone, unit="pieces")
 
 
 if __name__ == "__main__":

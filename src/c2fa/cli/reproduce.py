@@ -86,7 +86,7 @@ def images(
 
     \bExamples:
       c2fa reproduce images
-      c2fa reproduce images --scale paper --device cuda --workers 14
+      c2fa reproduce images --scale paper --device cuda --workers 28
     """
     with guarded(debug):
         _run("images", scale, data, model, out, device, workers, seconds, queries)
@@ -108,7 +108,7 @@ def text(
 
     \bExamples:
       c2fa reproduce text
-      c2fa reproduce text --scale paper --device cuda --workers 14
+      c2fa reproduce text --scale paper --device cuda --workers 28
     """
     with guarded(debug):
         _run("text", scale, data, model, out, device, workers, seconds, queries)
