@@ -253,14 +253,15 @@ def train(bundle: Path, student_path: Path, device: str, args: argparse.Namespac
         def __init__(self) -> None:
             super().__init__()
             words = arrays["words.int8"] * arrays["words.scale"]
-            self.words = nn.Embedding.from_pretrained(torch.tensor(words), freeze=False)
+            self.words = nn.Embedding.from_pretrained(torch.tensor(words), freeze=False)  # type: ignore[no-untyped-call]
             self.kept = nn.ParameterDict(
                 {k[4:].replace(".", "/"): torch.tensor(v).float() for k, v in arrays.items() if k.startswith("gte.")}
             )
             self.head = nn.Linear(384, 1)
 
         def get(self, key: str) -> Tensor:
-            return self.kept[key.replace(".", "/")]
+            found: Tensor = self.kept[key.replace(".", "/")]
+            return found
 
         def dense(self, x: Tensor, key: str) -> Tensor:
             return F.linear(x, self.get(key + ".weight"), self.get(key + ".bias"))
@@ -310,7 +311,7 @@ def train(bundle: Path, student_path: Path, device: str, args: argparse.Namespac
             axes = torch.linalg.svd(centred, full_matrices=False)[2][:w].T
             start = (table - middle) @ axes
             size = start.std()
-            self.words = nn.Embedding.from_pretrained(start / size, freeze=False)
+            self.words = nn.Embedding.from_pretrained(start / size, freeze=False)  # type: ignore[no-untyped-call]
             self.positions = nn.Parameter(((position - position.mean(0)) @ axes) / size)
 
             def matrix(rows: int, columns: int, gain: float = 1.0) -> nn.Parameter:
@@ -487,7 +488,7 @@ def train(bundle: Path, student_path: Path, device: str, args: argparse.Namespac
             logits = teacher(ids)[0]
         loss = F.binary_cross_entropy_with_logits(logits, labels)
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(teacher.parameters(), 1.0)
         optimiser.step()
         step += 1
@@ -533,9 +534,9 @@ def train(bundle: Path, student_path: Path, device: str, args: argparse.Namespac
                 f"student step {step}, {seen / 1e6:.0f}M pieces: loss {soft.item():.4f}, "
                 f"likeness {likeness.item():.3f}, valid {evaluate(student, 'valid'):.4f}"
             )
-            np.savez(student_path, shape=np.array([*vars(shape).values()]), **student.weights())
+            np.savez(student_path, **{"shape": np.array([*vars(shape).values()]), **student.weights()})  # type: ignore[arg-type]
     log(f"float student: valid {evaluate(student, 'valid'):.4f}, held {evaluate(student, 'held'):.4f}")
-    np.savez(student_path, shape=np.array([*vars(shape).values()]), **student.weights())
+    np.savez(student_path, **{"shape": np.array([*vars(shape).values()]), **student.weights()})  # type: ignore[arg-type]
 
 
 def main() -> None:

@@ -74,7 +74,8 @@ class Grid:
         def score(e: Any, truth: Any) -> Conversation[float] | float:
             if e.provenance["budget"][0] != self.leaves_at:
                 return float("nan")
-            return metric(e.low, -1, e.target, points=self.points)
+            curve: Conversation[float] | float = metric(e.low, -1, e.target, points=self.points)
+            return curve
 
         better = getattr(metric, "higher_is_better", None)
         return metrics.higher_is_better(bool(better))(score)

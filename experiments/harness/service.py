@@ -53,19 +53,19 @@ class Question:
         return len(self.leaves)
 
 
-def masker(item: Item) -> Masked:
+def masker(x: Item) -> Masked:
     """Mask an item: its masked inputs are questions to the network, which alone knows what it looks like.
 
     A masked part is the part with all of its leaves masked, at every level.
     """
-    structure, graph = Structure.from_groups(item.owner.tolist()), item.graph
+    structure, graph = Structure.from_groups(x.owner.tolist()), x.graph
     return Masked(
         structure,
-        lambda masks, level: Question(item, structure.expand(masks, level)),
+        lambda masks, level: Question(x, structure.expand(masks, level)),
         nested=True,
         allows_empty=True,
         neighbours=None if graph is None else lambda: graph,
-        alike=item.alike,
+        alike=x.alike,
     )
 
 
@@ -206,7 +206,8 @@ def _without_main() -> Iterator[None]:
     Fourteen workers that load it at once took a minute before the first question.
     """
     main = sys.modules["__main__"]
-    kept = {name: main.__dict__.pop(name) for name in ("__spec__", "__file__") if name in main.__dict__}
+    names: tuple[str, ...] = ("__spec__", "__file__")
+    kept = {name: main.__dict__.pop(name) for name in names if name in main.__dict__}
     main.__spec__ = None
     try:
         yield
@@ -234,15 +235,15 @@ def down(answers: Sequence[Any]) -> Callable[[], list[Outputs]]:
     sizes = [len(answer) for answer in answers]
     outputs = torch.cat(list(answers)).float()
     if not outputs.is_cuda:
-        return lambda: [part.numpy() for part in outputs.split(sizes)]
+        return lambda: [part.numpy() for part in torch.split(outputs, sizes)]
     host = torch.empty(outputs.shape, dtype=outputs.dtype, pin_memory=True)
     host.copy_(outputs, non_blocking=True)
-    done = torch.cuda.Event()
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
     done.record()
 
     def wait() -> list[Outputs]:
         done.synchronize()
-        return [part.numpy().copy() for part in host.split(sizes)]
+        return [part.numpy().copy() for part in torch.split(host, sizes)]
 
     return wait
 

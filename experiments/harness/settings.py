@@ -89,7 +89,7 @@ TUNED_AS: Mapping[str, str] = {
 def candidates(label: str) -> list[Strengths]:
     """What is tried on validation inputs: the paper's grid for the paper's methods, a wider one for ours."""
     if label == "C2FA":
-        return [Strengths(*both, mu2) for *both, mu2 in itertools.product(PAPER_LAMBDA, PAPER_LAMBDA, PAPER_MU2)]
+        return [Strengths(*each) for each in itertools.product(PAPER_LAMBDA, PAPER_LAMBDA, PAPER_MU2)]
     grid = PAPER_LAMBDA if label in ("LIME", "C2FA exact") else WIDER_LAMBDA
     parts = tuple(lam for lam in grid if lam <= 10.0)
     return [Strengths(*both) for both in itertools.product(parts, grid)]
