@@ -496,3 +496,25 @@ def test_rows_that_were_dropped_are_not_said_to_need_dropping():
     assert not any("on_error" in text for text in e.diagnostics.warnings)
     with pytest.raises(QueryError, match="on_error='drop'"):
         explain(model=model)
+
+
+@pytest.mark.parametrize("method", ["c2fa", "c2fa-adaptive", "c2fa-milli"])
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"solver_options": {"max_iterations": 64}}, TypeError, "the direct solver has no option 'max_iterations'"),
+        ({"penalty": c2fa.L1(0.1), "solver_options": {"stderr": True}}, TypeError, "the admm solver has no option"),
+        ({"solver": "paper", "solver_options": {"max_iterations": -5}}, ValueError, "whole number of at least 0"),
+        ({"solver": "admm", "solver_options": {"max_iterations": 1.5}}, ValueError, "whole number of at least 0"),
+        ({"solver": "admm", "solver_options": {"max_iterations": "9"}}, ValueError, "whole number of at least 0"),
+        ({"solver": "paper", "solver_options": {"mu1": 0.0}}, ValueError, "mu1 must be positive; got 0.0"),
+        ({"solver": "paper", "solver_options": {"eps2": "small"}}, ValueError, "eps2 must be at least 0"),
+        ({"solver_options": {"stderr": "no"}}, TypeError, "stderr must be True or False; got 'no'"),
+        ({"penalty": (c2fa.L2(0.1), c2fa.Auto())}, ValueError, "level 0 has L2.*give it to each"),
+        ({"penalty": (c2fa.Auto(), c2fa.L2(0.0))}, ValueError, "level 1 has L2.*give it to each"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_anything_is_asked(method, options, error, said):
+    smooth = {} if method == "c2fa-milli" else {"smooth": None}
+    with pytest.raises(error, match=said):
+        c2fa.Explainer(lambda batch: 1 / 0, c2fa.maskers.Array(S), method=method, **smooth, **options)

@@ -347,7 +347,7 @@ def test_the_limit_of_iterations_is_reported():
         ("direct", {"tol": 1}, "no option 'tol'"),
         ("admm", {"atol": -1.0}, "atol must be at least 0"),
         ("admm", {"rho": 0.0}, "rho must be positive"),
-        ("paper", {"mu1": 0.0}, "mu1 and mu2 must be positive"),
+        ("paper", {"mu1": 0.0}, "mu1 must be positive"),
     ],
 )
 def test_bad_options_are_refused(solver, options, message):

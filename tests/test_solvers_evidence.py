@@ -568,3 +568,45 @@ def test_strengths_must_fit_the_level():
     for bad in ([-1.0], [np.nan], [[1.0]]):
         with pytest.raises(ValueError, match="lams must be finite numbers"):
             L2Each(bad)
+
+
+@pytest.mark.parametrize("method", ["c2fa", "c2fa-adaptive", "c2fa-milli"])
+def test_parts_without_a_penalty_beside_auto_leaves_are_auto_too(method):
+    """Masks that fair coins repeat are one answer there as well."""
+    s = c2fa.Structure.from_groups("aaabbbcc")
+    w = np.random.default_rng(0).normal(size=8)
+    sampler = {} if method == "c2fa-milli" else {"sampler": "uniform"}
+    found = [
+        c2fa.Explainer(
+            lambda b: np.tanh(b @ w), c2fa.maskers.Array(s), method=method, budget=(20, 9), penalty=penalty, **sampler
+        )(np.ones(8)).low
+        for penalty in ("auto", (c2fa.L2(0.0), Auto()))
+    ]
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("outputs", ["all", "target"])
+def test_the_output_that_decides_is_one_of_the_models(outputs):
+    s = c2fa.Structure.from_groups("aaabbbcc")
+    w = np.random.default_rng(0).normal(size=(8, 4))
+
+    def explained(**options):
+        explainer = c2fa.Explainer(
+            lambda b: np.tanh(b @ w), c2fa.maskers.Array(s), budget=(8, 20), target=2, outputs=outputs, **options
+        )
+        return explainer(np.ones(8)).low
+
+    np.testing.assert_allclose(explained(penalty=Auto(output=2)), explained(), atol=1e-12)
+    if outputs == "target":
+        with pytest.raises(ValueError, match=r"output=1.*not explained; leave it to the target, or.*outputs='all'"):
+            explained(penalty=Auto(output=1))
+    else:
+        assert np.abs(explained(penalty=Auto(output=1)) - explained()).max() > 1e-3
+    with pytest.raises(ValueError, match=r"output=9.*the model has outputs 0\.\.3"):
+        explained(penalty=Auto(output=9))
+
+
+@pytest.mark.parametrize("options", [{"tail": "4"}, {"tail": np.nan}, {"tail": 0}, {"output": -1}, {"output": "good"}])
+def test_what_auto_cannot_be_told_is_refused(options):
+    with pytest.raises(ValueError, match=r"must be .* or (inf|None); got"):
+        Auto(**options)

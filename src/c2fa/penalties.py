@@ -184,8 +184,12 @@ class Auto:
     tail: float = 4.0
 
     def __post_init__(self) -> None:
-        if not self.tail > 0:
+        number = isinstance(self.tail, int | float | np.number) and not isinstance(self.tail, bool)
+        if not (number and self.tail > 0):
             raise ValueError(f"tail must be above 0, or inf; got {self.tail!r}")
+        index = isinstance(self.output, int | np.integer) and not isinstance(self.output, bool)
+        if self.output is not None and not (index and self.output >= 0):
+            raise ValueError(f"output must be the place of an output, from 0, or None; got {self.output!r}")
 
     @property
     def ridge(self) -> None:

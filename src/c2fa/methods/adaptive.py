@@ -14,8 +14,8 @@ from c2fa.methods.base import (
     Task,
     as_kernel,
     as_sampler,
+    joint_penalties,
     per_level,
-    per_level_penalties,
     weighed,
 )
 from c2fa.methods.c2fa import C2FA
@@ -131,7 +131,7 @@ class C2FAAdaptive(C2FA):
             counts,
             answer,
             kernel=as_kernel(per_level("kernel", self.kernel, depth)[level]),
-            penalty=per_level_penalties(self.penalty, task)[level],
+            penalty=joint_penalties(self.penalty, task)[level],
             intercept=bool(per_level("intercept", self.intercept, depth)[level]),
             anchor=self.anchor,
         )

@@ -239,13 +239,40 @@ def per_level_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:
     1. ``benchmarks/defaults.py`` compares it with other strengths.
 
     ``"auto"`` has the strengths chosen from the target's answers, so that they are the same whichever other outputs are
-    explained beside it.
+    explained beside it. An output that ``Auto`` names is one of the model's, and must be among those explained.
     """
     if option is None:
         return tuple(L2(width / 50) for width in task.structure.widths)
     given = per_level("penalty", Auto() if isinstance(option, str) else option, task.structure.depth)
-    target = int(np.flatnonzero(task.columns == task.target)[0])
-    return tuple(replace(p, output=target) if isinstance(p, Auto) and p.output is None else p for p in given)
+    return tuple(replace(p, output=_column(task, p)) if isinstance(p, Auto) else p for p in given)
+
+
+def joint_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:
+    """The penalties of levels that are fitted together: parts without any, beside ``Auto`` leaves, have it too."""
+    given = per_level_penalties(option, task)
+    return (given[-1],) * len(given) if isinstance(given[-1], Auto) else given
+
+
+def _column(task: Task, penalty: Auto) -> int:
+    """The column of the output that decides, the target's where the penalty names none."""
+    found = np.flatnonzero(task.columns == (task.target if penalty.output is None else penalty.output))
+    if not len(found):
+        outputs = len(task.prediction)
+        there = "" if 0 <= (penalty.output or 0) < outputs else f", and the model has outputs 0..{outputs - 1}"
+        raise ValueError(
+            f"Auto(output={penalty.output}) names an output that is not explained{there}; leave it to the target, or "
+            "explain with outputs='all'"
+        )
+    return int(found[0])
+
+
+def given_penalties(option: Penalties) -> tuple[Penalty, ...]:
+    """The penalties as far as they are known before the input is; None is l2 of any strength, and gives none."""
+    if option is None:
+        return ()
+    if isinstance(option, Sequence):
+        return (Auto(),) if isinstance(option, str) else tuple(option)
+    return (option,)
 
 
 def check_penalties(option: Penalties) -> None:

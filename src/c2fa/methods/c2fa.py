@@ -20,14 +20,15 @@ from c2fa.methods.base import (
     check_penalties,
     check_switches,
     gather,
+    given_penalties,
+    joint_penalties,
     per_level,
-    per_level_penalties,
     wished,
 )
 from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
-from c2fa.solvers.choose import check_options, solve
+from c2fa.solvers.choose import check_together, solve
 from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
 from c2fa.structure import Structure
 
@@ -98,11 +99,11 @@ class C2FA:
         check_each("sampler", self.sampler, as_sampler)
         check_penalties(self.penalty)
         check_switches(intercept=self.intercept, anchor=self.anchor)
-        check_options(self.solver, self.solver_options)
+        check_together(self.solver, self.solver_options, given_penalties(self.penalty))
         asked = _asked(self.smooth)
         if asked and self.solver == "paper":
             raise ValueError(f"solver='paper' cannot do smooth={self.smooth}; use solver='auto', or smooth=None")
-        if len(asked) > 1 and not _chosen(self.penalty):
+        if len(asked) > 1 and not isinstance((given_penalties(self.penalty) or (None,))[-1], Auto):
             raise ValueError(
                 f"smooth={self.smooth} lets the answers decide, as only penalty='auto' can; give one number"
             )
@@ -121,7 +122,7 @@ class C2FA:
         depth = task.structure.depth
         kernels = per_level("kernel", self.kernel, depth)
         samplers = per_level("sampler", self.sampler, depth)
-        penalties = per_level_penalties(self.penalty, task)
+        penalties = joint_penalties(self.penalty, task)
         intercepts = per_level("intercept", self.intercept, depth)
         levels = []
         for k in range(depth):
@@ -157,13 +158,6 @@ class C2FA:
             return _asked(self.smooth)
         exact = self.solver in ("auto", "direct") and isinstance(levels[-1].penalty, Auto)
         return STRENGTHS if exact and task.alike else ()
-
-
-def _chosen(penalty: Penalties) -> bool:
-    """Whether the answers decide on the leaves' strengths."""
-    if isinstance(penalty, str):
-        return True
-    return isinstance(penalty[-1] if isinstance(penalty, Sequence) else penalty, Auto)
 
 
 def _asked(smooth: float | Sequence[float] | str | None) -> tuple[float, ...]:

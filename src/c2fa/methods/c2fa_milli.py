@@ -16,8 +16,9 @@ from c2fa.methods.base import (
     check_penalties,
     check_switches,
     gather,
+    given_penalties,
+    joint_penalties,
     per_level,
-    per_level_penalties,
 )
 from c2fa.methods.c2fa import C2FA
 from c2fa.methods.milli import ALPHA, BETA, Ranking, after_ranking, check_curve, rank, ranking_rows
@@ -25,7 +26,7 @@ from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
 from c2fa.sampling import mask_keys
 from c2fa.sampling import milli as milli_sampler
-from c2fa.solvers.choose import check_options, solve
+from c2fa.solvers.choose import check_together, solve
 from c2fa.structure import Structure
 
 
@@ -76,7 +77,7 @@ class C2FAMilli:
         check_switches(
             intercept=self.intercept, anchor=self.anchor, reuse=self.reuse, ranking_on_top=self.ranking_on_top
         )
-        check_options(self.solver, self.solver_options)
+        check_together(self.solver, self.solver_options, given_penalties(self.penalty))
 
     def least(self, structure: Structure) -> int:
         """The rows that the first level needs: the ranking, if it is counted, and one coalition."""
@@ -100,7 +101,7 @@ class C2FAMilli:
                 smooth=None,
             )
             return (yield from plain(task))
-        penalties = per_level_penalties(self.penalty, task)
+        penalties = joint_penalties(self.penalty, task)
         intercepts = per_level("intercept", self.intercept, s.depth)
         ranking = yield from rank(task, self.alpha, self.beta, self.ranking_on_top)
         levels = []

@@ -158,15 +158,21 @@ def _usual_own(scales: Scales) -> float:
     return float(np.exp(np.log(scales.own).mean()))
 
 
-def _auto(problem: Problem) -> Auto:
-    leaves = problem.levels[-1].penalty
-    for k, level in enumerate(problem.levels):
-        penalty = level.penalty
+def check_alike(penalties: Sequence[Penalty]) -> None:
+    """Refuse ``Auto`` at some levels beside strengths that are given at others."""
+    if not any(isinstance(penalty, Auto) for penalty in penalties):
+        return
+    for k, penalty in enumerate(penalties):
         nothing = isinstance(penalty.ridge, float | int) and penalty.ridge == 0
-        if not (isinstance(penalty, Auto) or (nothing and level is not problem.levels[-1])):
+        if not (isinstance(penalty, Auto) or (nothing and k < len(penalties) - 1)):
             raise ValueError(
                 f"Auto() chooses the strengths of all levels together, but level {k} has {penalty}; give it to each"
             )
+
+
+def _auto(problem: Problem) -> Auto:
+    check_alike([level.penalty for level in problem.levels])
+    leaves = problem.levels[-1].penalty
     assert isinstance(leaves, Auto)
     if leaves.output is not None and not 0 <= leaves.output < problem.outputs:
         raise ValueError(f"Auto(output={leaves.output}) names an output that is not there: there are {problem.outputs}")
