@@ -518,3 +518,22 @@ def test_what_does_not_go_together_is_refused_before_anything_is_asked(method, o
     smooth = {} if method == "c2fa-milli" else {"smooth": None}
     with pytest.raises(error, match=said):
         c2fa.Explainer(lambda batch: 1 / 0, c2fa.maskers.Array(S), method=method, **smooth, **options)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("penalty", ["auto", c2fa.L2(0.1)])
+def test_outputs_too_large_or_too_small_for_their_squares(penalty):
+    def scaled(factor, **options):
+        return explain(model=lambda batch: factor * np.tanh(batch @ W[:, 0]), penalty=penalty, **options)
+
+    usual = scaled(1.0)
+    for factor in (1e-120, 1e99):
+        e = scaled(factor)
+        np.testing.assert_allclose(e.low / factor, usual.low, rtol=1e-6)
+        np.testing.assert_allclose(e.stderr[1] / factor, usual.stderr[1], rtol=1e-6)
+        assert e.diagnostics.warnings == usual.diagnostics.warnings
+    for factor in (1e-150, 1e-160, 1e-300):
+        assert any("explain the output's logarithm" in text for text in scaled(factor).diagnostics.warnings)
+    for factor in (1e102, 1e160, 1e300):
+        with pytest.raises(QueryError, match="numbers beyond 1e100 for 1 of 1 rows"):
+            scaled(factor)

@@ -15,6 +15,7 @@ from c2fa.structure import Structure
 _GAP = 0.25  # how much less of the variance the joint fit may explain than the level alone, before it is said
 _WEAK = 0.2  # an R² below this is said
 _ROUNDING = 1e-6  # a spread of this share of the outputs is what single precision makes of a constant
+_TINY = 1e-140  # a spread whose square numbers cannot tell from 0
 _LIGHT = 1e-12  # a row that weighs this share of the heaviest or less has no say
 _GUESS = 0.0  # and so is one of left-out rows below this: their mean predicts them better
 
@@ -59,6 +60,11 @@ def diagnose(
         warnings.append(
             f"the model's outputs differ by no more than {spread:.1g} around {largest:.3g}, which may be rounding: "
             "what is attributed is then noise; explain an output of more digits, such as a logit"
+        )
+    if 0 < spread < _TINY:
+        warnings.append(
+            f"the model's outputs differ by no more than {spread:.1g}, whose square is next to 0 as numbers go: "
+            "standard errors and R² say nothing here; explain the output's logarithm, or a multiple of it"
         )
     if structure.depth > 1 and structure.widths[0] == 1:
         warnings.append("the input has only one part, so the parts' level says no more than the prediction itself")

@@ -23,6 +23,7 @@ OnError: TypeAlias = Literal["raise", "drop"]
 T = TypeVar("T")
 
 _QUIET_SECONDS = 2.0  # shorter work needs no progress bar
+_LARGEST = 1e100  # the largest answer that can be used: squares of larger ones, and sums of them, are infinite
 
 
 class QueryError(RuntimeError):
@@ -190,12 +191,13 @@ class Queries:
                     f"{where}: the model returned {outputs.shape[1]} outputs a row and {width} before; "
                     "it must always return the same number"
                 )
-            good = np.asarray(np.isfinite(outputs).all(axis=1))
+            good = np.asarray((np.abs(outputs) <= _LARGEST).all(axis=1))  # which NaN is not
             if bad is None and not good.all():
                 rows = np.flatnonzero(~good)
+                what = "numbers beyond 1e100" if np.isfinite(outputs).all() else "NaN or infinity"
                 advice = "" if self.on_error == "drop" else ", or use on_error='drop' to leave such rows out"
                 bad = QueryError(
-                    f"{where}: the model returned NaN or infinity for {len(rows)} of {len(pending)} rows (first: row "
+                    f"{where}: the model returned {what} for {len(rows)} of {len(pending)} rows (first: row "
                     f"{rows[0]} of the batch); repair the model{advice}"
                 )
         except QueryError as error:

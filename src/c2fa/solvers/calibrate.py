@@ -27,7 +27,7 @@ from scipy.special import ndtri, stdtrit
 from c2fa.problem import Problem
 from c2fa.solution import Solution
 from c2fa.solvers.direct import System, finish, prepare, row_leverages, smooth_errors
-from c2fa.solvers.evidence import LEAST, Chosen, choose
+from c2fa.solvers.evidence import LEAST, TINY, Chosen, choose
 from c2fa.solvers.prior import row_sums
 from c2fa.structure import FloatArray
 
@@ -158,7 +158,9 @@ def _own_scale(chosen: Chosen, posterior: FloatArray, leaf_values: FloatArray, n
     says = np.maximum(1.0 / posterior - 1.0 / prior, 0.0)  # s: the precision that the answers alone give
     columns = slice(None) if chosen.output is None else slice(chosen.output, chosen.output + 1)
     total = float(noise[columns].sum())
-    pulled = np.square(leaf_values[:, columns]).sum(axis=1) / (posterior**2 * total) if total else np.zeros(len(prior))
+    pulled = np.zeros(len(prior))
+    if total > TINY:
+        pulled = np.square(leaf_values[:, columns]).sum(axis=1) / (posterior**2 * total)
     variances = chosen.centre[:, None] * np.exp(_GRID)
     shrunk = variances / (1.0 + variances * says[:, None])
     log_weights = _log_prior(chosen) + 0.5 * np.log(shrunk / variances) + 0.5 * pulled[:, None] * shrunk

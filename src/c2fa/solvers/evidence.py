@@ -55,6 +55,7 @@ _FLOOR = 1e-9  # the least noise, as a share of the outputs' variance
 LEAST = 0.05  # the least share of masks not asked that a level is credited with
 _LOUDER = 4.0  # how much louder than the leaves' level another is taken to be at the most
 _AT_ONCE = 2**21  # numbers held beside the rows
+TINY = 1e-290  # a variance of outputs that numbers cannot tell from none
 _HEAVIEST = 1e6  # what a row may weigh, in medians of its level: its noise is then a thousandth, as good as none
 
 
@@ -253,7 +254,7 @@ class Answers:
         targets = np.concatenate(kept)
         outputs, free = targets.shape[1], max(sum(freedom), 1.0)
         unit = spread / (free * outputs)
-        if not unit > 0:
+        if not unit > TINY:
             return None
         if outputs > len(targets):  # only inner products of rows matter
             _, upper = np.linalg.qr(targets.T)
