@@ -100,7 +100,7 @@ FITS: Mapping[str, tuple[Any, ...]] = {
     "planned masks, fixed strengths": ("hadamard", True, "uniform", None, True, ()),
     "planned masks, strengths from answers": ("hadamard", True, "uniform", Auto(), True, ()),
     "and a little smoothness": ("hadamard", True, "uniform", Auto(), True, (0.3, 1.0, 3.0)),
-    "and more, by default for images": ("hadamard", True, "uniform", Auto(), True, STRENGTHS),
+    "and more: the default for images": ("hadamard", True, "uniform", Auto(), True, STRENGTHS),
 }
 
 
