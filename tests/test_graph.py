@@ -104,3 +104,10 @@ def test_maskers_say_who_is_whose_neighbour():
     bag = c2fa.maskers.ImageBag(segment=[halves, halves])([np.zeros((4, 4, 3), np.uint8)] * 2)
     assert bag.neighbours().edges.tolist() == [[0, 1], [2, 3]]
     bag.neighbours().check(bag.structure)
+
+
+@pytest.mark.parametrize("edges", [[[0, 1, 2]], [0, 1], [[0.5, 1]], [["0", "1"]], [[[0, 1]]]])
+def test_what_are_no_pairs_of_leaves_is_refused(edges):
+    with pytest.raises(ValueError, match=r"pairs of leaves' indices, whole numbers of shape \(m, 2\); got"):
+        Graph(edges)
+    assert Graph([]).edges.shape == (0, 2)

@@ -35,7 +35,13 @@ class Graph:
     weights: FloatArray = None  # type: ignore[assignment]  # None is turned into ones below
 
     def __post_init__(self) -> None:
-        edges = np.asarray(self.edges, dtype=np.intp).reshape(-1, 2)
+        given = np.asarray(self.edges)
+        if given.size and (given.ndim != 2 or given.shape[1] != 2 or given.dtype.kind not in "iu"):
+            raise ValueError(
+                f"edges must be pairs of leaves' indices, whole numbers of shape (m, 2); got {given.dtype} of shape "
+                f"{given.shape}"
+            )
+        edges = given.astype(np.intp, copy=False).reshape(-1, 2)
         weights = np.ones(len(edges)) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
         if weights.shape != (len(edges),) or not (np.isfinite(weights) & (weights >= 0)).all():
             raise ValueError(f"weights must be {len(edges)} finite numbers of at least 0, one for each edge")
