@@ -472,3 +472,22 @@ def test_what_no_row_determines_is_unknown_even_where_nothing_varies(smooth):
     solution = c2fa.solve(c2fa.Problem(s, tuple(levels)))
     assert all(np.isinf(error).all() for error in solution.stderr)
     assert not solution.values[-1].any()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("seed", range(12))
+def test_a_step_that_rounding_would_lose_is_not_taken(seed):
+    """Outputs of 1e12 under a weak l1 penalty ask for a step of next to nothing, without which the rows are too few."""
+    s = c2fa.Structure.from_groups(np.repeat(np.arange(3), (10, 10, 11)))
+    w = np.random.default_rng(seed).normal(size=31)
+    e = c2fa.Explainer(
+        lambda batch: 1e12 * (batch * w).sum(axis=1),
+        c2fa.maskers.Array(s),
+        budget=(31, 9),
+        kernel="shap",
+        sampler="mirror",
+        penalty=c2fa.L1(0.01),
+        solver_options={"max_iterations": 2000},
+        seed=seed,
+    )(np.ones(31))
+    np.testing.assert_allclose(e.high, 1e12 * s.sums(w, 0), rtol=1e-3, atol=1e9)

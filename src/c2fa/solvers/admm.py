@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
 from c2fa.problem import Level, Problem
 from c2fa.solution import Solution, Status
@@ -29,6 +30,7 @@ from c2fa.structure import FloatArray
 
 _RELAX = 1.6  # over-relaxation; 1.5 to 1.8 is the usual range
 _FIRST_LOOK = 20  # the iteration at which ρ is looked at first; then at twice as many, and so on
+_REACH = 1e8  # how far from where it begins ρ may be moved: what is much smaller than the rows is lost beside them
 _FAR = 2.0  # how wrong ρ must be for another factor to pay
 
 
@@ -144,12 +146,17 @@ class _State:
         busy = (primal > 0) & (dual > 0)
         if not busy.any():
             return
-        factor = float(np.sqrt(np.median(primal[busy] / dual[busy])))
+        first = _step(self.problem)
+        wished = self.step * float(np.sqrt(np.median(primal[busy] / dual[busy])))
+        factor = min(max(wished, first / _REACH), first * _REACH) / self.step
         if 1.0 / _FAR < factor < _FAR:
+            return
+        try:
+            self.system, self.fitted = _factor(self.problem, self.ridges, self.a, self.step * factor)
+        except LinAlgError:  # so small a step is lost beside the rows: the one at hand goes on
             return
         self.step *= factor
         self.u = {k: u / factor for k, u in self.u.items()}
-        self.system, self.fitted = _factor(self.problem, self.ridges, self.a, self.step)
 
 
 def _factor(
