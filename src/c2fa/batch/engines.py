@@ -138,8 +138,8 @@ def processes(make: Callable[[], Work], tasks: Iterable[Task], *, workers: int, 
                         code = worker.process.exitcode
                         raise WorkerError(
                             f"{failures} workers in a row died while they loaded the model (exit code {code}): in a "
-                            "script, put the call under 'if __name__ == \"__main__\":', as each worker imports it; else "
-                            "try engine='serial' to see why, or give each more memory with fewer workers"
+                            "script, put the call under 'if __name__ == \"__main__\":', as every worker imports it; "
+                            "else try engine='serial' to see why, or give each more memory with fewer workers"
                         ) from None
                     if worker.task is not None:
                         again.append(worker.task)
