@@ -50,7 +50,8 @@ paid = Paid()
 TEXT = "The food was good and good. The waiter was bad. We waited a long time. It was good to sit outside again."
 # Opens the terminal as its own, so that Ctrl-C is a signal, and becomes the command.
 BOOT = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, "-m", "c2fa.cli", *sys.argv[1:]])
 """
