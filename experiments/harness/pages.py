@@ -204,9 +204,35 @@ def _share(about: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+_SAID: Mapping[str, str] = {
+    "trivial auroc": "AUROC of painting the whole positive image",
+    "c2fa": "version of c2fa",
+    "machine, python": "Python",
+    "machine, processor": "processor",
+    "machine, workers": "workers",
+    "model rows, explaining": "rows asked to explain",
+    "model rows, explaining_alone": "rows that separate runs would have asked to explain",
+    "model rows, scoring": "rows asked to score",
+    "model rows, scoring_alone": "rows that separate runs would have asked to score",
+    "model rows, sent": "rows asked",
+    "load, rows": "inputs of the network",
+    "load, work": "images, or pieces, through it",
+    "load, seconds": "seconds from the first question to the last answer",
+    "load, waiting": "seconds in which nobody had a question",
+    "load, sets": "sets of questions",
+    "load, work a second": "images, or pieces, a second",
+    "load, wall": "seconds with the start of the workers",
+    "tokens": "pieces in a batch",
+}
+"""What the runs write down, in words."""
+
+
 def runs(results: Results) -> str:
     """What was run, on what, how fast: all that the runs wrote down about themselves."""
-    found = {name: dict(_flat({**d.about, **_share(d.about)})) for name, d in results.domains.items()}
+    found = {
+        name: {_SAID.get(key, key): text for key, text in _flat({**d.about, **_share(d.about)})}
+        for name, d in results.domains.items()
+    }
     keys = list(dict.fromkeys(key for facts in found.values() for key in facts))
     return grid(("", *found), [(key, *(facts.get(key, "") for facts in found.values())) for key in keys])
 
