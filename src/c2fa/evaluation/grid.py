@@ -65,7 +65,8 @@ def evaluate(
         the prediction itself comes on top (``Explainer`` counts it: its ``budget=(6, 50)`` is the same run). Or single
         numbers of rows in all, the prediction's among them, that each method splits.
     seeds
-        Their number, or the seeds themselves.
+        Their number, or the seeds themselves. At one seed inputs of one shape are asked the same masks, so that where
+        budgets are small, more seeds tell more than more inputs.
     metrics
         Names, taken at the levels where they make sense or at one (``"deletion@0"``), or ``(name, function)`` with a
         function ``(explanation, truth)`` to a number, or to a conversation that asks the model. Their rows are
