@@ -469,9 +469,16 @@ def test_neighbours_across_parts_are_refused(smooth):
     def masker(x):
         return Masked(s, lambda m, k: s.expand(m, k) * x, neighbours=lambda: Graph([[0, 1], [1, 2]]), alike=True)
 
-    explainer = c2fa.Explainer(lambda b: b @ np.array([1.0, 2.0, 4.0]), masker, budget=12, smooth=smooth)
+    asked = []
+
+    def model(batch):
+        asked.append(len(batch))
+        return batch @ np.array([1.0, 2.0, 4.0])
+
+    explainer = c2fa.Explainer(model, masker, budget=12, smooth=smooth)
     with pytest.raises(ValueError, match="leaves 1 and 2 are tied but belong to different parts"):
         explainer(np.ones(3))
+    assert sum(asked) == 1  # the prediction itself
     high = c2fa.Level(np.eye(2, dtype=bool), np.zeros(2), smooth=Smoother(Graph([[0, 1]]), 1.0, 2))
     with pytest.raises(ValueError, match="only the finest level can be smooth, and level 0 is not the finest"):
         c2fa.Problem(s, (high, c2fa.Level(np.eye(3, dtype=bool), np.zeros(3))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Sequence
 from os import PathLike
@@ -220,7 +221,7 @@ class Explainer:
             target,
             self.seed,
             masked.allows_empty,
-            neighbours=masked.neighbours,
+            neighbours=None if masked.neighbours is None else functools.cache(masked.neighbours),
             alike=masked.alike,
         )
         column = int(np.flatnonzero(columns == target)[0])

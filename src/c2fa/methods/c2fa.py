@@ -116,6 +116,8 @@ class C2FA:
         """Refuse a task that lacks what is wanted, before anything is asked."""
         if _asked(self.smooth) and task.neighbours is None:
             raise ValueError(f"smooth={self.smooth} needs neighbours, and the masker knows of none; leave it out")
+        if task.neighbours is not None and self._smoothing(task):
+            task.neighbours().check(task.structure)
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         self.check(task)
@@ -141,7 +143,7 @@ class C2FA:
     def fit(self, task: Task, levels: Sequence[Level]) -> Attribution:
         """Fit all levels together, as smooth as is wanted."""
         problem = Problem(task.structure, tuple(levels))
-        strengths = self._smoothing(task, levels)
+        strengths = self._smoothing(task)
         graph = task.neighbours() if strengths and task.neighbours is not None else None
         if graph is None or not len(graph.edges):
             solution = solve(problem, self.solver, **self.solver_options)
@@ -152,11 +154,11 @@ class C2FA:
             solution, problem = solve_smooth(problem, graph, strengths, self.solver, **self.solver_options)
         return Attribution.of(solution, problem.levels)
 
-    def _smoothing(self, task: Task, levels: Sequence[Level]) -> tuple[float, ...]:
+    def _smoothing(self, task: Task) -> tuple[float, ...]:
         """The strengths among which the answers decide; one of them is that; none is no smoothing."""
         if not isinstance(self.smooth, str):
             return _asked(self.smooth)
-        exact = self.solver in ("auto", "direct") and isinstance(levels[-1].penalty, Auto)
+        exact = self.solver in ("auto", "direct") and isinstance(joint_penalties(self.penalty, task)[-1], Auto)
         return STRENGTHS if exact and task.alike else ()
 
 
