@@ -168,6 +168,7 @@ def weighed(
         outputs = np.concatenate([outputs, task.prediction[None, task.columns]])
     weights = kernel(masks)
     # What was asked once is one answer, however often it was drawn; strengths are chosen by how many answers there are.
+    # Bounded here as the solver bounds them, so that diagnostics and stopping rules see the weights that were fitted.
     weights = bounded(weights) if isinstance(penalty, Auto) else weights * counts
     return Level(masks, outputs, weights, penalty, intercept)
 

@@ -77,7 +77,7 @@ class C2FA:
         alike) are held to matter alike: a number from 0, about 1 for some and 10 for a lot. Of several numbers the
         answers decide, where the penalty is ``"auto"``, how much each counts. ``"auto"`` is a few such numbers
         where the masker says that neighbours are alike by nature (super-pixels are, words are not) and the penalty is
-        ``"auto"`` too, and does nothing elsewhere; None for not at all. Parts keep their values.
+        ``"auto"`` too, and does nothing elsewhere; None for not at all. Value moves within a part, never between parts.
     """
 
     kernel: str | Kernel | Sequence[str | Kernel] = "uniform"
