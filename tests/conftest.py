@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +16,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 settings.load_profile("default")
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared" / "data"
 
 
 @pytest.fixture
@@ -19,3 +26,22 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"the real data are not at {SHARED}")
     return SHARED
+
+
+@pytest.fixture
+def in_half_precision() -> Callable[[str], None]:
+    """Runs code in a process of its own: some processors name instructions for half precision and forbid them."""
+
+    def run(code: str) -> None:
+        paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+        ended = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        if ended.returncode == -signal.SIGILL:
+            pytest.skip("this processor cannot compute in half precision")
+        assert ended.returncode == 0, ended.stderr
+
+    return run

@@ -125,17 +125,24 @@ def test_masked_rows_are_asked_as_the_review_writes_them() -> None:
     assert model.predict_masked(one.ids, np.zeros((0, 5))).shape == (0, 2)
 
 
-def test_half_precision_agrees_and_leaves_the_model_alone() -> None:
-    model = tiny(scale=0.3)
-    before = model.arrays()
-    rows = [np.random.default_rng(n).integers(0, TINY.vocabulary, (20, n)) for n in (4, 17)]
-    mean, most = network.agreement(model, rows)
-    assert 0 < mean <= most < 5e-3
-    rough = network.agreement(model, rows, torch.bfloat16)
-    assert mean < rough[0]
-    assert model.words.weight.dtype == torch.float32
-    after = model.arrays()
-    assert all(np.array_equal(before[k], after[k]) for k in before)
+def test_half_precision_agrees_and_leaves_the_model_alone(in_half_precision: Any) -> None:
+    in_half_precision(
+        """
+        import numpy as np, torch
+        from experiments.text import network
+        from test_experiments_text import TINY, tiny
+
+        model = tiny(scale=0.3)
+        before = model.arrays()
+        rows = [np.random.default_rng(n).integers(0, TINY.vocabulary, (20, n)) for n in (4, 17)]
+        mean, most = network.agreement(model, rows)
+        assert 0 < mean <= most < 5e-3
+        assert mean < network.agreement(model, rows, torch.bfloat16)[0]
+        assert model.words.weight.dtype == torch.float32
+        after = model.arrays()
+        assert all(np.array_equal(before[k], after[k]) for k in before)
+        """
+    )
 
 
 def test_a_row_too_long_is_refused() -> None:
