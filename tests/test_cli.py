@@ -14,13 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 import c2fa
-from c2fa.cli import _inputs as inputs
-from c2fa.cli import _outputs as outputs
-from c2fa.cli import app
-from c2fa.cli._errors import RefusedError
-from c2fa.cli._model import SPECS
-from c2fa.cli._resume import Resume, cache_folder
-from c2fa.cli._saying import clean, plain_json
+from c2fa.cli import app, inputs, output
+from c2fa.cli.errors import RefusedError
+from c2fa.cli.options import MODELS
+from c2fa.cli.output import clean, plain_json
+from c2fa.cli.session import Resume, cache_folder
 from c2fa.models import loading
 
 TEXT = "The food was good and good. The waiter was bad. We waited a long time."
@@ -134,10 +132,10 @@ def test_several_inputs_make_a_gallery_and_one_json_line_each(folder: Path) -> N
 
 def test_standard_input_and_what_is_said_of_texts(folder: Path) -> None:
     base = ("explain", "-", "-m", "python:counting:words", "-b", "30", "--json")
-    e = c2fa.Explanation.from_json(c2fa_(*base, "--levels", "words", "--mask", "none", input=TEXT).stdout)
+    e = c2fa.Explanation.from_json(c2fa_(*base, "--masker", "levels=words", "--masker", "mask=none", input=TEXT).stdout)
     assert e.structure.depth == 1
     assert not any("[MASK]" in text for text in asked(folder))
-    c2fa_(*base, "--mask", "UNK", input=TEXT)
+    c2fa_(*base, "--masker", "mask=UNK", input=TEXT)
     assert any("UNK" in text for text in asked(folder))
 
 
@@ -156,12 +154,12 @@ def test_options_reach_the_method_and_the_explainer(folder: Path) -> None:
     assert (
         e.diagnostics.stop == f"stopped after {e.queries} of 300 rows: every standard error of level 1 is at most 0.5"
     )
-    assert "solver='paper'" in c2fa_(*args, "--preset", "paper").stdout
+    assert "solver='paper'" in c2fa_(*args, "--option", "preset=paper").stdout
 
 
 def test_rows_of_a_table_with_groups(folder: Path) -> None:
     lines = c2fa_(
-        *("explain", "t.csv", "-m", "python:counting:table", "--drop", "label", "--groups", "groups.json"),
+        *("explain", "t.csv", "-m", "python:counting:table", "--drop", "label", "--masker", "groups=groups.json"),
         *("--row", "0", "--row", "2:", "--budget", "30", "--json"),
     ).stdout.splitlines()
     found = [c2fa.Explanation.from_json(line) for line in lines]
@@ -170,7 +168,7 @@ def test_rows_of_a_table_with_groups(folder: Path) -> None:
     assert [e.prediction for e in found] == [4.0, 16.0]
     one = c2fa_(
         *("explain", "t.csv", "-m", "python:counting:table", "--drop", "label", "--row", "1", "--budget", "12"),
-        *("--background", "t.csv", "--strategy", "average", "--json"),
+        *("--masker", "background=t.csv", "--masker", "strategy=average", "--json"),
     ).stdout
     assert c2fa.Explanation.from_json(one).prediction == 10.0
 
@@ -202,8 +200,8 @@ def test_a_folder_of_images_is_a_bag(folder: Path) -> None:
         pixels = np.zeros((24, 24, 3), dtype=np.uint8)
         pixels[:, 12:] = 60 * (k + 1)
         image.fromarray(pixels).save(folder / "scans" / f"{k}.png")
-    args = ("-m", "python:counting:bag", "--segment", "slic", "--budget", "8,30", "--json")
-    e = c2fa.Explanation.from_json(c2fa_("explain", "scans", *args, "--fill", "mean", "-o", "s.html").stdout)
+    args = ("-m", "python:counting:bag", "--masker", "segment=slic", "--budget", "8,30", "--json")
+    e = c2fa.Explanation.from_json(c2fa_("explain", "scans", *args, "--masker", "fill=mean", "-o", "s.html").stdout)
     assert e.names[0] == ("0.png", "1.png", "2.png")
     assert e.high.argmax() == 2
     single = c2fa.Explanation.from_json(c2fa_("explain", "scans/2.png", *args).stdout)
@@ -286,8 +284,8 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
         (("a.txt", "-m", "python:counting:f"), 3, "'counting' has no 'f'"),
         (("a.txt", "-m", "sklearn:groups.json"), 3, "--allow-pickle"),
         pytest.param(("a.txt", "-m", "hf:nowhere"), 3, "nowhere", marks=pytest.mark.slow),
-        (("a.txt", "-m", "demo", "--model-option", "x=1"), 3, "x"),
-        (("a.txt", "-m", "demo", "--model-option", "x"), 2, "key=value"),
+        (("a.txt", "-m", "demo", "--model-option", "x=1"), 2, "'x' is unknown: the model 'demo' takes weights"),
+        (("a.txt", "-m", "demo", "--model-option", "x"), 2, "must read KEY=VALUE"),
         (("a.txt", "-m", "demo", "--out", "x.docx"), 2, "must end in .html"),
         (("a.txt", "-m", "demo", "--out", "nowhere/x.html"), 3, "there is no folder"),
         (("a.txt", "-m", "demo", "--out", "a.txt/x.html"), 3, "there is no folder"),
@@ -298,22 +296,26 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
         (("a.txt", "-m", "demo", "--until", "top0"), 2, "k must be"),
         (("a.txt", "-m", "demo", "--option", "sampler=Keep(2)"), 2, "not a sampler such as Keep(0.8)"),
         (("a.txt", "-m", "demo", "--method", "magic"), 2, "'magic'"),
-        (("a.txt", "-m", "demo", "--option", "magic=1"), 2, "'magic'"),
+        (("a.txt", "-m", "demo", "--option", "magic=1"), 2, "--option 'magic' is unknown: the method 'c2fa' takes "),
+        (("a.txt", "-m", "demo", "--option", "=1"), 2, "must read KEY=VALUE"),
         (("a.txt", "-m", "demo", "--option", "penalty=L2(x)"), 2, "penalty"),
-        (("a.txt", "-m", "demo", "--levels", "words,sentences"), 2, "levels"),
-        (("a.txt", "-m", "demo", "--groups", "groups.json"), 2, "--groups is for rows"),
+        (("a.txt", "-m", "demo", "--masker", "levels=words,sentences"), 2, "levels"),
+        (("a.txt", "-m", "demo", "--masker", "fill=0"), 2, "masking texts takes levels, mask, language"),
+        (("a.txt", "-m", "demo", "--masker", "mask"), 2, "must read KEY=VALUE"),
+        (("a.txt", "-m", "demo", "--row", "1"), 2, "--row is for rows of tables, and these are texts"),
         (("a.txt", "-m", "demo", "--field", "text"), 2, "--store"),
         (("a.txt", "t.csv", "-m", "demo"), 3, "one kind at a time"),
         (("t.csv", "-m", "demo", "--row", "7"), 3, "no row 7"),
         (("t.csv", "-m", "demo", "--row", "x"), 2, "not a row"),
         (("t.csv", "-m", "demo", "--drop", "z"), 3, "no column 'z'"),
-        (("t.csv", "-m", "demo", "--groups", "a.txt"), 3, "cannot read the groups"),
+        (("t.csv", "-m", "demo", "--masker", "groups=a.txt"), 3, "cannot read the groups"),
         ((".", "-m", "demo"), 3, "holds no images"),
         (("empty.txt", "-m", "demo"), 3, "is empty"),
         (("latin.txt", "-m", "demo"), 3, "not a text in UTF-8"),
         (("a.txt", "-m", "demo", "--target", "magic"), 3, "'magic' does not exist"),
         (("a.txt", "-m", "python:counting:nan"), 4, "--on-error drop"),
         (("d.jsonl", "-m", "demo"), 2, "give --store DIR"),
+        (("d.jsonl", "-m", "demo", "--store", "s", "--store-option", "x=1"), 2, "a store takes engine, "),
     ],
 )
 def test_what_goes_wrong_is_one_sentence_and_a_code(folder: Path, args: tuple[str, ...], code: int, said: str) -> None:
@@ -351,8 +353,8 @@ def test_datasets_go_into_a_store_and_come_out_as_a_page(folder: Path) -> None:
     pytest.importorskip("pyarrow")
     rows = [{"id": f"r{k}", "text": TEXT.replace("long", f"long {k}")} for k in range(5)]
     (folder / "d.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    args = ("explain", "d.jsonl", "--field", "text", "--key", "id", "-m", "python:counting:words", "-b", "8,12")
-    args += ("--store", "done", "--engine", "serial")
+    args = ("explain", "d.jsonl", "--field", "text", "-m", "python:counting:words", "-b", "8,12")
+    args += ("--store-option", "key=id", "--store-option", "engine=serial", "--store", "done")
     facts = json.loads(c2fa_(*args, "--json").stdout)
     assert (facts["inputs"], facts["in_store"], facts["set_aside"]) == (5, 5, 0)
     before = len(asked(folder))
@@ -361,11 +363,12 @@ def test_datasets_go_into_a_store_and_come_out_as_a_page(folder: Path) -> None:
     assert "budget is [8, 12] there and [9, 12] now" in c2fa_(*args, "-b", "9,12", code=3).stderr
     assert 'until is None there and "Top' in c2fa_(*args, "--until", "top3", code=3).stderr
     assert "do not go together" in c2fa_(*args, "--out", "x.html", code=2).stderr
-    assert "'nope' is not in the rows" in c2fa_(*args[:3], "nope", *args[4:-4], "--store", "s2", code=3).stderr
+    assert "'nope' is not in the rows" in c2fa_(*args[:3], "nope", *args[4:-1], "s2", code=3).stderr
     result = c2fa_("report", "done", "--out", "done.html", "--limit", "3")
     assert "first 3" in result.stderr
     assert "2 · The food" in (folder / "done.html").read_text()
-    c2fa_("explain", "t.csv", "-m", "python:counting:table", "--drop", "label", "--store", "rows", "--engine", "serial")
+    table = ("explain", "t.csv", "-m", "python:counting:table", "--drop", "label", "--store", "rows")
+    c2fa_(*table, "--store-option", "engine=serial")
     from c2fa.batch import Store
 
     assert [e.prediction for e in Store.open("rows")] == [4.0, 10.0, 16.0]
@@ -405,7 +408,7 @@ def test_info_lists_what_there_is(folder: Path) -> None:
     assert "c2fa" in facts["methods"]
     assert facts["extras"]["images"]["install"] == "pip install 'c2fa[images]'"
     said = c2fa_("info").stdout
-    for spec in SPECS:
+    for spec in MODELS:
         assert spec in said
         assert spec in loading._FORMS
 
@@ -451,18 +454,26 @@ def test_importing_the_package_imports_no_typer_and_markup_stays_text(folder: Pa
     assert "\x1b" not in said
 
 
-def test_json_is_all_there_is_on_stdout_and_a_closed_pipe_is_no_crash(folder: Path) -> None:
+def test_json_is_all_there_is_on_stdout_and_a_closed_pipe_ends_quietly(folder: Path) -> None:
     args = ("-m", "c2fa.cli", "explain", "a.txt", "-m", "python:counting:words", "-b", "30", "--json")
     done = _python(*args)
     assert c2fa.Explanation.from_json(done.stdout).queries <= 30
     assert done.stderr == ""
+    assert _unread(*args) == (141, b"")
+    assert _unread("-m", "c2fa.cli", "demo", "--budget", "6,12") == (141, b"")
+    assert _unread("-m", "c2fa.cli", "explain", "--help") == (141, b"")
+
+
+def _unread(*args: str) -> tuple[int, bytes]:
+    """The exit code and stderr of a command whose stdout is closed from the start."""
     with subprocess.Popen(
         [sys.executable, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
     ) as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.stderr is not None
-        assert b"Traceback" not in process.stderr.read()
+        said = process.stderr.read()
+    return process.returncode, said
 
 
 def _python(*args: str) -> subprocess.CompletedProcess[str]:
@@ -501,7 +512,7 @@ def test_a_target_is_first_a_name_and_then_a_place(folder: Path) -> None:
         found[target] = c2fa.Explanation.from_json(said.stdout)
     assert {name: e.target for name, e in found.items()} == {"0": 0, "1": 0, "2": 1}
     assert "a note of the model" in str(found["0"].diagnostics), "the command line hides no note"
-    said = run.invoke(app, [*command[:-1], "--target", "1", "--store", "kept", "--engine", "serial"])
+    said = run.invoke(app, [*command[:-1], "--target", "1", "--store", "kept", "--store-option", "engine=serial"])
     assert said.exit_code != 0
     assert "the name of one output and the place of another" in said.stderr
 
@@ -510,11 +521,11 @@ def test_images_of_sixteen_bits_are_not_cut_to_eight(folder: Path) -> None:
     Image = pytest.importorskip("PIL.Image")
     deep = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000
     Image.fromarray(deep).save("deep.png")
-    (read,) = inputs.read([Path("deep.png")], inputs.Choices()).values
+    (read,) = inputs.Request([Path("deep.png")], "demo").read().values
     np.testing.assert_array_equal(read, deep)
 
 
 def test_one_command_installs_all_that_a_file_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "find_spec", lambda name: None)
+    monkeypatch.setattr(output, "find_spec", lambda name: None)
     with pytest.raises(RefusedError, match=r"needs pandas and pyarrow: pip install 'c2fa\[frame,store\]'"):
-        outputs.check(Path("x.parquet"), outputs.EXPLANATIONS)
+        output.check(Path("x.parquet"), output.EXPLANATIONS)

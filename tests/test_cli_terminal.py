@@ -253,7 +253,7 @@ def test_a_dataset_is_interrupted_and_continued(tmp_path: Path, terminal: Open) 
     texts = "".join(f'{{"text": "Number {k} was good. It was bad, too."}}\n' for k in range(40))
     (tmp_path / "d.jsonl").write_text(texts)
     command = ("explain", "d.jsonl", "--field", "text", "-m", "python:slowly:slow", "--store", "done", "--workers",
-               "2", "--budget", "4,8", "--shard-size", "4")  # fmt: skip
+               "2", "--budget", "4,8", "--store-option", "shard_size=4")  # fmt: skip
     first = terminal(*command)
     first.until(lambda: any((tmp_path / "done").glob("part-*.parquet")))
     first.press("\x03")

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from benchmarks import validation
+from experiments.__main__ import app
 from experiments.harness import claims, pages, queries_needed, reasons, settings
 from experiments.harness import figures as drawing
 from experiments.harness.claims import HOLDS, IN_PART, NOT, NOT_RUN
@@ -25,10 +27,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-import c2fa
 from c2fa import Problem, metrics, solve
-from c2fa.cli import app
 
+ROOT = Path(__file__).resolve().parents[1]
 N_L = settings.N_L
 PAPER = settings.PAPER_METHODS
 LABELS = (*PAPER, *settings.OUR_METHODS)
@@ -598,7 +599,7 @@ def test_claims_are_written_the_same_every_time(folder: Path, judged: Any, tmp_p
 
 
 def command(*args: object, code: int = 0, **options: Any) -> Any:
-    result = CliRunner().invoke(app, ["reproduce", *map(str, args)], **options)
+    result = CliRunner().invoke(app, list(map(str, args)), prog_name="python -m experiments", **options)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output
@@ -609,7 +610,7 @@ def command(*args: object, code: int = 0, **options: Any) -> Any:
 def test_every_command_has_help_with_examples(args: tuple[str, ...]) -> None:
     said = command(*args, "--help", env={"COLUMNS": "80"}).stdout
     assert max(map(len, said.splitlines())) <= 80
-    assert "c2fa reproduce " + " ".join(args) in said
+    assert "python -m experiments " + " ".join(args) in said
 
 
 def test_claims_and_figures_from_the_command_line(folder: Path, tmp_path: Path) -> None:
@@ -646,35 +647,30 @@ def test_what_is_missing_is_said_in_one_sentence(tmp_path: Path) -> None:
     assert "--device must be cpu or cuda" in command("text", "--device", "tpu", code=2).stderr
 
 
-def test_outside_of_a_clone_the_command_says_where_to_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(c2fa, "__file__", str(tmp_path / "lib" / "site-packages" / "c2fa" / "__init__.py"))
-    for name in ("images", "text", "figures", "claims"):
-        assert "run this in a clone of the repository" in command(name, code=3).stderr
-
-
-def test_options_reach_the_experiment(tmp_path: Path) -> None:
-    """In a clone whose experiment only says what it was told."""
+def test_options_reach_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an experiment that only says what it was told."""
     pytest.importorskip("torch")
-    for place, text in (
-        ("harness/claims.py", ""),
-        (
-            "text/run.py",
-            "def main(argv):\n    print('told:', *argv)\n    raise FileNotFoundError('there is no x; y')\n",
-        ),
-    ):
-        path = tmp_path / "experiments" / place
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
 
-    def run(*args: str) -> subprocess.CompletedProcess[str]:
-        whole = [sys.executable, "-m", "c2fa.cli", "reproduce", "text", *args]
-        return subprocess.run(whole, capture_output=True, text=True, cwd=tmp_path, encoding="utf-8")
+    def main(argv: list[str]) -> None:
+        print("told:", *argv)
+        raise FileNotFoundError("there is no x; y")
 
-    ended = run("--scale", "paper", "--data", "data", "--workers", "3", "--seconds", "60", "--device", "cpu", "-o", "o")
+    told = types.ModuleType("experiments.text.run")
+    monkeypatch.setitem(sys.modules, told.__name__, told)
+    told.main = main
+    given = ("--scale", "paper", "--data", "data", "--workers", "3", "--seconds", "60", "--device", "cpu", "-o", "o")
+    ended = command("text", *given, code=3)
     assert ended.stdout == "told: --scale paper --data data --out o --device cpu --workers 3 --seconds 60.0\n"
-    assert (ended.returncode, ended.stderr) == (3, "error: there is no x; y\n")
-    ended = run("--model", "missing.safetensors")
-    assert (ended.returncode, ended.stdout) == (3, "")
+    assert ended.stderr == "error: there is no x; y\n"
+    ended = command("text", "--model", "missing.safetensors", code=3)
+    assert ended.stdout == ""
     assert "there is no file 'missing.safetensors'" in ended.stderr
+
+
+def test_the_command_runs_as_a_module() -> None:
+    whole = [sys.executable, "-m", "experiments", "--help"]
+    ended = subprocess.run(whole, capture_output=True, text=True, cwd=ROOT, encoding="utf-8")
+    assert ended.returncode == 0, ended.stderr
+    assert "Usage: python -m experiments" in ended.stdout

@@ -21,6 +21,7 @@ for needed in ("pandas", "pyarrow", "PIL", "skimage", "matplotlib"):
 sys.path.insert(0, str(ROOT))
 
 import pandas as pd  # noqa: E402
+from experiments.__main__ import app  # noqa: E402
 from experiments.harness import reading, settings, showing  # noqa: E402
 from experiments.harness.examples import BagExample, ReviewExample, load_examples  # noqa: E402
 from experiments.harness.queries import VARIANTS, compare  # noqa: E402
@@ -36,7 +37,6 @@ from experiments.text.reviews import CLS, MASK, SEP, Review  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
 from c2fa import Structure  # noqa: E402
-from c2fa.cli import app  # noqa: E402
 from c2fa.graph import chain  # noqa: E402
 from c2fa.maskers import ImageBag  # noqa: E402
 
@@ -338,12 +338,10 @@ def check_reading(results: Path, name: str, labels: tuple[str, ...]) -> None:
     found = reading.read(results)
     assert list(found.domains) == [name]
     assert found[name].about["inputs"] == SCALES["small"].test
-    judged = CliRunner().invoke(app, ["reproduce", "claims", "--results", str(results)])
+    judged = CliRunner().invoke(app, ["claims", "--results", str(results)])
     assert judged.exit_code == 0, judged.output
     assert (results / "claims.csv").exists()
-    drawn = CliRunner().invoke(
-        app, ["reproduce", "figures", "--results", str(results), "--out", str(results / "figures")]
-    )
+    drawn = CliRunner().invoke(app, ["figures", "--results", str(results), "--out", str(results / "figures")])
     assert drawn.exit_code == 0, drawn.output
     figures = {path.stem for path in (results / "figures").glob("*.png")}
     assert {f"{name}-scores", f"{name}-scores-variants", f"{name}-example-0", f"{name}-example-1"} <= figures

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa.cli._parsing import method_value
+from c2fa.cli.options import value
 from c2fa.methods import METHODS
 from c2fa.methods.base import Task, gather
 from c2fa.querying import Answer
@@ -111,4 +111,4 @@ def test_what_is_no_penalty_is_refused_before_anything_is_asked():
 
 
 def test_the_command_line_takes_it():
-    assert method_value("auto") == "auto"
+    assert value("auto") == "auto"

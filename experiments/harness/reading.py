@@ -220,7 +220,7 @@ def read(folder: Path | str = FOLDER) -> Results:
     if not found:
         raise FileNotFoundError(
             f"there are no results in {str(folder)!r}: neither images/scores.parquet nor text/scores.parquet; "
-            "run 'c2fa reproduce images' or 'c2fa reproduce text' first"
+            "run 'python -m experiments images' or 'python -m experiments text' first"
         )
     return Results(found)
 

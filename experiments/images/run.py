@@ -1,7 +1,7 @@
 """The paper's image experiment: bags of images, super-pixels, DeepSets on ResNet-50.
 
-c2fa reproduce images --scale paper --device cuda --workers 28
-python -m experiments.images.run --scale small            # the same without the package's command line
+python -m experiments images --scale paper --device cuda --workers 28
+python -m experiments.images.run --help            # its own options, such as --cache and --batch
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The paper's text experiment: reviews, sentences, word pieces, a fine-tuned BERT-architecture encoder.
 
-c2fa reproduce text --scale paper --device cuda --workers 28
-python -m experiments.text.run --scale small            # the same without the package's command line
+python -m experiments text --scale paper --device cuda --workers 28
+python -m experiments.text.run --help            # its own options, such as --cache and --batch
 """
 
 from __future__ import annotations

@@ -8,22 +8,35 @@ import warnings
 from io import TextIOWrapper
 from typing import Any
 
-from c2fa.cli._saying import say
+from typer import Typer
+
 from c2fa.cli.app import app
+from c2fa.cli.errors import CLOSED_PIPE
+from c2fa.cli.output import say
 
 __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run ``c2fa``."""
+    run(app, "c2fa")
+
+
+def run(commands: Typer, name: str) -> None:
+    """Run a command line whose output may go to any terminal, file or pipe."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal without a letter must not end a paid run
+        if isinstance(stream, TextIOWrapper):  # a letter that the terminal lacks must not end a paid run
             stream.reconfigure(errors="replace")
     warnings.showwarning = _warn
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # bars of loading would mix with what is said here
-    app(prog_name="c2fa")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would mix with our own progress
+    try:
+        commands(prog_name=name)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # of --help, which rich prints; rich ends with 1
+            raise SystemExit(CLOSED_PIPE) from None
+        raise
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    """A library's warning in one line, without the place in its code."""
+    """Show a library's warning in one line, without the place in its code."""
     say(f"warning: {message}")

@@ -1,4 +1,4 @@
-"""``python -m c2fa.cli``: the command line where the script is not on the path."""
+"""``python -m c2fa.cli``: the command line where the script is not on PATH."""
 
 from c2fa.cli import main
 

@@ -1,17 +1,17 @@
-"""``c2fa demo``: a two-level explanation in seconds, from a model that comes with the package."""
+"""``c2fa demo``: a two-level explanation in seconds, from the model that comes with the package."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from c2fa.cli import _options as o
-from c2fa.cli import _parsing as parsing
-from c2fa.cli._errors import USAGE, RefusedError, as_usage, guarded
-from c2fa.cli._outputs import check, write_explanations
-from c2fa.cli._saying import interactive, out, out_json, say, show
+from c2fa import Explainer, maskers, models
+from c2fa.cli import options as o
+from c2fa.cli import output
+from c2fa.cli.errors import USAGE, RefusedError, as_usage
+from c2fa.cli.inputs import read_text
+from c2fa.cli.session import guarded
 
 REVIEW = (
     "I have used this backpack every day for six months. "
@@ -21,38 +21,27 @@ REVIEW = (
     "It is a little heavier than I expected. "
     "All in all a great bag that I would happily recommend to a friend."
 )
-_MODEL = (
+_ABOUT = (
     "The model: a small transformer that comes with c2fa and tells whether a review is negative or positive "
-    "(numpy alone, no network)."
+    "(numpy alone, no network).\n"
+    "Each sentence's number is the sum of its words'; together they say what the prediction is made of.\n"
 )
 
 
 def demo(
     text: Annotated[
-        str | None, typer.Option("--text", "-t", help="A text of your own.", show_default="a review of a backpack")
+        str | None, o.flag(o.INPUTS, "--text", "-t", help="A text of your own.", show_default="a review of a backpack")
     ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="A file with a text of your own.", show_default=False)
-    ] = None,
-    budget: o.Budget = "50,150",
+    file: Annotated[Path | None, o.flag(o.INPUTS, "--file", "-f", help="A file with a text of your own.")] = None,
     method: o.Method = "c2fa",
+    budget: o.Budget = "50,150",
     seed: o.Seed = 0,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            "--html", metavar="FILE", help="Write a page to look at.", show_default=False, rich_help_panel=o.WRITING
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            "--plot", metavar="FILE", help="Draw a picture of it.", show_default=False, rich_help_panel=o.WRITING
-        ),
-    ] = None,
+    html: Annotated[Path | None, o.flag(o.OUTPUT, metavar="FILE", help="Write a page (.html).")] = None,
+    plot: Annotated[Path | None, o.flag(o.OUTPUT, metavar="FILE", help="Draw it (.png, .svg or .pdf).")] = None,
     json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Explain a review by its sentences and words, with a model that comes along.
+    """Explain a review by its sentences and words, with the model that comes with c2fa.
 
     \bExamples:
       c2fa demo
@@ -62,42 +51,38 @@ def demo(
       c2fa demo --method lime --budget 300
     """
     with guarded(debug):
-        from c2fa import Explainer, maskers, models
-
         if html is not None:
-            check(html, (".html",), "--html")
+            output.check(html, (".html",), "--html")
         if plot is not None:
-            check(plot, (".png", ".pdf", ".svg"), "--plot")
+            output.check(plot, output.PICTURES, "--plot")
+        review = _review(text, file)
         with as_usage():
             explainer = Explainer(
                 models.DemoSentiment(),
                 maskers.Text(),
                 method=method,
-                budget=parsing.budget(budget),
+                budget=o.budget(budget),
                 seed=seed,
-                progress=interactive(),
+                progress=output.interactive(),
             )
-        e = explainer(_read(text, file))
+        e = explainer(review)
         if html is not None:
-            write_explanations(html, [("", e)])
+            output.write_explanations(html, [("", e)])
         if plot is not None:
-            e.plot().savefig(plot, dpi=110)
+            output.write(plot, partial(e.plot().savefig, dpi=110))
         if json:
-            out_json(e.to_json())
+            output.out_json(e.to_json())
         else:
-            out(_MODEL)
-            out("Each sentence's number is the sum of its words'; together they say what the prediction is made of.\n")
-            show(e)
+            output.out(_ABOUT)
+            output.show(e)
         for path in (html, plot):
             if path is not None:
-                say(f"wrote {path}")
+                output.say(f"wrote {path}")
 
 
-def _read(text: str | None, file: Path | None) -> str:
+def _review(text: str | None, file: Path | None) -> str:
     if text is not None and file is not None:
         raise RefusedError("give --text or --file, not both", USAGE)
     if file is not None:
-        from c2fa.cli._inputs import read_text
-
         return str(read_text(file).values[0])
     return REVIEW if text is None else text

@@ -2,139 +2,87 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import json as json_
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from c2fa import Explainer
+from c2fa.cli import options as o
+from c2fa.cli import output
+from c2fa.cli.errors import USAGE, RefusedError, as_usage
+from c2fa.cli.inputs import DATASETS, Inputs, Kind, Request, make_masker, must_exist, output_names
+from c2fa.cli.session import Stop, guarded
+from c2fa.methods import METHODS, options_of
 
-from c2fa.cli import _options as o
-from c2fa.cli import _parsing as parsing
-from c2fa.cli._errors import USAGE, RefusedError, guarded
-from c2fa.cli._inputs import Choices
+_EXPLAINER_OPTIONS = ("preset", "outputs", "output_names")  # of Explainer; the others have flags of their own
+_SHOWN_FAILURES = 5
 
 
 def explain(
     files: o.Files,
     model: o.Model,
+    model_option: o.ModelOption = [],  # noqa: B006
+    allow_pickle: o.AllowPickle = False,
     method: o.Method = "c2fa",
+    option: Annotated[
+        list[str],
+        o.flag(o.ASKING, metavar="KEY=VALUE", help="Set a method option: intercept=false, preset=paper. Repeatable."),
+    ] = [],  # noqa: B006
     budget: o.Budget = "50,150",
-    until: o.Until = None,
+    until: Annotated[
+        str | None,
+        o.flag(
+            o.ASKING, metavar="RULE", help="Stop early: top3 (top 3 settled) or stderr:0.01 (small standard errors)."
+        ),
+    ] = None,
     target: o.Target = None,
     seed: o.Seed = 0,
     batch_size: o.BatchSize = None,
     on_error: o.OnError = "raise",
-    option: Annotated[
-        list[str],
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="An option of the method: intercept=false, kernel=shap, penalty='L2(0.5)'. May be repeated.",
-            show_default=False,
-            rich_help_panel=o.ASKING,
-        ),
-    ] = [],  # noqa: B006
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            metavar="paper", help="What the paper does, to the letter.", show_default=False, rich_help_panel=o.ASKING
-        ),
-    ] = None,
-    model_option: o.ModelOptions = [],  # noqa: B006
-    allow_pickle: o.AllowPickle = False,
-    row: o.Rows = [],  # noqa: B006
+    row: o.Row = [],  # noqa: B006
     drop: o.Drop = [],  # noqa: B006
-    groups: o.Groups = None,
-    background: o.Background = None,
-    strategy: o.Strategy = None,
-    levels: o.Levels = None,
-    mask: o.Mask = None,
-    language: o.Language = None,
-    segment: o.Segment = None,
-    absent: o.Absent = None,
-    fill: o.Fill = None,
+    masker: o.Masker = [],  # noqa: B006
     out: Annotated[
         list[Path],
-        typer.Option(
+        o.flag(
+            o.OUTPUT,
             "--out",
             "-o",
             metavar="FILE",
-            help="Write a page (.html), the explanations (.json, .npz) or a tidy table (.parquet, .csv). "
-            "May be repeated.",
-            show_default=False,
-            rich_help_panel=o.WRITING,
+            help="Write a page (.html), explanations (.json, .npz) or a table (.parquet, .csv). Repeatable.",
         ),
     ] = [],  # noqa: B006
-    title: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="The page's title.", show_default=False, rich_help_panel=o.WRITING),
-    ] = None,
+    title: Annotated[str | None, o.flag(o.OUTPUT, metavar="TEXT", help="The page's title.")] = None,
     json: o.Json = False,
     quiet: o.Quiet = False,
     debug: o.Debug = False,
     ledger: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Keep every answer in this file for ever; no question in it is paid for twice.",
-            show_default=False,
-            rich_help_panel=o.KEEPING,
-        ),
+        Path | None, o.flag(o.KEEPING, metavar="FILE", help="Keep every answer in this file; it is never asked again.")
     ] = None,
     model_name: o.ModelName = None,
     resume: o.Resume = True,
     store: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Explain a dataset (.parquet, .jsonl or a folder of them; or any inputs) into this folder.",
-            show_default=False,
-            rich_help_panel=o.MANY,
-        ),
+        o.flag(o.DATASETS, metavar="DIR", help="Explain a dataset (.parquet, .jsonl) or any inputs into this folder."),
     ] = None,
-    text_field: Annotated[
+    field: Annotated[
         str | None,
-        typer.Option(
-            "--field",
-            metavar="NAME",
-            help="The field of a dataset that is the input.",
-            show_default="the only one",
-            rich_help_panel=o.MANY,
-        ),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The field that names an input, different for each.",
-            show_default=False,
-            rich_help_panel=o.MANY,
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            metavar="processes|ray|dask|serial",
-            help="What runs the workers.",
-            show_default="processes",
-            rich_help_panel=o.MANY,
+        o.flag(
+            o.DATASETS, metavar="NAME", help="The field of a dataset that is the input.", show_default="the only one"
         ),
     ] = None,
     workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="How many.", show_default="one for each core", rich_help_panel=o.MANY),
+        int | None, o.flag(o.DATASETS, min=1, help="Worker processes.", show_default="one for each core")
     ] = None,
-    shard_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Inputs in one file of the store; Ctrl-C finishes those under way.",
-            show_default="up to 256",
-            rich_help_panel=o.MANY,
-        ),
-    ] = None,
-    gpus_per_worker: Annotated[
-        float | None,
-        typer.Option(min=0, help="GPUs that each worker holds.", show_default="0", rich_help_panel=o.MANY),
-    ] = None,
+    store_option: Annotated[
+        list[str],
+        o.flag(o.DATASETS, metavar="KEY=VALUE", help="Set a store option: engine=ray, shard_size=64. Repeatable."),
+    ] = [],  # noqa: B006
 ) -> None:
     """Explain predictions on texts, rows of tables or images, at every level.
 
@@ -147,66 +95,308 @@ def explain(
 
     \bRows of a table; groups.json says which columns belong together:
       c2fa explain rows.csv -m sklearn:model.skops --drop label --row 0:5 \\
-        --groups groups.json --out rows.html
+        --masker groups=groups.json --out rows.html
 
     \bA folder of images is one bag; the model gets lists of arrays:
-      c2fa explain scans/ -m python:mine:classify --segment slic -o scans.html
+      c2fa explain scans/ -m python:mine:classify --masker segment=slic \\
+        --out scans.html
 
-    \bThousands of inputs, on many processes, continued where it stopped:
+    \bThousands of inputs on many processes:
       c2fa explain reviews.jsonl --field text -m demo --store explained
       c2fa report explained --out report.html
 
+    \bWhat --masker takes:
+      texts    levels=sentences,words  mask=TOKEN|none  language=en
+      tables   groups=FILE.json  background=FILE.csv  strategy=mean|row|average
+      images   segment=quickshift|slic  absent=remove|fill
+               fill=NUMBER|mean|segments|blur  regions=8  channels=first|last
+               options=JSON (of quickshift or slic)
+
     \bCtrl-C finishes the batch under way, and the same command continues: the
-    answers of a run that stops stay in the user's cache until it succeeds,
-    and with --ledger in a file of yours for ever.
+    answers stay in your cache until it succeeds, or in --ledger for good.
     """
     with guarded(debug):
-        from c2fa.cli._dataset import explain_dataset
-        from c2fa.cli._explaining import Order, explain_all
-
         order = Order(
-            files=files,
-            spec=model,
-            model_options=parsing.pairs(model_option, "--model-option"),
-            allow_pickle=allow_pickle,
+            Request(
+                files,
+                model,
+                o.pairs("--model-option", model_option),
+                allow_pickle,
+                model_name,
+                row,
+                drop,
+                o.pairs("--masker", masker),
+            ),
             settings={
                 "method": method,
-                "budget": parsing.budget(budget),
+                "budget": o.budget(budget),
                 "until": until,
                 "target": target,
                 "seed": seed,
                 "batch_size": batch_size,
                 "on_error": on_error,
-                "preset": preset,
-                **parsing.pairs(option, "--option", parsing.method_value),
+                **_method_options(method, option),
             },
-            choices=Choices(row, drop, groups, background, strategy, levels, mask, language, segment, absent, fill),
             outs=out,
             title=title,
             json=json,
             quiet=quiet,
             ledger=ledger,
-            model_name=model_name,
             resume=resume,
         )
-        many = {
-            "--field": text_field,
-            "--key": key,
-            "--engine": engine,
-            "--workers": workers,
-            "--shard-size": shard_size,
-            "--gpus-per-worker": gpus_per_worker,
-        }
+        for flag, given in {"--field": field, "--workers": workers, "--store-option": store_option or None}.items():
+            if given is not None and store is None:
+                raise RefusedError(f"{flag} goes with --store DIR, the folder of a dataset's explanations", USAGE)
         if store is None:
-            stray = [flag for flag, given in many.items() if given is not None]
-            if stray:
-                raise RefusedError(f"{stray[0]} goes with --store DIR, the folder of a dataset's explanations", USAGE)
-            explain_all(order)
+            _explain_files(order)
         else:
-            crew = {
-                "engine": engine or "processes",
-                "workers": workers,
-                "shard_size": shard_size,
-                "gpus_per_worker": gpus_per_worker or 0.0,
-            }
-            explain_dataset(order, store, text_field, key, crew)
+            _explain_dataset(order, store, field, {"workers": workers, **_store_options(store_option)})
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be explained, how, and where it goes."""
+
+    request: Request
+    settings: Mapping[str, Any]
+    outs: Sequence[Path]
+    title: str | None
+    json: bool
+    quiet: bool
+    ledger: Path | None
+    resume: bool
+
+
+def _method_options(method: str, texts: Sequence[str]) -> dict[str, Any]:
+    given = o.pairs("--option", texts)
+    if method in METHODS:  # an unknown one is refused by the explainer, which lists them
+        o.known("--option", given, [*options_of(method), *_EXPLAINER_OPTIONS], f"the method {method!r}")
+    return o.values(given)
+
+
+# ---------------------------------------------------------------------------------- files
+
+
+def _explain_files(order: Order) -> None:
+    """Explain every input, write what is to be written, print the rest."""
+    request = order.request
+    for path in order.outs:
+        output.check(path, output.EXPLANATIONS)
+    inputs = request.read()
+    if len(inputs) > 1 and any(path.suffix.lower() == ".npz" for path in order.outs):
+        raise RefusedError(
+            f"an .npz file holds one explanation, and these are {len(inputs)} inputs: give .html, .json or .parquet",
+            USAGE,
+        )
+    with Stop() as stop:
+        model = request.load()
+        with request.resume(order.resume and order.ledger is None, inputs, ".sqlite") as resume:
+            explainer = _explainer(order, inputs, model, stop, order.ledger or resume.ledger())
+            try:
+                _check_budget(explainer, inputs)
+                with stop.keeping(lambda: _kept(explainer)):
+                    named = _ask(order, explainer, inputs, stop)
+                    for path in order.outs:
+                        output.write_explanations(path, named, order.title)
+                    _print(order, named)
+                resume.finish()
+            finally:
+                if explainer.ledger is not None:
+                    if not _count(explainer):
+                        resume.finish()
+                    explainer.ledger.close()
+
+
+def _explainer(order: Order, inputs: Inputs, model: Any, stop: Stop, ledger: Path | None) -> Explainer:
+    ready = order.request.prepare(inputs, model, stop, None if order.ledger is None else "--ledger")
+    settings = {**order.settings, "target": o.target(order.settings["target"], ready.output_names)}
+    with as_usage():
+        return Explainer(
+            ready.model,
+            ready.masker,
+            ledger=ledger,
+            model_name=ready.model_name,
+            progress=output.interactive(order.quiet),
+            **settings,
+        )
+
+
+def _check_budget(explainer: Explainer, inputs: Inputs) -> None:
+    """Refuse a budget or groups that do not fit an input before the first query; segmenting images takes too long."""
+    if inputs.kind == "images":
+        return
+    for name, x in list(zip(inputs.names, inputs.values, strict=True))[:1000]:
+        try:
+            explainer.rows(explainer.masker(x).structure)
+        except (ValueError, TypeError, KeyError) as error:
+            raise RefusedError(f"{name!r} cannot be explained: {error}") from error
+
+
+def _ask(order: Order, explainer: Explainer, inputs: Inputs, stop: Stop) -> output.Named:
+    named = []
+    pairs: Iterable[tuple[str, Any]] = list(zip(inputs.names, inputs.values, strict=True))
+    if len(inputs) > 1 and output.interactive(order.quiet):
+        from tqdm.auto import tqdm
+
+        pairs = tqdm(pairs, desc="explaining", unit="input", leave=False)
+    for name, x in pairs:
+        try:
+            e = explainer(x)
+        except Exception as error:
+            if len(inputs) > 1:
+                error.add_note(f"this happened in {name!r}")
+            raise
+        stop.settle()
+        named.append((name, dataclasses.replace(e, provenance={**e.provenance, "input": name})))
+    return named
+
+
+def _kept(explainer: Explainer) -> str:
+    """What is kept of a run that ends early."""
+    if explainer.ledger is None:
+        return "no answers are kept"
+    count = _count(explainer)
+    if not count:
+        return "there were no answers yet to keep"
+    answers = "1 answer is" if count == 1 else f"{count:,} answers are"
+    return f"{answers} kept in {explainer.ledger.path!r}, and the same command continues without asking again"
+
+
+def _count(explainer: Explainer) -> int:
+    try:
+        return 0 if explainer.ledger is None else len(explainer.ledger)
+    except sqlite3.Error:  # a full disk, or a file that was removed
+        return 0
+
+
+def _print(order: Order, named: output.Named) -> None:
+    for path in order.outs:
+        if not order.quiet:
+            output.say(f"wrote {path}")
+    if order.json:
+        for _, e in named:
+            output.out_json(e.to_json())
+    elif not (order.quiet and order.outs):
+        for k, (name, e) in enumerate(named):
+            if k:
+                output.out("")
+            output.show(e, name if len(named) > 1 else "")
+
+
+# ---------------------------------------------------------------------------------- datasets
+
+
+@dataclass(frozen=True, eq=False)
+class MakeExplainer:
+    """Makes the explainer in a worker: each loads its own model, and the masker may depend on it."""
+
+    request: Request
+    kind: Kind
+    masking: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+    def __call__(self) -> Explainer:
+        model = self.request.load()
+        target, names = self.settings["target"], output_names(model)
+        if isinstance(target, int) and str(target) in names[:target] + names[target + 1 :]:
+            raise ValueError(
+                f"--target {target} is the name of one output and the place of another; the outputs are {names}"
+            )
+        return Explainer(model, make_masker(self.kind, self.masking, model), **self.settings)
+
+
+def _store_options(texts: Sequence[str]) -> dict[str, Any]:
+    from c2fa.batch import many
+
+    given = o.pairs("--store-option", texts)
+    flags = ("explainer", "inputs", "store", "workers", "model", "column", "batch_size", "progress")
+    known = [name for name in inspect.signature(many).parameters if name not in flags]
+    o.known("--store-option", given, known, "a store")
+    return o.values(given)
+
+
+def _explain_dataset(order: Order, store: Path, field: str | None, crew: Mapping[str, Any]) -> None:
+    """Explain a dataset into a store; the same command continues one that stopped."""
+    from c2fa.batch import many
+
+    if order.outs:
+        raise RefusedError(
+            f"--store and --out do not go together: make a page of a store with 'c2fa report {store} --out PAGE.html'",
+            USAGE,
+        )
+    if store.exists() and not store.is_dir():
+        raise RefusedError(f"--store {str(store)!r} is a file; give a folder")
+    request = order.request
+    dataset = _dataset(request.files, field)
+    inputs = request.read() if dataset is None else Inputs("text", [], [], masking=request.masker_options("text"))
+    if inputs.masking.get("strategy") == "average":
+        raise RefusedError("--masker strategy=average does not go with --store; take mean or row", USAGE)
+    make = MakeExplainer(request, inputs.kind, inputs.masking, _worker_settings(order))
+    _check_store(make, store)
+    done = many(
+        make,
+        inputs.values if dataset is None else str(dataset),
+        store,
+        column=field,
+        batch_size=order.settings["batch_size"],
+        progress=output.interactive(order.quiet),
+        **crew,
+    )
+    _print_store(order, done, store)
+
+
+def _dataset(files: Sequence[Path], field: str | None) -> Path | None:
+    """The dataset that is streamed; None where the files are inputs themselves."""
+    first = files[0]
+    holds = first.is_dir() and any(f.name.endswith(DATASETS) for f in first.iterdir())
+    if not holds and not first.name.endswith(DATASETS):
+        if field is not None:
+            raise RefusedError("--field is for datasets in .parquet or .jsonl", USAGE)
+        return None
+    if len(files) > 1:
+        raise RefusedError("give one dataset at a time: a file, or a folder of files", USAGE)
+    must_exist(first)
+    return first
+
+
+def _worker_settings(order: Order) -> dict[str, Any]:
+    name = order.request.model_name
+    if name is None and order.ledger is None and order.request.spec.startswith("python:"):
+        name = order.request.spec  # a function has no name; with a ledger the user must say which version it is
+    target = o.target(order.settings["target"])
+    return {**order.settings, "target": target, "ledger": order.ledger, "model_name": name}
+
+
+def _check_store(make: MakeExplainer, store: Path) -> None:
+    """Refuse what an explainer or the store would refuse, before workers start and load a model each.
+
+    A complete store starts no worker, so nobody else would notice that it was made with other settings.
+    """
+    from c2fa.batch import Store
+    from c2fa.batch.recipe import settings_of
+
+    with as_usage():
+        masker = make_masker(make.kind, make.masking)
+        explainer = Explainer(len, masker, **{**make.settings, "ledger": None})
+    unknown = {"model"} if make.settings["model_name"] is None else set()
+    if make.request.spec.startswith("hf:") and "mask" not in make.masking:  # only the tokenizer knows its mask
+        unknown |= {"masker", "masker_digest"}
+    there = Store(store).settings
+    ours = {k: v for k, v in settings_of(explainer).items() if k in there and k not in unknown}
+    Store(store).check({**there, **ours})
+
+
+def _print_store(order: Order, done: Any, store: Path) -> None:
+    failed = done.errors()
+    if order.json:
+        run = dataclasses.asdict(done.run)
+        facts = {**run, "store": str(store), "in_store": len(done), "set_aside": len(failed)}
+        output.out_json(json_.dumps(facts))
+    if order.quiet:
+        return
+    if not order.json:
+        output.out(f"{len(done):,} inputs are in {str(store)!r}; {done.run.inputs:,} of them were explained now")
+    for failure in failed[:_SHOWN_FAILURES]:
+        output.say(f"input {failure.index} was set aside: {failure.error}")
+    if len(failed) > _SHOWN_FAILURES:
+        output.say(f"and {len(failed) - _SHOWN_FAILURES:,} more")

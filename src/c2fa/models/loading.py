@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from c2fa import models
+from c2fa.models._settings import Settings
 
 Model = Callable[[Any], Any]
 _FORMS = (
     "demo, python:package.module:function, sklearn:file.skops, hf:folder, onnx:file, oip:http://host:port#model, "
     "mlflow:http://host:port or openai:http://host:port/v1#model"
 )
+_ADAPTERS = {
+    "demo": "DemoSentiment",
+    "sklearn": "Sklearn",
+    "hf": "HuggingFace",
+    "onnx": "Onnx",
+    "oip": "OpenInference",
+    "mlflow": "MLflow",
+    "openai": "OpenAI",
+}
 
 
 def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
@@ -61,6 +72,24 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
         if "argument" not in str(error):
             raise
         raise ValueError(f"cannot make a model of {spec!r}: {_plainly(error)}") from error
+
+
+def options_of(spec: str) -> list[str]:
+    """Return the names of the options that ``load`` takes for a model.
+
+    >>> options_of("demo"), options_of("python:math:fsum")
+    (['weights'], [])
+    """
+    kind = spec.partition(":")[0]
+    if kind == "python":
+        return []
+    if kind not in _ADAPTERS:
+        raise ValueError(f"{spec!r} names no model; write {_FORMS}")
+    parameters = inspect.signature(getattr(models, _ADAPTERS[kind])).parameters.values()
+    named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.default is not p.empty]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):  # a server's adapter hands the others to its settings
+        named += Settings.__dataclass_fields__
+    return named
 
 
 def wrap(model: Any) -> Model:

@@ -1,0 +1,282 @@
+"""What is explained: the files, the model that is asked about them, and the masker that suits them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from c2fa import maskers
+from c2fa.cli import options
+from c2fa.cli.errors import USAGE, RefusedError, as_usage
+from c2fa.cli.session import Resume, Stop, Stoppable
+from c2fa.models import loading
+
+Kind = Literal["text", "table", "images"]
+DATASETS = (".parquet", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".jsonl.xz")
+_TABLES = {".csv": ",", ".tsv": "\t"}
+_IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+_PLURAL = {"text": "texts", "table": "rows of tables", "images": "images"}
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """The inputs of a command, all of one kind, with their names.
+
+    Attributes
+    ----------
+    frame
+        The whole table whose rows are explained.
+    masking
+        The masker's options.
+    """
+
+    kind: Kind
+    names: list[str]
+    values: list[Any]
+    frame: Any = None
+    masking: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model that can be stopped, and the masker of its inputs."""
+
+    model: Stoppable
+    masker: Any
+    model_name: str
+    output_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be explained, as it was typed."""
+
+    files: Sequence[Path]
+    spec: str
+    model_options: Mapping[str, str] = field(default_factory=dict)
+    allow_pickle: bool = False
+    model_name: str | None = None
+    rows: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    masking: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self) -> Inputs:
+        """Read all inputs; one that cannot be read is refused before anything is asked."""
+        found = [self._read(file) for file in self.files]
+        kinds = list(dict.fromkeys(item.kind for item in found))
+        if len(kinds) > 1:
+            raise RefusedError(
+                f"{', '.join(map(str, self.files))} hold {' and '.join(_PLURAL[k] for k in kinds)}; explain one kind "
+                "at a time"
+            )
+        frame = self._whole_table([item.frame for item in found])
+        names = [name for item in found for name in item.names]
+        values = [x for item in found for x in item.values]
+        return Inputs(kinds[0], names, values, frame, self.masker_options(kinds[0], frame))
+
+    def masker_options(self, kind: Kind, frame: Any = None) -> dict[str, Any]:
+        """Read the masker's options; what does not go with the kind of input is refused."""
+        for flag, given in (("--row", self.rows), ("--drop", self.drop)):
+            if given and kind != "table":
+                raise RefusedError(f"{flag} is for rows of tables, and these are {_PLURAL[kind]}", USAGE)
+        readers = _MASKER_OPTIONS[kind]
+        options.known("--masker", self.masking, list(readers), f"masking {_PLURAL[kind]}")
+        read = {key: readers[key](text) for key, text in self.masking.items()}
+        if kind == "table":
+            background = read.get("background", frame)
+            missing = [c for c in frame.columns if c not in background.columns]
+            if missing:
+                where = self.masking["background"]
+                raise RefusedError(f"{where!r} has no column {missing[0]!r}; it has {_columns(background)}")
+            read["background"] = background[list(frame.columns)]
+        return read
+
+    def load(self) -> Any:
+        """Load the model; whatever a stranger's module or file raises becomes one sentence."""
+        try:
+            known = loading.options_of(self.spec)
+            options.known("--model-option", self.model_options, known, f"the model {self.spec!r}")
+            return loading.load(self.spec, allow_pickle=self.allow_pickle, **options.values(self.model_options))
+        except RefusedError:
+            raise
+        except (Exception, SystemExit) as error:
+            text = str(error) or type(error).__name__
+            text = text.replace("(allow_pickle=True)", "(--allow-pickle)")
+            if not isinstance(error, ValueError | ImportError | OSError):
+                text = f"{type(error).__name__}: {text}"
+            if self.spec not in text:
+                text = f"cannot load the model {self.spec!r}: {text}"
+            raise RefusedError(text) from error
+
+    def prepare(self, inputs: Inputs, model: Any, stop: Stop, keep: str | None) -> Prepared:
+        """Make the masker, and the model one that can be stopped; ``keep`` is the flag that keeps answers for good."""
+        with as_usage():
+            masker = make_masker(inputs.kind, inputs.masking, model)
+        averages = inputs.masking.get("strategy") == "average"
+        call = maskers.over_background(model) if averages else None
+        name = self.model_name or getattr(model, "name", None)
+        if name is None and keep is not None:
+            raise RefusedError(
+                f"{keep} keeps answers under the model's name, and {self.spec!r} has none; give --model-name NAME and "
+                "change it whenever the model changes",
+                USAGE,
+            )
+        return Prepared(Stoppable(model, stop, call), masker, name or self.spec, output_names(model))
+
+    def resume(self, wanted: bool, inputs: Inputs, suffix: str) -> Resume:
+        """What the cache has of this model and these inputs."""
+        places = [str(f.resolve()) if str(f) != "-" else str(inputs.values[i]) for i, f in enumerate(self.files)]
+        model = [dict(self.model_options), self.model_name]
+        return Resume(wanted, self.spec, model, [*places, *self.rows], suffix)
+
+    def _read(self, file: Path) -> Inputs:
+        if str(file) == "-":
+            return read_text(file)
+        must_exist(file)
+        if file.is_dir():
+            return _read_bag(file)
+        suffix = file.suffix.lower()
+        if suffix in _TABLES:
+            return self._read_rows(file)
+        if file.name.lower().endswith(DATASETS):
+            raise RefusedError(f"{str(file)!r} is a dataset: give --store DIR, the folder of its explanations", USAGE)
+        if suffix in _IMAGES:
+            return Inputs("images", [file.name], [_read_image(file)])
+        return read_text(file)
+
+    def _read_rows(self, file: Path) -> Inputs:
+        frame = _read_table(file)
+        missing = [c for c in self.drop if c not in frame.columns]
+        if missing:
+            raise RefusedError(f"{str(file)!r} has no column {missing[0]!r} to drop; it has {_columns(frame)}")
+        frame = frame.drop(columns=list(self.drop))
+        chosen = options.rows(self.rows, len(frame), str(file))
+        return Inputs("table", [f"{file.name} row {i}" for i in chosen], [frame.iloc[[i]] for i in chosen], frame)
+
+    def _whole_table(self, frames: Sequence[Any]) -> Any:
+        """All tables as one, which is the background unless another is given; None where there are none."""
+        first = frames[0]
+        if len(frames) == 1 or first is None:
+            return first
+        for file, frame in zip(self.files, frames, strict=True):
+            if list(frame.columns) != list(first.columns):
+                raise RefusedError(f"{str(file)!r} has other columns than {str(self.files[0])!r}; explain them apart")
+        return _pandas().concat(frames, ignore_index=True)
+
+
+def make_masker(kind: Kind, masking: Mapping[str, Any], model: Any = None) -> Any:
+    """The masker for a kind of input; for texts the default mask is the model's own."""
+    if kind == "table":
+        return maskers.Tabular(**masking)
+    if kind == "images":
+        return maskers.ImageBag(**masking)
+    own = getattr(model, "mask_token", None) or getattr(getattr(model, "tokenizer", None), "mask_token", None)
+    return maskers.Text(**{"mask": str(own or "[MASK]"), **masking})
+
+
+def output_names(model: Any) -> tuple[str, ...]:
+    """The names of the outputs that the model knows before it is asked."""
+    return tuple(map(str, getattr(model, "output_names", None) or ()))
+
+
+def must_exist(file: Path) -> None:
+    """Refuse a file or folder that is not there."""
+    if not file.exists():
+        raise RefusedError(f"there is no file or folder {str(file)!r}")
+
+
+def read_text(file: Path) -> Inputs:
+    """Read a text in UTF-8 that is not empty; '-' is standard input."""
+    if str(file) == "-":
+        name, data = "standard input", sys.stdin.buffer.read()
+    else:
+        must_exist(file)
+        name, data = file.name, file.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RefusedError(f"{name!r} is not a text in UTF-8 (byte {error.start} is not); convert it first") from None
+    if not text.strip():
+        raise RefusedError(f"{name!r} is empty; give a text with at least one word")
+    return Inputs("text", [name], [text])
+
+
+def _read_table(file: Path) -> Any:
+    try:
+        frame = _pandas().read_csv(file, sep=_TABLES.get(file.suffix.lower(), ","))
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"cannot read {str(file)!r} as a table: {error}") from error
+    if not len(frame) or not len(frame.columns):
+        raise RefusedError(f"{str(file)!r} has no rows under its header")
+    return frame
+
+
+def _read_bag(folder: Path) -> Inputs:
+    files = sorted(f for f in folder.iterdir() if f.suffix.lower() in _IMAGES and not f.name.startswith("."))
+    if not files:
+        raise RefusedError(f"the folder {str(folder)!r} holds no images ({', '.join(_IMAGES)}); a folder is one bag")
+    return Inputs("images", [folder.resolve().name], [{f.name: _read_image(f) for f in files}])
+
+
+def _read_image(file: Path) -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise RefusedError("images need pillow: pip install 'c2fa[images]'") from None
+    try:
+        with Image.open(file) as image:
+            # RGB would cut grey values of more than 8 bits to white.
+            return np.asarray(image if image.mode in ("L", "I", "I;16", "F") else image.convert("RGB"))
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"cannot read {str(file)!r} as an image: {error}") from error
+
+
+def _read_groups(text: str) -> Any:
+    """Read groups of columns from a JSON file."""
+    try:
+        groups = json.loads(Path(text).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"cannot read the groups in {text!r}: {error}") from error
+    if not isinstance(groups, dict):
+        raise RefusedError(f'{text!r} must hold an object such as {{"size": ["height", "weight"]}}')
+    return groups
+
+
+def _read_mask(text: str) -> str | None:
+    return None if text.lower() == "none" else text
+
+
+# How each option of a masker is read; the value of a text stays the text that was typed.
+_MASKER_OPTIONS: dict[Kind, dict[str, Callable[[str], Any]]] = {
+    "text": {"levels": options.words, "mask": _read_mask, "language": str},
+    "table": {"groups": _read_groups, "background": lambda text: _read_table(Path(text)), "strategy": str},
+    "images": {
+        "segment": str,
+        "absent": str,
+        "fill": options.value,
+        "regions": options.value,
+        "channels": str,
+        "options": options.value,
+    },
+}
+
+
+def _columns(frame: Any) -> str:
+    return ", ".join(map(str, list(frame.columns)[:20]))
+
+
+def _pandas() -> Any:
+    try:
+        import pandas as pd
+    except ImportError:
+        raise RefusedError("tables need pandas: pip install 'c2fa[tabular]'") from None
+    return pd

@@ -1,0 +1,278 @@
+"""The flags that commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from c2fa import designs, penalties, sampling
+from c2fa.cli.errors import USAGE, RefusedError
+from c2fa.methods import METHODS
+
+ASKING, INPUTS, OUTPUT = "Model and method", "Inputs", "Output"
+KEEPING, DATASETS = "Keeping answers", "Datasets"
+MODELS = {
+    "demo": "the sentiment classifier that comes with c2fa",
+    "python:package.module:function": "a Python function; the current folder is searched first",
+    "sklearn:file.skops": "a scikit-learn estimator (a pickle only with --allow-pickle)",
+    "hf:folder": "a Hugging Face text classifier, as save_pretrained writes it",
+    "onnx:file": "an ONNX model",
+    "oip:http://host:port#model": "an Open Inference Protocol server (Triton, KServe, MLServer)",
+    "mlflow:http://host:port": "an MLflow scoring server",
+    "openai:http://host:port/v1#model": "an OpenAI-compatible server (vLLM, llama.cpp, Ollama)",
+}
+
+
+def flag(panel: str | None, *names: str, help: str, **more: Any) -> Any:
+    """An option in a panel of ``--help``; its default is shown only where ``show_default`` says so."""
+    return typer.Option(*names, help=help, rich_help_panel=panel, **{"show_default": False, **more})
+
+
+def _complete_methods(incomplete: str) -> list[str]:
+    return [name for name in METHODS if name.startswith(incomplete)]
+
+
+def _complete_models(incomplete: str) -> list[str]:
+    kinds = [form.partition(":")[0] + (":" if ":" in form else "") for form in MODELS]
+    return [kind for kind in kinds if kind.startswith(incomplete)]
+
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE",
+        help="Text files ('-' for standard input), CSV or TSV tables, images, or folders of images.",
+        show_default=False,
+    ),
+]
+Model = Annotated[
+    str,
+    flag(
+        ASKING,
+        "--model",
+        "-m",
+        metavar="SPEC",
+        help="The model: demo, python:module:function, sklearn:file, hf:folder, onnx:file, oip:URL#model, "
+        "mlflow:URL or openai:URL#model.",
+        autocompletion=_complete_models,
+    ),
+]
+ModelOption = Annotated[
+    list[str],
+    flag(ASKING, metavar="KEY=VALUE", help='Set a model option: classes=\'["good", "bad"]\'. Repeatable.'),
+]
+AllowPickle = Annotated[
+    bool, flag(ASKING, "--allow-pickle", help="Let sklearn: load a pickle, which can run any code in it.")
+]
+Method = Annotated[
+    str,
+    flag(
+        ASKING,
+        metavar="NAME",
+        help="The method; 'c2fa info' lists them.",
+        autocompletion=_complete_methods,
+        show_default=True,
+    ),
+]
+Budget = Annotated[
+    str,
+    flag(
+        ASKING,
+        "--budget",
+        "-b",
+        metavar="ROWS",
+        help="Most model rows for an input: a number, or one for each level.",
+        show_default=True,
+    ),
+]
+Target = Annotated[
+    str | None,
+    flag(
+        ASKING,
+        metavar="CLASS",
+        help="The output to explain: a name, or a number counted from 0.",
+        show_default="the predicted class",
+    ),
+]
+Seed = Annotated[int, flag(ASKING, min=0, help="The same seed asks the same questions.", show_default=True)]
+BatchSize = Annotated[
+    int | None,
+    flag(ASKING, min=1, help="Rows sent to the model at a time.", show_default="64, or the server's own"),
+]
+OnError = Annotated[
+    str,
+    flag(ASKING, metavar="raise|drop", help="Stop at an unusable answer, or drop that row.", show_default=True),
+]
+Row = Annotated[
+    list[str],
+    flag(
+        INPUTS,
+        metavar="N",
+        help="Table rows, counted from 0: 3, or 2:10 for several. Repeatable.",
+        show_default="all",
+    ),
+]
+Drop = Annotated[
+    list[str],
+    flag(INPUTS, metavar="COLUMN", help="A column that the model does not take, such as the label. Repeatable."),
+]
+Masker = Annotated[
+    list[str],
+    flag(INPUTS, metavar="KEY=VALUE", help="Set a masking option: levels=sentences,words. Repeatable; see above."),
+]
+Json = Annotated[bool, flag(OUTPUT, "--json", help="Print JSON and nothing else to stdout.")]
+Quiet = Annotated[
+    bool, flag(OUTPUT, "--quiet", "-q", help="Print no progress and no remarks; with --out, no result either.")
+]
+Debug = Annotated[bool, flag(OUTPUT, "--debug", help="Show the traceback of an error.")]
+ModelName = Annotated[
+    str | None,
+    flag(KEEPING, metavar="NAME", help="Keep answers under this name; change it when the model changes."),
+]
+Resume = Annotated[
+    bool,
+    flag(
+        KEEPING,
+        "--resume/--no-resume",
+        help="Keep the answers of a run that stops until the same command succeeds.",
+        show_default=True,
+    ),
+]
+
+_PENALTIES = ("L1", "L2", "ElasticNet", "NonNegative")
+_SAMPLERS = ("Keep", "Exhaustive", "Balanced", "Planned", "Stratified", "Halves", "Nested", "Focused")
+_CALL = re.compile(r"\s*(\w+)\((.*)\)\s*")
+
+
+def value(text: str) -> Any:
+    """Read a value as JSON, as a penalty or sampler as Python writes it, or else as text.
+
+    >>> value("0.5"), value("true"), value("[1, 2]"), value("shap")
+    (0.5, True, [1, 2], 'shap')
+    >>> value("L2(0.5)"), value("Focused(2, on)")
+    (L2(lam=0.5, positive=False), Focused(parts=2, others='on'))
+    """
+    call = _CALL.fullmatch(text)
+    if call and call[1] in _PENALTIES:
+        return _call(text, getattr(penalties, call[1]), map(float, words(call[2])), "penalty such as L2(0.1)")
+    if call and call[1] in _SAMPLERS:
+        room = sampling if hasattr(sampling, call[1]) else designs
+        inside = (value(part.strip("'\"")) for part in words(call[2]))
+        return _call(text, getattr(room, call[1]), inside, "sampler such as Keep(0.8)")
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _call(text: str, kind: Callable[..., Any], arguments: Iterable[Any], what: str) -> Any:
+    try:
+        return kind(*arguments)
+    except (TypeError, ValueError) as error:
+        raise RefusedError(f"{text!r} is not a {what}: {error}", USAGE) from None
+
+
+def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
+    """Split KEY=VALUE texts.
+
+    >>> pairs("--option", ["intercept=false", "batch-size=8"])
+    {'intercept': 'false', 'batch_size': '8'}
+    """
+    split = {}
+    for text in texts:
+        key, equals, rest = text.partition("=")
+        if not equals or not key.strip():
+            raise RefusedError(f"{flag} {text!r} must read KEY=VALUE, such as {flag} intercept=false", USAGE)
+        split[key.strip().replace("-", "_")] = rest
+    return split
+
+
+def known(flag: str, given: Iterable[str], names: Sequence[str], owner: str) -> None:
+    """Refuse a key that its owner does not take.
+
+    >>> known("--masker", ["fill"], ["levels", "mask"], "masking texts")
+    Traceback (most recent call last):
+        ...
+    c2fa.cli.errors.RefusedError: --masker 'fill' is unknown: masking texts takes levels, mask
+    """
+    for key in given:
+        if key not in names:
+            raise RefusedError(f"{flag} {key!r} is unknown: {owner} takes {', '.join(names) or 'no options'}", USAGE)
+
+
+def values(given: Mapping[str, str]) -> dict[str, Any]:
+    """Read the value of every option."""
+    return {key: value(text) for key, text in given.items()}
+
+
+def budget(text: str) -> int | tuple[int, ...]:
+    """Read rows in all, or rows for each level.
+
+    >>> budget("200"), budget("50,150"), budget("20:50")
+    (200, (50, 150), (20, 50))
+    """
+    try:
+        rows = tuple(int(part.replace("_", "")) for part in re.split("[,:]", text))
+    except ValueError:
+        raise RefusedError(
+            f"--budget {text!r} is not a number of model rows: write 200, or 50,150 with one for each level", USAGE
+        ) from None
+    return rows[0] if len(rows) == 1 else rows
+
+
+def budgets(text: str) -> list[int | tuple[int, ...]]:
+    """Read several budgets.
+
+    >>> budgets("20:50,20:100"), budgets("100,200")
+    ([(20, 50), (20, 100)], [100, 200])
+    """
+    return [budget(part) for part in text.split(",")]
+
+
+def words(text: str) -> list[str]:
+    """Split names at commas.
+
+    >>> words("c2fa, lime")
+    ['c2fa', 'lime']
+    """
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def target(text: str | None, names: Sequence[str] = ()) -> int | str | None:
+    """Read an output's name, or its number where no output has that name.
+
+    >>> target("1"), target("positive"), target(None), target("1", ["1", "2"])
+    (1, 'positive', None, '1')
+    """
+    if text is None or text in names or not (text.isascii() and text.isdigit()):
+        return text
+    return int(text)
+
+
+def rows(texts: Sequence[str], count: int, where: str) -> list[int]:
+    """Read rows of a table, counted from 0: one, or a range as Python writes it.
+
+    >>> rows(["0", "4:6", "8:"], 10, "x.csv")
+    [0, 4, 5, 8, 9]
+    """
+    if not texts:
+        return list(range(count))
+    chosen: list[int] = []
+    for text in texts:
+        if not re.fullmatch(r"-?\d+|-?\d*:-?\d*", text):
+            raise RefusedError(f"--row {text!r} is not a row: write 3, or 2:10 for several", USAGE)
+        start, colon, stop = text.partition(":")
+        if colon:
+            chosen += range(count)[slice(int(start) if start else None, int(stop) if stop else None)]
+        elif -count <= int(start) < count:
+            chosen.append(int(start) % count)
+        else:
+            raise RefusedError(f"{where!r} has no row {start}; its {count} rows are counted from 0")
+    if not chosen:
+        raise RefusedError(f"--row {' '.join(texts)} chooses none of the {count} rows of {where!r}")
+    return list(dict.fromkeys(chosen))

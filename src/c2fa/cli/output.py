@@ -1,0 +1,228 @@
+"""What a command prints and writes.
+
+Text from inputs, models and files cannot control the terminal. A file is checked before the first query and is
+complete or absent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from c2fa.cli.errors import USAGE, ClosedPipeError, RefusedError
+from c2fa.explanation import Explanation
+from c2fa.report import html
+
+EXPLANATIONS = (".html", ".json", ".npz", ".parquet", ".csv")
+PICTURES = (".png", ".svg", ".pdf")
+Named = Sequence[tuple[str, Explanation]]
+
+# Control characters rewrite a terminal; the directional ones make a line read as what it is not.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_NUMBER = re.compile(r"^[│├└─ ]*([+-])\d[\d.]*( ± [\d.]+)?( [+−]+)?")
+_COLOUR = {"+": "cyan", "-": "red"}  # a colour-blind reader can tell these apart
+_MAX_WIDTH = 120
+_EXTRAS = {"matplotlib": "plots", "pandas": "frame", "pyarrow": "store", "torch": "torch", "skimage": "images"}
+_NEEDS = {".parquet": ("pandas", "pyarrow"), ".csv": ("pandas",), **dict.fromkeys(PICTURES, ("matplotlib",))}
+
+
+def clean(text: str) -> str:
+    r"""Replace control characters by spaces; line breaks and tabs stay.
+
+    >>> clean("a\x1b[2Jb")
+    'a [2Jb'
+    """
+    return _CONTROLS.sub(" ", text)
+
+
+def plain_json(text: str) -> str:
+    r"""Escape control characters inside JSON, which keeps its meaning.
+
+    >>> plain_json('"a' + chr(0x9b) + '2Jb"')
+    '"a\\u009b2Jb"'
+    """
+    return _IN_JSON.sub(lambda m: f"\\u{ord(m.group()):04x}", text)
+
+
+def say(text: str) -> None:
+    """Print a remark to stderr."""
+    _print_error(clean(text) + "\n")
+
+
+def say_error(text: str) -> None:
+    """Print an error to stderr, red where there are colours."""
+    console = _console(stderr=True)
+    with console.capture() as captured:
+        console.print(Text("error: ", style="red").append(clean(text), style="default"), soft_wrap=True)
+    _print_error(captured.get())
+
+
+def out(text: str) -> None:
+    """Print a result to stdout."""
+    _print(clean(text) + "\n")
+
+
+def out_json(text: str) -> None:
+    """Print a JSON document on one line of stdout."""
+    _print(plain_json(text) + "\n")
+
+
+def show(e: Explanation, title: str = "") -> None:
+    """Print an explanation as a tree to stdout, with colours in a terminal."""
+    console = _console()
+    width = min(console.width, _MAX_WIDTH) if console.is_terminal else 100
+    with console.capture() as captured:
+        if title:
+            console.print(Text(clean(title)), soft_wrap=True)
+        for line in clean(e.to_text(width=width)).splitlines():
+            console.print(_coloured(line), soft_wrap=True)
+    _print(captured.get())
+
+
+def interactive(quiet: bool = False) -> bool:
+    """Whether someone watches stderr."""
+    return sys.stderr.isatty() and not quiet
+
+
+def _coloured(line: str) -> Text:
+    text = Text(line)
+    if number := _NUMBER.match(line):
+        text.stylize(_COLOUR[number.group(1)], number.start(1), number.end())
+    elif line.startswith("!"):
+        text.stylize("yellow")
+    return text
+
+
+def _console(**options: Any) -> Console:
+    return Console(highlight=False, markup=False, emoji=False, **options)
+
+
+def _print(text: str) -> None:
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        _discard(sys.stdout)
+        raise ClosedPipeError from None
+
+
+def _print_error(text: str) -> None:
+    try:
+        print(text, end="", file=sys.stderr, flush=True)
+    except BrokenPipeError:  # what is said on stderr is not the result: go on without it
+        _discard(sys.stderr)
+
+
+def _discard(stream: TextIO) -> None:
+    """Send what is still buffered nowhere; otherwise Python fails once more when it flushes the stream at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def check(path: Path, suffixes: Sequence[str], flag: str = "--out") -> None:
+    """Refuse a file that could not be written, before any query is paid for."""
+    if path.suffix.lower() not in suffixes:
+        raise RefusedError(f"{flag} {str(path)!r} must end in {', '.join(suffixes)}", USAGE)
+    folder = path.resolve().parent
+    if path.is_dir():
+        raise RefusedError(f"{flag} {str(path)!r} is a folder; give a file in it")
+    if not folder.is_dir():
+        raise RefusedError(f"{flag} {str(path)!r}: there is no folder {str(folder)!r}; make it first")
+    need(_NEEDS.get(path.suffix.lower(), ()), f"{flag} {str(path)!r}")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise RefusedError(f"{flag} {str(path)!r} cannot be written; give another file")
+    try:
+        # Permissions are not enough: a full or read-only disk fails only when it is written to.
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"c2fa")
+    except OSError as error:
+        raise RefusedError(f"{flag} {str(path)!r} cannot be written: {error.strerror}; give another folder") from error
+
+
+def need(packages: Sequence[str], what: str) -> None:
+    """Refuse what needs packages that are not installed, with the one command that installs them."""
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        extras = ",".join(_EXTRAS[package] for package in missing)
+        raise RefusedError(f"{what} needs {' and '.join(missing)}: pip install 'c2fa[{extras}]'")
+
+
+def write(path: Path, make: Callable[[Path], object]) -> None:
+    """Write a file under another name and rename it, so that nobody ever sees half of it."""
+    target = path.resolve()
+    half = target.with_name(f".{target.stem}-{os.getpid()}{target.suffix}")
+    try:
+        make(half)
+        half.replace(target)
+    except OSError as error:
+        raise RefusedError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def write_explanations(path: Path, named: Named, title: str | None = None) -> None:
+    """Write explanations in the format of the file's suffix."""
+    suffix = path.suffix.lower()
+    if suffix == ".html":
+        page = html(named[0][1] if len(named) == 1 else _unique(named), title=title)
+        write(path, lambda half: half.write_text(page, encoding="utf-8", newline="\n"))
+    elif suffix == ".json":
+        documents = ",\n".join(e.to_json() for _, e in named)
+        text = documents if len(named) == 1 else f"[{documents}]"
+        write(path, lambda half: half.write_text(text + "\n", encoding="utf-8"))
+    elif suffix == ".npz":
+        write(path, named[0][1].save)
+    else:
+        frame = _tidy(named)
+        write(path, lambda half: write_frame(frame, half))
+
+
+def write_frame(frame: Any, path: Path) -> None:
+    """Write a pandas frame as .csv, .json (records) or .parquet."""
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif suffix == ".json":
+        path.write_text(json.dumps(records(frame), ensure_ascii=False) + "\n", encoding="utf-8")
+    else:
+        frame.to_parquet(path, index=False)
+
+
+def records(frame: Any) -> Any:
+    """The rows of a frame as plain values, with null for what is not a number."""
+    return json.loads(frame.to_json(orient="records", double_precision=15))
+
+
+def _tidy(named: Named) -> Any:
+    """One table of all explanations: a row for each feature of each level of each input."""
+    import pandas as pd
+
+    frames = []
+    for name, e in named:
+        frame = e.to_frame()
+        frame.insert(0, "input", name)
+        frame.insert(1, "target", e.target_name)
+        frame.insert(2, "prediction", e.prediction)
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
+
+
+def _unique(named: Named) -> dict[str, Explanation]:
+    """The explanations by name; a name that is taken gets a number."""
+    unique: dict[str, Explanation] = {}
+    for name, e in named:
+        label, count = name, 1
+        while label in unique:
+            count += 1
+            label = f"{name} ({count})"
+        unique[label] = e
+    return unique

@@ -1,0 +1,281 @@
+"""How a command ends: Ctrl-C and SIGTERM, answers kept for the next run, errors as one sentence and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from c2fa.cli.errors import BUG, CLOSED_PIPE, MODEL, UNUSABLE, USAGE, ClosedPipeError, InterruptedRun, RefusedError
+from c2fa.cli.output import say, say_error
+from c2fa.ledger import Ledger, LedgerError
+from c2fa.masking import fingerprint
+from c2fa.querying import QueryError
+
+# By name, because their modules are loaded only where a server or a store is used.
+_MODEL_ERRORS = ("EndpointError", "ModelDownError", "WorkerError", "BatchError")
+_FLAG = re.compile(r"\b(on_error|ledger|model_name)='([^']*)'")
+_MASKER_OPTION = re.compile(r"\b(strategy|mask|absent)='([^']*)'")
+_FINISHING = b"\nfinishing the batch under way so that its answers are kept; Ctrl-C again stops at once\n"
+_MODEL_ATTRIBUTES = ("name", "output_names", "cost", "notes", "batch_size")
+_KEEP_SECONDS = 30 * 24 * 3600
+
+
+# ---------------------------------------------------------------------------------- errors
+
+
+@contextlib.contextmanager
+def guarded(debug: bool) -> Iterator[None]:
+    """Turn whatever goes wrong inside into one sentence on stderr and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        say(str(stop) or "interrupted")
+        raise typer.Exit(getattr(stop, "code", 128 + signal.SIGINT)) from None
+    except ClosedPipeError:
+        raise typer.Exit(CLOSED_PIPE) from None
+    except Exception as error:
+        if isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "format_message"):
+            raise  # typer reports these itself
+        if debug:
+            say("".join(traceback.format_exception(error)).rstrip())
+        code = _code(error)
+        say_error(_as_flags(_sentence(error, code)))
+        for note in getattr(error, "__notes__", ()):
+            say(_as_flags(note))
+        raise typer.Exit(code) from None
+
+
+def _code(error: Exception) -> int:
+    if isinstance(error, RefusedError):
+        return error.code
+    if isinstance(error, QueryError) or type(error).__name__ in _MODEL_ERRORS:
+        return MODEL
+    # What the package refuses in words, and what the machine refuses.
+    known = (ValueError, TypeError, KeyError, ImportError, OSError, LedgerError)
+    if isinstance(error, known) or type(error).__name__ == "StoreError":
+        return UNUSABLE
+    return BUG
+
+
+def _sentence(error: Exception, code: int) -> str:
+    if isinstance(error, KeyError) and error.args:
+        text = str(error.args[0])
+    elif isinstance(error, OSError) and error.strerror:
+        text = f"{error.strerror}: {str(error.filename)!r}" if error.filename else error.strerror
+    else:
+        text = str(error) or type(error).__name__
+    if code == BUG:
+        text = f"unexpected {type(error).__name__}: {text}; run again with --debug to see where"
+    return text
+
+
+def _as_flags(text: str) -> str:
+    """Replace the Python arguments that an error recommends by flags.
+
+    >>> _as_flags("use on_error='drop' to leave such rows out, or take strategy='mean'")
+    'use --on-error drop to leave such rows out, or take --masker strategy=mean'
+    """
+    text = _FLAG.sub(lambda m: f"--{m[1].replace('_', '-')} {m[2]}", text)
+    return _MASKER_OPTION.sub(r"--masker \1=\2", text)
+
+
+# ---------------------------------------------------------------------------------- Ctrl-C
+
+
+class Stop:
+    """Turns Ctrl-C and SIGTERM into an end between two batches; a second one ends the run at once.
+
+    Where no batch is under way (a model is loaded, an image segmented) the first one ends the run at once too.
+    """
+
+    def __init__(self) -> None:
+        self.asked: int | None = None
+        self._under_way = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background job
+                    self._before[number] = signal.signal(number, self._on)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def begin(self) -> None:
+        """A batch is about to be sent: all earlier answers are kept, so a run may end here."""
+        self.settle()
+        self._under_way = True
+
+    def settle(self) -> None:
+        """No batch is under way: end here if that was asked for."""
+        self._under_way = False
+        if self.asked is not None:
+            raise InterruptedRun(self.asked)
+
+    @contextlib.contextmanager
+    def keeping(self, kept: Callable[[], str]) -> Iterator[None]:
+        """Say what is kept of a run that ends early: as its last line when interrupted, as a note on an error."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise InterruptedRun(self.asked or signal.SIGINT, f"interrupted; {kept()}") from None
+        except Exception as error:
+            if self.asked is not None:  # Ctrl-C reached the model's own processes too, and broke them
+                raise InterruptedRun(self.asked, f"interrupted; {kept()}") from error
+            if not (isinstance(error, RefusedError) and error.code == USAGE):
+                error.add_note(f"stopped; {kept()}")
+            raise
+
+    def _on(self, number: int, _: object) -> None:
+        first, self.asked = self.asked is None, number
+        if not (first and self._under_way):
+            raise InterruptedRun(number)
+        os.write(2, _FINISHING)  # the signal may have come in the middle of a print()
+
+
+class Stoppable:
+    """A model that can be stopped between two batches; its name, outputs, cost and notes are the model's own.
+
+    ``call`` answers a batch where the model itself does not.
+    """
+
+    def __init__(self, model: Callable[[Any], Any], stop: Stop, call: Callable[[Any], Any] | None = None) -> None:
+        self._model, self._stop, self._call = model, stop, call or model
+
+    def __call__(self, batch: Any) -> Any:
+        self._stop.begin()
+        return self._call(batch)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _MODEL_ATTRIBUTES:
+            return getattr(self._model, name)
+        raise AttributeError(name)
+
+
+# ---------------------------------------------------------------------------------- resuming
+
+
+class Resume:
+    """A file (or folder) in the user's cache that belongs to one model and its inputs, one command at a time.
+
+    ``path`` is None where it cannot be used, and the reason was said. ``finish()`` removes it at the end, so that
+    after a success nothing is answered from a model that may have changed since.
+    """
+
+    def __init__(self, wanted: bool, spec: str, options: Any, inputs: Sequence[str], suffix: str) -> None:
+        self.path: Path | None = None
+        self._lock: int | None = None
+        self._finished = False
+        if not wanted:
+            return
+        name = fingerprint(spec, options, _model_state(spec), list(inputs), suffix)[:24]
+        folder = cache_folder()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _sweep(folder)
+            self._lock = _lock(folder / f"resume-{name}.lock")
+        except BlockingIOError:
+            say("another command is explaining the same inputs; this one cannot be continued if it stops")
+            return
+        except OSError as error:
+            say(
+                f"cannot keep answers in {str(folder)!r} ({error.strerror}); going on, but a run that stops starts "
+                "over (--ledger FILE keeps them elsewhere, --no-resume switches this off)"
+            )
+            return
+        self.path = folder / f"resume-{name}{suffix}"
+
+    def ledger(self) -> Path | None:
+        """The file, once it is certain that it can hold answers; a broken one is replaced."""
+        if self.path is None:
+            return None
+        for last in (False, True):
+            try:
+                Ledger(self.path).close()
+                return self.path
+            except LedgerError as error:
+                _remove(self.path)
+                if last:
+                    say(f"{error}; going on, but a run that stops starts over")
+        return None
+
+    def finish(self) -> None:
+        """Forget the answers at the end: the command succeeded, or there is nothing to keep."""
+        self._finished = True
+
+    def __enter__(self) -> Resume:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.path is not None and self._finished:
+            _remove(self.path)
+            _remove(self.path.with_suffix(".lock"))
+        if self._lock is not None:
+            os.close(self._lock)
+
+
+def cache_folder() -> Path:
+    """This user's cache."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # the specification says to ignore relative ones
+        base = os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "c2fa"
+
+
+def _model_state(spec: str) -> list[Any]:
+    """What tells two states of a local model apart: the size and time of its file, or of a folder's files."""
+    kind, _, rest = spec.partition(":")
+    if kind == "python":
+        rest = getattr(sys.modules.get(rest.partition(":")[0]), "__file__", None) or ""
+    path = Path(rest)
+    if not rest or "://" in rest or not path.exists():
+        return []
+    files = [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file())[:1000]
+    return [[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
+
+
+def _lock(path: Path) -> int:
+    """Hold a lock until the process ends; BlockingIOError where another process has it."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        import fcntl
+    except ImportError:  # Windows: a file that is open there cannot be removed anyway
+        return handle
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            for name in (path, *(Path(f"{path}{tail}") for tail in ("-wal", "-shm"))):
+                name.unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what nobody came back for."""
+    for old in folder.glob("resume-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - old.stat().st_mtime > _KEEP_SECONDS:
+                _remove(old)
