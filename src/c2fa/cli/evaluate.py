@@ -84,8 +84,8 @@ def evaluate(
         --out scores.csv --plot scores.png
 
     \bThe table shows means over inputs and seeds, and each method's difference
-    to the reference with its 95 % interval. --masker takes what it takes in
-    c2fa explain --help.
+    to the reference with its 95 % interval. 'c2fa explain --help' lists what
+    --masker takes.
     """
     with guarded(debug):
         _evaluate(

@@ -123,7 +123,7 @@ Drop = Annotated[
 ]
 Masker = Annotated[
     list[str],
-    flag(INPUTS, metavar="KEY=VALUE", help="Set a masking option: levels=sentences,words. Repeatable; see above."),
+    flag(INPUTS, metavar="KEY=VALUE", help="Set a masking option: levels=sentences,words. Repeatable."),
 ]
 Json = Annotated[bool, flag(OUTPUT, "--json", help="Print JSON and nothing else to stdout.")]
 Quiet = Annotated[
