@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import c2fa
-from c2fa.cli import app, inputs, output
+from c2fa.cli import app, explain, inputs, output
 from c2fa.cli.errors import RefusedError
 from c2fa.cli.options import MODELS
 from c2fa.cli.output import clean, plain_json
@@ -316,6 +317,9 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
         (("a.txt", "-m", "python:counting:nan"), 4, "--on-error drop"),
         (("d.jsonl", "-m", "demo"), 2, "give --store DIR"),
         (("d.jsonl", "-m", "demo", "--store", "s", "--store-option", "x=1"), 2, "a store takes engine, "),
+        (("d.jsonl", "-m", "demo", "--store", "s", "--model-option", "x=1"), 2, "the model 'demo' takes weights"),
+        (("d.jsonl", "-m", "demo", "--store", "s", "--store-option", "tries=0"), 2, "tries=0 must be a whole number"),
+        (("d.jsonl", "-m", "demo", "--store", "s", "--store-option", "timeout=x"), 2, "timeout=x must be a number"),
     ],
 )
 def test_what_goes_wrong_is_one_sentence_and_a_code(folder: Path, args: tuple[str, ...], code: int, said: str) -> None:
@@ -372,6 +376,12 @@ def test_datasets_go_into_a_store_and_come_out_as_a_page(folder: Path) -> None:
     from c2fa.batch import Store
 
     assert [e.prediction for e in Store.open("rows")] == [4.0, 10.0, 16.0]
+
+
+def test_every_option_of_a_store_is_one_of_many() -> None:
+    from c2fa.batch import many
+
+    assert set(explain._STORE_OPTIONS) <= set(inspect.signature(many).parameters)
 
 
 def test_methods_are_compared(folder: Path) -> None:

@@ -14,7 +14,7 @@ from c2fa.cli.app import app
 from c2fa.cli.errors import CLOSED_PIPE
 from c2fa.cli.output import say
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run"]
 
 
 def main() -> None:

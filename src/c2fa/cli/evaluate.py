@@ -90,16 +90,7 @@ def evaluate(
     with guarded(debug):
         _evaluate(
             Grid(
-                Request(
-                    files,
-                    model,
-                    o.pairs("--model-option", model_option),
-                    allow_pickle,
-                    model_name,
-                    row,
-                    drop,
-                    o.pairs("--masker", masker),
-                ),
+                Request(files, model, model_option, allow_pickle, model_name, row, drop, masker),
                 methods=o.words(methods),
                 budgets=o.budgets(budgets),
                 seeds=seeds,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json as json_
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,19 @@ from c2fa.cli.inputs import DATASETS, Inputs, Kind, Request, make_masker, must_e
 from c2fa.cli.session import Stop, guarded
 from c2fa.methods import METHODS, options_of
 
-_EXPLAINER_OPTIONS = ("preset", "outputs", "output_names")  # of Explainer; the others have flags of their own
+_EXPLAINER_OPTIONS = ("preset", "outputs", "output_names")  # of Explainer; its others have flags of their own
+_STORE_OPTIONS: o.Readers = {
+    "engine": str,
+    "shard_size": o.whole,
+    "gpus_per_worker": o.number,
+    "key": str,
+    "tries": o.whole,
+    "timeout": o.number,
+    "patience": o.number,
+    "in_flight": o.whole,
+    "precision": str,
+    "views": str,
+}
 _SHOWN_FAILURES = 5
 
 
@@ -117,16 +128,7 @@ def explain(
     """
     with guarded(debug):
         order = Order(
-            Request(
-                files,
-                model,
-                o.pairs("--model-option", model_option),
-                allow_pickle,
-                model_name,
-                row,
-                drop,
-                o.pairs("--masker", masker),
-            ),
+            Request(files, model, model_option, allow_pickle, model_name, row, drop, masker),
             settings={
                 "method": method,
                 "budget": o.budget(budget),
@@ -150,7 +152,8 @@ def explain(
         if store is None:
             _explain_files(order)
         else:
-            _explain_dataset(order, store, field, {"workers": workers, **_store_options(store_option)})
+            chosen = o.read("--store-option", store_option, _STORE_OPTIONS, "a store")
+            _explain_dataset(order, store, field, {"workers": workers, **chosen})
 
 
 @dataclass(frozen=True)
@@ -168,10 +171,10 @@ class Order:
 
 
 def _method_options(method: str, texts: Sequence[str]) -> dict[str, Any]:
-    given = o.pairs("--option", texts)
-    if method in METHODS:  # an unknown one is refused by the explainer, which lists them
-        o.known("--option", given, [*options_of(method), *_EXPLAINER_OPTIONS], f"the method {method!r}")
-    return o.values(given)
+    if method not in METHODS:
+        return {}  # the explainer refuses the method and lists those there are
+    readers = dict.fromkeys([*options_of(method), *_EXPLAINER_OPTIONS], o.value)
+    return o.read("--option", texts, readers, f"the method {method!r}")
 
 
 # ---------------------------------------------------------------------------------- files
@@ -305,16 +308,6 @@ class MakeExplainer:
         return Explainer(model, make_masker(self.kind, self.masking, model), **self.settings)
 
 
-def _store_options(texts: Sequence[str]) -> dict[str, Any]:
-    from c2fa.batch import many
-
-    given = o.pairs("--store-option", texts)
-    flags = ("explainer", "inputs", "store", "workers", "model", "column", "batch_size", "progress")
-    known = [name for name in inspect.signature(many).parameters if name not in flags]
-    o.known("--store-option", given, known, "a store")
-    return o.values(given)
-
-
 def _explain_dataset(order: Order, store: Path, field: str | None, crew: Mapping[str, Any]) -> None:
     """Explain a dataset into a store; the same command continues one that stopped."""
     from c2fa.batch import many
@@ -327,6 +320,7 @@ def _explain_dataset(order: Order, store: Path, field: str | None, crew: Mapping
     if store.exists() and not store.is_dir():
         raise RefusedError(f"--store {str(store)!r} is a file; give a folder")
     request = order.request
+    request.model_settings()  # refused here, not in every worker
     dataset = _dataset(request.files, field)
     inputs = request.read() if dataset is None else Inputs("text", [], [], masking=request.masker_options("text"))
     if inputs.masking.get("strategy") == "average":

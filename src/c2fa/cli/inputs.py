@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -62,12 +62,12 @@ class Request:
 
     files: Sequence[Path]
     spec: str
-    model_options: Mapping[str, str] = field(default_factory=dict)
+    model_options: Sequence[str] = ()
     allow_pickle: bool = False
     model_name: str | None = None
     rows: Sequence[str] = ()
     drop: Sequence[str] = ()
-    masking: Mapping[str, str] = field(default_factory=dict)
+    masking: Sequence[str] = ()
 
     def read(self) -> Inputs:
         """Read all inputs; one that cannot be read is refused before anything is asked."""
@@ -88,24 +88,26 @@ class Request:
         for flag, given in (("--row", self.rows), ("--drop", self.drop)):
             if given and kind != "table":
                 raise RefusedError(f"{flag} is for rows of tables, and these are {_PLURAL[kind]}", USAGE)
-        readers = _MASKER_OPTIONS[kind]
-        options.known("--masker", self.masking, list(readers), f"masking {_PLURAL[kind]}")
-        read = {key: readers[key](text) for key, text in self.masking.items()}
+        read = options.read("--masker", self.masking, _MASKER_OPTIONS[kind], f"masking {_PLURAL[kind]}")
         if kind == "table":
             background = read.get("background", frame)
             missing = [c for c in frame.columns if c not in background.columns]
             if missing:
-                where = self.masking["background"]
-                raise RefusedError(f"{where!r} has no column {missing[0]!r}; it has {_columns(background)}")
+                raise RefusedError(f"the background has no column {missing[0]!r}; it has {_columns(background)}")
             read["background"] = background[list(frame.columns)]
         return read
+
+    def model_settings(self) -> dict[str, Any]:
+        """Read the model's options; what it does not take is refused without loading it."""
+        if not self.model_options:
+            return {}
+        readers = dict.fromkeys(loading.options_of(self.spec), options.value)
+        return options.read("--model-option", self.model_options, readers, f"the model {self.spec!r}")
 
     def load(self) -> Any:
         """Load the model; whatever a stranger's module or file raises becomes one sentence."""
         try:
-            known = loading.options_of(self.spec)
-            options.known("--model-option", self.model_options, known, f"the model {self.spec!r}")
-            return loading.load(self.spec, allow_pickle=self.allow_pickle, **options.values(self.model_options))
+            return loading.load(self.spec, allow_pickle=self.allow_pickle, **self.model_settings())
         except RefusedError:
             raise
         except (Exception, SystemExit) as error:
@@ -135,7 +137,7 @@ class Request:
     def resume(self, wanted: bool, inputs: Inputs, suffix: str) -> Resume:
         """What the cache has of this model and these inputs."""
         places = [str(f.resolve()) if str(f) != "-" else str(inputs.values[i]) for i, f in enumerate(self.files)]
-        model = [dict(self.model_options), self.model_name]
+        model = [list(self.model_options), self.model_name]
         return Resume(wanted, self.spec, model, [*places, *self.rows], suffix)
 
     def _read(self, file: Path) -> Inputs:
@@ -255,15 +257,14 @@ def _read_mask(text: str) -> str | None:
     return None if text.lower() == "none" else text
 
 
-# How each option of a masker is read; the value of a text stays the text that was typed.
-_MASKER_OPTIONS: dict[Kind, dict[str, Callable[[str], Any]]] = {
+_MASKER_OPTIONS: dict[Kind, options.Readers] = {
     "text": {"levels": options.words, "mask": _read_mask, "language": str},
     "table": {"groups": _read_groups, "background": lambda text: _read_table(Path(text)), "strategy": str},
     "images": {
         "segment": str,
         "absent": str,
         "fill": options.value,
-        "regions": options.value,
+        "regions": options.whole,
         "channels": str,
         "options": options.value,
     },

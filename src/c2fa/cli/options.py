@@ -146,6 +146,7 @@ Resume = Annotated[
 
 _PENALTIES = ("L1", "L2", "ElasticNet", "NonNegative")
 _SAMPLERS = ("Keep", "Exhaustive", "Balanced", "Planned", "Stratified", "Halves", "Nested", "Focused")
+Readers = Mapping[str, Callable[[str], Any]]
 _CALL = re.compile(r"\s*(\w+)\((.*)\)\s*")
 
 
@@ -177,37 +178,44 @@ def _call(text: str, kind: Callable[..., Any], arguments: Iterable[Any], what: s
         raise RefusedError(f"{text!r} is not a {what}: {error}", USAGE) from None
 
 
-def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """Split KEY=VALUE texts.
+def read(flag: str, texts: Sequence[str], readers: Readers, owner: str) -> dict[str, Any]:
+    """Read KEY=VALUE texts; a key that its owner does not take is refused.
 
-    >>> pairs("--option", ["intercept=false", "batch-size=8"])
-    {'intercept': 'false', 'batch_size': '8'}
-    """
-    split = {}
-    for text in texts:
-        key, equals, rest = text.partition("=")
-        if not equals or not key.strip():
-            raise RefusedError(f"{flag} {text!r} must read KEY=VALUE, such as {flag} intercept=false", USAGE)
-        split[key.strip().replace("-", "_")] = rest
-    return split
-
-
-def known(flag: str, given: Iterable[str], names: Sequence[str], owner: str) -> None:
-    """Refuse a key that its owner does not take.
-
-    >>> known("--masker", ["fill"], ["levels", "mask"], "masking texts")
+    >>> read("--option", ["intercept=false", "kernel=shap"], {"intercept": value, "kernel": value}, "the method")
+    {'intercept': False, 'kernel': 'shap'}
+    >>> read("--masker", ["fill=0"], {"levels": words, "language": str}, "masking texts")
     Traceback (most recent call last):
         ...
-    c2fa.cli.errors.RefusedError: --masker 'fill' is unknown: masking texts takes levels, mask
+    c2fa.cli.errors.RefusedError: --masker 'fill' is unknown: masking texts takes levels, language
     """
-    for key in given:
-        if key not in names:
-            raise RefusedError(f"{flag} {key!r} is unknown: {owner} takes {', '.join(names) or 'no options'}", USAGE)
+    values = {}
+    for text in texts:
+        key, equals, typed = text.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or not key:
+            raise RefusedError(f"{flag} {text!r} must read KEY=VALUE", USAGE)
+        if key not in readers:
+            names = ", ".join(readers) or "no options"
+            raise RefusedError(f"{flag} {key!r} is unknown: {owner} takes {names}", USAGE)
+        try:
+            values[key] = readers[key](typed)
+        except ValueError as error:
+            raise RefusedError(f"{flag} {text} {error}", USAGE) from None
+    return values
 
 
-def values(given: Mapping[str, str]) -> dict[str, Any]:
-    """Read the value of every option."""
-    return {key: value(text) for key, text in given.items()}
+def whole(text: str) -> int:
+    """Read a whole number above 0."""
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise ValueError("must be a whole number above 0")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """Read a number of at least 0."""
+    if not re.fullmatch(r"\d+\.?\d*|\.\d+", text, re.ASCII):
+        raise ValueError("must be a number of at least 0")
+    return float(text)
 
 
 def budget(text: str) -> int | tuple[int, ...]:
