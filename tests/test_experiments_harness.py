@@ -24,6 +24,8 @@ from experiments.harness.service import Item, Remote, here, masker, unpack
 from experiments.text.answers import ReviewClient, ReviewRequest
 
 from c2fa.evaluation import evaluate
+from c2fa.graph import Graph
+from c2fa.masking import identify
 
 
 def items(count: int) -> list[Item]:
@@ -36,6 +38,13 @@ def items(count: int) -> list[Item]:
         truth = (np.arange(len(sizes)) == 1, (owner == 1) & (rng.random(len(owner)) < 0.7))
         found.append(Item(number, owner, truth))
     return found
+
+
+def test_items_of_one_shape_have_masks_of_their_own_whatever_is_known_of_them() -> None:
+    owner = np.repeat([0, 1], 3)
+    one, other, known = Item(0, owner), Item(1, owner), Item(0, owner, (np.ones(2),), Graph([[0, 1]]), alike=True)
+    assert 0 != identify(one).number != identify(other).number
+    assert identify(known) == identify(one)
 
 
 class Sum:

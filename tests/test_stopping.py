@@ -248,7 +248,7 @@ def test_an_early_stop_is_the_run_with_the_smaller_budget(method, structure, bud
 
     def model(batch):
         asked.extend(row.tobytes() for row in batch)
-        return np.tanh(batch @ w + 0.2)
+        return np.tanh((batch * w).sum(axis=1) + 0.2)  # to the last bit, whatever the batch: MILLI's ridge is tiny
 
     for stop_at in (1, 2, 3, 99):
         looked = []

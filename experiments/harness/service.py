@@ -33,13 +33,17 @@ _IN_FLIGHT = 2  # sets of questions on the device: one at work, one that waits f
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """An input as a worker knows it: its number among the network's inputs, its tree, its truth, who is neighbours."""
+    """An input as a worker knows it: its number among the network's inputs, its tree, its truth, who is neighbours.
+
+    The number and the tree alone, what is shown of it, decide on its masks: weights of neighbours differ from machine
+    to machine in the last bit.
+    """
 
     number: int
     owner: npt.NDArray[np.intp]
-    truth: Any = None
-    graph: Graph | None = None
-    alike: bool = False
+    truth: Any = field(default=None, repr=False)
+    graph: Graph | None = field(default=None, repr=False)
+    alike: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

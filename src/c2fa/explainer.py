@@ -15,7 +15,7 @@ from c2fa._version import __version__
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation, resolve_target
 from c2fa.ledger import Ledger
-from c2fa.masking import Masked, Masker, fingerprint
+from c2fa.masking import Masked, Masker, identify
 from c2fa.methods import Attribution, Method, Task, make, options_of
 from c2fa.methods.c2fa import PAPER
 from c2fa.models.loading import wrap
@@ -51,7 +51,10 @@ class Explainer:
     target
         The output to explain: an index, a name, or None for the predicted class.
     seed
-        The same seed gives the same masks, whatever the batch size.
+        The same seed gives the same input the same masks: in every process, whatever the batch size, the method that
+        draws them or the inputs beside it. Other inputs get masks of their own. Inputs are told apart by a hash of
+        their contents, the masker left aside, or by their key where they cannot be hashed; those that have neither
+        share the masks of the seed.
     until
         A rule by which to stop before the budget is spent, such as ``c2fa.until.top(3)`` (the three most important
         leaves are settled) or ``c2fa.until.stderr(0.01)``, short ``"top3"`` and ``"stderr:0.01"``; see
@@ -148,7 +151,7 @@ class Explainer:
             )
 
     def __call__(self, x: Any, *, key: str | None = None) -> Explanation:
-        """Explain one input. ``key`` names it in the ledger, for inputs that cannot be hashed."""
+        """Explain one input. ``key`` names it, in the ledger and for its masks where it cannot be hashed."""
         masked = self.masker(x)
         queries = self.queries(x, masked, key)
         progress = sys.stderr.isatty() if self.progress is None else self.progress
@@ -184,14 +187,13 @@ class Explainer:
         extra = getattr(self.method, "extra", None)
         return 0 if extra is None else int(extra(structure))
 
-    def queries(self, x: Any, masked: Masked, key: str | None = None) -> Queries:
-        """Begin what is to be asked about one input."""
-        if self.ledger is not None and key is None:
-            key = fingerprint(x, self.masker)
+    def queries(self, x: Any, masked: Masked, key: str | None = None, pool: Queries | None = None) -> Queries:
+        """Begin what is to be asked about one input; a ``pool`` knows what was asked about it, and which it is."""
+        kept_by = None if self.ledger is None else self.masker
+        identity = identify(x, key, kept_by) if pool is None else pool.identity
         budget = sum(self.rows(masked.structure)) + 1 + self.extra(masked.structure)
-        return Queries(
-            masked, budget, self.on_error, ledger=self.ledger, model_name=self.model_name or "", key=key or ""
-        )
+        name = self.model_name or ""
+        return Queries(masked, budget, self.on_error, identity, ledger=self.ledger, model_name=name, pool=pool)
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
@@ -223,6 +225,7 @@ class Explainer:
             masked.allows_empty,
             neighbours=None if masked.neighbours is None else functools.cache(masked.neighbours),
             alike=masked.alike,
+            identity=queries.identity,
         )
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 import numpy as np
 
 from c2fa.ledger import Ledger, LedgerError
-from c2fa.masking import Inputs, Masked
+from c2fa.masking import Identity, Inputs, Masked
 from c2fa.sampling import mask_keys
 from c2fa.structure import BoolArray, FloatArray
 
@@ -83,8 +83,10 @@ class Queries:
         The most rows that may ever be used; a question that would exceed it is not asked.
     on_error
         ``"raise"`` stops at the first bad row; ``"drop"`` leaves bad rows out and counts them.
-    ledger, model_name, key
-        Where answers are kept, and under which names of the model and the input.
+    identity
+        Which input it is: what its masks depend on besides the seed, and its name in the ledger.
+    ledger, model_name
+        Where answers are kept, and under which name of the model.
     pool
         Other queries about the same input: a row that was answered there is not sent again, but counts as recalled,
         so that what an explanation used is the same with company as alone.
@@ -93,9 +95,9 @@ class Queries:
     masked: Masked
     budget: int
     on_error: OnError = "raise"
+    identity: Identity = field(default_factory=Identity)
     ledger: Ledger | None = None
     model_name: str = ""
-    key: str = ""
     pool: Queries | None = None
     sent: int = 0
     recalled: int = 0
@@ -155,7 +157,7 @@ class Queries:
             return
         for level in {level for level, _ in keys}:
             names = [mask for at, mask in keys if at == level]
-            for mask, row in self.ledger.get(self.model_name, self.key, level, names).items():
+            for mask, row in self.ledger.get(self.model_name, self.identity.key, level, names).items():
                 self._known[level, mask] = row
                 self.recalled += 1
 
@@ -219,7 +221,7 @@ class Queries:
         try:
             for level in {level for level, _ in good}:
                 rows = {mask: row for (at, mask), row in good.items() if at == level}
-                self.ledger.put(self.model_name, self.key, level, list(rows), np.array(list(rows.values())))
+                self.ledger.put(self.model_name, self.identity.key, level, list(rows), np.array(list(rows.values())))
         except LedgerError as error:
             # The answers are here and paid for: finish the explanation, and say that they were not kept.
             note = f"{error}; the explanation goes on, but its answers from here on are not kept"

@@ -76,7 +76,8 @@ def many(
         constructor.
     column, key
         For tables: the column that is the input and the one that names it, or functions of a row. A name must be
-        different for every input: the ledger keeps answers under it.
+        different for every input: the ledger keeps answers under it, and it decides on the masks of an input that
+        cannot be hashed.
     shard_size
         Inputs in one file. A shard is what may be lost when a machine dies; by default the store's own, else chosen.
     batch_size

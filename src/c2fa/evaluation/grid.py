@@ -18,7 +18,7 @@ from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
 from c2fa.evaluation.store import Store
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
-from c2fa.masking import Masker, fingerprint
+from c2fa.masking import Identity, Masker, fingerprint, identify
 from c2fa.methods import Method
 from c2fa.models.loading import wrap
 from c2fa.querying import BudgetError, Model, OnError, Queries
@@ -65,8 +65,8 @@ def evaluate(
         the prediction itself comes on top (``Explainer`` counts it: its ``budget=(6, 50)`` is the same run). Or single
         numbers of rows in all, the prediction's among them, that each method splits.
     seeds
-        Their number, or the seeds themselves. At one seed inputs of one shape are asked the same masks, so that where
-        budgets are small, more seeds tell more than more inputs.
+        Their number, or the seeds themselves. At one seed every input has masks of its own, the same for all methods
+        and those that ``Explainer`` asks it; see ``seed`` there.
     metrics
         Names, taken at the levels where they make sense or at one (``"deletion@0"``), or ``(name, function)`` with a
         function ``(explanation, truth)`` to a number, or to a conversation that asks the model. Their rows are
@@ -76,7 +76,7 @@ def evaluate(
         is relevant, 0, or NaN for unknown; for leaves also a table of positive and negative pixels
         (``c2fa.metrics.pixel_counts``). For ``"coverage"``, the true values.
     keys
-        Names of the inputs in the store, for inputs that cannot be hashed.
+        Names of the inputs, in the store and for the masks of those that cannot be hashed.
     target
         The output to explain, as in ``Explainer``.
     reference
@@ -100,7 +100,7 @@ def evaluate(
     4   c2fa    4    8  3.75
     5   c2fa    4   12  3.75
     >>> print(result.rows)
-    16 model rows for explanations (separate runs: 48) and 0 more for scores (separately: 32); 16 sent now
+    16 model rows for explanations (separate runs: 47) and 0 more for scores (separately: 32); 16 sent now
     """
     scores = as_scores(metrics)
     model = wrap(model)
@@ -126,12 +126,12 @@ def evaluate(
     try:
         for i, x in enumerate(_bar(inputs, progress)):
             truth = None if truths is None else truths[i]
-            key = "" if kept is None else keys[i] if keys is not None else fingerprint(x, masker)
-            cell = f"{key}-{fingerprint(truth)}" if kept is not None else ""
+            identity = identify(x, None if keys is None else keys[i], None if kept is None else masker)
+            cell = f"{identity.key}-{fingerprint(truth)}" if kept is not None else ""
             if kept is not None and cell in kept.done:
                 records.append(kept.done[cell])
                 continue
-            record, now = unit.run(x, masker, truth, key, i)
+            record, now = unit.run(x, masker, truth, identity, i)
             record["key"] = cell
             sent += now
             records.append(record)
@@ -172,13 +172,11 @@ class _Unit:
     ledger: Any
     model_name: str
 
-    def run(self, x: Any, masker: Masker, truth: Any, key: str, number: int) -> tuple[dict[str, Any], int]:
+    def run(self, x: Any, masker: Masker, truth: Any, identity: Identity, number: int) -> tuple[dict[str, Any], int]:
         """Return what is to be kept of an input, and how many rows were sent for it now."""
         masked = masker(x)
-        pool = Queries(masked, sys.maxsize, self.on_error, ledger=self.ledger, model_name=self.model_name, key=key)
-        alone = [run.explainer.queries(x, masked) for run in self.runs]
-        for queries in alone:
-            queries.pool = pool
+        pool = Queries(masked, sys.maxsize, self.on_error, identity, ledger=self.ledger, model_name=self.model_name)
+        alone = [run.explainer.queries(x, masked, pool=pool) for run in self.runs]
         found = together(
             [run.explainer.conversation(masked, queries) for run, queries in zip(self.runs, alone, strict=True)],
             alone,
@@ -196,7 +194,7 @@ class _Unit:
         ]
         asking = [Queries(masked, sys.maxsize, self.on_error, pool=pool) for _ in made]
         scored = together(
-            [score_all(self.scores, e, truth, masked.allows_empty) for e in made.values()],
+            [score_all(self.scores, e, truth, masked.allows_empty, identity) for e in made.values()],
             asking,
             pool,
             self.model,

@@ -14,6 +14,7 @@ import numpy as np
 
 from c2fa import metrics
 from c2fa.explanation import Explanation
+from c2fa.masking import Identity
 from c2fa.querying import Conversation
 
 Levels: TypeAlias = Literal["all", "parts", "leaves"]
@@ -30,6 +31,7 @@ class Case:
     level: int
     truth: Any
     empty: bool
+    identity: Identity
 
     def values(self) -> Any:
         """The level's attributions."""
@@ -66,13 +68,13 @@ class Score:
 
 
 def score_all(
-    scores: Sequence[Score], explanation: Explanation, truth: Any, empty: bool
+    scores: Sequence[Score], explanation: Explanation, truth: Any, empty: bool, identity: Identity
 ) -> Conversation[list[tuple[str, int, float]]]:
     """Take every metric of one explanation: (metric, level, value)."""
     found = []
     for score in scores:
         for level in score.at(explanation.structure.depth):
-            value = score.function(Case(explanation, level, truth, empty))
+            value = score.function(Case(explanation, level, truth, empty, identity))
             if inspect.isgenerator(value):
                 value = yield from value
             found.append((score.name, level, float(value)))
@@ -141,9 +143,14 @@ def _faithfulness(case: Case) -> Conversation[float]:
     return total / len(e.values)
 
 
+def _aopcr(case: Case) -> Conversation[float]:
+    return metrics.aopcr(case.values(), case.level, case.explanation.target, seed=case.identity.number)
+
+
 def _infidelity(case: Case) -> Conversation[float]:
     e, level = case.explanation, case.level
-    masks = metrics.held_out(e.structure.widths[level], _HELD_OUT_MASKS, level, empty=case.empty)
+    seed = case.identity.number + level  # masks of its own for every input, the same for all that explain it
+    masks = metrics.held_out(e.structure.widths[level], _HELD_OUT_MASKS, seed, empty=case.empty)
     return metrics.infidelity(case.values(), masks, level, e.target, intercept=e.intercepts[level])
 
 
@@ -157,7 +164,7 @@ SCORES: Mapping[str, Score] = {
         Score("insertion", _curve(metrics.insertion), True),
         Score("deletion", _curve(metrics.deletion), False),
         Score("faithfulness", _faithfulness, True, "parts"),
-        Score("aopc-r", lambda c: metrics.aopcr(c.values(), c.level, c.explanation.target), True, "parts"),
+        Score("aopc-r", _aopcr, True, "parts"),
         Score("infidelity", _infidelity, False),
         Score(
             "consistency",

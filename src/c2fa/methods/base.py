@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from c2fa.designs import DESIGNS, AnySampler, Design, draw
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel
+from c2fa.masking import Identity
 from c2fa.penalties import L2, Auto, L2Each, Penalty
 from c2fa.problem import Level
 from c2fa.querying import Answer, Ask, Conversation, QueryError
@@ -43,6 +44,8 @@ class Task:
         Gives the graph of leaves that may be held to matter alike; None where the masker knows of none.
     alike
         Whether the masker expects neighbours to matter alike, without being told.
+    identity
+        Which input it is, so that it gets masks of its own.
     """
 
     structure: Structure
@@ -55,10 +58,11 @@ class Task:
     enough: Callable[[Attribution], bool] | None = None
     neighbours: Callable[[], Graph] | None = None
     alike: bool = False
+    identity: Identity = field(default_factory=Identity)
 
     def rng(self, stream: int) -> np.random.Generator:
-        """A generator of its own for each level (0, 1, …) or other use, the same for every method."""
-        return np.random.default_rng((self.seed, stream))
+        """A generator of its own for each input and each level (0, 1, …) or other use, the same for every method."""
+        return np.random.default_rng((self.seed, stream, self.identity.number))
 
 
 @dataclass(frozen=True, eq=False)
