@@ -59,12 +59,13 @@ def diagnose(
     elif 0 < spread <= _ROUNDING * largest:
         warnings.append(
             f"the model's outputs differ by no more than {spread:.1g} around {largest:.3g}, which may be rounding: "
-            "what is attributed is then noise; explain an output of more digits, such as a logit"
+            "what is attributed is then noise; explain the model's own logits, or, where it "
+            'answers in double precision, a probability with link="logit"'
         )
     if 0 < spread < _TINY:
         warnings.append(
             f"the model's outputs differ by no more than {spread:.1g}, whose square is next to 0 as numbers go: "
-            "standard errors and R² say nothing here; explain the output's logarithm, or a multiple of it"
+            'standard errors and R² say nothing here; use link="log", or explain a multiple of the output'
         )
     if structure.depth > 1 and structure.widths[0] == 1:
         warnings.append("the input has only one part, so the parts' level says no more than the prediction itself")

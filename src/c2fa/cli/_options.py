@@ -97,6 +97,14 @@ Until = Annotated[
         rich_help_panel=ASKING,
     ),
 ]
+Link = Annotated[
+    str,
+    typer.Option(
+        metavar="identity|logit|log",
+        help="The scale that attributions add up on: the output itself, a probability's log-odds, or its logarithm.",
+        rich_help_panel=ASKING,
+    ),
+]
 Target = Annotated[
     str | None,
     typer.Option(

@@ -14,6 +14,7 @@ import numpy as np
 
 from c2fa import metrics
 from c2fa.explanation import Explanation
+from c2fa.links import heard
 from c2fa.querying import Conversation
 
 Levels: TypeAlias = Literal["all", "parts", "leaves"]
@@ -144,7 +145,8 @@ def _faithfulness(case: Case) -> Conversation[float]:
 def _infidelity(case: Case) -> Conversation[float]:
     e, level = case.explanation, case.level
     masks = metrics.held_out(e.structure.widths[level], _HELD_OUT_MASKS, level, empty=case.empty)
-    return metrics.infidelity(case.values(), masks, level, e.target, intercept=e.intercepts[level])
+    error = metrics.infidelity(case.values(), masks, level, e.target, intercept=e.intercepts[level])
+    return heard(error, e.link.at(e.outputs))  # what is added up must be compared on the scale that it adds up on
 
 
 SCORES: Mapping[str, Score] = {

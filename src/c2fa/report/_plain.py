@@ -7,6 +7,7 @@ from html import escape
 import numpy as np
 
 from c2fa.explanation import Explanation
+from c2fa.printing import on_scale
 from c2fa.report._data import level_labels, settled
 from c2fa.report._pictures import data_uri, shrink, tint
 from c2fa.structure import FloatArray
@@ -27,7 +28,7 @@ def facts(e: Explanation) -> str:
     fit = ", ".join(
         f"R² {report.r2:.2f} for {label}" for label, report in zip(level_labels(e), e.diagnostics.levels, strict=False)
     )
-    return f"{e.target_name}: {e.prediction:.3f} ({e.queries} queries; {fit})"
+    return f"{e.target_name}: {e.prediction:.3f}{on_scale(e)} ({e.queries} queries; {fit})"
 
 
 def table(e: Explanation) -> str:
