@@ -33,7 +33,10 @@ def pack(e: Explanation, title: str, side: int) -> dict[str, Any]:
         "kind": str(e.view.get("kind", "")),
         "labels": level_labels(e),
         "target": chosen.index(e.target),
-        "classes": [{"name": _cut(e.output_names[c]), "output": _number(e.outputs[c]), "linked": _number(linked[c])} for c in chosen],
+        "classes": [
+            {"name": _cut(e.output_names[c]), "output": _number(e.outputs[c]), "linked": _number(linked[c])}
+            for c in chosen
+        ],
         "unit": e.link.unit,
         "left": len(e.outputs) - len(chosen),
         "names": [*names[:-1], None if spelled else names[-1]],
