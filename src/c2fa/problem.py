@@ -83,7 +83,7 @@ class Level:
             return Rows(root, None, np.zeros(y.shape[1]), y * root[:, None], self.smooth)
         share = self.weights / self.weights.sum()
         means = share @ self.masks
-        # The mean of equal numbers need not be that number, but the mean of zeros is 0: a constant model leaves nothing.
+        # The mean of equal numbers need not be that number, but the mean of zeros is 0: a constant leaves nothing.
         above = y - y[0]
         mean_above = share @ above
         return Rows(root, means, y[0] + mean_above, (above - mean_above) * root[:, None], self.smooth)
