@@ -19,7 +19,7 @@ if not (ROOT / "experiments" / "text").is_dir():
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(ROOT))
 
-from experiments.text import network, reviews, train  # noqa: E402
+from experiments.text import reviews, train  # noqa: E402
 from experiments.text.network import Classifier, Shape  # noqa: E402
 from experiments.text.reviews import CLS, MASK, PAD, SEP, Review  # noqa: E402
 

@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.explainer import rows_per_level
 from c2fa.masking import identify
+from c2fa.methods import METHODS, options_of
 from c2fa.querying import QueryError
 from oracles import dense
 from strategies import structures
 
 S = c2fa.Structure.from_tree({f"P{j}": [f"w{j}.{i}" for i in range(4)] for j in range(5)})
+DEEP = c2fa.Structure(
+    (np.array([0, 0, 1, 1]), np.array([0, 0, 1, 2, 2, 3])), (("a", "b"), tuple("wxyz"), tuple("123456"))
+)
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(20, 3))
 
@@ -416,6 +420,58 @@ def test_equal_outputs_leave_nothing_to_fit_whatever_their_mean_rounds_to(consta
     assert "same output for every masked input" in e.diagnostics.warnings[0]
 
 
+_RANDOM = ("td-lime", "td-milli")  # their leaves are drawn around their parts, whatever the model says
+
+
+@pytest.mark.parametrize("structure", [c2fa.Structure.flat(9), S, DEEP], ids=["flat", "parts", "deep"])
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in _RANDOM])
+def test_a_constant_model_gets_exact_zeros_from_every_method(method, structure):
+    penalties = ["auto", None, c2fa.L2(0.0), c2fa.L1(0.1), c2fa.NonNegative()]
+    for penalty in penalties if "penalty" in options_of(method) else [None]:
+        chosen = {"penalty": penalty} if "penalty" in options_of(method) else {}
+        for constant in (0.1, 1 / 3, 1e6, -7.0, np.float32(0.3)):
+            pair = np.array([constant, 1 - constant])
+            e = explain(structure, lambda b, pair=pair: np.tile(pair, (len(b), 1)), method=method, budget=80, **chosen)
+            assert not any(v.any() for v in e.all_values)
+            assert not any(b.any() for b in e.all_stderr or ())
+            np.testing.assert_allclose(e.all_intercepts[-1], pair, rtol=1e-6)
+
+
+def test_zeros_have_no_bars():
+    e = explain(model=lambda b: np.full(len(b), 0.3))
+    assert "++" not in e.to_text()
+    assert "e-" not in e.to_text()
+    assert "width:0px" in e._repr_html_()
+    assert "width:1px" not in e._repr_html_()
+    bars = [p for p in e.plot("nested").axes[0].patches if p.get_width() and p.get_facecolor()[:3] != (1, 1, 1)]
+    assert all(bar.get_height() > 1 for bar in bars)  # the bands behind the parts, which are no bars
+
+
+WIDE = c2fa.Structure.from_groups([str(i // 10) for i in range(100)])
+
+
+def test_too_few_rows_that_agree_do_not_blame_the_model():
+    few = explain(WIDE, lambda b: np.full(len(b), 0.3), budget=4).diagnostics.warnings
+    assert few == (
+        "the 3 masked inputs all got the same output, so nothing can be attributed; they are too few for 100 leaves to "
+        "say that the model ignores them: raise the budget",
+    )
+    enough = explain(WIDE, lambda b: np.full(len(b), 0.3), budget=60).diagnostics.warnings
+    assert enough == ("the model gave the same output for every masked input, so nothing can be attributed",)
+
+
+def test_a_poor_fit_of_too_few_rows_does_not_blame_the_model():
+    few = explain(WIDE, lambda b: b[:, 3], budget=4).diagnostics.warnings
+    assert "level 0 is fitted much worse together" in few[0]
+    assert few[0].endswith("2 rows are too few for 10 features to tell why; raise the budget")
+    assert not any("does not add up" in warning or "far from additive" in warning for warning in few)
+    parity = lambda b: np.prod(1 - 2 * b[:, :6], axis=1)  # noqa: E731
+    strong = explain(WIDE, parity, budget=(20, 50), penalty=c2fa.L2(1e4)).diagnostics.warnings
+    assert any("(R² 0.00); 51 rows are too few for 100 features to tell why" in warning for warning in strong)
+    enough = explain(WIDE, parity, budget=300).diagnostics.warnings
+    assert any(warning.endswith("it is far from additive") for warning in enough)
+
+
 def test_outputs_that_differ_by_rounding_alone_are_said():
     saturated = explain(model=lambda b: (1 / (1 + np.exp(-15.8 - (b @ W[:, 0]) / 20))).astype(np.float32))
     assert any("may be rounding" in warning for warning in saturated.diagnostics.warnings)
@@ -535,7 +591,7 @@ def test_outputs_too_large_or_too_small_for_their_squares(penalty):
         np.testing.assert_allclose(e.stderr[1] / factor, usual.stderr[1], rtol=1e-6)
         assert e.diagnostics.warnings == usual.diagnostics.warnings
     for factor in (1e-150, 1e-160, 1e-300):
-        assert any("explain the output's logarithm" in text for text in scaled(factor).diagnostics.warnings)
+        assert any('use link="log"' in text for text in scaled(factor).diagnostics.warnings)
     for factor in (1e102, 1e160, 1e300):
         with pytest.raises(QueryError, match="numbers beyond 1e100 for 1 of 1 rows"):
             scaled(factor)

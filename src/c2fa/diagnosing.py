@@ -17,6 +17,7 @@ _WEAK = 0.2  # an R² below this is said
 _ROUNDING = 1e-6  # a spread of this share of the outputs is what single precision makes of a constant
 _TINY = 1e-140  # a spread whose square numbers cannot tell from 0
 _LIGHT = 1e-12  # a row that weighs this share of the heaviest or less has no say
+_TELLING = 20  # so many masked inputs, each without about half of the features, show whether any of them matters
 _GUESS = 0.0  # and so is one of left-out rows below this: their mean predicts them better
 
 
@@ -52,19 +53,17 @@ def diagnose(
                 "hardly any answer counts; use another kernel, or method='c2fa-shap' for SHAP's weights"
             )
     if spread == 0 and any(level is not None for level in found.levels):
-        warnings = [
-            *found.notes,
-            "the model gave the same output for every masked input, so nothing can be attributed",
-        ]
+        warnings = [*found.notes, _nothing(structure, found)]
     elif 0 < spread <= _ROUNDING * largest:
         warnings.append(
             f"the model's outputs differ by no more than {spread:.1g} around {largest:.3g}, which may be rounding: "
-            "what is attributed is then noise; explain an output of more digits, such as a logit"
+            "what is attributed is then noise; explain the model's own logits, or, where it "
+            'answers in double precision, a probability with link="logit"'
         )
     if 0 < spread < _TINY:
         warnings.append(
             f"the model's outputs differ by no more than {spread:.1g}, whose square is next to 0 as numbers go: "
-            "standard errors and R² say nothing here; explain the output's logarithm, or a multiple of it"
+            'standard errors and R² say nothing here; use link="log", or explain a multiple of the output'
         )
     if structure.depth > 1 and structure.widths[0] == 1:
         warnings.append("the input has only one part, so the parts' level says no more than the prediction itself")
@@ -97,13 +96,27 @@ def diagnose(
     )
 
 
+def _nothing(structure: Structure, found: Attribution) -> str:
+    """Why nothing is attributed: the model is to blame only where enough was asked of it."""
+    asked = sum(int((~level.masks.all(axis=1)).sum()) for level in found.levels if level is not None)
+    if asked + 1 >= min(structure.leaves, _TELLING):
+        return "the model gave the same output for every masked input, so nothing can be attributed"
+    return (
+        f"the {asked} masked inputs all got the same output, so nothing can be attributed; they are too few for "
+        f"{structure.leaves} leaves to say that the model ignores them: raise the budget"
+    )
+
+
 def _level_warnings(structure: Structure, k: int, report: LevelReport, null: float) -> list[str]:
     width, warnings = structure.widths[k], []
+    # With no more rows than features any model can be fitted, or missed: only more of them tell what it is like.
+    scarce = report.rows < min(width + 1, 2 ** min(width, 30))
+    few = f"{report.rows} rows are too few for {width} features to tell why; raise the budget"
     if null > 0 and report.loss - report.loss_alone > _GAP * null:
         warnings.append(
             f"level {k} is fitted much worse together with the others (R² {report.r2:.2f}) than alone "
-            f"({1 - report.loss_alone / null:.2f}): the model does not add up across levels; "
-            "read each level by itself"
+            f"({1 - report.loss_alone / null:.2f}): "
+            + (few if scarce else "the model does not add up across levels; read each level by itself")
         )
     elif (
         report.r2_left_out is not None
@@ -118,9 +131,9 @@ def _level_warnings(structure: Structure, k: int, report: LevelReport, null: flo
     elif null > 0 and report.r2 < _WEAK:
         warnings.append(
             f"the attributions explain little of what the model does at level {k} (R² {report.r2:.2f}); "
-            "it is far from additive, or the budget is small"
+            + (few if scarce else "it is far from additive")
         )
-    if k < structure.depth - 1 and report.rows < min(width + 1, 2 ** min(width, 30)):
+    if k < structure.depth - 1 and scarce:
         warnings.append(f"level {k} has {width} features and only {report.rows} rows; raise its budget")
     if k == structure.depth - 1 and 4 * report.rows < width:
         warnings.append(

@@ -15,6 +15,7 @@ from c2fa._version import __version__
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation, resolve_target
 from c2fa.ledger import Ledger
+from c2fa.links import ensure, heard
 from c2fa.masking import Masked, Masker, identify
 from c2fa.methods import Attribution, Method, Task, make, options_of
 from c2fa.methods.c2fa import PAPER
@@ -59,6 +60,11 @@ class Explainer:
         A rule by which to stop before the budget is spent, such as ``c2fa.until.top(3)`` (the three most important
         leaves are settled) or ``c2fa.until.stderr(0.01)``, short ``"top3"`` and ``"stderr:0.01"``; see
         ``c2fa.until``. None spends the budget.
+    link
+        The scale that attributions add up on: ``"identity"`` is the model's own output, ``"logit"`` the log-odds of a
+        probability, ``"log"`` the logarithm of an output of at least 0. Fit, standard errors, diagnostics and ``until``
+        are on that scale; the ledger keeps the model's own answers, so that another link asks nothing again. A
+        probability is held 1e-7 off 0 and 1, an output under ``"log"`` at 1e-7 of the largest for the input itself.
     batch_size
         Rows sent to the model at a time; by default 64, or what a model behind HTTP says keeps its connections busy.
     on_error
@@ -99,6 +105,7 @@ class Explainer:
         target: int | str | None = None,
         seed: int = 0,
         until: str | Rule | None = None,
+        link: str = "identity",
         batch_size: int | None = None,
         on_error: OnError = "raise",
         ledger: str | PathLike[str] | Ledger | None = None,
@@ -133,6 +140,7 @@ class Explainer:
         self.method_name = method if isinstance(method, str) else type(method).__name__
         self.budget = _check_budget(budget)
         self.until = None if until is None else as_rule(until)
+        self.link = ensure(link)
         if self.until is not None and not getattr(self.method, "steady", True):
             raise ValueError(
                 f"method {self.method_name!r} asks other rows when it has more of them, so until={until!r} cannot stop "
@@ -215,10 +223,11 @@ class Explainer:
         target = resolve_target(self.target, prediction, names)
         keep_all = self.outputs == "all" or (self.outputs == "auto" and len(prediction) <= _MANY_OUTPUTS)
         columns = np.arange(len(prediction)) if keep_all else np.array([target])
+        scale = self.link.at(prediction)
         task = Task(
             structure,
             rows,
-            prediction,
+            scale(prediction),
             columns,
             target,
             self.seed,
@@ -230,12 +239,12 @@ class Explainer:
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None
         if self.until is None:
-            found = yield from self.method(task)
+            found = yield from heard(self.method(task), scale)
         else:
             judge = Judge(self.until, structure, column, lambda: queries.used, queries.budget)
-            found, rows = yield from self._until(task, judge)
+            found, rows = yield from heard(self._until(task, judge), scale)
         cost = None if spent_before is None else float(getattr(self.model, "cost", 0.0)) - float(spent_before)
-        notes = tuple(map(str, getattr(self.model, "notes", ())))
+        notes = (*scale.notes(queries.answers[:, target]), *map(str, getattr(self.model, "notes", ())))
         return Explanation(
             structure=structure,
             outputs=prediction,
@@ -255,6 +264,7 @@ class Explainer:
                 "settings": str(self.method),
                 "budget": list(rows),
                 "seed": self.seed,
+                "link": self.link.name,
                 "model": self.model_name or getattr(self.model, "__name__", type(self.model).__name__),
                 **({} if self.until is None else {"until": str(self.until)}),
             },

@@ -13,6 +13,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from c2fa.links import Link, ensure
 from c2fa.structure import FloatArray, Structure
 
 if TYPE_CHECKING:
@@ -156,6 +157,16 @@ class Explanation:
     def prediction(self) -> float:
         """The model's output for the input, at the target."""
         return float(self.outputs[self.target])
+
+    @property
+    def link(self) -> Link:
+        """The scale that the attributions add up on; ``link.unit`` says in words what they are in."""
+        return ensure(self.provenance.get("link", "identity"))
+
+    @property
+    def linked(self) -> float:
+        """The prediction on the attributions' scale: what intercept and attributions add up to, where they fit."""
+        return float(self.link.at(self.outputs)(self.outputs)[self.target])
 
     @property
     def target_name(self) -> str:
@@ -310,7 +321,8 @@ class Explanation:
         from c2fa.printing import number
 
         widths, said = "×".join(map(str, self.structure.widths)), number(self.prediction)
-        return f"<Explanation of {self.target_name!r} ({said}), levels {widths}, {self.queries} queries>"
+        unit = f" in {self.link.unit}" if self.link.unit else ""
+        return f"<Explanation of {self.target_name!r} ({said}){unit}, levels {widths}, {self.queries} queries>"
 
 
 def load(path: str | PathLike[str]) -> Explanation:

@@ -18,7 +18,7 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     """The parts in their own order, each with its attribution and a bar; under it its most important features."""
     s, d = e.structure, e.diagnostics
     lines = [
-        f"{e.target_name}: {number(e.prediction)}   ("
+        f"{e.target_name}: {number(e.prediction)}{on_scale(e)}   ("
         + ", ".join(
             [
                 f"{e.queries} queries",
@@ -75,6 +75,11 @@ def number(value: float) -> str:
     ('0.250', '2.50e-09', '-3.00e+07')
     """
     return f"{value:{_style(abs(value))}}"
+
+
+def on_scale(e: Explanation) -> str:
+    """Where the attributions are not in the model's own output: what the prediction is in their unit."""
+    return f" ({e.link.unit} {e.linked:+.2f})" if e.link.unit else ""
 
 
 def _style(size: float) -> str:

@@ -83,8 +83,10 @@ class Level:
             return Rows(root, None, np.zeros(y.shape[1]), y * root[:, None], self.smooth)
         share = self.weights / self.weights.sum()
         means = share @ self.masks
-        mean_y = share @ y
-        return Rows(root, means, mean_y, (y - mean_y) * root[:, None], self.smooth)
+        # The mean of equal numbers need not be that number, but the mean of zeros is 0: a constant leaves nothing.
+        above = y - y[0]
+        mean_above = share @ above
+        return Rows(root, means, y[0] + mean_above, (above - mean_above) * root[:, None], self.smooth)
 
     def smoothed(self, u: FloatArray) -> FloatArray:
         """The level's values, (width, outputs), from what was looked for."""

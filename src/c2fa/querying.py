@@ -110,6 +110,11 @@ class Queries:
         """The rows used so far: sent to the model, or recalled from the ledger where they were paid for before."""
         return self.sent + self.recalled
 
+    @property
+    def answers(self) -> FloatArray:
+        """Every usable answer so far, (rows, outputs)."""
+        return np.array([row for row in self._known.values() if row is not None])
+
     def _keys(self, masks: BoolArray, level: int) -> list[_Key]:
         """Name each masked input, so that the same input has one name whatever the level it was asked at."""
         structure = self.masked.structure

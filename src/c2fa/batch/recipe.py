@@ -121,6 +121,7 @@ def settings_of(explainer: Explainer) -> dict[str, Any]:
         "target": explainer.target,
         "seed": explainer.seed,
         "until": None if explainer.until is None else _ADDRESS.sub("", str(explainer.until)),
+        "link": explainer.link.name if explainer.link.unit else None,  # as in stores from before there were links
         "on_error": explainer.on_error,
         "outputs": explainer.outputs,
         "model": str(name),

@@ -21,7 +21,7 @@ Views: TypeAlias = Literal["auto", "all", "none"]
 
 _VIEW_LIMIT = 16_384  # bytes; a picture of the input in every row would outweigh its attributions by far
 _FITS = tuple(LevelReport.__dataclass_fields__)
-_CONSTANT = ("c2fa", "numpy", "method", "settings", "seed", "model", "until")
+_CONSTANT = ("c2fa", "numpy", "method", "settings", "seed", "model", "until", "link")
 
 
 def arrow(module: str = "") -> Any:

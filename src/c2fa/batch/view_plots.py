@@ -9,6 +9,7 @@ import numpy as np
 
 from c2fa.batch import views
 from c2fa.batch.store import Store
+from c2fa.links import ensure
 from c2fa.structure import FloatArray
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def bars(
     reach = np.array([[f.mean - f.low for f in found], [f.high - f.mean for f in found]])
     ax.barh(places, means, color=_colours(means))
     ax.errorbar(means, places, xerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
-    _label(ax, [f"{f.name} ({f.inputs})" for f in found], "mean attribution, 95 % interval", target)
+    _label(ax, [f"{f.name} ({f.inputs})" for f in found], f"mean attribution{_unit(store)}, 95 % interval", target)
     return ax
 
 
@@ -59,7 +60,7 @@ def beeswarm(
         if len(values) > _DOTS:
             values = rng.choice(values, _DOTS, replace=False)
         ax.scatter(values, place + _swarm(values), s=6, c=_colours(values), alpha=0.6, linewidths=0)
-    _label(ax, [f"{f.name} ({f.inputs})" for f in found], "attribution in each input", target)
+    _label(ax, [f"{f.name} ({f.inputs})" for f in found], f"attribution{_unit(store)} in each input", target)
     return ax
 
 
@@ -89,6 +90,12 @@ def _colours(values: FloatArray) -> list[str]:
     from c2fa.plots._style import NEGATIVE, POSITIVE
 
     return [POSITIVE if value > 0 else NEGATIVE for value in values]
+
+
+def _unit(store: Store) -> str:
+    """What the attributions are in, where that is not the model's own output."""
+    unit = ensure(store.settings.get("link") or "identity").unit
+    return f" ({unit})" if unit else ""
 
 
 def _label(ax: Axes, names: list[str], what: str, target: str | None) -> None:

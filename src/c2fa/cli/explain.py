@@ -51,6 +51,9 @@ def explain(
             o.ASKING, metavar="RULE", help="Stop early: top3 (top 3 settled) or stderr:0.01 (small standard errors)."
         ),
     ] = None,
+    link: Annotated[
+        str, o.flag(o.ASKING, metavar="identity|logit|log", help="Explain the output, its log-odds or its logarithm.")
+    ] = "identity",
     target: o.Target = None,
     seed: o.Seed = 0,
     batch_size: o.BatchSize = None,
@@ -133,6 +136,7 @@ def explain(
                 "method": method,
                 "budget": o.budget(budget),
                 "until": until,
+                "link": link,
                 "target": target,
                 "seed": seed,
                 "batch_size": batch_size,

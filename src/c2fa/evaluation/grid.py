@@ -286,7 +286,8 @@ def _settings(runs: Sequence[_Run], scores: Sequence[Score], target: Any, name: 
         except TypeError:  # an option that has no stable hash: its text will do
             what = repr(method)
         until = [] if run.explainer.until is None else [str(run.explainer.until)]
-        cells.append([run.label, run.explainer.method_name, what, str(run.budget), run.seed, *until])
+        link = [run.explainer.link.name] if run.explainer.link.unit else []
+        cells.append([run.label, run.explainer.method_name, what, str(run.budget), run.seed, *until, *link])
     return fingerprint(__version__, cells, [[s.name, str(s.levels)] for s in scores], str(target), name, on_error)
 
 

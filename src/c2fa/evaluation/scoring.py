@@ -14,6 +14,7 @@ import numpy as np
 
 from c2fa import metrics
 from c2fa.explanation import Explanation
+from c2fa.links import heard
 from c2fa.masking import Identity
 from c2fa.querying import Conversation
 
@@ -151,7 +152,8 @@ def _infidelity(case: Case) -> Conversation[float]:
     e, level = case.explanation, case.level
     seed = case.identity.number + level  # masks of its own for every input, the same for all that explain it
     masks = metrics.held_out(e.structure.widths[level], _HELD_OUT_MASKS, seed, empty=case.empty)
-    return metrics.infidelity(case.values(), masks, level, e.target, intercept=e.intercepts[level])
+    error = metrics.infidelity(case.values(), masks, level, e.target, intercept=e.intercepts[level])
+    return heard(error, e.link.at(e.outputs))  # what is added up must be compared on the scale that it adds up on
 
 
 SCORES: Mapping[str, Score] = {

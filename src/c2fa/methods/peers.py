@@ -54,10 +54,14 @@ class Peer:
         with warnings.catch_warnings():  # before its turn, so that what it loads is known when the turn begins
             warnings.simplefilter("ignore")
             import_module(self.package if self.package != "captum" else "captum.attr")
-        found = yield from bridge(task, type(self).__name__, lambda play: self._explain(task, play))
+        # Told differences from the prediction, they round to nothing where a constant model leaves nothing.
+        base = task.prediction[task.columns]
+        found = yield from bridge(
+            task, type(self).__name__, lambda play: self._explain(task, lambda masks: play(masks) - base)
+        )
         return Attribution(
             values=tuple(s.sums(found.values, k) for k in range(s.depth)),
-            intercepts=(found.intercept,) * s.depth,
+            intercepts=(base + found.intercept,) * s.depth,
             stderr=None,
             levels=(None,) * s.depth,
         )

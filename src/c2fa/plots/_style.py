@@ -16,6 +16,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from c2fa.explanation import Explanation
+from c2fa.printing import on_scale
 from c2fa.structure import FloatArray
 
 AnyFigure: TypeAlias = Figure | SubFigure
@@ -128,7 +129,8 @@ def headline(e: Explanation) -> str:
 
 def predicted(e: Explanation) -> str:
     """The explained output and what the model says of it."""
-    return f"{one_line(e.target_name)}: {e.prediction:.3f}".replace("-", "−")
+    said = f"{e.prediction:.3f}".replace("-", "−")
+    return f"{one_line(e.target_name)}: {said}{on_scale(e).replace(' -', ' −')}"
 
 
 def legend_bar(host: Axes, title: str = "share of the level's largest attribution") -> None:
@@ -167,10 +169,11 @@ def beside(ax: Axes, y: float, value: float) -> None:
     )
 
 
-def title_and_scale(ax: Axes, title: str, mesh: ScalarMappable) -> Figure:
+def title_and_scale(ax: Axes, title: str, mesh: ScalarMappable, unit: str = "") -> Figure:
     """Put the line above a map and its colour bar beside it."""
     ax.set_title(title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
     bar = figure_of(ax).colorbar(mesh, ax=ax, pad=0.02, fraction=0.025, aspect=30)
     bar.ax.tick_params(labelsize=8, colors=MUTED)
+    bar.set_label(unit, fontsize=8, color=MUTED)
     bar.outline.set_visible(False)
     return figure_of(ax)

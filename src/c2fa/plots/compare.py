@@ -69,7 +69,8 @@ def _note(e: Explanation) -> str:
     d = e.diagnostics
     agree = "in" if d.agreement else "not in"
     adds = "parts add up" if d.consistency < 1e-9 else f"inconsistency {d.consistency:.2g}"
-    return f"{adds}; top leaf {agree} the top part"
+    unit = f"in {e.link.unit}; " if e.link.unit else ""
+    return f"{unit}{adds}; top leaf {agree} the top part"
 
 
 def _aligned(columns: list[list[Row]]) -> list[list[Row]]:

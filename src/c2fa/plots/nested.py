@@ -231,7 +231,8 @@ def _sum_note(e: Explanation) -> str:
     base, total = e.intercepts[0], float(e.high.sum())
     what = "parts" if e.structure.depth > 1 else "features"
     start = f"base {signed(base)} and {what} {signed(total)}" if base else f"{what}"
-    return f"{start} make {signed(base + total)}; the model says {signed(e.prediction)}"
+    unit = f" {e.link.unit}" if e.link.unit else ""
+    return f"{start} make {signed(base + total)}{unit}; the model says {signed(e.linked)}{unit}"
 
 
 # -- drawing -----------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ class SeriesDisplay:
     channel_values: FloatArray | None
     window_values: FloatArray | None
     title: str
+    unit: str = ""
 
     @classmethod
     def from_explanation(cls, e: Explanation) -> SeriesDisplay:
@@ -73,6 +74,7 @@ class SeriesDisplay:
             channel_values=e.high if by_channel else None,
             window_values=None if by_channel else e.high,
             title=headline(e),
+            unit=e.link.unit,
         )
 
     def draw(self, ax: Axes | None = None) -> Figure:
@@ -125,7 +127,7 @@ class SeriesDisplay:
         plain(ax)
         ax.tick_params(axis="y", length=0)
         ax.set_xlabel("step", fontsize=8, color=MUTED)
-        return title_and_scale(ax, self.title, mesh)
+        return title_and_scale(ax, self.title, mesh, self.unit)
 
 
 def series(e: Explanation, ax: Axes | None = None) -> Figure:

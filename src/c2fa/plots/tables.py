@@ -47,6 +47,7 @@ class BagDisplay:
     features: tuple[str, ...]
     values: tuple[float, ...]
     title: str
+    unit: str = ""
 
     @classmethod
     def from_explanation(cls, e: Explanation, instances: int = 24) -> BagDisplay:
@@ -55,7 +56,7 @@ class BagDisplay:
         shown = sorted(np.argsort(-np.abs(e.high), kind="stable")[:instances].tolist())
         grid = e.low.reshape(-1, len(features))[shown]
         names, values = [e.names[0][j] for j in shown], [float(e.high[j]) for j in shown]
-        return cls(grid, tuple(names), features, tuple(values), headline(e))
+        return cls(grid, tuple(names), features, tuple(values), headline(e), e.link.unit)
 
     def draw(self, ax: Axes | None = None) -> Figure:
         """Draw the map; features are named where their names fit."""
@@ -77,7 +78,7 @@ class BagDisplay:
         ax.tick_params(length=0)
         for spine in ax.spines.values():
             spine.set_visible(False)
-        return title_and_scale(ax, self.title, mesh)
+        return title_and_scale(ax, self.title, mesh, self.unit)
 
 
 def bag(e: Explanation, ax: Axes | None = None, *, instances: int = 24) -> Figure:

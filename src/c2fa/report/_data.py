@@ -25,6 +25,7 @@ def pack(e: Explanation, title: str, side: int) -> dict[str, Any]:
     chosen = _classes(e)
     at = [e.columns.index(c) for c in chosen]
     d, s = e.diagnostics, e.structure
+    linked = e.link.at(e.outputs)(e.outputs)
     view, spelled = _view(e, side)
     names = [list(map(_cut, level)) for level in e.names]
     return {
@@ -32,7 +33,11 @@ def pack(e: Explanation, title: str, side: int) -> dict[str, Any]:
         "kind": str(e.view.get("kind", "")),
         "labels": level_labels(e),
         "target": chosen.index(e.target),
-        "classes": [{"name": _cut(e.output_names[c]), "output": _number(e.outputs[c])} for c in chosen],
+        "classes": [
+            {"name": _cut(e.output_names[c]), "output": _number(e.outputs[c]), "linked": _number(linked[c])}
+            for c in chosen
+        ],
+        "unit": e.link.unit,
         "left": len(e.outputs) - len(chosen),
         "names": [*names[:-1], None if spelled else names[-1]],
         "parents": [_parents(p) for p in s.parents],

@@ -7,6 +7,7 @@ from html import escape
 import numpy as np
 
 from c2fa.explanation import Explanation
+from c2fa.printing import on_scale
 from c2fa.report._data import level_labels, settled
 from c2fa.report._pictures import data_uri, shrink, tint
 from c2fa.structure import FloatArray
@@ -27,7 +28,7 @@ def facts(e: Explanation) -> str:
     fit = ", ".join(
         f"R² {report.r2:.2f} for {label}" for label, report in zip(level_labels(e), e.diagnostics.levels, strict=False)
     )
-    return f"{e.target_name}: {e.prediction:.3f} ({e.queries} queries; {fit})"
+    return f"{e.target_name}: {e.prediction:.3f}{on_scale(e)} ({e.queries} queries; {fit})"
 
 
 def table(e: Explanation) -> str:
@@ -65,13 +66,13 @@ def _top(e: Explanation, part: int) -> list[tuple[str, float]]:
 
 
 def _parts(e: Explanation) -> str:
-    most = _largest(e.high)
+    high, most = settled(e.high), _largest(e.high)
     out = []
     chosen = np.sort(np.argsort(-np.abs(e.high), kind="stable")[:_PARTS])
     for j in chosen.tolist():
-        value = float(e.high[j])
+        value = float(high[j])
         error = None if e.stderr is None else float(e.stderr[0][j])
-        bar = f"display:inline-block;height:10px;width:{max(1, round(120 * abs(value) / most))}px;"
+        bar = f"display:inline-block;height:10px;width:{_width(value / most)}px;"
         bar += f"background-color:{'#1f6fb2' if value >= 0 else '#c2500a'}"
         head = f'<code>{number(value, error)}</code> <span style="{bar}"></span> {escape(e.names[0][j])}'
         if e.structure.depth == 1:
@@ -84,6 +85,11 @@ def _parts(e: Explanation) -> str:
         out.append(f"<details><summary>{head}</summary>{inner}</details>")
     rest = e.structure.widths[0] - len(chosen)
     return "".join(out) + (f"<div><i>{rest} more parts</i></div>" if rest else "")
+
+
+def _width(share: float) -> int:
+    """A bar's width: at least one pixel where there is anything."""
+    return max(1, round(120 * abs(share))) if share else 0
 
 
 def _largest(values: FloatArray) -> float:

@@ -23,7 +23,7 @@ function spark(values) {
   const width = 100 / Math.max(values.length, 1);
   return s("svg", { class: "spark", viewBox: "0 0 100 32", preserveAspectRatio: "none", "aria-hidden": "true" },
     s("line", { x1: 0, x2: 100, y1: 16, y2: 16 }),
-    values.map((v, i) => s("rect", { class: sign(v), x: width * (i + 0.1), width: width * 0.8, y: v > 0 ? 16 - (15 * v) / most : 16, height: Math.max((15 * Math.abs(v)) / most, 0.3) })));
+    values.map((v, i) => s("rect", { class: sign(v), x: width * (i + 0.1), width: width * 0.8, y: v > 0 ? 16 - (15 * v) / most : 16, height: v ? Math.max((15 * Math.abs(v)) / most, 0.3) : 0 })));
 }
 
 function card(info, n, load) {

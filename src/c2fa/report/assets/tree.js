@@ -63,7 +63,7 @@ function treeView(model) {
   function bar(row) {
     if (row.kind === "rest" && !row.inner) return h("span", { class: "track", "aria-hidden": "true" });
     const a = place(Math.min(row.start, row.start + row.value));
-    const width = Math.max(place(Math.max(row.start, row.start + row.value)) - a, 0.4);
+    const width = row.value ? Math.max(place(Math.max(row.start, row.start + row.value)) - a, 0.4) : 0;
     const kind = row.kind === "feature" ? (row.k === model.depth - 1 && model.depth > 1 ? "leaf" : "part") : row.kind;
     const kids = [piece(`bar ${kind} ${sign(row.value)}${row.joined ? " joined" : ""}${row.joins ? " joins" : ""}`, a, width)];
     const error = row.kind === "feature" && kind === "part" ? model.error(row.k, row.i) : 0;

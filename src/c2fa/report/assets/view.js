@@ -31,12 +31,14 @@ function summaryView(model) {
   const raw = model.raw;
   const value = h("span", { class: "big" });
   const name = h("span", { class: "what", dir: "auto" });
+  const scale = h("span", { class: "quiet" });
   const facts = h("dl", { class: "facts" });
   const fact = (term, ...text) => h("div", {}, h("dt", {}, term), h("dd", {}, text));
   function render() {
     const chosen = raw.classes[model.column];
     value.textContent = number(chosen.output);
     name.textContent = chosen.name;
+    scale.textContent = raw.unit ? ` (${raw.unit} ${signed(chosen.linked, 2)}, which the attributions are in)` : "";
     const spent = [`${raw.queries} queries`];
     if (raw.recalled) spent.push(`${raw.recalled} from the ledger`);
     if (raw.dropped) spent.push(`${raw.dropped} dropped`);
@@ -51,7 +53,7 @@ function summaryView(model) {
   }
   render();
   model.listen((changes) => { if ("column" in changes) render(); });
-  const pred = h("p", { class: "prediction" }, h("span", { class: "quiet" }, "The model says "), value, h("span", { class: "quiet" }, " for "), name);
+  const pred = h("p", { class: "prediction" }, h("span", { class: "quiet" }, "The model says "), value, h("span", { class: "quiet" }, " for "), name, scale);
   return h("div", { class: "summary" }, pred, facts);
 }
 
@@ -72,11 +74,12 @@ function sums(model) {
   function render() {
     const base = raw.intercepts[0][model.column] || 0;
     const total = model.values(0).reduce((a, b) => a + b, 0);
-    const says = raw.classes[model.column].output;
+    const says = raw.classes[model.column].linked;
+    const unit = raw.unit ? ` ${raw.unit}` : "";
     const adds = raw.consistency !== null && raw.consistency < 1e-6;
     line.replaceChildren(
       base ? `base ${signed(base)} and ` : "", `${model.labels[0]} ${signed(total)} make `, h("b", {}, number(base + total)),
-      `; the model says ${number(says)}. `,
+      `${unit}; the model says ${number(says)}${unit}. `,
       model.depth < 2 ? "" : adds ? `Every bar is the sum of the bars under it.` : h("span", { class: "bad" }, "With this method the levels do not add up."));
   }
   render();

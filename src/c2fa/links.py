@@ -1,0 +1,130 @@
+"""The scale that attributions add up on: the model's own outputs, their log-odds or their logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from c2fa.querying import Conversation, QueryError, step
+from c2fa.structure import FloatArray
+
+T = TypeVar("T")
+
+HELD_OFF = 1e-7  # what single precision can still tell from 0 and 1; it makes log-odds of ±16.1 at most
+_SLACK = 1e-6  # by so much rounding may carry an answer beyond the range
+
+
+@dataclass(frozen=True)
+class Link:
+    """What is made of every answer before it is fitted, and what people call the result.
+
+    Attributes
+    ----------
+    name
+        ``"identity"``, ``"logit"`` or ``"log"``.
+    unit
+        What the attributions are in; empty for the model's own outputs.
+    low, high
+        The range of the answers. ``0`` and ``1`` have infinite log-odds, and 0 no logarithm, so answers are held off
+        the ends by ``HELD_OFF``. Where one end is open, outputs have no natural size: that is then a share of the
+        largest output for the input itself, so that rates of 1e-9 and prices of 1e6 are treated alike.
+    """
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    forward: Callable[[FloatArray], FloatArray]
+
+    def at(self, prediction: FloatArray) -> Scale:
+        """The scale for an input of which the model says this, (outputs,)."""
+        size = 1.0 if np.isfinite(self.high) else max(float(np.max(prediction)), 0.0)
+        scale = Scale(self, size)
+        scale.check(prediction)
+        if self.unit and not size:
+            raise QueryError(
+                f"the model returned 0 for the input itself, which has no logarithm to explain; leave out "
+                f"link={self.name!r}"
+            )
+        return scale
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A link for one input; calling it transforms answers, element by element."""
+
+    link: Link
+    size: float
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The numbers that answers are held between."""
+        off = max(HELD_OFF * self.size, float(np.finfo(np.float64).tiny))
+        return self.link.low + off, self.link.high - off
+
+    def __call__(self, outputs: FloatArray) -> FloatArray:
+        """What the fit sees of answers; NaN stays NaN."""
+        self.check(outputs)
+        return self.link.forward(np.clip(outputs, *self.ends)) if self.link.unit else outputs
+
+    def check(self, outputs: FloatArray) -> None:
+        """Refuse what lies outside the link's range by more than rounding."""
+        low, high = self.link.low, self.link.high
+        bad = outputs[(outputs < low - _SLACK * self.size) | (outputs > high + _SLACK * self.size)]
+        if bad.size:
+            what = "outputs from 0 to 1" if np.isfinite(high) else "outputs of at least 0"
+            raise QueryError(
+                f"the model returned {bad.flat[0]:.6g}, and link={self.link.name!r} takes {what}; give a model that "
+                "returns them, or leave the link out"
+            )
+
+    def notes(self, outputs: FloatArray) -> tuple[str, ...]:
+        """How many of one output's answers were held off, in words; nothing where none was."""
+        low, high = self.ends
+        held = int(((outputs < low) | (outputs > high)).sum())
+        if not held:
+            return ()
+        where = f"below {low:.3g} or above {high:.10g}" if np.isfinite(high) else f"below {low:.3g}"
+        return (
+            f"{held} of {len(outputs)} rows answered {where}, where link={self.link.name!r} grows without bound, and "
+            "were held there",
+        )
+
+
+def _logit(outputs: FloatArray) -> FloatArray:
+    odds: FloatArray = np.log(outputs) - np.log1p(-outputs)
+    return odds
+
+
+IDENTITY = Link("identity", "", -np.inf, np.inf, np.asarray)
+LINKS: Mapping[str, Link] = {
+    link.name: link
+    for link in (IDENTITY, Link("logit", "log-odds", 0.0, 1.0, _logit), Link("log", "log", 0.0, np.inf, np.log))
+}
+
+
+def ensure(link: Any) -> Link:
+    """Return a link by its name, or the link itself.
+
+    >>> ensure("logit").unit
+    'log-odds'
+    """
+    found = link.name if isinstance(link, Link) else link
+    if not isinstance(found, str) or found not in LINKS:
+        raise ValueError(f"link must be one of {', '.join(map(repr, LINKS))}; got {link!r}")
+    return LINKS[found]
+
+
+def heard(conversation: Conversation[T], scale: Scale) -> Conversation[T]:
+    """Let a conversation hear every answer on a scale; whoever drives it keeps the model's own."""
+    try:
+        ask, result = step(conversation, None)
+        while ask is not None:
+            answer = yield ask
+            ask, result = step(conversation, replace(answer, outputs=scale(answer.outputs)))
+        return cast(T, result)
+    finally:
+        conversation.close()
