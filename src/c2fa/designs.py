@@ -12,7 +12,7 @@ design      empty and full masks
 exhaustive  both, once; the full one at the very end, for it is the prediction
 balanced    as they fall, at most once in a block
 mirror      as balanced, which it is with complements
-planned     as in exhaustive for few features, as in mirror for many; in between, the full one last
+planned     as in mirror; for up to 16 features each at most once, the full one at the very end
 stratified  neither, unless there is but one feature
 halves      neither, unless a part's leaves are so few that no half of them can be kept
 nested      both kept, as they fall
@@ -284,14 +284,15 @@ def _prime(least: int) -> int:
 
 @dataclass(frozen=True)
 class Planned(_Flat):
-    """Every mask once where the features are few, balanced blocks and their complements where they are more.
+    """Balanced blocks, each followed by its complements; no mask comes twice, and few features have all of theirs asked.
 
-    One design for all levels: no mask comes twice, however few the features are.
+    Balanced blocks come first for few features too: a budget that does not reach for all masks is then spent on those
+    that tell features apart best.
 
     Parameters
     ----------
     few
-        Up to how many features all masks are asked; five have 32.
+        Up to how many features a level of parts wants all masks asked; five have 32.
     """
 
     few: int = 5
@@ -305,18 +306,18 @@ class Planned(_Flat):
         return Exhaustive().wish(width) if width <= self.few else 6 * width
 
     def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
-        if width <= self.few:
-            return Exhaustive()(rng, n, width)
         if width > _LISTED:
             return Balanced("after")(rng, n, width)
-        seen = set(mask_keys(np.ones((1, width), dtype=np.bool_)))
-        found: list[BoolArray] = []
+        full = np.ones((1, width), dtype=np.bool_)
+        seen = set(mask_keys(full))
+        found = [np.zeros((0, width), dtype=np.bool_)]
         while sum(map(len, found)) < n and len(seen) < 2**width:
             block = _paley(rng, 2**width, width)
             block = np.concatenate([block, ~block])
             found.append(block[_new(mask_keys(block), seen)])
-        full = np.ones((int(len(seen) == 2**width), width), dtype=np.bool_)
-        return np.concatenate([np.zeros((0, width), dtype=np.bool_), *found, full])[:n]
+        if len(seen) == 2**width:
+            found.append(full)
+        return np.concatenate(found)[:n]
 
 
 @dataclass(frozen=True)

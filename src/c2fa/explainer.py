@@ -327,11 +327,11 @@ def rows_per_level(
 ) -> tuple[int, ...]:
     """Split a budget over the levels, after one row for the prediction.
 
-    A single number gives each level of parts up to four rows a part, but not more than all of its masks and than a
-    quarter of the budget between them; the leaves get the rest. A level for which ``wishes`` has a number gets up to so
-    many rows instead of four a part, for instance all masks but the full one. The first
-    level has ``least`` rows where the method cannot do with fewer and the budget allows it. The default for two
-    levels, 50 and 150, is 200 rows for other depths.
+    A single number gives each level of parts up to four rows a part, or as many as ``wishes`` has for the level, for
+    instance all masks but the full one. All levels of parts together get a quarter of the budget at most, or up to a
+    third as long as there are not two rows a part: below that, parts need rows more than leaves do. The leaves get the
+    rest. The first level has ``least`` rows where the method cannot do with fewer and the budget allows it. The default
+    for two levels, 50 and 150, is 200 rows for other depths.
 
     >>> rows_per_level(200, Structure.from_groups("aaabbbccc"))
     (8, 191)
@@ -339,6 +339,8 @@ def rows_per_level(
     (49, 150)
     >>> rows_per_level(200, Structure.from_groups("aabbccddee"), wishes=(31, None))
     (31, 168)
+    >>> rows_per_level(50, Structure.from_groups("aabbccddeeffgghh"), wishes=(48, None))
+    (16, 33)
     """
     depth = structure.depth
     if budget == _DEFAULT_BUDGET and depth != 2:
@@ -357,10 +359,12 @@ def rows_per_level(
             "prediction and one for each level"
         )
     left, rows = budget - 1, []
-    share = max((budget - 1) // (4 * max(depth - 1, 1)), 1)
+    quarter, third = ((budget - 1) // (parts * max(depth - 1, 1)) for parts in (4, 3))
     wishes = (*wishes, *(None,) * depth)
     for width, wish in zip(structure.widths[:-1], wishes, strict=False):
-        rows.append(min(min(4 * width, 2 ** min(width, 30)) if wish is None else max(wish, 1), share))
+        wanted = min(4 * width, 2 ** min(width, 30)) if wish is None else wish
+        most = max(quarter, min(2 * width, third))
+        rows.append(max(min(wanted, most), 1))
         if len(rows) == 1 and least > rows[0]:
             rows[0] = min(least, budget - depth)
         left -= rows[-1]
