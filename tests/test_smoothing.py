@@ -17,7 +17,7 @@ from c2fa.graph import Graph, Smoother, chain
 from c2fa.masking import Masked
 from c2fa.posterior import Posterior
 from c2fa.solution import Status
-from c2fa.solvers.evidence import Answers, _share, maximise
+from c2fa.solvers.evidence import Observations, maximise
 from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
 from oracles import membership
 from strategies import problems
@@ -222,8 +222,7 @@ def to_choose(truth, seed=0, rows=60, noise=0.3, parts=3):
 def density(problem, strength, graph):
     """The log density of the answers' contrasts under the scales that are chosen, by its definition."""
     one = smoothed(problem, graph, strength)
-    answers = Answers.of(one)
-    scales, _, _ = maximise(answers, np.array([_share(lv) for lv in one.levels]), 4.0)
+    scales = maximise(Observations.of(one)).scales
     variances = scales.centre * np.prod(scales.own) ** (1.0 / len(scales.own))
     s, rows, noise, contrasts, y = problem.structure, [], [], [], []
     spread = np.linalg.inv(roughness(graph, s.leaves, strength))

@@ -177,16 +177,16 @@ class Auto:
     tail
         How alike leaves of one part are expected to be: the degrees of freedom of Student's t that their values are
         drawn from. Small numbers expect a few large leaves among many small ones; ``inf`` gives every leaf of a part
-        the same strength.
+        the same strength. None, the default, estimates it too.
     """
 
     output: int | None = None
-    tail: float = 4.0
+    tail: float | None = None
 
     def __post_init__(self) -> None:
         number = isinstance(self.tail, int | float | np.number) and not isinstance(self.tail, bool)
-        if not (number and self.tail > 0):
-            raise ValueError(f"tail must be above 0, or inf; got {self.tail!r}")
+        if self.tail is not None and not (number and self.tail > 0):
+            raise ValueError(f"tail must be above 0, inf, or None to estimate it; got {self.tail!r}")
         index = isinstance(self.output, int | np.integer) and not isinstance(self.output, bool)
         if self.output is not None and not (index and self.output >= 0):
             raise ValueError(f"output must be the place of an output, from 0, or None; got {self.output!r}")

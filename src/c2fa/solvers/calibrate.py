@@ -1,24 +1,32 @@
-"""Solving with strengths that were chosen from the answers, and standard errors that own up to the choosing.
+"""Solving with strengths that were chosen from the outputs, and standard errors that admit the choosing.
 
-Given the strengths, the posterior covariance ``σ² (X'X + P)⁻¹`` would be the whole truth. Three things are added, so
-that a value ± 1.96 standard errors holds the truth in about 95 of 100 cases (``benchmarks/intervals.py``):
+Given all scales, the posterior covariance is ``C = (X'X + P)⁻¹``, in the unit of the leaves' noise. It is the sum of
+what the rows' noise does to the values, ``C X'X C``, and of what the rows leave undetermined, ``C P C``. The two have
+scales of their own: noise is estimated from residuals, level by level; what is undetermined is as large as the values
+are. They must be kept apart. Where a model is exactly additive the residuals are 0, and with fewer rows than leaves
+its values are still uncertain.
 
-- *A leaf's own strength is uncertain.* Take one leaf's variance ``v`` as unknown and all else as given. With ``s`` and
-  ``q`` what the answers say of the leaf apart from its prior, its value has mean ``q v/(1 + v s)`` and variance
-  ``σ² v/(1 + v s)``, and ``v`` has the density ``p(v) (1 + v s)^-½ exp(½ q²/σ² v/(1 + v s))``. The spread over a grid
-  of ``v``, about the value that was returned, is what counts. A part adds up what its leaves have more, but where
-  its own rows pin it down, so that leaves err at each other's expense, only the root of the ratio of its variance to
-  the sum of theirs: so wide its errors hold what they should with planned masks and with fair coins.
-- *Rows of a level all of whose masks were asked* weigh more in the fit than their noise says; the errors do not
-  believe it, since an answer may have noise of its own.
-- *The noise is estimated*, at each level from the rows that the fit leaves free: Student's t has wider quantiles, and
-  the errors are widened by the ratio at 95 %, with Satterthwaite's degrees of freedom where levels mix.
+Three things are added, so that a value ± 1.96 standard errors holds the truth in about 95 of 100 cases (``make
+bench-queries ARGS="--only additive,coverage"``):
 
-A mask that was drawn several times is one answer and must weigh as one; methods see to it.
+- *A leaf's own strength is uncertain.* Take one leaf's prior variance ``v`` as unknown and all else as given. With
+  ``s`` and ``q`` what the rows say of the leaf apart from its prior, its value has mean ``q v/(1 + v s)`` and
+  variance ``σ² v/(1 + v s)``, and ``v`` has the density ``p(v) (1 + v s)^-½ exp(½ q²/σ² v/(1 + v s))``. The extra
+  variance is the spread over a grid of ``v``, about the value that was returned. A part's extra variance is the sum
+  of its leaves' times sqrt(Var(part) / Σ Var(leaf)); the factor is below 1 where the part's own rows determine it.
+- *Strengths that follow the values use up more degrees of freedom* than ridge regression with given strengths does: a
+  leaf whose shrinkage weakens as its value grows uses ``γ / (1 − 2τ(1 − γ))`` instead of γ, with ``τ = ∂ log v / ∂
+  log β²`` (Stein). Without it noise is underestimated where rows are about as many as leaves.
+- *The noise is estimated*: Student's t has wider quantiles, and the errors are widened by the ratio at 95 %, with
+  Satterthwaite's degrees of freedom where levels mix.
+
+Rows that count several times in the fit because all masks of their level were asked (``evidence.py``) count once
+here, since an output may have noise of its own. A mask that was drawn several times is one output; methods see to it.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,13 +35,12 @@ from scipy.special import ndtri, stdtrit
 from c2fa.problem import Problem
 from c2fa.solution import Solution
 from c2fa.solvers.direct import System, finish, prepare, row_leverages, smooth_errors
-from c2fa.solvers.evidence import LEAST, TINY, Chosen, choose
-from c2fa.solvers.prior import row_sums
+from c2fa.solvers.evidence import MIN_UNASKED, TINY, Chosen, choose
 from c2fa.structure import FloatArray
 
 _PRIOR_ROWS = 2.0  # as many rows' worth of residuals at the noise that the whole problem suggests
 _GRID = np.linspace(-3.5, 4.5, 17)  # logarithms of a leaf's own factor
-_AT_ONCE = 64  # rows whose influence on every leaf is held at a time
+_MAX_DOF = 1.5  # the most degrees of freedom that one leaf is taken to use
 
 
 def calibrated(problem: Problem, *, stderr: bool = True) -> Solution:
@@ -55,7 +62,7 @@ def in_place_of(problem: Problem, chosen: Chosen, solution: Solution) -> Solutio
         level.loss(v.reshape(len(v), -1), np.atleast_1d(b)).reshape(np.shape(loss))
         for level, v, b, loss in zip(problem.levels, solution.values, solution.intercepts, solution.losses, strict=True)
     )
-    scales = tuple(float(1.0 / (noise * credit)) for noise, credit in zip(chosen.noises, chosen.credits, strict=True))
+    scales = tuple(map(float, chosen.boosts / chosen.noises))
     return replace(solution, losses=losses, strengths=chosen.strengths, scales=scales, log_evidence=chosen.log_evidence)
 
 
@@ -65,35 +72,42 @@ def standard_errors(
     """Standard errors of every level's values, (width, outputs)."""
     s = problem.structure
     variances = system.variances()
-    noises = _Noises.of(problem, chosen, leaf_values, leverages)
-    own = _own_scale(chosen, variances[-1], leaf_values, noises.leaves)
-    influence = _influence(chosen, system)
-    found = []
+    influences = system.influences(_row_slices(chosen.problem))
+    noises = _Noises.of(problem, chosen, leaf_values, leverages, _adaptivity(chosen, variances[-1]))
+    size = _size_of_values(chosen, variances[-1], leaf_values, noises)
+    own = _own_strength_variance(chosen, variances[-1], leaf_values, size)
     smooth = problem.levels[-1].smooth is not None
-    for k, v in enumerate(variances):
+    errors = []
+    for k, variance in enumerate(variances):
+        from_rows = [of_level[k][:, None] * noise for of_level, noise in zip(influences, noises.levels, strict=True)]
+        undetermined = np.maximum(variance - sum(of_level[k] for of_level in influences), 0.0)
+        total = sum(from_rows) + undetermined[:, None] * size
         # Under smoothing a leaf gives to its neighbours what it takes from them, and the parts' sums stay as they are.
-        more = 0.0 if smooth and k < s.depth - 1 else s.sums(own, k) * _held(v, s.sums(variances[-1], k))[:, None]
-        rest, total = v[:, None] * noises.leaves, v[:, None] * noises.leaves + more
-        doubt = np.zeros(len(v))
-        for level, reach in influence.items():
-            share = reach[k][:, None] * noises.levels[level]
-            total += np.maximum(share - reach[k][:, None] * noises.leaves, 0.0)
-            doubt += _ratio(share, total, chosen.output) ** 2 / noises.free[level]
-            rest = rest - reach[k][:, None] * noises.leaves
-        doubt += _ratio(rest, total, chosen.output) ** 2 / noises.free[-1]
-        free = 1.0 / np.maximum(doubt, 1e-9)
-        found.append(np.sqrt(total) * (stdtrit(np.maximum(free, 2.0), 0.975) / ndtri(0.975))[:, None])
-    return smooth_errors(chosen.problem, system, tuple(found), _beyond(variances[-1], found[-1], noises.leaves))
+        if not (smooth and k < s.depth - 1):
+            total = total + s.sums(own, k) * _shared(variance, s.sums(variances[-1], k))[:, None]
+        shares = [_share(of_level, total, chosen.output) for of_level in from_rows]
+        doubt = sum(share**2 / dof for share, dof in zip(shares, noises.dof, strict=True))
+        dof = 1.0 / np.maximum(doubt, 1e-9)
+        widening = stdtrit(np.maximum(dof, 2.0), 0.975) / ndtri(0.975)
+        errors.append(np.sqrt(total) * widening[:, None])
+    scale = _average_ratio(variances[-1], errors[-1], noises.levels[-1])
+    return smooth_errors(chosen.problem, system, tuple(errors), scale)
 
 
-def _held(variances: FloatArray, of_leaves: FloatArray) -> FloatArray:
+def _row_slices(problem: Problem) -> list[slice]:
+    """Where each level's rows are among all."""
+    ends = np.cumsum([0, *(len(level.masks) for level in problem.levels)]).tolist()
+    return [slice(start, end) for start, end in itertools.pairwise(ends)]
+
+
+def _shared(variances: FloatArray, of_leaves: FloatArray) -> FloatArray:
     """How much of the doubt about its leaves' strengths reaches a value: 1 where its leaves err independently."""
     known = np.isfinite(of_leaves) & (of_leaves > 0)
     shares: FloatArray = np.divide(variances, of_leaves, out=np.ones_like(variances), where=known)
     return np.sqrt(shares)
 
 
-def _beyond(variances: FloatArray, errors: FloatArray, noise: FloatArray) -> FloatArray:
+def _average_ratio(variances: FloatArray, errors: FloatArray, noise: FloatArray) -> FloatArray:
     """What the leaves' errors are as a multiple of the roots of their variances, on average, for each output."""
     known = np.isfinite(variances)
     if not (known.any() and variances[known].any()):
@@ -102,62 +116,97 @@ def _beyond(variances: FloatArray, errors: FloatArray, noise: FloatArray) -> Flo
     return scale
 
 
-def _ratio(share: FloatArray, total: FloatArray, output: int | None) -> FloatArray:
-    """What part of the variance is of one kind, for the output that decides, or over all."""
+def _share(part: FloatArray, total: FloatArray, output: int | None) -> FloatArray:
+    """What share of the variance is of one kind, for the output that decides, or over all."""
     if output is not None:
-        share, total = share[:, [output]], total[:, [output]]
+        part, total = part[:, [output]], total[:, [output]]
     whole = total.sum(axis=1)
-    ratio: FloatArray = np.clip(share.sum(axis=1) / np.where(whole > 0, whole, 1.0), 0.0, 1.0)
-    return ratio
+    share: FloatArray = np.clip(part.sum(axis=1) / np.where(whole > 0, whole, 1.0), 0.0, 1.0)
+    return share
+
+
+def _dof(chosen: Chosen, posterior: FloatArray) -> FloatArray:
+    """For each leaf the share of it that the rows determine, γ."""
+    dof: FloatArray = np.clip(1.0 - 2.0 * posterior * chosen.strengths[-1], 0.0, 1.0)
+    return dof
+
+
+def _adaptivity(chosen: Chosen, posterior: FloatArray) -> float:
+    """How many times more degrees of freedom the leaves use because their strengths follow their values."""
+    dof = _dof(chosen, posterior)
+    if not (np.isfinite(chosen.tail) and dof.any()):
+        return 1.0
+    own = 0.5 / (chosen.strengths[-1] * chosen.centre)
+    follows = np.clip(1.0 - chosen.tail / (own * (chosen.tail + dof)), 0.0, 1.0)
+    used = np.minimum(dof / np.maximum(1.0 - 2.0 * follows * (1.0 - dof), 0.25), _MAX_DOF)
+    return float(used.sum() / dof.sum())
 
 
 @dataclass(frozen=True, eq=False)
 class _Noises:
-    """σ² for each output, in the fit's unit, which is the leaves' level's; what rows of each level have; and how free.
+    """Noise variances for each output, in the fit's unit, which is the leaves' level's.
 
-    ``levels[l]`` is the variance of a row of level l as the fit sees it, weighted: it is above ``leaves`` where the
-    fit gives the level more weight than its noise allows.
+    Attributes
+    ----------
+    overall
+        What all rows together suggest.
+    levels
+        For each level the variance of a row as the fit sees it: above its noise where rows count several times.
+    dof
+        For each level the degrees of freedom of that estimate.
     """
 
-    leaves: FloatArray
+    overall: FloatArray
     levels: list[FloatArray]
-    free: list[float]
+    dof: list[float]
 
     @classmethod
     def of(
-        cls, problem: Problem, chosen: Chosen, leaf_values: FloatArray, leverages: tuple[FloatArray, ...]
+        cls,
+        problem: Problem,
+        chosen: Chosen,
+        leaf_values: FloatArray,
+        leverages: tuple[FloatArray, ...],
+        adaptivity: float,
     ) -> _Noises:
         s, resolved = problem.structure, chosen.problem
-        energy = np.square(resolved.targets - resolved.design @ leaf_values).sum(axis=0)
-        energy = energy + 2.0 * chosen.strengths[-1] @ np.square(leaf_values)
-        rows = [np.count_nonzero(level.weights) - level.intercept for level in problem.levels]
-        likely = energy / max(sum(rows), 1)
-        residuals, left = [], []
+        rss, dof, rows = [], [], 0.0
         for k, level in enumerate(problem.levels):
             values = level.smoothed(s.sums(leaf_values, k))
-            loss = level.loss(values, level.rows.intercept(values))
-            residuals.append(2.0 * loss / chosen.noises[k])
-            left.append(max(float(np.count_nonzero(level.weights) - leverages[k].sum()), 0.0))
-        of_all = (sum(residuals) + _PRIOR_ROWS * likely) / (sum(left) + _PRIOR_ROWS)
-        each = [
-            (residual + _PRIOR_ROWS * of_all) / (free + _PRIOR_ROWS)
-            for residual, free in zip(residuals, left, strict=True)
-        ]
-        # What a level's rows are thought to have by themselves is not believed to be as loud as its credit has it:
-        # where a model is exactly additive, and all noise at its floor, that would be all there is.
+            rss.append(2.0 * level.loss(values, level.rows.intercept(values)) / chosen.noises[k])
+            free = float(np.count_nonzero(level.weights) - level.intercept)
+            used = adaptivity * (float(leverages[k].sum()) - level.intercept)
+            dof.append(max(free - used, 0.0))
+            rows += free
+        energy = np.square(resolved.targets - resolved.design @ leaf_values).sum(axis=0)
+        energy = energy + 2.0 * chosen.strengths[-1] @ np.square(leaf_values)
+        likely = energy / max(rows, 1.0)
+        overall = (sum(rss) + _PRIOR_ROWS * likely) / (sum(dof) + _PRIOR_ROWS)
+        # The few rows' worth of overall noise are not multiplied by all of a level's boost: where a model is exactly
+        # additive, and all noise at its floor, that would be all there is.
         levels = [
-            (residual / credit + _PRIOR_ROWS * of_all / max(credit, LEAST)) / (free + _PRIOR_ROWS)
-            for residual, free, credit in zip(residuals, left, chosen.credits, strict=True)
+            (level_rss * boost + _PRIOR_ROWS * overall * min(boost, 1.0 / MIN_UNASKED)) / (free + _PRIOR_ROWS)
+            for level_rss, free, boost in zip(rss, dof, chosen.boosts, strict=True)
         ]
-        return cls(np.maximum(each[-1], 0.0), levels, [free + _PRIOR_ROWS for free in left])
+        return cls(overall, levels, [free + _PRIOR_ROWS for free in dof])
 
 
-def _own_scale(chosen: Chosen, posterior: FloatArray, leaf_values: FloatArray, noise: FloatArray) -> FloatArray:
+def _size_of_values(chosen: Chosen, posterior: FloatArray, leaf_values: FloatArray, noises: _Noises) -> FloatArray:
+    """For each output, how large its values are beside what their strengths expect: ``Σ β²/v`` over ``Σ γ``."""
+    found = 2.0 * chosen.strengths[-1] @ np.square(leaf_values)
+    dof = float(_dof(chosen, posterior).sum())
+    size: FloatArray = (found + _PRIOR_ROWS * noises.overall) / (dof + _PRIOR_ROWS)
+    return size
+
+
+def _own_strength_variance(
+    chosen: Chosen, posterior: FloatArray, leaf_values: FloatArray, size: FloatArray
+) -> FloatArray:
     """What the uncertainty of each leaf's own strength adds to its variance, (leaves, outputs)."""
     prior = 0.5 / chosen.strengths[-1]
-    says = np.maximum(1.0 / posterior - 1.0 / prior, 0.0)  # s: the precision that the answers alone give
+    says = np.maximum(1.0 / posterior - 1.0 / prior, 0.0)  # s: the precision that the rows alone give
     columns = slice(None) if chosen.output is None else slice(chosen.output, chosen.output + 1)
-    total = float(noise[columns].sum())
+    total = float(size[columns].sum())
     pulled = np.zeros(len(prior))
     if total > TINY:
         pulled = np.square(leaf_values[:, columns]).sum(axis=1) / (posterior**2 * total)
@@ -168,14 +217,14 @@ def _own_scale(chosen: Chosen, posterior: FloatArray, leaf_values: FloatArray, n
     weights /= weights.sum(axis=1, keepdims=True)
     mean = np.einsum("ik,ik->i", weights, shrunk)
     spread = np.einsum("ik,ik->i", weights, np.square(shrunk - posterior[:, None]))
-    more = (mean - posterior)[:, None] * noise + np.square(leaf_values) * (spread / posterior**2)[:, None]
+    more = (mean - posterior)[:, None] * size + np.square(leaf_values) * (spread / posterior**2)[:, None]
     added: FloatArray = np.maximum(more, 0.0)
     return added
 
 
 def _log_prior(chosen: Chosen) -> FloatArray:
     """The density of a leaf's own factor on the grid: inverse gamma, blurred by the doubt about its groups' scales."""
-    blur = max(chosen.doubt, 0.05)
+    blur = max(chosen.centre_sd, 0.05)
     if not np.isfinite(chosen.tail):
         normal: FloatArray = -0.5 * np.square(_GRID / blur)
         return normal
@@ -184,19 +233,3 @@ def _log_prior(chosen: Chosen) -> FloatArray:
     blurred = np.exp(-0.5 * np.square((_GRID[:, None] - fine) / blur)) @ density
     log: FloatArray = np.log(np.maximum(blurred / blurred.sum(), 1e-300))
     return log
-
-
-def _influence(chosen: Chosen, system: System) -> dict[int, list[FloatArray]]:
-    """For each level of parts, the squared influence of its rows on every level's values, summed over the rows."""
-    problem = chosen.problem
-    s, found, start = problem.structure, {}, 0
-    for level, rows in enumerate(problem.levels[:-1]):
-        reach = [np.zeros(width) for width in s.widths]
-        block = problem.design[start : start + len(rows.masks)]
-        start += len(block)
-        for first in range(0, len(block), _AT_ONCE):
-            influence = system.solve(block[first : first + _AT_ONCE].T).T
-            for k in range(s.depth):
-                reach[k] += np.square(row_sums(s, influence, k)).sum(axis=0)
-        found[level] = reach
-    return found

@@ -15,7 +15,7 @@ maximum-likelihood one, ``(‖y − Xβ‖² + β'Pβ) / (rows − intercepts)``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -105,6 +105,10 @@ class System(Protocol):
         """The diagonal of ``M_l (X'X + P)⁻¹ M_l'`` for every level."""
         ...
 
+    def influences(self, rows: Sequence[slice]) -> list[tuple[FloatArray, ...]]:
+        """For each group of rows, the squares of ``M_l (X'X + P)⁻¹ x`` summed over its rows x, for every level l."""
+        ...
+
     def leverages(self) -> FloatArray:
         """The diagonal of ``X (X'X + P)⁻¹ X'``: how much of each row's fit is its own output."""
         ...
@@ -139,6 +143,10 @@ class _Primal:
         s = self.structure
         root = solve_triangular(self.factor[0], np.eye(s.leaves), lower=True, check_finite=False)
         return tuple(_squares(row_sums(s, root, k)) for k in range(s.depth))
+
+    def influences(self, rows: Sequence[slice]) -> list[tuple[FloatArray, ...]]:
+        s, influence = self.structure, self.solve(self.design.T).T
+        return [tuple(_squares(row_sums(s, influence[some], k)) for k in range(s.depth)) for some in rows]
 
     def leverages(self) -> FloatArray:
         return _squares(solve_triangular(self.factor[0], self.design.T, lower=True, check_finite=False))
@@ -179,6 +187,23 @@ class _Dual:
             leaves[columns] = _squares(solve_triangular(root, rows, lower=True, check_finite=False))
         reductions = [_squares(solve_triangular(root, t, lower=True, check_finite=False)) for t in sums]
         return tuple(np.maximum(self.prior.diagonal(k) - r, 0.0) for k, r in enumerate([*reductions, leaves]))
+
+    def influences(self, rows: Sequence[slice]) -> list[tuple[FloatArray, ...]]:
+        # (X'X + P)⁻¹X' is P⁻¹X'(I + K)⁻¹.
+        s = self.structure
+        leaves = [np.empty(s.leaves) for _ in rows]
+        sums = [np.zeros((len(self.design), w)) for w in s.widths[:-1]]
+        for start in range(0, s.leaves, _CHUNK):
+            columns = slice(start, min(start + _CHUNK, s.leaves))
+            influence = self.prior.solve(self.design, self.projections, columns)
+            influence = cho_solve(self.factor, influence, overwrite_b=True, check_finite=False)
+            for k, total in enumerate(sums):
+                _add_columns(total, influence, s.owners(k)[columns])
+            for of_rows, some in zip(leaves, rows, strict=True):
+                of_rows[columns] = _squares(influence[some])
+        return [
+            (*(_squares(total[some]) for total in sums), of_rows) for of_rows, some in zip(leaves, rows, strict=True)
+        ]
 
     def leverages(self) -> FloatArray:
         # X (X'X + P)⁻¹ X' is K (I + K)⁻¹, that is I − (I + K)⁻¹.
@@ -224,6 +249,10 @@ class _LeastSquares:
         """Whether the rows determine ``c'β`` for each column c, (leaves, n)."""
         found: BoolArray = _squares(self.vt @ columns) >= _squares(columns) * (1 - 1e-9)
         return found
+
+    def influences(self, rows: Sequence[slice]) -> list[tuple[FloatArray, ...]]:
+        s, influence = self.structure, (self.u[: self.rows] / self.s) @ self.vt
+        return [tuple(_squares(row_sums(s, influence[some], k)) for k in range(s.depth)) for some in rows]
 
     def leverages(self) -> FloatArray:
         return _squares(self.u[: self.rows].T)

@@ -1,36 +1,45 @@
-"""Strengths from the answers themselves: what makes the answers most likely is chosen, and nothing is left to tune.
+"""Strengths from the outputs themselves: those that maximise the marginal likelihood, the evidence.
 
-The l2 solution is the mean of a Gaussian model: a leaf's value has variance ``v_i`` and an answer of weight ``w`` at
-level l has noise ``σ_l²/w``. Weights divided by ``σ_l²`` and strengths ``λ_i = 1 / 2v_i`` at the leaves go with it. A
-part has no prior of its own; it is the sum of its leaves. With ``X`` the weighted, centred rows over the leaves and
-``y`` their targets, so that intercepts are integrated out (restricted likelihood), the answers' own density is
+The l2 solution is the posterior mean of a Gaussian model: a leaf's value has prior variance ``v_i``, and a row of
+weight ``w`` at level l has noise variance ``σ_l²/w``. So weights are divided by ``σ_l²``, and the leaves' strengths
+are ``λ_i = 1 / 2v_i``. A part has no prior of its own; it is the sum of its leaves. With ``X`` the weighted, centred
+rows over the leaves and ``y`` their outputs, so that intercepts are integrated out (restricted likelihood), the
+evidence is
 
     −2 log p(y) = log|V| + y'V⁻¹y − Σ_l log σ_l² [level l has an intercept] + const,   V = X diag(v) X' + diag(σ_l²).
 
-Each variance is a product: one number for all leaves, one for each part at every level above them, and one for the leaf
-itself, ``log v_i = base + Σ_l g_l[part of i at level l] + log d_i``, with weak priors that keep them sane where the
-answers say little: ``g ~ N(0, 1)``, and ``d`` inverse gamma, which makes a leaf's value Student-t within its part, so
-that a few leaves may be large among many small ones. The levels' noises have one number in common and one each.
+Prior variances are products, ``log v_i = base + Σ_l g_l[part of i at level l] + log d_i``: one factor for all leaves,
+one for each part at every level above, one for the leaf itself. Weak priors keep them sane where the rows say little:
+``g_l ~ N(0, s_l²)``; ``d_i`` inverse gamma, so that a leaf is Student-t with ``tail`` degrees of freedom within its
+part; ``log σ_l² = common + offset_l`` with a Cauchy offset: levels are usually alike, and one that is not is let be.
+The spreads ``s_l`` and the tail are themselves estimated, because "parts matter alike" and "few leaves matter" are
+true of some inputs and false of others.
 
-The maximum is found by MacKay's fixed point. With ``γ_i = v_i x_i'V⁻¹x_i``, how much of leaf i the answers determine
-(between 0 and 1), and ``β`` the solution, the derivative by ``log v_i`` is ``½(β_i²/v_i − γ_i)`` and that by
-``log σ_l²`` is ``½(‖residual_l‖²/σ_l² − free_l)``, ``free_l`` being the level's rows less its intercept and what the
-fit has used up. Every scale is moved to where its two terms would balance if β and γ stayed as they are. A round costs
-one N×N factor and O(N²D); half a dozen are enough, and no D×D matrix is formed.
+MacKay's fixed point finds the maximum. With ``γ_i = v_i x_i'V⁻¹x_i``, the share of leaf i that the rows determine,
+and ``β`` the solution, the derivative by ``log v_i`` is ``½(β_i²/v_i − γ_i)``, and that by ``log σ_l²`` is
+``½(‖residual_l‖²/σ_l² − residual dof_l)``. Every scale moves to where its two terms would balance if β and γ stayed
+as they are; a step that lowers evidence times prior is halved until it does not. A round costs one N×N factor and
+O(N²D).
 
-Noise that is the model's own way of not being additive is not like the noise of a coin: what is to be found is the best
-additive description over all masks, and where all masks of a level were asked, it is known. A level's rows therefore
-weigh ``1 / (share of its masks not asked)`` more than their noise says, up to twenty times. And no level is taken to be
-more than four times as noisy as the leaves': where the leaves' rows hardly vary, because the model is saturated under
-such masks, their noise is next to none, and parts would else follow them and not what masking whole parts shows.
-Standard errors take no part in either (``calibrate.py``).
+As a level's noise goes to 0, V stays invertible as long as the level's rows are independent: the evidence has a
+finite limit and no slope, and the prior decides. Rows that repeat what others say, and agree with it exactly, drive
+the evidence up without bound: the level's noise then goes to its floor, where the solution no longer depends on it.
+The floor is each level's own. (A floor under what levels have in common would make one exact level blur all others.)
+
+Two corrections belong to the fit, not to the evidence. Noise that is the model's own way of not being additive is not
+like the noise of a coin: what is to be found is the best additive description over all masks, and where all masks of
+a level were asked, it is known. So a level's rows count ``1 / (share of its masks not asked)`` times, up to twenty,
+as in sampling from a finite population. And no level is taken to be more than four times as noisy as the leaves':
+where the leaves' rows hardly vary, because the model is saturated under such masks, their noise is next to none, and
+parts would follow them and not what masking whole parts shows. Standard errors ignore both (``calibrate.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, solve_triangular
@@ -45,15 +54,19 @@ from c2fa.structure import FloatArray, IntArray
 _ROUNDS = 10
 _ROUNDS_OF_MANY = 6  # where a round takes seconds
 _MANY = 1e10  # multiplications of a round
-_STILL = 0.02  # stop when no logarithm of a scale moves by more
-_LEAP = 3.0  # the most that one moves in a round
-_SPREAD = 1.0  # how far the logarithms of parts' variances, and of levels' noises, are expected to lie apart
-_VAGUE = 2.0  # how far that of the leaves' common variance lies from where it is looked for first
-_VAGUER = 3.0  # and that of the noise
-_LEAVES, _NOISE = 0.5, 0.1  # where: the shares of the outputs' variance that they are first thought to explain
-_FLOOR = 1e-9  # the least noise, as a share of the outputs' variance
-LEAST = 0.05  # the least share of masks not asked that a level is credited with
-_LOUDER = 4.0  # how much louder than the leaves' level another is taken to be at the most
+_HALVINGS = 6
+_TOL = 0.02  # stop when no logarithm of a scale moves by more
+_MAX_LOG_STEP = 3.0  # the most that one moves in a round
+_BASE_SD = 2.0  # of the logarithm of the leaves' common variance
+_NOISE_SD = 3.0  # of the logarithm of the levels' common noise
+_LEAVES, _NOISE = 0.5, 0.1  # prior medians of both, as shares of the outputs' variance
+_SPREAD = 1.0  # where the search for the spread of the parts' factors begins
+_USUAL_SPREAD, _SPREAD_DOF = 0.3, 2.0  # its prior: scaled inverse chi-squared
+_TAILS = np.array([2.0, 4.0, 8.0, 16.0, 64.0])  # 64 is as good as normal
+_USUAL_TAIL, _TAIL_SD = 4.0, 1.5  # prior of the tail: median, and standard deviation of the logarithm
+_MIN_NOISE = 1e-9  # as a share of the outputs' variance
+MIN_UNASKED = 0.05  # rows count 1/0.05 times at the most
+_MAX_NOISE_RATIO = 4.0  # the most that a level is taken to be noisier than the leaves'
 _AT_ONCE = 2**21  # numbers held beside the rows
 TINY = 1e-290  # a variance of outputs that numbers cannot tell from none
 _HEAVIEST = 1e6  # what a row may weigh, in medians of its level: its noise is then a thousandth, as good as none
@@ -69,27 +82,27 @@ class Chosen:
         The same problem with weights and penalties in place of what was to be chosen, to be solved by any solver. Its
         unit is the leaves' noise: their level's weights are what they were.
     noises
-        Each level's noise, as a multiple of the leaves' level's.
-    credits
-        For each level the factor by which the fit takes its noise to be smaller, relative to the leaves' level.
+        Each level's noise variance, as a multiple of the leaves' level's.
+    boosts
+        How many times each level's rows count in the fit, relative to the leaves' level.
     centre
-        For each leaf the variance that its parts suggest, ``v_i / d_i``, as a multiple of the leaves' noise.
-    doubt
+        For each leaf the prior variance that its parts suggest, ``v_i / d_i``, as a multiple of the leaves' noise.
+    centre_sd
         The standard deviation of its logarithm.
     tail, output
-        Those of the penalty.
+        The tail that was chosen, and the penalty's output.
     rounds
         How many rounds the choice took; 0 where the outputs are constant and there is nothing to choose by.
     log_evidence
-        How likely the answers are under what was chosen, up to a constant; leaves' own scales left out, for they follow
-        the answers closely enough to make any of them likely.
+        The log evidence under what was chosen, up to a constant; leaves' own factors left out, for they follow the
+        outputs closely enough to make any of them likely.
     """
 
     problem: Problem
     noises: FloatArray
-    credits: FloatArray
+    boosts: FloatArray
     centre: FloatArray
-    doubt: float
+    centre_sd: float
     tail: float
     output: int | None
     rounds: int
@@ -128,35 +141,48 @@ def bound(problem: Problem) -> Problem:
 
 def choose(problem: Problem) -> Chosen:
     """Put strengths in the place of ``Auto``."""
-    auto, s = _auto(problem), problem.structure
-    shares = np.array([_share(level) for level in problem.levels])
-    answers = Answers.of(problem, auto.output)
-    evidence = 0.0
-    if answers is None:
-        lam = s.leaves / 50  # any will do: every value is zero
-        noises = credits = np.ones(s.depth)
-        centre, doubt, rounds = np.full(s.leaves, 0.5 / lam), _VAGUE, 0
-        strengths: Penalty = L2(lam)
-    else:
-        scales, determined, rounds = maximise(answers, shares, auto.tail)
-        evidence = view(answers, scales.centre * _usual_own(scales), scales.noises).log_evidence
-        of_weight_1 = scales.noises * answers.weights
-        unit = of_weight_1[-1]
-        noises, centre, doubt = of_weight_1 / unit, scales.centre / unit, scales.doubt(determined)
-        credits = scales.credits(shares)
-        credits = credits / credits[-1]
-        strengths = L2Each(0.5 * unit / scales.variances)
+    auto = _auto(problem)
+    data = Observations.of(problem, auto.output)
+    if data is None:
+        return _nothing_to_choose(problem, auto)
+    best = maximise(data, auto.tail)
+    scales = best.scales
+    of_weight_1 = scales.noises * data.weights
+    unit = of_weight_1[-1]
+    noises = of_weight_1 / unit
+    boosts = np.array([1.0 / _unasked(level) for level in problem.levels])
+    boosts *= np.maximum(1.0, scales.noises / (_MAX_NOISE_RATIO * scales.noises[-1]))
+    boosts /= boosts[-1]
+    usual_own = float(np.exp(np.log(scales.own).mean()))
+    return Chosen(
+        problem=_with(problem, boosts / noises, L2Each(0.5 * unit / scales.variances)),
+        noises=noises,
+        boosts=boosts,
+        centre=scales.centre / unit,
+        centre_sd=scales.centre_sd(best.fit.dof),
+        tail=scales.tail,
+        output=auto.output,
+        rounds=best.rounds,
+        log_evidence=evaluate(data, scales.centre * usual_own, scales.noises).log_evidence,
+    )
+
+
+def _nothing_to_choose(problem: Problem, auto: Auto) -> Chosen:
+    """Constant outputs: every value is zero, whatever the strengths."""
+    lam, ones = problem.structure.leaves / 50, np.ones(problem.structure.depth)
+    tail = _USUAL_TAIL if auto.tail is None else auto.tail
+    centre = np.full(problem.structure.leaves, 0.5 / lam)
+    return Chosen(_with(problem, ones, L2(lam)), ones, ones, centre, _BASE_SD, tail, auto.output, rounds=0)
+
+
+def _with(problem: Problem, factors: FloatArray, strengths: Penalty) -> Problem:
+    """The problem with every level's weights multiplied by a factor, and a penalty on its leaves alone."""
+    penalties = (*(L2(0.0),) * (len(problem.levels) - 1), strengths)
     levels = [
-        replace(level, weights=level.weights / (noises[k] * credits[k]), penalty=L2(0.0))
-        for k, level in enumerate(problem.levels)
+        replace(level, weights=level.weights * factor, penalty=penalty)
+        for level, factor, penalty in zip(problem.levels, factors, penalties, strict=True)
     ]
-    levels[-1] = replace(levels[-1], penalty=strengths)
-    return Chosen(Problem(s, tuple(levels)), noises, credits, centre, doubt, auto.tail, auto.output, rounds, evidence)
-
-
-def _usual_own(scales: Scales) -> float:
-    """The mean of the leaves' own factors, in place of each."""
-    return float(np.exp(np.log(scales.own).mean()))
+    return Problem(problem.structure, tuple(levels))
 
 
 def check_alike(penalties: Sequence[Penalty]) -> None:
@@ -180,17 +206,17 @@ def _auto(problem: Problem) -> Auto:
     return leaves
 
 
-def _share(level: Level) -> float:
-    """The share of a level's masks that was not asked, or the least that it is credited with."""
+def _unasked(level: Level) -> float:
+    """The share of a level's masks that was not asked, but no less than what its rows may count for."""
     masks = 2.0 ** min(level.width, 1000)
     asked = level.masks[level.weights > 0]
-    if len(asked) > (1.0 - LEAST) * masks:  # else it hardly matters whether some were asked twice
+    if len(asked) > (1.0 - MIN_UNASKED) * masks:  # else it hardly matters whether some were asked twice
         asked = np.unique(asked, axis=0)
-    return float(max(1.0 - len(asked) / masks, LEAST))
+    return float(max(1.0 - len(asked) / masks, MIN_UNASKED))
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class Observations:
     """All that the evidence needs to know of the rows, in units in which the outputs' variance is 1.
 
     A level's weights are taken relative to their median: how much a level counts against another is to be chosen.
@@ -226,7 +252,7 @@ class Answers:
     owners: tuple[IntArray, ...]
 
     @classmethod
-    def of(cls, problem: Problem, output: int | None = None) -> Answers | None:
+    def of(cls, problem: Problem, output: int | None = None) -> Observations | None:
         """The rows of a problem; None where its outputs are constant."""
         s = problem.structure
         columns = slice(None) if output is None else slice(output, output + 1)
@@ -273,8 +299,8 @@ class Answers:
         )
 
     @cached_property
-    def usual(self) -> float:
-        """The logarithm of the variance at which the leaves explain the usual share of the outputs."""
+    def usual_base(self) -> float:
+        """The logarithm of the leaves' variance at which they explain the usual share of the outputs."""
         return float(np.log(_LEAVES / self.energy)) if self.energy > 0 else 0.0
 
     def by_level(self, of_rows: FloatArray) -> FloatArray:
@@ -283,94 +309,108 @@ class Answers:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """What the answers say of given variances and noises.
+class Fit:
+    """What the rows say of given variances of the leaves and noises of the levels.
 
     Attributes
     ----------
     log_evidence
         The restricted log likelihood, up to a constant.
-    determined
-        For each leaf γ, between 0 and 1.
-    found
+    dof
+        For each leaf its effective degrees of freedom γ, between 0 and 1.
+    beta2_over_v
         For each leaf ``β²/v``.
-    free
+    residual_dof
         For each level its rows less its intercept and what the fit has used up.
-    misfit
+    scaled_rss
         For each level ``‖residual‖²/σ²``.
     """
 
     log_evidence: float
-    determined: FloatArray
-    found: FloatArray
-    free: FloatArray
-    misfit: FloatArray
+    dof: FloatArray
+    beta2_over_v: FloatArray
+    residual_dof: FloatArray
+    scaled_rss: FloatArray
 
 
-def view(answers: Answers, variances: FloatArray, noises: FloatArray) -> View:
-    """Weigh variances of the leaves and noises of the levels by the answers."""
-    of_rows = np.repeat(noises, answers.rows)
-    matrix = weighted_gram(answers.design, variances)
+def evaluate(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:
+    """Compute the evidence and the terms of its derivatives."""
+    of_rows = np.repeat(noises, data.rows)
+    matrix = weighted_gram(data.design, variances)
     matrix[np.diag_indices_from(matrix)] += of_rows
     factor, wrong = dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
     if wrong:
         raise LinAlgError("the rows span too many orders of magnitude")
-    half = solve_triangular(factor, answers.targets, lower=True, check_finite=False)
+    half = solve_triangular(factor, data.targets, lower=True, check_finite=False)
     dual = solve_triangular(factor, half, lower=True, trans=1, check_finite=False)
     reached = np.empty(len(variances))
     step = max(_AT_ONCE // len(matrix), 1)
     for start in range(0, len(variances), step):
-        some = solve_triangular(factor, answers.design[:, start : start + step], lower=True, check_finite=False)
+        some = solve_triangular(factor, data.design[:, start : start + step], lower=True, check_finite=False)
         reached[start : start + step] = np.einsum("ij,ij->j", some, some)
     inverse, _ = dtrtri(factor, lower=1)
     left = of_rows * np.einsum("ij,ij->j", inverse, inverse)  # of a row: 1 less its leverage
-    pull = answers.design.T @ dual
-    beyond = answers.freedom - answers.rows
+    pull = data.design.T @ dual
+    beyond = data.freedom - data.rows
     log_evidence = -0.5 * (
         2.0 * np.log(np.diag(factor)).sum()
-        + np.square(half).sum() / answers.outputs
+        + np.square(half).sum() / data.outputs
         + beyond @ np.log(noises)
-        + (answers.rest / noises).sum()
+        + (data.rest / noises).sum()
     )
-    return View(
+    return Fit(
         log_evidence=float(log_evidence),
-        determined=np.clip(variances * reached, 0.0, 1.0),
-        found=variances * np.einsum("ij,ij->i", pull, pull) / answers.outputs,
-        free=np.maximum(answers.by_level(left) + beyond, 0.0),
-        misfit=answers.by_level(of_rows * np.einsum("ij,ij->i", dual, dual)) / answers.outputs + answers.rest / noises,
+        dof=np.clip(variances * reached, 0.0, 1.0),
+        beta2_over_v=variances * np.einsum("ij,ij->i", pull, pull) / data.outputs,
+        residual_dof=np.maximum(data.by_level(left) + beyond, 0.0),
+        scaled_rss=data.by_level(of_rows * np.einsum("ij,ij->i", dual, dual)) / data.outputs + data.rest / noises,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """Everything that is to be chosen, as logarithms, but for the leaves' own factors.
+    """Everything that is to be chosen, as logarithms but for the leaves' own factors, and the priors' own scales.
 
     Attributes
     ----------
+    owners
+        For the groups of leaves that share a factor, coarse to fine, the group of each leaf; the first is of all.
+    base
+        Where the prior of the first group's factor is centred.
     groups
-        Of the variances: of all leaves, then of the parts of each level.
+        Of the prior variances: the factor of all leaves, then those of the parts of each level.
     own
         For each leaf the factor of its own.
     common, offsets
         Of the noises: what the levels have in common, (1,), and each of them apart from it.
+    spreads
+        For each of the groups the standard deviation of its prior.
+    tail
+        The degrees of freedom of a leaf's value within its part.
     """
 
     owners: tuple[IntArray, ...]
+    base: float
     groups: tuple[FloatArray, ...]
     own: FloatArray
     common: FloatArray
     offsets: FloatArray
+    spreads: tuple[float, ...]
+    tail: float
 
     @classmethod
-    def usual(cls, answers: Answers) -> Scales:
+    def initial(cls, data: Observations, tail: float = _USUAL_TAIL) -> Scales:
         """Where the priors are centred, and the search begins."""
-        parts = (np.zeros(int(owner.max()) + 1) for owner in answers.owners[1:])
+        parts = tuple(np.zeros(int(owner.max()) + 1) for owner in data.owners[1:])
         return cls(
-            owners=answers.owners,
-            groups=(np.array([answers.usual]), *parts),
-            own=np.ones(answers.design.shape[1]),
+            owners=data.owners,
+            base=data.usual_base,
+            groups=(np.array([data.usual_base]), *parts),
+            own=np.ones(data.design.shape[1]),
             common=np.array([np.log(_NOISE)]),
-            offsets=np.zeros(len(answers.rows)),
+            offsets=np.zeros(len(data.rows)),
+            spreads=(_BASE_SD, *(_SPREAD,) * len(parts)),
+            tail=tail,
         )
 
     @cached_property
@@ -383,35 +423,61 @@ class Scales:
 
     @property
     def variances(self) -> FloatArray:
-        """For each leaf its variance."""
+        """For each leaf its prior variance."""
         return self.centre * self.own
 
     @property
     def noises(self) -> FloatArray:
-        """For each level its noise."""
-        return np.exp(self.common + self.offsets)
+        """For each level its noise variance."""
+        noises: FloatArray = np.maximum(np.exp(self.common + self.offsets), _MIN_NOISE)
+        return noises
 
-    def credits(self, shares: FloatArray) -> FloatArray:
-        """For each level the factor by which its noise is taken to be smaller than it is."""
-        credits: FloatArray = shares * np.minimum(1.0, _LOUDER * self.noises[-1] / self.noises)
-        return credits
+    @property
+    def log_prior(self) -> float:
+        """The density of the scales given the spreads and the tail, up to a constant."""
+        total = np.square((self.common - np.log(_NOISE)) / _NOISE_SD).sum()
+        if len(self.offsets) > 1:
+            total += 2.0 * np.log1p(np.square(self.offsets)).sum()
+        for away, spread in zip(self._away, self.spreads, strict=True):
+            total += np.square(away / spread).sum()
+        if np.isfinite(self.tail):
+            total += self.tail * (np.log(self.own) + 1.0 / self.own).sum()
+        return -0.5 * float(total)
 
-    def moved(self, start: Scales, seen: View, shares: FloatArray, tail: float) -> Scales:
-        """Every scale where it would balance if what was seen stayed as it is, one kind after the other."""
-        misfit, found, groups = seen.misfit * self.credits(shares), seen.found, []
-        step = _balance(misfit.sum(keepdims=True), seen.free.sum(keepdims=True), self.common - start.common, _VAGUER)
+    @property
+    def _away(self) -> tuple[FloatArray, ...]:
+        """How far each group is from where its prior is centred."""
+        return (self.groups[0] - self.base, *self.groups[1:])
+
+    def moved(self, fit: Fit) -> Scales:
+        """Every scale where it would balance if the fit stayed as it is, one kind after the other."""
+        rss, dof = fit.scaled_rss, fit.residual_dof
+        step = _balance(rss.sum(keepdims=True), dof.sum(keepdims=True), self.common - np.log(_NOISE), _NOISE_SD)
         common, offsets = self.common + step, self.offsets
         if len(offsets) > 1:
-            offsets = offsets + _balance(misfit * np.exp(-step), seen.free, offsets, _SPREAD)
-        common = np.maximum(common, np.log(_FLOOR) - offsets.min())
-        spreads = _spreads(self.owners)
-        for group, there, owner, spread in zip(self.groups, start.groups, self.owners, spreads, strict=True):
-            sums, known = (np.bincount(owner, x, minlength=len(group)) for x in (found, seen.determined))
-            step = _balance(sums.astype(np.float64), known.astype(np.float64), group - there, spread)
+            cauchy = np.sqrt((1.0 + np.square(offsets)) / 2.0)  # the normal that has the same slope here
+            offsets = offsets + _balance(rss * np.exp(-step), dof, offsets, cauchy)
+        beta2_over_v, groups = fit.beta2_over_v, []
+        for group, away, owner, spread in zip(self.groups, self._away, self.owners, self.spreads, strict=True):
+            found, known = (_sums(owner, of_leaves, len(group)) for of_leaves in (beta2_over_v, fit.dof))
+            step = _balance(found, known, away, spread)
             groups.append(group + step)
-            found = found * np.exp(-step)[owner]
-        own = (tail + found * self.own) / (tail + seen.determined) if np.isfinite(tail) else self.own
-        return Scales(self.owners, tuple(groups), own, common, offsets)
+            beta2_over_v = beta2_over_v * np.exp(-step)[owner]
+        own = self.own
+        if np.isfinite(self.tail):
+            own = (self.tail + beta2_over_v * own) / (self.tail + fit.dof)
+        offsets = np.maximum(offsets, np.log(_MIN_NOISE) - common)
+        return replace(self, groups=tuple(groups), own=own, common=common, offsets=offsets)
+
+    def halfway(self, to: Scales) -> Scales:
+        """Half of the step to other scales."""
+        return replace(
+            self,
+            groups=tuple((a + b) / 2 for a, b in zip(self.groups, to.groups, strict=True)),
+            own=np.sqrt(self.own * to.own),
+            common=(self.common + to.common) / 2,
+            offsets=(self.offsets + to.offsets) / 2,
+        )
 
     def distance(self, other: Scales) -> float:
         """The largest difference of any logarithm but the leaves' own."""
@@ -420,40 +486,77 @@ class Scales:
         )
         return max(float(np.abs(a - b).max()) for a, b in pairs)
 
-    def doubt(self, determined: FloatArray) -> float:
+    def with_priors_of(self, fit: Fit, tail: float | None) -> Scales:
+        """The same scales under spreads and a tail that suit them; a tail that is given stays."""
+        spreads = [self.spreads[0]]
+        for group, variance in zip(self.groups[1:], self._group_variances(fit.dof)[1:], strict=True):
+            squares = float(np.sum(np.square(group) + variance)) + _SPREAD_DOF * _USUAL_SPREAD**2
+            spreads.append(float(np.sqrt(squares / (len(group) + _SPREAD_DOF))))
+        return replace(self, spreads=tuple(spreads), tail=_likely_tail(self, fit) if tail is None else tail)
+
+    def _group_variances(self, dof: FloatArray) -> list[FloatArray]:
+        """How uncertain each group's logarithm is: its curvature is ½γ² a leaf, and its prior's."""
+        curvature = 0.5 * np.square(dof)
+        return [
+            1.0 / (_sums(owner, curvature, len(group)) + 1.0 / spread**2)
+            for group, owner, spread in zip(self.groups, self.owners, self.spreads, strict=True)
+        ]
+
+    def centre_sd(self, dof: FloatArray) -> float:
         """How uncertain the logarithm of a leaf's variance is for its groups' sake, on average over the leaves."""
-        seen, total = np.square(determined), 0.0
-        for group, owner, spread in zip(self.groups, self.owners, _spreads(self.owners), strict=True):
-            certain = 0.5 * np.bincount(owner, seen, minlength=len(group)) + 1.0 / spread**2
-            total += float(np.mean(1.0 / certain[owner]))
-        return float(np.sqrt(total))
+        of_groups = zip(self._group_variances(dof), self.owners, strict=True)
+        return float(np.sqrt(sum(float(np.mean(variance[owner])) for variance, owner in of_groups)))
 
 
-def _spreads(owners: Sequence[IntArray]) -> tuple[float, ...]:
-    return (_VAGUE, *(_SPREAD,) * (len(owners) - 1))
+class Maximum(NamedTuple):
+    """Where the search ended: the scales, what the rows say of them, and how many rounds it took."""
+
+    scales: Scales
+    fit: Fit
+    rounds: int
 
 
 def maximise(
-    answers: Answers, shares: FloatArray, tail: float, rounds: int | None = None, still: float = _STILL
-) -> tuple[Scales, FloatArray, int]:
-    """The scales that make the answers most likely, how far each leaf is determined, and how many rounds it took."""
-    start = before = scales = Scales.usual(answers)
-    determined, taken = np.zeros(len(start.own)), 0
+    data: Observations, tail: float | None = None, rounds: int | None = None, tolerance: float = _TOL
+) -> Maximum:
+    """The scales that maximise evidence times prior; a tail of None is estimated with them."""
+    scales = Scales.initial(data, _USUAL_TAIL if tail is None else tail)
+    fit = evaluate(data, scales.variances, scales.noises)
     if rounds is None:
-        rounds = _ROUNDS_OF_MANY if float(len(answers.design)) ** 2 * len(start.own) > _MANY else _ROUNDS
+        many = float(len(data.design)) ** 2 * len(scales.own) > _MANY
+        rounds = _ROUNDS_OF_MANY if many else _ROUNDS
+    taken = 0
     for taken in range(1, 1 + rounds):
-        try:
-            seen = view(answers, scales.variances, scales.noises * scales.credits(shares))
-        except LinAlgError:  # as where weights span many orders of magnitude and the noise is next to none
-            return before, determined, taken
-        before, determined = scales, seen.determined
-        scales = scales.moved(start, seen, shares, tail)
-        if scales.distance(before) < still:
+        better = _step(data, scales, fit)
+        if better is None:
             break
-    return scales, determined, taken
+        before, (scales, fit) = scales, better
+        scales = scales.with_priors_of(fit, tail)
+        if scales.distance(before) < tolerance:
+            break
+    return Maximum(scales, fit, taken)
 
 
-def _balance(found: FloatArray, determined: FloatArray, away: FloatArray, spread: float) -> FloatArray:
+def _step(data: Observations, scales: Scales, fit: Fit) -> tuple[Scales, Fit] | None:
+    """One move that does not lower evidence times prior; None where none is found."""
+    height = fit.log_evidence + scales.log_prior
+    there = scales.moved(fit)
+    for _ in range(_HALVINGS):
+        try:
+            seen = evaluate(data, there.variances, there.noises)
+        except LinAlgError:  # as where weights span many orders of magnitude and the noise is next to none
+            seen = None
+        if seen is not None and seen.log_evidence + there.log_prior >= height - 1e-9 * abs(height):
+            return there, seen
+        there = scales.halfway(there)
+    return None
+
+
+def _sums(owner: IntArray, of_leaves: FloatArray, groups: int) -> FloatArray:
+    return np.bincount(owner, of_leaves, minlength=groups).astype(np.float64)
+
+
+def _balance(found: FloatArray, determined: FloatArray, away: FloatArray, spread: float | FloatArray) -> FloatArray:
     """How far to move logarithms of scales: the u at which ``½(found e⁻ᵘ − determined) = (away + u) / spread²``.
 
     With ``k = 2 / spread²`` and ``z = u + away + determined / k`` it reads ``z + log z = log(found / k) + away +
@@ -463,4 +566,46 @@ def _balance(found: FloatArray, determined: FloatArray, away: FloatArray, spread
     shift = away + determined / k
     with np.errstate(divide="ignore"):  # nothing found: the logarithm is -inf and omega of it 0
         move: FloatArray = wrightomega(np.log(found / k) + shift) - shift
-    return np.clip(move, -_LEAP, _LEAP)
+    return np.clip(move, -_MAX_LOG_STEP, _MAX_LOG_STEP)
+
+
+# ------------------------------------------------------------------------------------------------ the tail
+
+_STEP = 0.5  # of a grid of logarithms
+_FACTORS = np.arange(-5.0, 7.0 + _STEP, _STEP)  # of a leaf's own factor
+_SHIFTS = np.arange(-2.0, 2.0 + _STEP, _STEP)  # of the scale that all leaves share: it goes with the tail
+
+
+@cache
+def _tail_densities() -> FloatArray:
+    """For each of the tails the density of a leaf's own factor on the grid, (tails, factors)."""
+    fine = np.arange(_FACTORS[0] - 3.0, _FACTORS[-1] + 5.0, 0.05)
+    nearest = np.abs(fine[:, None] - _FACTORS).argmin(axis=1)
+    density = np.exp(-0.5 * _TAILS[:, None] * (fine + np.exp(-fine) - 1.0))
+    binned = np.stack([np.bincount(nearest, d, minlength=len(_FACTORS)) for d in density])
+    densities: FloatArray = binned / binned.sum(axis=1, keepdims=True)
+    return densities
+
+
+def _likely_tail(scales: Scales, fit: Fit) -> float:
+    """The tail under which the leaves' values are likely, by their posterior mean over the tails.
+
+    Apart from its own prior, the rows give leaf i the estimate ``β/γ`` with variance ``v (1 − γ)/γ``. Under a tail,
+    that estimate is a mixture of normals over the leaf's own factor. Leaves that the rows hardly determine say nothing.
+    """
+    known = fit.dof > 0.02
+    if np.count_nonzero(known) < 3:
+        return scales.tail
+    dof, own = np.minimum(fit.dof[known], 1.0 - 1e-9), scales.own[known]
+    squares, errors = fit.beta2_over_v[known] * own / dof**2, own * (1.0 - dof) / dof
+    factors = np.exp(_FACTORS[0] + _SHIFTS[0] + _STEP * np.arange(len(_FACTORS) + len(_SHIFTS) - 1))
+    variances = factors + errors[:, None]
+    likelihoods = np.exp(-0.5 * squares[:, None] / variances) / np.sqrt(variances)
+    densities, width = _tail_densities().T, len(_FACTORS)
+    by_shift = [
+        np.log(likelihoods[:, k : k + width] @ densities + 1e-300).sum(axis=0) - 0.5 * (shift / _BASE_SD) ** 2
+        for k, shift in enumerate(_SHIFTS)
+    ]
+    heights = np.max(by_shift, axis=0) - 0.5 * np.square(np.log(_TAILS / _USUAL_TAIL) / _TAIL_SD)
+    weights = np.exp(heights - heights.max())
+    return float(np.exp(weights @ np.log(_TAILS) / weights.sum()))
