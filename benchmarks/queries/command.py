@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import queries
-from benchmarks.queries import cost, coverage, networks, stopping, synthetic
+from benchmarks.queries import additive, cost, coverage, networks, stopping, synthetic
 from benchmarks.queries.tables import Table
 
 import c2fa
 
 PARTS: Mapping[str, Callable[[argparse.Namespace], list[Table]]] = {
     "a": lambda args: synthetic.tables(args.quick),
+    "additive": lambda args: additive.tables(args.quick, args.data),
     "until": lambda args: stopping.tables(args.quick, args.data),
     "coverage": lambda args: coverage.tables(args.quick),
     "cost": lambda args: cost.tables(args.quick),

@@ -56,7 +56,10 @@ def score(variant: Variant, model: Saturating, rows: int, seed: int) -> list[flo
 def run(variants: Sequence[Variant], models: Sequence[Saturating], seeds: int, budgets: Sequence[int]) -> Scores:
     """Every method on every model: main ones with all budgets, others with ``ROWS``."""
     return {
-        (variant.label, rows): np.array([[score(variant, m, rows, s) for s in range(seeds)] for m in models])
+        # Every model has masks of its own: the seed tells them apart, for the input is the same.
+        (variant.label, rows): np.array(
+            [[score(variant, m, rows, seeds * k + s) for s in range(seeds)] for k, m in enumerate(models)]
+        )
         for variant in variants
         for rows in budgets
         if rows == ROWS or variant.main
