@@ -1,12 +1,12 @@
-"""What the choice of masks is worth: designs, asking in stages, and stopping early, on models whose truth is known.
+"""What the choice of masks is worth: designs, and stopping early, on models whose truth is known.
 
     python benchmarks/designs.py [--models 12] [--seeds 2]
 
 Each model is a saturating function of a weighted sum of its leaves with terms of two leaves, and so neither additive
 nor easy to read off. Its truth is each leaf's effect averaged over all masks (what a linear fit to every mask would
-give), here taken from many thousand rows. Three tables: how near designs come at the same budget; what asking in stages
-adds where there are fewer rows than leaves; and how many rows ``until`` spends beside the fixed budget that finds the
-top three as often. Models differ in how hard they are, and in their numbers of leaves, as inputs do.
+give), here taken from many thousand rows. Two tables: how near designs come at the same budget; and how many rows
+``until`` spends beside the fixed budget that finds the top three as often. Models differ in how hard they are, and in
+their numbers of leaves, as inputs do.
 """
 
 from __future__ import annotations
@@ -150,14 +150,6 @@ def main() -> None:
     for budget in (100, 200):
         every = {f"all masks of parts, leaves {name}": {"sampler": ("exhaustive", name)} for name in DESIGNS}
         compare(5, 20, budget, {"uniform": {"sampler": "uniform"}, **every}, models, seeds)
-    stages = {
-        "uniform": {"sampler": "uniform"},
-        "planned": {"sampler": "planned"},
-        "c2fa-adaptive, by parts": {"method": "c2fa-adaptive"},
-        "c2fa-adaptive, by leaves": {"method": "c2fa-adaptive", "narrow": "leaves"},
-    }
-    for parts, leaves, budget in ((5, 20, 70), (10, 30, 150), (20, 50, 200), (20, 50, 400)):
-        compare(parts, leaves, budget, stages, models, seeds)
     stopping(models, seeds)
 
 

@@ -420,17 +420,16 @@ def test_the_target_decides_for_all_outputs(outputs):
     assert e.all_values[1].shape == (21, 2 if outputs == "all" else 1)
 
 
-@pytest.mark.parametrize("method", ["c2fa", "c2fa-adaptive"])
-def test_a_rule_stops_the_default_on_a_text(method):
-    errors = words(method=method, until="stderr:0.05", budget=80)
+def test_a_rule_stops_the_default_on_a_text():
+    errors = words(until="stderr:0.05", budget=80)
     assert errors.queries < 80
     assert errors.diagnostics.settled
     assert errors.stderr[1].max() <= 0.05
-    top = words(method=method, until="top1@0", budget=80)
+    top = words(until="top1@0", budget=80)
     assert top.queries <= 80
     assert top.diagnostics.stop
     assert top.high.argmax() in (0, 2)
-    whole = words(method=method, until="stderr:1e-9", budget=50)
+    whole = words(until="stderr:1e-9", budget=50)
     assert whole.queries == 50
     assert whole.diagnostics.settled is False
 
@@ -449,11 +448,10 @@ def test_wishes_that_cannot_be_met_are_refused_before_they_cost_anything():
         return batch.sum(axis=1)
 
     s = c2fa.Structure.from_groups("aab")
-    for method in ("c2fa", "c2fa-adaptive"):
-        explainer = c2fa.Explainer(model, c2fa.maskers.Array(s), method=method, budget=20, smooth=1.0)
-        with pytest.raises(ValueError, match=r"smooth=1\.0 needs neighbours, and the masker knows of none"):
-            explainer(np.ones(3))
-    assert rows == [1, 1]  # the prediction
+    explainer = c2fa.Explainer(model, c2fa.maskers.Array(s), budget=20, smooth=1.0)
+    with pytest.raises(ValueError, match=r"smooth=1\.0 needs neighbours, and the masker knows of none"):
+        explainer(np.ones(3))
+    assert rows == [1]  # the prediction
     with pytest.raises(ValueError, match=r"solver='paper' cannot do smooth=1\.0; use solver='auto', or smooth=None"):
         c2fa.methods.C2FA(solver="paper", smooth=1.0)
     problem, graph = made((3, 12), (9, 30), [c2fa.L2(0.1), c2fa.L2(0.2)])

@@ -234,7 +234,7 @@ def test_it_spends_everything_where_nothing_is_settled_and_says_so():
     assert (plain.diagnostics.settled, plain.diagnostics.stop) == (None, "")
 
 
-STEADY = sorted(set(METHODS) - set(PEERS) - {"c2fa-adaptive"})  # which plans its stages by the whole budget
+STEADY = sorted(set(METHODS) - set(PEERS))
 
 
 @pytest.mark.parametrize("method", STEADY)

@@ -43,8 +43,6 @@ VARIANTS: Sequence[Variant] = (
     PLANNED,
     Variant("c2fa, planned, fixed, uniform kernel", options={"sampler": "planned", **FIXED, "kernel": "uniform"}),
     Variant("c2fa, planned, auto", options={"sampler": "planned", **CHOSEN}, main=True),
-    Variant("c2fa adaptive, fixed penalty", "c2fa-adaptive", FIXED, main=True),
-    Variant("c2fa adaptive, auto", "c2fa-adaptive", CHOSEN, main=True),
     LIME,
     LIME_PACKAGE,
     Variant("captum Lime", "captum-lime"),

@@ -37,8 +37,6 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "C2FA auto, smooth": ("c2fa", {**AUTO, "smooth": (0.3, 1.0, 3.0)}),
     "C2FA auto, smoother": ("c2fa", {**AUTO, "smooth": (1.0, 3.0, 10.0)}),
     "C2FA auto, smooth 2": ("c2fa", {**AUTO, "smooth": 2.0}),
-    "C2FA adaptive": ("c2fa-adaptive", AUTO),
-    "C2FA adaptive, smoother": ("c2fa-adaptive", {**AUTO, "smooth": (1.0, 3.0, 10.0)}),
 }
 
 

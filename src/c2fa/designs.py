@@ -284,7 +284,7 @@ def _prime(least: int) -> int:
 
 @dataclass(frozen=True)
 class Planned(_Flat):
-    """Balanced blocks, each followed by its complements; no mask comes twice, and few features have all of theirs asked.
+    """Balanced blocks, each followed by its complements; no mask comes twice, and few features are asked completely.
 
     Balanced blocks come first for few features too: a budget that does not reach for all masks is then spent on those
     that tell features apart best.

@@ -289,11 +289,6 @@ class Explainer:
 
     def _until(self, task: Task, judge: Judge) -> Conversation[tuple[Attribution, tuple[int, ...]]]:
         """Ask stage by stage until the rule is content; what was asked before costs nothing when it comes again."""
-        if getattr(self.method, "staged", False):
-            found = yield from self.method(dataclasses.replace(task, enough=judge))
-            judge.early = judge.verdict.enough
-            judge(found)
-            return found, task.budget
         *first, last = self.stages(task.structure)
         for rows in first:
             try:

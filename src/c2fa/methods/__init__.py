@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from c2fa.methods.adaptive import C2FAAdaptive
 from c2fa.methods.base import Attribution, Method, Task
 from c2fa.methods.bottom_up import BottomUp
 from c2fa.methods.c2fa import C2FA
@@ -28,7 +27,6 @@ PEERS: Mapping[str, type[Any]] = {
 
 METHODS: Mapping[str, type[Any]] = {
     "c2fa": C2FA,
-    "c2fa-adaptive": C2FAAdaptive,
     "c2fa-milli": C2FAMilli,
     "c2fa-shap": C2FAShap,
     "lime": Lime,
@@ -46,7 +44,6 @@ __all__ = [
     "PEERS",
     "Attribution",
     "BottomUp",
-    "C2FAAdaptive",
     "C2FAMilli",
     "C2FAShap",
     "CaptumKernelShap",

@@ -14,11 +14,11 @@ from c2fa.kernels import KERNELS, Kernel
 from c2fa.masking import Identity
 from c2fa.penalties import L2, Auto, L2Each, Penalty
 from c2fa.problem import Level
-from c2fa.querying import Answer, Ask, Conversation, QueryError
+from c2fa.querying import Ask, Conversation, QueryError
 from c2fa.sampling import SAMPLERS, distinct
 from c2fa.solution import Solution, Status
 from c2fa.solvers.evidence import bounded
-from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
+from c2fa.structure import FloatArray, IntArray, Structure
 
 Penalties: TypeAlias = Penalty | Literal["auto"] | Sequence[Penalty] | None
 
@@ -37,9 +37,6 @@ class Task:
         Which outputs are to be explained; values come back with one column for each.
     target
         The output that the reader asked about.
-    enough
-        For methods that ask in stages of their own (``staged = True``): whether what was found so far will do; None
-        where all of the budget is to be spent.
     neighbours
         Gives the graph of leaves that may be held to matter alike; None where the masker knows of none.
     alike
@@ -55,7 +52,6 @@ class Task:
     target: int
     seed: int
     allows_empty: bool = True
-    enough: Callable[[Attribution], bool] | None = None
     neighbours: Callable[[], Graph] | None = None
     alike: bool = False
     identity: Identity = field(default_factory=Identity)
@@ -143,31 +139,12 @@ def gather(
     drawn = draw(sampler, task.rng(level), task.budget[level], task.structure, level, task.allows_empty)
     masks, counts = distinct(drawn)
     answer = yield Ask(level, masks)
-    return weighed(
-        task, level, masks, counts, answer, kernel=kernel, penalty=penalty, intercept=intercept, anchor=anchor
-    )
-
-
-def weighed(
-    task: Task,
-    level: int,
-    masks: BoolArray,
-    counts: FloatArray,
-    answer: Answer,
-    *,
-    kernel: Kernel,
-    penalty: Penalty,
-    intercept: bool,
-    anchor: bool,
-) -> Level:
-    """Make a level of masks, each drawn so many times, and of their answers; see ``gather``."""
-    width = task.structure.widths[level]
     ok = answer.ok
     if not ok.any():
         raise QueryError(f"not one of the {len(ok)} rows of level {level} got an answer, so there is nothing to fit")
     masks, counts, outputs = masks[ok], counts[ok], answer.outputs[ok][:, task.columns]
     if anchor and not masks.all(axis=1).any():
-        masks = np.concatenate([masks, np.ones((1, width), dtype=np.bool_)])
+        masks = np.concatenate([masks, np.ones_like(masks[:1])])
         counts = np.append(counts, 1.0)
         outputs = np.concatenate([outputs, task.prediction[None, task.columns]])
     weights = kernel(masks)

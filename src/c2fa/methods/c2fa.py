@@ -112,7 +112,7 @@ class C2FA:
         """The rows that the levels of parts would like to have."""
         return wished(self.sampler, structure)
 
-    def check(self, task: Task) -> None:
+    def _check(self, task: Task) -> None:
         """Refuse a task that lacks what is wanted, before anything is asked."""
         if _asked(self.smooth) and task.neighbours is None:
             raise ValueError(f"smooth={self.smooth} needs neighbours, and the masker knows of none; leave it out")
@@ -120,7 +120,7 @@ class C2FA:
             task.neighbours().check(task.structure)
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
-        self.check(task)
+        self._check(task)
         depth = task.structure.depth
         kernels = per_level("kernel", self.kernel, depth)
         samplers = per_level("sampler", self.sampler, depth)
@@ -138,9 +138,9 @@ class C2FA:
                 anchor=self.anchor,
             )
             levels.append(level)
-        return self.fit(task, levels)
+        return self._fit(task, levels)
 
-    def fit(self, task: Task, levels: Sequence[Level]) -> Attribution:
+    def _fit(self, task: Task, levels: Sequence[Level]) -> Attribution:
         """Fit all levels together, as smooth as is wanted."""
         problem = Problem(task.structure, tuple(levels))
         strengths = self._smoothing(task)
