@@ -233,7 +233,7 @@ def test_a_method_that_overspends_is_an_error(monkeypatch: pytest.MonkeyPatch) -
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--only", "a,b"])
-    assert "there is no part 'b'; the parts are a, until, coverage" in capsys.readouterr().err
+    assert "there is no part 'b'; the parts are a, additive, until" in capsys.readouterr().err
 
 
 def test_what_is_refused_is_said() -> None:
