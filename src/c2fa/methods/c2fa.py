@@ -145,14 +145,11 @@ class C2FA:
         problem = Problem(task.structure, tuple(levels))
         strengths = self._smoothing(task)
         graph = task.neighbours() if strengths and task.neighbours is not None else None
-        if graph is None or not len(graph.edges):
-            solution = solve(problem, self.solver, **self.solver_options)
-        elif len(strengths) == 1:
+        if graph is not None and len(graph.edges) and len(strengths) > 1:
+            return Attribution.of(solve_smooth(problem, graph, strengths, self.solver, **self.solver_options))
+        if graph is not None and len(graph.edges):
             problem = smoothed(problem, graph, strengths[0])
-            solution = solve(problem, self.solver, **self.solver_options)
-        else:
-            solution, problem = solve_smooth(problem, graph, strengths, self.solver, **self.solver_options)
-        return Attribution.of(solution, problem.levels)
+        return Attribution.of(solve(problem, self.solver, **self.solver_options))
 
     def _smoothing(self, task: Task) -> tuple[float, ...]:
         """The strengths among which the answers decide; one of them is that; none is no smoothing."""

@@ -122,7 +122,7 @@ class C2FAMilli:
             )
             levels.append(_with_ranking(level, ranking) if k == 0 and self.reuse else level)
         solution = solve(Problem(s, tuple(levels)), self.solver, **self.solver_options)
-        return Attribution.of(solution, levels)
+        return Attribution.of(solution)
 
 
 def _with_ranking(level: Level, ranking: Ranking) -> Level:

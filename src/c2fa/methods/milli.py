@@ -12,11 +12,12 @@ import numpy as np
 
 from c2fa.kernels import milli as milli_kernel
 from c2fa.methods.base import Task, check_switches, gather
-from c2fa.methods.lime import Fit, Lime, fit
+from c2fa.methods.lime import Lime, fit
 from c2fa.penalties import L2
 from c2fa.querying import Ask, BudgetError, Conversation, QueryError
 from c2fa.sampling import milli as milli_sampler
 from c2fa.sampling import milli_inclusion
+from c2fa.solution import Solution
 from c2fa.structure import BoolArray, FloatArray, Structure
 
 RIDGE = L2(0.5e-10)
@@ -126,7 +127,7 @@ class Milli(Lime):
         """The rows that come on top of the budget."""
         return ranking_rows(structure) if self.ranking_on_top else 0
 
-    def coarsest(self, task: Task) -> Conversation[Fit]:
+    def coarsest(self, task: Task) -> Conversation[Solution]:
         if task.structure.widths[0] == 1:
             return (yield from self.fit(task, 0))
         ranking = yield from rank(task, self.alpha, self.beta, self.ranking_on_top)

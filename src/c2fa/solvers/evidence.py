@@ -135,14 +135,10 @@ def bounded(weights: FloatArray) -> FloatArray:
     return np.minimum(weights, _HEAVIEST * median) / unit
 
 
-def bound(problem: Problem) -> Problem:
-    """The problem with every level's weights bounded."""
-    return replace(problem, levels=tuple(replace(lv, weights=bounded(lv.weights)) for lv in problem.levels))
-
-
 def choose(problem: Problem) -> Chosen:
-    """Put strengths in the place of ``Auto``."""
+    """Put strengths in the place of ``Auto``, and bound the weights."""
     auto = _auto(problem)
+    problem = problem.with_levels([level.reweighed(bounded(level.weights)) for level in problem.levels])
     data = Observations.of(problem, auto.output)
     if data is None:
         return _nothing_to_choose(problem, auto)
@@ -179,11 +175,12 @@ def _nothing_to_choose(problem: Problem, auto: Auto) -> Chosen:
 def _with(problem: Problem, factors: FloatArray, strengths: Penalty) -> Problem:
     """The problem with every level's weights multiplied by a factor, and a penalty on its leaves alone."""
     penalties = (*(L2(0.0),) * (len(problem.levels) - 1), strengths)
-    levels = [
-        replace(level, weights=level.weights * factor, penalty=penalty)
-        for level, factor, penalty in zip(problem.levels, factors, penalties, strict=True)
-    ]
-    return Problem(problem.structure, tuple(levels))
+    return problem.with_levels(
+        [
+            level.reweighed(level.weights * factor).penalised(penalty)
+            for level, factor, penalty in zip(problem.levels, factors, penalties, strict=True)
+        ]
+    )
 
 
 def check_alike(penalties: Sequence[Penalty]) -> None:
@@ -259,12 +256,12 @@ class Observations:
         columns = slice(None) if output is None else slice(output, output + 1)
         blocks, kept, freedom, rest, weights = [], [], [], [], []
         spread = energy = 0.0
-        for k, given in enumerate(problem.levels):
-            counting = given.weights > 0
-            weights.append(float(np.median(given.weights[counting])))
-            level = replace(given, weights=given.weights / weights[k])
-            rows, y = level.rows.design(level.masks), level.rows.targets[:, columns]
-            of_each = level.weights[counting]
+        for k, level in enumerate(problem.levels):
+            counting = level.weights > 0
+            weights.append(float(np.median(level.weights[counting])))
+            root = np.sqrt(weights[k])
+            rows, y = level.rows.design(level.masks) / root, level.rows.targets[:, columns] / root
+            of_each = level.weights[counting] / weights[k]
             # A part's column stands for as many as it has leaves.
             columns_of = np.bincount(s.owners(k), minlength=level.width)
             energy += float(((np.square(rows[counting]) @ columns_of) / of_each).sum())
