@@ -15,7 +15,7 @@ from c2fa.masks import distinct
 from c2fa.penalties import L2, Auto, L2Each, Penalty
 from c2fa.problem import Level
 from c2fa.querying import Ask, Conversation, QueryError
-from c2fa.samplers import AnySampler, PreferringSampler, Sampler, draw, ensure
+from c2fa.samplers import AnySampler, PreferringSampler, draw, ensure
 from c2fa.solution import Solution, Status
 from c2fa.solvers.evidence import bounded
 from c2fa.structure import FloatArray, IntArray, Structure
@@ -125,7 +125,7 @@ def gather(
     task: Task,
     level: int,
     *,
-    sampler: Sampler,
+    sampler: AnySampler,
     kernel: Kernel,
     penalty: Penalty,
     intercept: bool,
@@ -136,7 +136,7 @@ def gather(
     ``anchor`` adds the prediction as a row of its own: it is paid for already, and it is the point that the
     explanation is about.
     """
-    drawn = draw(sampler, task.rng(level), task.budget[level], task.structure, level, task.allows_empty)
+    drawn = draw(ensure(sampler), task.rng(level), task.budget[level], task.structure, level, task.allows_empty)
     masks, counts = distinct(drawn)
     answer = yield Ask(level, masks)
     ok = answer.ok

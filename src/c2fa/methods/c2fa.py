@@ -130,7 +130,7 @@ class C2FA:
             level = yield from gather(
                 task,
                 k,
-                sampler=ensure(samplers[k]),
+                sampler=samplers[k],
                 kernel=as_kernel(kernels[k]),
                 penalty=penalties[k],
                 intercept=bool(intercepts[k]),

@@ -107,7 +107,7 @@ class Lime:
         rows = yield from gather(
             task,
             level,
-            sampler=ensure(per_level("sampler", self.sampler, depth)[level]),
+            sampler=per_level("sampler", self.sampler, depth)[level],
             kernel=as_kernel(per_level("kernel", self.kernel, depth)[level]),
             penalty=per_level_penalties(self.penalty, task)[level],
             intercept=bool(per_level("intercept", self.intercept, depth)[level]),
