@@ -485,7 +485,7 @@ def test_a_step_that_rounding_would_lose_is_not_taken(seed):
         c2fa.maskers.Array(s),
         budget=(31, 9),
         kernel="shap",
-        sampler="mirror",
+        sampler="planned",
         penalty=c2fa.L1(0.01),
         solver_options={"max_iterations": 2000},
         seed=seed,

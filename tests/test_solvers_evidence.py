@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.metrics import coverage
 from c2fa.penalties import Auto, L2Each
-from c2fa.sampling import uniform
+from c2fa.samplers import uniform
 from c2fa.solvers import calibrate, evidence
 from c2fa.solvers.direct import prepare
 from c2fa.solvers.prior import TreePrior
@@ -34,7 +34,7 @@ def additive(seed, groups, rows, noise=0.3, truth=None, outputs=None, weights=Fa
     truth = rng.normal(size=shape) if truth is None else truth
     levels = []
     for k, n in enumerate(rows):
-        masks = uniform(rng, n, structure.widths[k])
+        masks = uniform(rng, n, structure, k)
         y = 0.5 + structure.expand(masks, k) @ truth
         y = y + noise * rng.normal(size=y.shape)
         levels.append(c2fa.Level(masks, y, 0.2 + rng.random(n) if weights else None, Auto(), True))
@@ -194,7 +194,7 @@ def test_the_result_is_continuous_as_interactions_go_to_zero(rows):
     rng = np.random.default_rng(3)
     structure = c2fa.Structure.from_groups(FIVE)
     values, pairs = rng.normal(size=60), rng.integers(60, size=(60, 2))
-    masks = [uniform(rng, n, width) for n, width in zip(rows, structure.widths, strict=True)]
+    masks = [uniform(rng, n, structure, k) for k, n in enumerate(rows)]
 
     def explained(strength):
         levels = []
@@ -218,7 +218,7 @@ def test_one_exact_level_does_not_blur_the_others():
     rng = np.random.default_rng(0)
     structure = c2fa.Structure.from_groups(FIVE)
     values = rng.normal(size=60)
-    high, low = uniform(rng, 31, 5), uniform(rng, 150, 60)
+    high, low = uniform(rng, 31, structure, 0), uniform(rng, 150, structure, 1)
     y = low @ values
     for noise in (0.0, 0.3):
         outputs = (structure.expand(high, 0) @ values, y + noise * rng.normal(size=150))
@@ -299,7 +299,7 @@ def test_where_every_mask_of_the_parts_was_asked_the_parts_keep_to_what_they_say
         return np.tanh(masks @ weights) * 2
 
     every = (np.arange(8)[:, None] >> np.arange(3)) & 1
-    fine = uniform(rng, 100, 24)
+    fine = uniform(rng, 100, c2fa.Structure.flat(24), 0)
     high = c2fa.Level(every, model(structure.expand(every, 0)), None, Auto(), True)
     problem = c2fa.Problem(structure, (high, c2fa.Level(fine, model(fine), None, Auto(), True)))
     alone = c2fa.solve(c2fa.Problem(c2fa.Structure.flat(3), (replace(high, penalty=c2fa.L2(1e-9)),))).values[0]

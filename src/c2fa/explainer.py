@@ -185,9 +185,12 @@ class Explainer:
         return self._split(self.budget, structure)
 
     def _split(self, budget: int | tuple[int, ...], structure: Structure) -> tuple[int, ...]:
-        least, wishes = (getattr(self.method, name, None) for name in ("least", "wishes"))
+        least, preferred = (getattr(self.method, name, None) for name in ("least", "preferred_rows"))
         return rows_per_level(
-            budget, structure, 1 if least is None else least(structure), () if wishes is None else wishes(structure)
+            budget,
+            structure,
+            1 if least is None else least(structure),
+            () if preferred is None else preferred(structure),
         )
 
     def extra(self, structure: Structure) -> int:
@@ -318,11 +321,11 @@ def _check_budget(budget: int | Sequence[int]) -> int | tuple[int, ...]:
 
 
 def rows_per_level(
-    budget: int | tuple[int, ...], structure: Structure, least: int = 1, wishes: Sequence[int | None] = ()
+    budget: int | tuple[int, ...], structure: Structure, least: int = 1, preferred: Sequence[int | None] = ()
 ) -> tuple[int, ...]:
     """Split a budget over the levels, after one row for the prediction.
 
-    A single number gives each level of parts up to four rows a part, or as many as ``wishes`` has for the level, for
+    A single number gives each level of parts up to four rows a part, or as many as ``preferred`` has for the level, for
     instance all masks but the full one. All levels of parts together get a quarter of the budget at most, or up to a
     third as long as there are not two rows a part: below that, parts need rows more than leaves do. The leaves get the
     rest. The first level has ``least`` rows where the method cannot do with fewer and the budget allows it. The default
@@ -332,9 +335,9 @@ def rows_per_level(
     (8, 191)
     >>> rows_per_level((50, 150), Structure.from_groups("aaabbbccc"))
     (49, 150)
-    >>> rows_per_level(200, Structure.from_groups("aabbccddee"), wishes=(31, None))
+    >>> rows_per_level(200, Structure.from_groups("aabbccddee"), preferred=(31, None))
     (31, 168)
-    >>> rows_per_level(50, Structure.from_groups("aabbccddeeffgghh"), wishes=(48, None))
+    >>> rows_per_level(50, Structure.from_groups("aabbccddeeffgghh"), preferred=(48, None))
     (16, 33)
     """
     depth = structure.depth
@@ -355,9 +358,10 @@ def rows_per_level(
         )
     left, rows = budget - 1, []
     quarter, third = ((budget - 1) // (parts * max(depth - 1, 1)) for parts in (4, 3))
-    wishes = (*wishes, *(None,) * depth)
-    for width, wish in zip(structure.widths[:-1], wishes, strict=False):
-        wanted = min(4 * width, 2 ** min(width, 30)) if wish is None else wish
+    preferred = (*preferred, *(None,) * depth)
+    for width, wanted in zip(structure.widths[:-1], preferred, strict=False):
+        if wanted is None:
+            wanted = min(4 * width, 2 ** min(width, 30))
         most = max(quarter, min(2 * width, third))
         rows.append(max(min(wanted, most), 1))
         if len(rows) == 1 and least > rows[0]:

@@ -100,7 +100,7 @@ def evaluate(
     4   c2fa    4    8  3.75
     5   c2fa    4   12  3.75
     >>> print(result.rows)
-    16 model rows for explanations (separate runs: 47) and 0 more for scores (separately: 32); 16 sent now
+    15 model rows for explanations (separate runs: 47) and 1 more for scores (separately: 32); 16 sent now
     """
     scores = as_scores(metrics)
     model = wrap(model)

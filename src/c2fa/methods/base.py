@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from c2fa.designs import DESIGNS, AnySampler, Design, draw
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel
 from c2fa.masking import Identity
+from c2fa.masks import distinct
 from c2fa.penalties import L2, Auto, Penalty
 from c2fa.problem import Level
 from c2fa.querying import Ask, Conversation, QueryError
-from c2fa.sampling import SAMPLERS, distinct
+from c2fa.samplers import AnySampler, PreferringSampler, draw, ensure
 from c2fa.solution import Solution, Status
 from c2fa.structure import FloatArray, IntArray, Structure
 
@@ -113,9 +113,9 @@ class Method(Protocol):
     """A way from questions to attributions: a frozen set of options, called with a task.
 
     One that cannot do with a single row at the first level has ``least(structure)``, the number it needs; a budget
-    given as one number is then split accordingly. One whose levels of parts would like a number of rows
-    has ``wishes(structure)``, that number for each level or None; they get so many where the budget allows. One that
-    asks rows which its budget is not meant to count has ``extra(structure)``, their number.
+    given as one number is then split accordingly. One that prefers a number of rows for levels of parts has
+    ``preferred_rows(structure)``, that number for each level or None; they get so many where the budget allows. One
+    that asks rows which its budget is not meant to count has ``extra(structure)``, their number.
     """
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
@@ -138,7 +138,7 @@ def gather(
     ``anchor`` adds the prediction as a row of its own: it is paid for already, and it is the point that the
     explanation is about.
     """
-    drawn = draw(sampler, task.rng(level), task.budget[level], task.structure, level, task.allows_empty)
+    drawn = draw(ensure(sampler), task.rng(level), task.budget[level], task.structure, level, task.allows_empty)
     masks, counts = distinct(drawn)
     answer = yield Ask(level, masks)
     ok = answer.ok
@@ -156,13 +156,11 @@ def gather(
     return Level(masks, outputs, weights, penalty, intercept)
 
 
-def wished(samplers: Any, structure: Structure) -> tuple[int | None, ...]:
-    """For each level the rows that its design would like to have for parts; None where it does not say."""
-    found = []
-    for sampler, width in zip(per_level("sampler", samplers, structure.depth), structure.widths, strict=True):
-        wish = getattr(as_sampler(sampler), "wish", None)
-        found.append(None if wish is None else wish(width))
-    return tuple(found)
+def preferred_rows(option: AnySampler | Sequence[AnySampler], structure: Structure) -> tuple[int | None, ...]:
+    """For each level the rows that its sampler prefers for parts; None where it does not say."""
+    given = zip(per_level("sampler", option, structure.depth), structure.widths, strict=True)
+    samplers = [(ensure(sampler), width) for sampler, width in given]
+    return tuple(s.preferred_rows(width) if isinstance(s, PreferringSampler) else None for s, width in samplers)
 
 
 def per_level(name: str, option: Any, depth: int) -> tuple[Any, ...]:
@@ -200,18 +198,6 @@ def as_kernel(kernel: str | Kernel) -> Kernel:
     if kernel not in KERNELS:
         raise ValueError(f"kernel must be a function or one of {sorted(KERNELS)}; got {kernel!r}")
     return KERNELS[kernel]
-
-
-def as_sampler(sampler: str | AnySampler) -> AnySampler:
-    """Return a sampler or a design by its name, or itself."""
-    if isinstance(sampler, type):
-        raise TypeError(f"sampler must be a value such as {sampler.__name__}(), not the class itself")
-    if callable(sampler) or isinstance(sampler, Design):
-        return sampler
-    known: Mapping[str, AnySampler] = {**SAMPLERS, **DESIGNS}
-    if sampler not in known:
-        raise ValueError(f"sampler must be a function or one of {sorted(known)}; got {sampler!r}")
-    return known[sampler]
 
 
 def per_level_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:

@@ -8,14 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from c2fa.designs import AnySampler
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
     Penalties,
     Task,
     as_kernel,
-    as_sampler,
     check_each,
     check_penalties,
     check_switches,
@@ -23,11 +21,12 @@ from c2fa.methods.base import (
     given_penalties,
     joint_penalties,
     per_level,
-    wished,
+    preferred_rows,
 )
 from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
+from c2fa.samplers import AnySampler, ensure
 from c2fa.solvers.choose import check_together, solve
 from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
 from c2fa.structure import Structure
@@ -54,10 +53,10 @@ class C2FA:
         How much each answer counts: ``"uniform"`` (the default: planned masks count alike), ``"cosine"`` (LIME's),
         ``"similarity"``, ``"shap"``, or a function.
     sampler
-        How masks are drawn: ``"planned"`` (the default: all masks of up to five features, above that balanced blocks
-        and their complements, from which the same rows tell more), ``"uniform"`` (fair coins), ``"paired"``,
-        ``"lime-text"``, ``"keep"``, a design's name such as ``"exhaustive"`` or ``"balanced"``, one of
-        ``c2fa.sampling`` or ``c2fa.designs`` such as ``Keep(0.8)``, or a function.
+        How masks are drawn: ``"planned"`` (the default: balanced blocks and their complements, from which the same rows
+        tell more than from coins, and all masks of up to five parts), ``"uniform"`` (fair coins), ``"paired"``,
+        ``"keep"``, ``"lime-text"``, ``"exhaustive"``, one of ``c2fa.samplers`` such as ``Keep(0.8)``, or a function of
+        your own, ``(rng, n, structure, level)`` or ``(rng, n, width)``.
     penalty
         The regulariser. ``"auto"`` (the default, as no one strength suits every input) chooses an l2 strength for every
         leaf, and how much each level's answers count, from the answers themselves (``c2fa.Auto``). Or one of your own,
@@ -81,7 +80,7 @@ class C2FA:
     """
 
     kernel: str | Kernel | Sequence[str | Kernel] = "uniform"
-    sampler: str | AnySampler | Sequence[str | AnySampler] = "planned"
+    sampler: AnySampler | Sequence[AnySampler] = "planned"
     penalty: Penalties = "auto"
     intercept: bool | Sequence[bool] = True
     solver: str = "auto"
@@ -96,7 +95,7 @@ class C2FA:
             smooth = tuple(float(strength) for strength in smooth)
         object.__setattr__(self, "smooth", smooth)  # the same settings read the same, however they were held
         check_each("kernel", self.kernel, as_kernel)
-        check_each("sampler", self.sampler, as_sampler)
+        check_each("sampler", self.sampler, ensure)
         check_penalties(self.penalty)
         check_switches(intercept=self.intercept, anchor=self.anchor)
         check_together(self.solver, self.solver_options, given_penalties(self.penalty))
@@ -108,9 +107,9 @@ class C2FA:
                 f"smooth={self.smooth} lets the answers decide, as only penalty='auto' can; give one number"
             )
 
-    def wishes(self, structure: Structure) -> tuple[int | None, ...]:
-        """The rows that the levels of parts would like to have."""
-        return wished(self.sampler, structure)
+    def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
+        """The rows that the samplers of the levels prefer for parts."""
+        return preferred_rows(self.sampler, structure)
 
     def _check(self, task: Task) -> None:
         """Refuse a task that lacks what is wanted, before anything is asked."""
@@ -131,7 +130,7 @@ class C2FA:
             level = yield from gather(
                 task,
                 k,
-                sampler=as_sampler(samplers[k]),
+                sampler=samplers[k],
                 kernel=as_kernel(kernels[k]),
                 penalty=penalties[k],
                 intercept=bool(intercepts[k]),

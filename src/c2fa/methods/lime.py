@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from c2fa.designs import AnySampler
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
     Penalties,
     Task,
     as_kernel,
-    as_sampler,
     check_each,
     check_penalties,
     check_switches,
     gather,
     per_level,
     per_level_penalties,
-    wished,
+    preferred_rows,
 )
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
+from c2fa.samplers import AnySampler, ensure
 from c2fa.solution import Solution, Status
 from c2fa.solvers.choose import solve
 from c2fa.structure import Structure
@@ -66,20 +65,20 @@ class Lime:
     """
 
     kernel: str | Kernel | Sequence[str | Kernel] = "cosine"
-    sampler: str | AnySampler | Sequence[str | AnySampler] = "uniform"
+    sampler: AnySampler | Sequence[AnySampler] = "uniform"
     penalty: Penalties = None
     intercept: bool | Sequence[bool] = True
     anchor: bool = True
 
     def __post_init__(self) -> None:
         check_each("kernel", self.kernel, as_kernel)
-        check_each("sampler", self.sampler, as_sampler)
+        check_each("sampler", self.sampler, ensure)
         check_penalties(self.penalty)
         check_switches(intercept=self.intercept, anchor=self.anchor)
 
-    def wishes(self, structure: Structure) -> tuple[int | None, ...]:
-        """The rows that the levels of parts would like to have."""
-        return wished(self.sampler, structure)
+    def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
+        """The rows that the samplers of the levels prefer for parts."""
+        return preferred_rows(self.sampler, structure)
 
     def fit(self, task: Task, level: int) -> Conversation[Solution]:
         """Ask about one level and fit it alone."""
@@ -87,7 +86,7 @@ class Lime:
         rows = yield from gather(
             task,
             level,
-            sampler=as_sampler(per_level("sampler", self.sampler, depth)[level]),
+            sampler=per_level("sampler", self.sampler, depth)[level],
             kernel=as_kernel(per_level("kernel", self.kernel, depth)[level]),
             penalty=per_level_penalties(self.penalty, task)[level],
             intercept=bool(per_level("intercept", self.intercept, depth)[level]),
