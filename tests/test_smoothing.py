@@ -16,7 +16,8 @@ import c2fa
 from c2fa.graph import Graph, Smoother, chain
 from c2fa.masking import Masked
 from c2fa.solution import Status
-from c2fa.solvers.evidence import Observations, maximise
+from c2fa.solvers.evidence import Observations
+from c2fa.solvers.scales import maximise
 from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
 from oracles import membership
 from strategies import problems
@@ -485,7 +486,7 @@ def test_neighbours_across_parts_are_refused(smooth):
 def test_the_posterior_behind_stopping_is_that_of_the_fit():
     """Where strengths and weights are chosen, correlations are those of the problem that was solved."""
     from c2fa.penalties import Auto
-    from c2fa.solvers.evidence import choose
+    from c2fa.solvers.auto import choose
 
     rng = np.random.default_rng(5)
     s = c2fa.Structure.from_groups("aaabbbcc")

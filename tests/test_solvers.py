@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.graph import Graph, Smoother
 from c2fa.solvers.paper import _Affine
-from c2fa.solvers.prior import TreePrior
+from c2fa.solvers.tree import TreePrior
 from oracles import algorithm_1, convex, dense, membership, objective, smoother
 from strategies import problems
 

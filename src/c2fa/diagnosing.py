@@ -8,8 +8,8 @@ from c2fa.explanation import Diagnostics, LevelReport
 from c2fa.methods.base import Attribution
 from c2fa.problem import Level, Problem
 from c2fa.querying import Queries
-from c2fa.solvers.choose import solve
 from c2fa.solvers.direct import loss_alone
+from c2fa.solvers.solve import solve
 from c2fa.stopping import Judge
 from c2fa.structure import Structure
 

@@ -121,7 +121,7 @@ class Solution:
     stderr
         Standard errors of the same shapes as ``values``; None where the solver has none to give. They are the
         posterior standard deviations of the Gaussian model whose mean is the l2 solution; where the penalty was
-        ``Auto``, they also count what is uncertain about the strengths (``c2fa.solvers.calibrate``).
+        ``Auto``, they also count what is uncertain about the strengths (``c2fa.solvers.intervals``).
     losses
         Half the weighted squared error of each level under the joint solution, a number or (outputs,).
     leverages

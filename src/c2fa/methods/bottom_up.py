@@ -11,7 +11,7 @@ from c2fa.methods.lime import Lime
 from c2fa.penalties import L2
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
-from c2fa.solvers.choose import solve
+from c2fa.solvers.solve import solve
 from c2fa.structure import FloatArray
 
 

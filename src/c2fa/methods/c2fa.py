@@ -27,8 +27,8 @@ from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
 from c2fa.samplers import AnySampler, ensure
-from c2fa.solvers.choose import check_together, solve
 from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
+from c2fa.solvers.solve import check_together, solve
 from c2fa.structure import Structure
 
 PAPER: Mapping[str, Any] = {

@@ -26,7 +26,7 @@ from c2fa.methods.milli import ALPHA, BETA, Ranking, after_ranking, check_curve,
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
 from c2fa.samplers import milli as milli_sampler
-from c2fa.solvers.choose import check_together, solve
+from c2fa.solvers.solve import check_together, solve
 from c2fa.structure import Structure
 
 

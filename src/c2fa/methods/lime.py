@@ -23,7 +23,7 @@ from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
 from c2fa.samplers import AnySampler, ensure
 from c2fa.solution import Solution, Status
-from c2fa.solvers.choose import solve
+from c2fa.solvers.solve import solve
 from c2fa.structure import Structure
 
 

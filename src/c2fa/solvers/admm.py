@@ -25,7 +25,7 @@ from scipy.linalg import LinAlgError
 from c2fa.problem import Level, Problem
 from c2fa.solution import Solution, Status, System
 from c2fa.solvers.direct import Fitted, factorise
-from c2fa.solvers.prior import Strength
+from c2fa.solvers.tree import Strength
 from c2fa.structure import FloatArray
 
 _RELAX = 1.6  # over-relaxation; 1.5 to 1.8 is the usual range

@@ -5,7 +5,7 @@ With ``X`` the weighted (and, under an intercept, centred) rows over the leaves,
 
 - more rows than leaves: ``(X'X + P) β = X'y``, a D×D system;
 - fewer rows than leaves: ``β = P⁻¹X' (I + X P⁻¹X')⁻¹ y``, an N×N system. ``P⁻¹`` is applied level by level
-  (``prior.py``), so the cost is O(N²D) and no D×D matrix is formed.
+  (``tree.py``), so the cost is O(N²D) and no D×D matrix is formed.
 
 The same Gaussian model gives the standard errors: noise ``σ²/w`` on every row, prior precision ``P/σ²``, posterior
 covariance ``σ² (X'X + P)⁻¹``. σ² is the larger of two estimates that agree where the penalty suits the values: the
@@ -24,7 +24,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
 from c2fa.problem import Level, Problem
 from c2fa.solution import Solution, Status, System
-from c2fa.solvers.prior import Strength, TreePrior, ridge_strengths, row_sums
+from c2fa.solvers.tree import Strength, TreePrior, ridge_strengths, row_sums
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from c2fa.graph import Graph, Smoother
 from c2fa.problem import Problem
 from c2fa.solution import Solution
-from c2fa.solvers.choose import solve
+from c2fa.solvers.solve import solve
 from c2fa.structure import FloatArray
 
 STRENGTHS = (1.0, 3.0, 10.0)

@@ -20,7 +20,7 @@ bench-queries ARGS="--only additive,coverage"``):
 - *The noise is estimated*: Student's t has wider quantiles, and the errors are widened by the ratio at 95 %, with
   Satterthwaite's degrees of freedom where levels mix.
 
-Rows that count several times in the fit because all masks of their level were asked (``evidence.py``) count once
+Rows that count several times in the fit because all masks of their level were asked (``auto.py``) count once
 here, since an output may have noise of its own. A mask that was drawn several times is one output; methods see to it.
 """
 
@@ -34,8 +34,9 @@ from scipy.special import ndtri, stdtrit
 
 from c2fa.problem import Problem
 from c2fa.solution import Solution, System
+from c2fa.solvers.auto import MIN_UNASKED, Chosen, choose
 from c2fa.solvers.direct import Fitted, prepare, row_leverages, smooth_errors
-from c2fa.solvers.evidence import MIN_UNASKED, TINY, Chosen, choose
+from c2fa.solvers.evidence import TINY
 from c2fa.structure import FloatArray
 
 _PRIOR_ROWS = 2.0  # as many rows' worth of residuals at the noise that the whole problem suggests
