@@ -10,7 +10,7 @@ true of some inputs and false of others.
 MacKay's fixed point finds the maximum: every scale moves to where the two terms of its derivative (``evidence.py``)
 would balance if the solution stayed as it is. A step that lowers evidence times prior is halved until it does not.
 
-As a level's noise goes to 0, the covariance V stays invertible as long as the level's rows are independent: the evidence has a
+As a level's noise goes to 0, V stays invertible as long as the level's rows are independent: the evidence has a
 finite limit and no slope, and the prior decides. Rows that repeat what others say, and agree with it exactly, drive
 the evidence up without bound: the level's noise then goes to its floor, where the solution no longer depends on it.
 The floor is each level's own. (A floor under what levels have in common would make one exact level blur all others.)
