@@ -12,6 +12,7 @@ from c2fa.designs import AnySampler
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
+    BaseMethod,
     Penalties,
     Task,
     as_kernel,
@@ -23,7 +24,7 @@ from c2fa.methods.base import (
     given_penalties,
     joint_penalties,
     per_level,
-    wished,
+    preferred_rows,
 )
 from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
@@ -45,7 +46,7 @@ PAPER: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class C2FA:
+class C2FA(BaseMethod):
     """The joint fit. Every option is one for all levels, or a sequence with one for each, coarse to fine.
 
     Parameters
@@ -108,9 +109,9 @@ class C2FA:
                 f"smooth={self.smooth} lets the answers decide, as only penalty='auto' can; give one number"
             )
 
-    def wishes(self, structure: Structure) -> tuple[int | None, ...]:
-        """The rows that the levels of parts would like to have."""
-        return wished(self.sampler, structure)
+    def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
+        """The rows that the samplers of the levels prefer for parts."""
+        return preferred_rows(self.sampler, structure)
 
     def _check(self, task: Task) -> None:
         """Refuse a task that lacks what is wanted, before anything is asked."""

@@ -9,6 +9,7 @@ from c2fa.designs import AnySampler
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
+    BaseMethod,
     Penalties,
     Task,
     as_kernel,
@@ -19,7 +20,7 @@ from c2fa.methods.base import (
     gather,
     per_level,
     per_level_penalties,
-    wished,
+    preferred_rows,
 )
 from c2fa.penalties import L2Each
 from c2fa.problem import Level, Problem
@@ -63,7 +64,7 @@ def worst(fits: Sequence[Fit]) -> Status:
 
 
 @dataclass(frozen=True)
-class Lime:
+class Lime(BaseMethod):
     """Every level fitted separately, at any depth: the paper's equations 2 and 3.
 
     With the same sampler, seed and budget it asks the very masks that ``C2FA`` asks. Parts need not be the sums of
@@ -98,9 +99,9 @@ class Lime:
         check_penalties(self.penalty)
         check_switches(intercept=self.intercept, anchor=self.anchor)
 
-    def wishes(self, structure: Structure) -> tuple[int | None, ...]:
-        """The rows that the levels of parts would like to have."""
-        return wished(self.sampler, structure)
+    def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
+        """The rows that the samplers of the levels prefer for parts."""
+        return preferred_rows(self.sampler, structure)
 
     def fit(self, task: Task, level: int) -> Conversation[Fit]:
         """Ask about one level and fit it alone."""
