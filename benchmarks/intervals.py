@@ -24,8 +24,9 @@ import pandas as pd
 
 import c2fa
 import synthetic
+from c2fa.masks import distinct
 from c2fa.metrics import coverage
-from c2fa.sampling import distinct, uniform
+from c2fa.samplers import uniform
 
 KINDS = ("gaussian", "sparse", "by part", "leaning")
 METHODS = [("auto", "auto"), ("fixed", None), ("λ = 0.1", c2fa.L2(0.1))]
@@ -56,7 +57,7 @@ def additive(seed: int, kind: str) -> dict[str, Any]:
     truth = leaves(kind, rng, owners)
     noises = np.exp(rng.uniform(np.log(0.05), 0.0, 2))
     every = (np.arange(2**parts)[:, None] >> np.arange(parts)) & 1
-    masks = rng.permutation(every)[:high].astype(bool), distinct(uniform(rng, rows - high, len(owners)))[0]
+    masks = rng.permutation(every)[:high].astype(bool), distinct(uniform(rng, rows - high, structure, 1))[0]
     outputs = [0.3 + structure.expand(m, k) @ truth + noises[k] * rng.normal(size=len(m)) for k, m in enumerate(masks)]
     return {"structure": structure, "masks": masks, "outputs": outputs, "truth": truth, "noises": noises}
 
@@ -102,8 +103,7 @@ def on_additive(problems: int) -> pd.DataFrame:
 
 def best_additive(masked: Any, level: int, rng: np.random.Generator) -> np.ndarray:
     """A level's least-squares coefficients over many fair-coin masks."""
-    width = masked.structure.widths[level]
-    masks = uniform(rng, DRAWS, width)
+    masks = uniform(rng, DRAWS, masked.structure, level)
     outputs = np.concatenate([synthetic.model(masked.inputs(some, level)) for some in np.array_split(masks, 40)])
     design = np.column_stack([masks, np.ones(len(masks))])
     return np.linalg.lstsq(design, outputs, rcond=None)[0][:-1]

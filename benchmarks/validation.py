@@ -90,7 +90,7 @@ def fit(x: Input, masks: str, every: bool, kernel: str, penalty: Any, intercept:
         own = L2(width / 50) if penalty is None else penalty
         levels.append(Level(rows, y, weigh(rows) + 1e-12, own, intercept))
     problem = Problem(x.structure, tuple(levels))
-    solution = solve_smooth(problem, x.graph, smooth)[0] if smooth else solve(problem)
+    solution = solve_smooth(problem, x.graph, smooth) if smooth else solve(problem)
     return solution.values
 
 

@@ -159,3 +159,26 @@ def test_intervals_of_exact_models_are_as_wide_as_what_is_unknown():
     assert 0.5 < np.sqrt(np.mean(errors**2)) / np.sqrt(np.mean(few.stderr[1] ** 2)) < 1.5
     assert many.stderr[1].max() < 1e-3
     assert np.abs(many.low - p.dense).max() < 1e-3
+
+
+def test_one_explanation_wraps_its_rows_once(monkeypatch):
+    """A level is checked where its rows come back, and its loss is computed for the fit and for the level alone."""
+    made: dict[str, int] = {}
+
+    def counted(kind, name):
+        original = getattr(kind, name)
+
+        def count(self, *args, **kwargs):
+            made[kind.__name__ + "." + name] = made.get(kind.__name__ + "." + name, 0) + 1
+            return original(self, *args, **kwargs)
+
+        monkeypatch.setattr(kind, name, count)
+
+    counted(c2fa.Level, "__post_init__")
+    counted(c2fa.Problem, "__post_init__")
+    counted(c2fa.Level, "loss")
+    p = Parameters.draw(0, 5, 20)
+    explained(lambda z: np.asarray(z) @ p.dense, p, 2.0, 0)
+    assert made["Level.__post_init__"] <= 5
+    assert made["Problem.__post_init__"] <= 2
+    assert made["Level.loss"] <= 4

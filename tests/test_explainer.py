@@ -136,7 +136,7 @@ def test_the_paper_preset_is_the_paper_to_the_letter():
     assert e.diagnostics.consistency < 1e-3
     number = identify(np.ones(20)).number
     rng = [np.random.default_rng((0, k, number)) for k in range(2)]
-    masks = [c2fa.sampling.uniform(rng[0], 20, 5), c2fa.sampling.uniform(rng[1], 50, 20)]
+    masks = [c2fa.samplers.uniform(rng[0], 20, S, 0), c2fa.samplers.uniform(rng[1], 50, S, 1)]
     levels = []
     for k, z in enumerate(masks):
         on = z.mean(axis=1)

@@ -15,9 +15,9 @@ from c2fa.graph import chain
 from c2fa.methods import bridge as bridging
 from c2fa.methods import milli, peers, top_down
 from c2fa.methods.base import Task
+from c2fa.methods.milli import inclusion_weights
 from c2fa.querying import Answer, step
-from c2fa.sampling import milli as milli_sampler
-from c2fa.sampling import milli_inclusion
+from c2fa.samplers import milli as milli_sampler
 
 S = c2fa.Structure.from_groups("aaabbbbccccc")
 THREE = c2fa.Structure.from_tree({"A": {"A1": ["x", "q"], "A2": ["y", "z"]}, "B": {"B1": ["w", "v", "u"]}})
@@ -145,7 +145,7 @@ def test_bad_options_are_refused_when_the_method_is_made(kind):
     ],
 )
 def test_millis_weight_curve_has_its_known_values(alpha, beta, expected):
-    curve = milli_inclusion(np.arange(5), alpha, beta)
+    curve = inclusion_weights(np.arange(5), alpha, beta)
     np.testing.assert_allclose(curve, expected, atol=0.006 if alpha > 0.01 else 0.0006)
 
 
@@ -153,19 +153,19 @@ def test_millis_weight_curve_has_its_known_values(alpha, beta, expected):
 @pytest.mark.parametrize("beta", [-3.0, -0.01, 0.0, 0.5, 4.0])
 def test_millis_weight_curve_is_the_formula(alpha, beta):
     for count in (2, 3, 7):
-        curve = milli_inclusion(np.arange(count), alpha, beta)
+        curve = inclusion_weights(np.arange(count), alpha, beta)
         np.testing.assert_allclose(
             curve, [oracle.milli_weight(r, count, alpha, beta) for r in range(count)], atol=1e-14
         )
         assert curve[0] == pytest.approx(alpha)
         assert curve[-1] == pytest.approx(1 - alpha)
-    wide = milli_inclusion(np.arange(7), alpha, beta).sum()
-    assert wide >= milli_inclusion(np.arange(7), alpha, -abs(beta)).sum() - 1e-12 or beta < 0
+    wide = inclusion_weights(np.arange(7), alpha, beta).sum()
+    assert wide >= inclusion_weights(np.arange(7), alpha, -abs(beta)).sum() - 1e-12 or beta < 0
 
 
 def test_milli_draws_each_part_as_often_as_its_weight_says():
-    inclusion = milli_inclusion(np.arange(4), 0.2, 0.5)
-    masks = milli_sampler(inclusion)(np.random.default_rng(0), 20_000, 4)
+    inclusion = inclusion_weights(np.arange(4), 0.2, 0.5)
+    masks = milli_sampler(inclusion)(np.random.default_rng(0), 20_000, c2fa.Structure.flat(4), 0)
     assert masks.any(axis=1).all()
     assert not masks.all(axis=1).any()
     np.testing.assert_allclose(masks.mean(axis=0), oracle.coalition_frequencies(inclusion), atol=0.012)
@@ -178,7 +178,7 @@ def test_milli_is_its_steps_one_by_one():
     np.testing.assert_array_equal(alone.masks, np.eye(3, dtype=bool))
     scores = model(S.expand(alone.masks, 0) * 1.0)[:, 1]
     inclusion = [oracle.milli_weight(sorted(-scores).index(-v), 3, 0.2, 0.5) for v in scores]
-    rows = milli_sampler(np.array(inclusion))(np.random.default_rng((3, 0)), 14 - 3, 3)
+    rows = milli_sampler(np.array(inclusion))(np.random.default_rng((3, 0)), 14 - 3, c2fa.Structure.flat(3), 0)
     assert {r.tobytes() for r in rows} == {r.tobytes() for r in drawn.masks}
     weights = [oracle.milli_sample_weight(r, inclusion) for r in rows]
     values, b = oracle.ridge(rows, model(S.expand(rows, 0) * 1.0), weights, 0.5e-10, True)
@@ -372,7 +372,7 @@ def test_c2fa_milli_is_the_joint_fit_of_millis_rows(structure, reuse):
             up = [structure.owners(0)[list(structure.owners(k)).index(i)] for i in range(structure.widths[k])]
             inclusion = 0.5 + 0.5 * (parts[up] - 0.5)
         n = given.budget[k] - (width if k == 0 else 0)
-        rows = milli_sampler(inclusion)(np.random.default_rng((3, k)), n, structure.widths[k])
+        rows = milli_sampler(inclusion)(np.random.default_rng((3, k)), n, structure, k)
         drawn = {r.tobytes() for r in rows}
         extra = [r for r in np.eye(width, dtype=bool) if r.tobytes() not in drawn] if k == 0 and reuse else []
         rows = np.array([*rows, np.ones(structure.widths[k], bool), *extra])

@@ -15,9 +15,9 @@ from scipy.stats import multivariate_normal
 import c2fa
 from c2fa.graph import Graph, Smoother, chain
 from c2fa.masking import Masked
-from c2fa.posterior import Posterior
 from c2fa.solution import Status
-from c2fa.solvers.evidence import Observations, maximise
+from c2fa.solvers.evidence import Observations
+from c2fa.solvers.scales import maximise
 from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
 from oracles import membership
 from strategies import problems
@@ -132,7 +132,7 @@ def test_parts_are_the_sums_of_smooth_leaves_to_the_last_bit(problem, strength, 
     graph = chain(s.owners(s.depth - 2))
     if choose:
         problem = c2fa.Problem(s, tuple(replace(lv, penalty=c2fa.Auto()) for lv in problem.levels))
-        found, _ = solve_smooth(problem, graph)
+        found = solve_smooth(problem, graph)
     else:
         found = c2fa.solve(smoothed(problem, graph, strength))
     for k in range(s.depth):
@@ -192,7 +192,7 @@ def test_other_solvers_and_penalties_are_smooth_too():
 def test_the_posterior_is_of_smooth_leaves(widths, rows):
     penalties = [c2fa.L2(lam) for lam in (0.3, 0.05, 0.2)[-len(widths) :]]
     problem, graph = made(widths, rows, penalties)
-    posterior = Posterior.of(problem.structure, smoothed(problem, graph, 1.3).levels)
+    posterior = c2fa.solve(smoothed(problem, graph, 1.3)).posterior
     _, _, covariance, _ = literal(problem, graph, 1.3)
     some = np.array([0, 2, 3, widths[-1] - 1])
     np.testing.assert_allclose(posterior.covariance(-1, some), covariance[np.ix_(some, some)], atol=1e-10)
@@ -256,7 +256,8 @@ TRIED = (0.3, 1.0, 3.0)
 def test_the_explanation_is_the_mean_by_evidence(strengths, solver):
     rng = np.random.default_rng(3)
     problem, graph = to_choose(rng.normal(size=30), rows=25)
-    merged, likeliest = solve_smooth(problem, graph, strengths, solver)
+    merged = solve_smooth(problem, graph, strengths, solver)
+    likeliest = merged.problem
     alone = [c2fa.solve(smoothed(problem, graph, t) if t else problem) for t in strengths]
     likely = [np.exp(one.log_evidence - alone[0].log_evidence) for one in alone]
     weights = [one / sum(likely) for one in likely]
@@ -287,7 +288,8 @@ def test_smooth_truths_are_smoothed_and_rough_ones_are_not(seed):
     i = np.arange(30)
     for truth, rows, likeliest in ((np.cos(i / 6.0), 24, 3.0), ((-1.0) ** i, 60, 0.3)):
         problem, graph = to_choose(truth, seed, rows)
-        merged, chosen = solve_smooth(problem, graph, TRIED)
+        merged = solve_smooth(problem, graph, TRIED)
+        chosen = merged.problem
         assert chosen.levels[-1].smooth.strength == likeliest
         assert weights_of(problem, graph)[TRIED.index(likeliest)] > 0.6
         if likeliest == 3.0:  # what smoothing is for
@@ -303,8 +305,8 @@ def test_it_takes_evidence_to_choose():
 
 def test_no_errors_are_made_up_where_none_are_wanted():
     problem, graph = to_choose(np.sin(np.arange(30) / 4.0))
-    with_errors, _ = solve_smooth(problem, graph)
-    without, _ = solve_smooth(problem, graph, solver="direct", stderr=False)
+    with_errors = solve_smooth(problem, graph)
+    without = solve_smooth(problem, graph, solver="direct", stderr=False)
     assert without.stderr is None
     np.testing.assert_array_equal(without.values[1], with_errors.values[1])
 
@@ -483,10 +485,8 @@ def test_neighbours_across_parts_are_refused(smooth):
 
 def test_the_posterior_behind_stopping_is_that_of_the_fit():
     """Where strengths and weights are chosen, correlations are those of the problem that was solved."""
-    from c2fa.methods.base import Attribution
     from c2fa.penalties import Auto
-    from c2fa.posterior import Posterior
-    from c2fa.solvers.evidence import choose
+    from c2fa.solvers.auto import choose
 
     rng = np.random.default_rng(5)
     s = c2fa.Structure.from_groups("aaabbbcc")
@@ -495,8 +495,7 @@ def test_the_posterior_behind_stopping_is_that_of_the_fit():
         masks = rng.random((14, width)) < 0.5
         levels.append(c2fa.Level(masks, masks @ rng.normal(size=width) + rng.normal(size=14), None, Auto(), True))
     problem = c2fa.Problem(s, tuple(levels))
-    found = Attribution.of(c2fa.solve(problem), levels)
-    posterior = Posterior.of(s, found.fitted)
+    posterior = c2fa.solve(problem).posterior
     assert posterior is not None
     solved = choose(problem).problem
     strengths = solved.levels[-1].penalty.ridge

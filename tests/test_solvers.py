@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.graph import Graph, Smoother
 from c2fa.solvers.paper import _Affine
-from c2fa.solvers.prior import TreePrior
+from c2fa.solvers.tree import TreePrior
 from oracles import algorithm_1, convex, dense, membership, objective, smoother
 from strategies import problems
 
@@ -485,7 +485,7 @@ def test_a_step_that_rounding_would_lose_is_not_taken(seed):
         c2fa.maskers.Array(s),
         budget=(31, 9),
         kernel="shap",
-        sampler="mirror",
+        sampler="planned",
         penalty=c2fa.L1(0.01),
         solver_options={"max_iterations": 2000},
         seed=seed,

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.metrics import coverage
 from c2fa.penalties import Auto, L2Each
-from c2fa.sampling import uniform
-from c2fa.solvers import calibrate, evidence
+from c2fa.samplers import uniform
+from c2fa.solvers import auto as chooser
+from c2fa.solvers import evidence, intervals
+from c2fa.solvers import scales as scaling
 from c2fa.solvers.direct import prepare
-from c2fa.solvers.prior import TreePrior
+from c2fa.solvers.tree import TreePrior
 from oracles import dense, log_evidence, membership
 from strategies import problems
 
@@ -34,7 +36,7 @@ def additive(seed, groups, rows, noise=0.3, truth=None, outputs=None, weights=Fa
     truth = rng.normal(size=shape) if truth is None else truth
     levels = []
     for k, n in enumerate(rows):
-        masks = uniform(rng, n, structure.widths[k])
+        masks = uniform(rng, n, structure, k)
         y = 0.5 + structure.expand(masks, k) @ truth
         y = y + noise * rng.normal(size=y.shape)
         levels.append(c2fa.Level(masks, y, 0.2 + rng.random(n) if weights else None, Auto(), True))
@@ -140,7 +142,7 @@ def test_the_rounds_end_where_no_scale_can_be_bettered(tail, rows):
     """Under the spreads and the tail that they end with."""
     problem, _ = additive(2, "aaaaabbbbbbbcccc", rows, weights=True)
     data = evidence.Observations.of(problem)
-    best, _, taken = evidence.maximise(data, tail, rounds=3000, tolerance=1e-10)
+    best, _, taken = scaling.maximise(data, tail, rounds=3000, tolerance=1e-10)
     assert 5 < taken < 3000
     assert tail in (None, best.tail)
     unit = _unit(problem, data)
@@ -157,7 +159,7 @@ def test_the_rounds_end_where_no_scale_can_be_bettered(tail, rows):
             offsets=best.offsets + size * rng.normal(size=2),
         )
         assert log_posterior(problem, unit, data.weights, near) < top
-    early = evidence.maximise(data, best.tail).scales  # what the library stops at is as good as it
+    early = scaling.maximise(data, best.tail).scales  # what the library stops at is as good as it
     early = replace(early, spreads=best.spreads, tail=best.tail)
     assert log_posterior(problem, unit, data.weights, early) > top - 0.5
 
@@ -177,10 +179,10 @@ def test_no_step_lowers_the_evidence(seed, rows, noise, size):
     if data is None:  # constant outputs
         return
     unit = _unit(problem, data)
-    scales = evidence.Scales.initial(data)
+    scales = scaling.Scales.initial(data)
     fit = evidence.evaluate(data, scales.variances, scales.noises)
     for _ in range(8):
-        step = evidence._step(data, scales, fit)
+        step = scaling._step(data, scales, fit)
         if step is None:
             break
         there, seen = step
@@ -194,7 +196,7 @@ def test_the_result_is_continuous_as_interactions_go_to_zero(rows):
     rng = np.random.default_rng(3)
     structure = c2fa.Structure.from_groups(FIVE)
     values, pairs = rng.normal(size=60), rng.integers(60, size=(60, 2))
-    masks = [uniform(rng, n, width) for n, width in zip(rows, structure.widths, strict=True)]
+    masks = [uniform(rng, n, structure, k) for k, n in enumerate(rows)]
 
     def explained(strength):
         levels = []
@@ -218,13 +220,13 @@ def test_one_exact_level_does_not_blur_the_others():
     rng = np.random.default_rng(0)
     structure = c2fa.Structure.from_groups(FIVE)
     values = rng.normal(size=60)
-    high, low = uniform(rng, 31, 5), uniform(rng, 150, 60)
+    high, low = uniform(rng, 31, structure, 0), uniform(rng, 150, structure, 1)
     y = low @ values
     for noise in (0.0, 0.3):
         outputs = (structure.expand(high, 0) @ values, y + noise * rng.normal(size=150))
         levels = [c2fa.Level(m, out, None, Auto(), True) for m, out in zip((high, low), outputs, strict=True)]
         data = evidence.Observations.of(c2fa.Problem(structure, tuple(levels)))
-        noises = evidence.maximise(data).scales.noises
+        noises = scaling.maximise(data).scales.noises
         true = noise**2 / np.var(np.concatenate(outputs))
         assert noises[0] < 1e-6
         assert 0.5 * true <= noises[1] <= 2 * true + 1e-6
@@ -232,7 +234,7 @@ def test_one_exact_level_does_not_blur_the_others():
 
 @given(st.floats(0, 1e4), st.floats(0, 1e4), st.floats(-20, 20), st.floats(0.1, 5))
 def test_a_scale_is_moved_to_its_balance(found, determined, away, spread):
-    (move,) = evidence._balance(*(np.array([x]) for x in (found, determined, away)), spread)
+    (move,) = scaling._balance(*(np.array([x]) for x in (found, determined, away)), spread)
 
     def tilt(u):
         return 0.5 * (found * np.exp(-u) - determined) - (away + u) / spread**2
@@ -280,7 +282,7 @@ def test_a_louder_level_counts_for_less_but_not_for_nothing():
     for louder, at_least in ((0.3, 4), (3.0, 20)):
         outputs = high.outputs + louder * rng.normal(size=20)
         loud = c2fa.Problem(problem.structure, (replace(high, outputs=outputs), low))
-        chosen = evidence.choose(loud)
+        chosen = chooser.choose(loud)
         assert chosen.noises[0] > at_least
         assert chosen.noises[1] == 1
         np.testing.assert_allclose(chosen.problem.levels[1].weights, low.weights)
@@ -299,11 +301,11 @@ def test_where_every_mask_of_the_parts_was_asked_the_parts_keep_to_what_they_say
         return np.tanh(masks @ weights) * 2
 
     every = (np.arange(8)[:, None] >> np.arange(3)) & 1
-    fine = uniform(rng, 100, 24)
+    fine = uniform(rng, 100, c2fa.Structure.flat(24), 0)
     high = c2fa.Level(every, model(structure.expand(every, 0)), None, Auto(), True)
     problem = c2fa.Problem(structure, (high, c2fa.Level(fine, model(fine), None, Auto(), True)))
     alone = c2fa.solve(c2fa.Problem(c2fa.Structure.flat(3), (replace(high, penalty=c2fa.L2(1e-9)),))).values[0]
-    chosen = evidence.choose(problem)
+    chosen = chooser.choose(problem)
     assert chosen.boosts[0] >= 20 * (1 - 1e-4)
     solution = c2fa.solve(problem)
     trusting = np.abs(solution.values[0] - alone).mean()
@@ -483,9 +485,9 @@ def test_one_row_that_weighs_more_than_numbers_can_tell_is_as_good_as_exact(scal
 @pytest.mark.parametrize("rows", [(8, 20), (12, 90)], ids=["fewer rows than leaves", "more rows than leaves"])
 def test_the_rows_influence_is_the_literal_one(rows):
     problem, _ = additive(15, "aaabbbbccccccddd", rows, weights=True)
-    chosen = evidence.choose(problem)
+    chosen = chooser.choose(problem)
     _, system = prepare(chosen.problem)
-    found = system.influences(calibrate._row_slices(chosen.problem))
+    found = system.influences(intervals._row_slices(chosen.problem))
     x = chosen.problem.design
     p = np.diag(2 * chosen.strengths[1])
     influence = np.linalg.solve(x.T @ x + p, x.T)
@@ -498,17 +500,17 @@ def test_the_rows_influence_is_the_literal_one(rows):
 def test_what_a_leafs_own_strength_adds_is_its_mixture_over_the_grid():
     """By brute force: solve the dense problem anew for every strength that the leaf might have had."""
     problem, _ = additive(16, "aaabbbb", (6, 14), weights=True)
-    chosen = evidence.choose(problem)
+    chosen = chooser.choose(problem)
     x, y = chosen.problem.design, chosen.problem.targets[:, 0]
     p = 2 * chosen.strengths[1]
     covariance = np.linalg.inv(x.T @ x + np.diag(p))
     beta = covariance @ x.T @ y
     noise = 0.37
-    added = calibrate._own_strength_variance(chosen, np.diag(covariance).copy(), beta[:, None], np.array([noise]))
-    log_prior = calibrate._log_prior(chosen)
+    added = intervals._own_strength_variance(chosen, np.diag(covariance).copy(), beta[:, None], np.array([noise]))
+    log_prior = intervals._log_prior(chosen)
     for leaf in range(7):
         log_weight, means, variances = [], [], []
-        for lp, u in zip(log_prior, calibrate._GRID, strict=True):
+        for lp, u in zip(log_prior, intervals._GRID, strict=True):
             own = 1 / p
             own[leaf] = chosen.centre[leaf] * np.exp(u)
             v = np.eye(len(x)) + x @ np.diag(own) @ x.T
@@ -561,7 +563,7 @@ def test_other_solvers_solve_what_was_chosen():
         np.testing.assert_allclose(near.losses[1], exact.losses[1], rtol=1e-3)
         assert near.stderr is None
     np.testing.assert_allclose(c2fa.solve(problem, stderr=False).values[1], exact.values[1])
-    values, _, _ = dense(evidence.choose(problem).problem)
+    values, _, _ = dense(chooser.choose(problem).problem)
     np.testing.assert_allclose(exact.values[1], values[1][:, 0], atol=1e-9)
     levels = problem.levels
     literal = [
@@ -644,7 +646,7 @@ def test_strengths_must_fit_the_level():
             L2Each(bad)
 
 
-@pytest.mark.parametrize("method", ["c2fa", "c2fa-adaptive", "c2fa-milli"])
+@pytest.mark.parametrize("method", ["c2fa", "c2fa-milli"])
 def test_parts_without_a_penalty_beside_auto_leaves_are_auto_too(method):
     """Masks that fair coins repeat are one answer there as well."""
     s = c2fa.Structure.from_groups("aaabbbcc")

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from c2fa import designs, maskers, sampling
+from c2fa import maskers, samplers
 from c2fa import stopping as until
 from c2fa._version import __version__
 from c2fa.explainer import Explainer
@@ -35,7 +35,6 @@ __all__ = [
     "Status",
     "Structure",
     "__version__",
-    "designs",
     "evaluate",
     "load",
     "maskers",
@@ -43,7 +42,7 @@ __all__ = [
     "models",
     "plots",
     "report",
-    "sampling",
+    "samplers",
     "solve",
     "tune",
     "until",

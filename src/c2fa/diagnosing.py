@@ -8,7 +8,8 @@ from c2fa.explanation import Diagnostics, LevelReport
 from c2fa.methods.base import Attribution
 from c2fa.problem import Level, Problem
 from c2fa.querying import Queries
-from c2fa.solvers.choose import solve
+from c2fa.solvers.direct import loss_alone
+from c2fa.solvers.solve import solve
 from c2fa.stopping import Judge
 from c2fa.structure import Structure
 
@@ -37,13 +38,13 @@ def diagnose(
         if level is None:
             reports.append(LevelReport(0, 0.0, 0.0, 0.0))
             continue
-        one = Level(level.masks, level.outputs[:, column], level.weights, level.penalty, level.intercept, level.smooth)
-        null = _null_loss(one)
+        one, factor = level.of_output(column), 1.0 if found.factors is None else found.factors[k]
+        null = _null_loss(one) / factor
         spread = max(spread, float(np.ptp(one.outputs)))
         largest = max(largest, float(np.abs(one.outputs).max()))
-        loss = float(one.loss(found.values[k][:, [column]], found.intercepts[k][[column]])[0])
-        alone = _loss_alone(one)
+        loss = found.loss(k, column)
         fit = 1.0 - loss / null if null > 0 else 1.0
+        alone = _loss_alone(one) / factor
         reports.append(LevelReport(len(one.masks), loss, alone, fit, _left_out(one, found, k, column)))
         warnings += _level_warnings(structure, k, reports[-1], null)
         light = int((one.weights <= _LIGHT * one.weights.max()).sum())
@@ -165,7 +166,6 @@ def _null_loss(level: Level) -> float:
 
 
 def _loss_alone(level: Level) -> float:
-    flat = Structure.flat(level.width)
-    ridge = level.penalty.ridge is not None
-    solution = solve(Problem(flat, (level,)), "auto", **({"stderr": False} if ridge else {}))
-    return float(solution.losses[0])
+    if level.penalty.ridge is not None:
+        return loss_alone(level)
+    return float(solve(Problem(Structure.flat(level.width), (level,))).losses[0])

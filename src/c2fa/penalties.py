@@ -3,7 +3,7 @@
 A penalty is anything with ``value(v)``, ``prox(v, step)`` (the minimiser of ``step·Ω(u) + ½‖u − v‖²``) and
 ``ridge``: its λ where it is exactly ``λ‖v‖²`` (one for each feature where it is ``Σ λ_i v_i²``) and None where it is
 not, so that the direct solver knows whether it may be used. The convention is the paper's, without a half:
-scikit-learn's ``alpha`` is ``2 λ``. ``Auto`` stands for strengths that are yet to be chosen (``solvers/evidence.py``).
+scikit-learn's ``alpha`` is ``2 λ``. ``Auto`` stands for strengths that are yet to be chosen (``solvers/auto.py``).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Auto:
     """Strengths that the answers themselves make most likely, chosen when the problem is solved.
 
     It goes for the whole problem: give it to every level (a level of parts may instead have ``L2(0)``, which is what
-    it becomes there). What is chosen is an l2 strength for each leaf; see ``c2fa.solvers.evidence``.
+    it becomes there). What is chosen is an l2 strength for each leaf; see ``c2fa.solvers.auto``.
 
     Parameters
     ----------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +70,28 @@ class Level:
         object.__setattr__(self, "masks", masks)
         object.__setattr__(self, "outputs", outputs)
         object.__setattr__(self, "weights", weights)
+
+    def reweighed(self, weights: FloatArray) -> Level:
+        """The same rows with other weights; what was checked is shared and not checked again."""
+        return self._with(weights=weights)
+
+    def penalised(self, penalty: Penalty) -> Level:
+        """The same rows under another penalty."""
+        return self._with(penalty=penalty)
+
+    def smoothed_by(self, smooth: Smoother) -> Level:
+        """The same rows, their values smooth over neighbours."""
+        return self._with(smooth=smooth)
+
+    def of_output(self, column: int) -> Level:
+        """The same rows with one of their outputs."""
+        return self._with(outputs=self.outputs[:, column])
+
+    def _with(self, **changes: Any) -> Level:
+        copy = object.__new__(Level)
+        for name in ("masks", "outputs", "weights", "penalty", "intercept", "smooth"):
+            object.__setattr__(copy, name, changes.get(name, getattr(self, name)))
+        return copy
 
     @property
     def width(self) -> int:
@@ -169,6 +193,13 @@ class Problem:
         if len(shapes) > 1:
             raise ValueError(f"the levels' outputs differ in width: {sorted(shapes)}; ask the same model at each")
         object.__setattr__(self, "levels", levels)
+
+    def with_levels(self, levels: Sequence[Level]) -> Problem:
+        """The same problem with copies of its levels, which need no check."""
+        copy = object.__new__(Problem)
+        object.__setattr__(copy, "structure", self.structure)
+        object.__setattr__(copy, "levels", tuple(levels))
+        return copy
 
     @property
     def outputs(self) -> int:

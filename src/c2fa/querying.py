@@ -15,7 +15,7 @@ import numpy as np
 
 from c2fa.ledger import Ledger, LedgerError
 from c2fa.masking import Identity, Inputs, Masked
-from c2fa.sampling import mask_keys
+from c2fa.masks import mask_keys
 from c2fa.structure import BoolArray, FloatArray
 
 Model: TypeAlias = Callable[[Inputs], Any]

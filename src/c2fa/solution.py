@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+from typing import Protocol
 
-from c2fa.structure import FloatArray
+import numpy as np
+
+from c2fa.problem import Problem
+from c2fa.structure import FloatArray, IntArray
 
 
 class Status(StrEnum):
@@ -35,6 +41,73 @@ _REMEDIES = {
 }
 
 
+class System(Protocol):
+    """A normal matrix ``X'X + P`` that can be solved with, however it is held."""
+
+    status: Status
+
+    def fit(self, targets: FloatArray) -> FloatArray:
+        """``(X'X + P)⁻¹ X' targets``, (leaves, outputs)."""
+        ...
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """``(X'X + P)⁻¹ right``, (leaves, outputs)."""
+        ...
+
+    def variances(self) -> tuple[FloatArray, ...]:
+        """The diagonal of ``M_l (X'X + P)⁻¹ M_l'`` for every level."""
+        ...
+
+    def influences(self, rows: Sequence[slice]) -> list[tuple[FloatArray, ...]]:
+        """For each group of rows, the squares of ``M_l (X'X + P)⁻¹ x`` summed over its rows x, for every level l."""
+        ...
+
+    def leverages(self) -> FloatArray:
+        """The diagonal of ``X (X'X + P)⁻¹ X'``: how much of each row's fit is its own output."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """The Gaussian of a joint l2 fit, up to its scale σ²: the covariance of values, a few at a time.
+
+    Standard errors are its diagonal; how sure one value is to exceed another needs more of it. No D×D matrix is formed
+    where there are fewer rows than leaves.
+
+    Examples
+    --------
+    >>> import numpy as np, c2fa
+    >>> s = c2fa.Structure.from_groups("aab")
+    >>> high = c2fa.Level(np.eye(2, dtype=bool), np.zeros(2), penalty=c2fa.L2(0.5))
+    >>> low = c2fa.Level(np.eye(3, dtype=bool), np.zeros(3), penalty=c2fa.L2(0.5))
+    >>> c2fa.solve(c2fa.Problem(s, (high, low))).posterior.covariance(-1, np.arange(3)).round(3)
+    array([[ 0.333, -0.167,  0.   ],
+           [-0.167,  0.333,  0.   ],
+           [ 0.   ,  0.   ,  0.25 ]])
+    """
+
+    problem: Problem
+    system: System
+
+    def covariance(self, level: int, features: IntArray) -> FloatArray:
+        """The covariance of some values of a level, (features, features), over σ²."""
+        structure = self.problem.structure
+        level = structure.level(level)
+        owners = structure.owners(level)
+        indicator = (owners[:, None] == np.asarray(features)).astype(np.float64)
+        if level == structure.depth - 1:
+            indicator = self.problem.levels[-1].smoothed(indicator)
+        sums: FloatArray = indicator.T @ self.system.solve(indicator)
+        return 0.5 * (sums + sums.T)
+
+    def correlation(self, level: int, features: IntArray) -> FloatArray:
+        """The correlations of some values of a level."""
+        covariance = self.covariance(level, features)
+        root = np.sqrt(np.maximum(np.diag(covariance), np.finfo(np.float64).tiny))
+        found: FloatArray = covariance / np.outer(root, root)
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class Solution:
     """Values per level, coarse to fine, with what is known about them.
@@ -48,15 +121,15 @@ class Solution:
     stderr
         Standard errors of the same shapes as ``values``; None where the solver has none to give. They are the
         posterior standard deviations of the Gaussian model whose mean is the l2 solution; where the penalty was
-        ``Auto``, they also count what is uncertain about the strengths (``c2fa.solvers.calibrate``).
+        ``Auto``, they also count what is uncertain about the strengths (``c2fa.solvers.intervals``).
     losses
         Half the weighted squared error of each level under the joint solution, a number or (outputs,).
     leverages
         For each row of each level, how much of its fit is its own output: a residual over ``1 − leverage`` is what it
         would be had the row been left out. None where the solver has none to give.
-    strengths
-        Where the penalty was ``Auto``, the l2 strength λ that was chosen for every feature of every level; else None.
-    scales
+    problem
+        The problem as it was solved: where the penalty was ``Auto``, with the weights and strengths that were chosen.
+    factors
         Where the penalty was ``Auto``, the factor by which each level's weights were multiplied in the fit; else None.
     log_evidence
         Where the penalty was ``Auto``, the logarithm of how likely that makes the answers, up to a constant: what tells
@@ -70,7 +143,22 @@ class Solution:
     iterations: int
     objective: float
     losses: tuple[FloatArray, ...]
+    problem: Problem
     leverages: tuple[FloatArray, ...] | None = None
-    strengths: tuple[FloatArray, ...] | None = None
-    scales: tuple[float, ...] | None = None
+    factors: tuple[float, ...] | None = None
     log_evidence: float | None = None
+    factorise: Callable[[], System | None] = field(default=lambda: None, repr=False)
+
+    @property
+    def strengths(self) -> tuple[FloatArray, ...] | None:
+        """Where the penalty was ``Auto``, the l2 strength λ that was chosen for every feature of every level."""
+        if self.factors is None:
+            return None
+        ridges = [(level.penalty.ridge, level.width) for level in self.problem.levels]
+        return tuple(np.broadcast_to(np.asarray(ridge, dtype=np.float64), width) for ridge, width in ridges)
+
+    @cached_property
+    def posterior(self) -> Posterior | None:
+        """The posterior of the leaves; None where a penalty is not l2, or the leaves have none."""
+        system = self.factorise()
+        return None if system is None else Posterior(self.problem, system)

@@ -11,13 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from c2fa.methods.base import Attribution
-from c2fa.posterior import Posterior
 from c2fa.structure import FloatArray, IntArray, Structure
 
 __all__ = ["Standing", "Stderr", "Top", "Verdict", "stderr", "top"]
@@ -51,15 +50,10 @@ class Standing:
     budget: int
     found: Attribution
 
-    @cached_property
-    def _posterior(self) -> Posterior | None:
-        return Posterior.of(self.structure, self.found.fitted) if self.found.joint else None
-
     def correlation(self, level: int, features: IntArray) -> FloatArray:
         """How the errors of some values of a level go together; methods that do not say are taken at no correlation."""
-        if self._posterior is None:
-            return np.eye(len(features))
-        return self._posterior.correlation(level, features)
+        posterior = None if self.found.solution is None else self.found.solution.posterior
+        return np.eye(len(features)) if posterior is None else posterior.correlation(level, features)
 
 
 @dataclass(frozen=True)

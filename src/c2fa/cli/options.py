@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from c2fa import designs, penalties, sampling
+from c2fa import penalties, samplers
 from c2fa.cli.errors import USAGE, RefusedError
 from c2fa.methods import METHODS
 
@@ -145,7 +145,7 @@ Resume = Annotated[
 ]
 
 _PENALTIES = ("L1", "L2", "ElasticNet", "NonNegative")
-_SAMPLERS = ("Keep", "Exhaustive", "Balanced", "Planned", "Stratified", "Halves", "Nested", "Focused")
+_SAMPLERS = ("Exhaustive", "Keep", "Planned")
 Readers = Mapping[str, Callable[[str], Any]]
 _CALL = re.compile(r"\s*(\w+)\((.*)\)\s*")
 
@@ -155,16 +155,14 @@ def value(text: str) -> Any:
 
     >>> value("0.5"), value("true"), value("[1, 2]"), value("shap")
     (0.5, True, [1, 2], 'shap')
-    >>> value("L2(0.5)"), value("Focused(2, on)")
-    (L2(lam=0.5, positive=False), Focused(parts=2, others='on'))
+    >>> value("L2(0.5)"), value("Keep(0.8)")
+    (L2(lam=0.5, positive=False), Keep(share=0.8))
     """
     call = _CALL.fullmatch(text)
     if call and call[1] in _PENALTIES:
         return _call(text, getattr(penalties, call[1]), map(float, words(call[2])), "penalty such as L2(0.1)")
     if call and call[1] in _SAMPLERS:
-        room = sampling if hasattr(sampling, call[1]) else designs
-        inside = (value(part.strip("'\"")) for part in words(call[2]))
-        return _call(text, getattr(room, call[1]), inside, "sampler such as Keep(0.8)")
+        return _call(text, getattr(samplers, call[1]), map(value, words(call[2])), "sampler such as Keep(0.8)")
     try:
         return json.loads(text)
     except ValueError:

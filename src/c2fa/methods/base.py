@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from c2fa.designs import DESIGNS, AnySampler, Design, draw
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel
 from c2fa.masking import Identity
-from c2fa.penalties import L2, Auto, L2Each, Penalty
+from c2fa.masks import distinct
+from c2fa.penalties import L2, Auto, Penalty
 from c2fa.problem import Level
 from c2fa.querying import Ask, Conversation, QueryError
-from c2fa.sampling import SAMPLERS, distinct
+from c2fa.samplers import AnySampler, PreferringSampler, draw, ensure
 from c2fa.solution import Solution, Status
-from c2fa.solvers.evidence import bounded
 from c2fa.structure import FloatArray, IntArray, Structure
 
 Penalties: TypeAlias = Penalty | Literal["auto"] | Sequence[Penalty] | None
@@ -63,11 +62,16 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """What a method found: values per level, (width, columns), coarse to fine, and the evidence behind them.
+    """What a method found: values per level, (width, columns), coarse to fine, and what they rest on.
 
-    ``levels`` holds what each level's values were fitted to; None where they were not fitted to anything but follow
-    from another level's. ``joint`` says that all of them were fitted together, as one problem; ``scales`` how much
-    each level's weights were multiplied by in that fit, None for 1.
+    Attributes
+    ----------
+    levels
+        What each level's values were fitted to, as it was solved; None where they follow from another level's.
+    factors
+        By how much each level's weights were multiplied for the fit, beside those that were given.
+    solution
+        The joint solution, where all levels were fitted together as one problem; else None.
     """
 
     values: tuple[FloatArray, ...]
@@ -78,33 +82,31 @@ class Attribution:
     iterations: int = 0
     notes: tuple[str, ...] = ()
     leverages: tuple[FloatArray, ...] | None = None
-    joint: bool = False
-    scales: tuple[float, ...] | None = None
-
-    @property
-    def fitted(self) -> tuple[Level | None, ...]:
-        """The levels with the weights that they had in the fit, where these were chosen too."""
-        if self.scales is None:
-            return self.levels
-        pairs = zip(self.levels, self.scales, strict=True)
-        return tuple(level and replace(level, weights=level.weights * scale) for level, scale in pairs)
+    factors: tuple[float, ...] | None = None
+    solution: Solution | None = None
 
     @classmethod
-    def of(cls, solution: Solution, levels: Sequence[Level]) -> Attribution:
-        """What a joint solution says of the levels it was fitted to, with the strengths that were chosen for them."""
-        if solution.strengths is not None:
-            levels = [replace(lv, penalty=L2Each(lam)) for lv, lam in zip(levels, solution.strengths, strict=True)]
+    def of(cls, solution: Solution) -> Attribution:
+        """What a joint solution says."""
         return cls(
             solution.values,
             solution.intercepts,
             solution.stderr,
-            tuple(levels),
+            solution.problem.levels,
             solution.status,
             solution.iterations,
             leverages=solution.leverages,
-            joint=True,
-            scales=solution.scales,
+            factors=solution.factors,
+            solution=solution,
         )
+
+    def loss(self, k: int, column: int) -> float:
+        """A level's loss in one column, by the weights that were given."""
+        if self.solution is not None:
+            return float(self.solution.losses[k][column])
+        level = self.levels[k]
+        assert level is not None
+        return float(level.of_output(column).loss(self.values[k][:, [column]], self.intercepts[k][[column]])[0])
 
 
 class Method(Protocol):
@@ -200,7 +202,7 @@ def gather(
     ``anchor`` adds the prediction as a row of its own: it is paid for already, and it is the point that the
     explanation is about.
     """
-    drawn = draw(sampler, task.rng(level), task.budget[level], task.structure, level, task.allows_empty)
+    drawn = draw(ensure(sampler), task.rng(level), task.budget[level], task.structure, level, task.allows_empty)
     masks, counts = distinct(drawn)
     answer = yield Ask(level, masks)
     ok = answer.ok
@@ -213,18 +215,16 @@ def gather(
         outputs = np.concatenate([outputs, task.prediction[None, task.columns]])
     weights = kernel(masks)
     # What was asked once is one answer, however often it was drawn; strengths are chosen by how many answers there are.
-    # Bounded here as the solver bounds them, so that diagnostics and stopping rules see the weights that were fitted.
-    weights = bounded(weights) if isinstance(penalty, Auto) else weights * counts
+    if not isinstance(penalty, Auto):
+        weights = weights * counts
     return Level(masks, outputs, weights, penalty, intercept)
 
 
-def preferred_rows(samplers: Any, structure: Structure) -> tuple[int | None, ...]:
+def preferred_rows(option: AnySampler | Sequence[AnySampler], structure: Structure) -> tuple[int | None, ...]:
     """For each level the rows that its sampler prefers for parts; None where it does not say."""
-    found = []
-    for sampler, width in zip(per_level("sampler", samplers, structure.depth), structure.widths, strict=True):
-        wish = getattr(as_sampler(sampler), "wish", None)
-        found.append(None if wish is None else wish(width))
-    return tuple(found)
+    given = zip(per_level("sampler", option, structure.depth), structure.widths, strict=True)
+    samplers = [(ensure(sampler), width) for sampler, width in given]
+    return tuple(s.preferred_rows(width) if isinstance(s, PreferringSampler) else None for s, width in samplers)
 
 
 def per_level(name: str, option: Any, depth: int) -> tuple[Any, ...]:
@@ -262,18 +262,6 @@ def as_kernel(kernel: str | Kernel) -> Kernel:
     if kernel not in KERNELS:
         raise ValueError(f"kernel must be a function or one of {sorted(KERNELS)}; got {kernel!r}")
     return KERNELS[kernel]
-
-
-def as_sampler(sampler: str | AnySampler) -> AnySampler:
-    """Return a sampler or a design by its name, or itself."""
-    if isinstance(sampler, type):
-        raise TypeError(f"sampler must be a value such as {sampler.__name__}(), not the class itself")
-    if callable(sampler) or isinstance(sampler, Design):
-        return sampler
-    known: Mapping[str, AnySampler] = {**SAMPLERS, **DESIGNS}
-    if sampler not in known:
-        raise ValueError(f"sampler must be a function or one of {sorted(known)}; got {sampler!r}")
-    return known[sampler]
 
 
 def per_level_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from c2fa.designs import AnySampler
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
@@ -16,7 +15,6 @@ from c2fa.methods.base import (
     Penalties,
     Task,
     as_kernel,
-    as_sampler,
     check_each,
     check_penalties,
     check_switches,
@@ -29,8 +27,9 @@ from c2fa.methods.base import (
 from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
-from c2fa.solvers.choose import check_together, solve
+from c2fa.samplers import AnySampler, ensure
 from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
+from c2fa.solvers.solve import check_together, solve
 from c2fa.structure import Structure
 
 PAPER: Mapping[str, Any] = {
@@ -55,10 +54,10 @@ class C2FA(BaseMethod):
         How much each answer counts: ``"uniform"`` (the default: planned masks count alike), ``"cosine"`` (LIME's),
         ``"similarity"``, ``"shap"``, or a function.
     sampler
-        How masks are drawn: ``"planned"`` (the default: all masks of up to five features, above that balanced blocks
-        and their complements, from which the same rows tell more), ``"uniform"`` (fair coins), ``"paired"``,
-        ``"lime-text"``, ``"keep"``, a design's name such as ``"exhaustive"`` or ``"balanced"``, one of
-        ``c2fa.sampling`` or ``c2fa.designs`` such as ``Keep(0.8)``, or a function.
+        How masks are drawn: ``"planned"`` (the default: balanced blocks and their complements, from which the same rows
+        tell more than from coins, and all masks of up to five parts), ``"uniform"`` (fair coins), ``"paired"``,
+        ``"keep"``, ``"lime-text"``, ``"exhaustive"``, one of ``c2fa.samplers`` such as ``Keep(0.8)``, or a function of
+        your own, ``(rng, n, structure, level)`` or ``(rng, n, width)``.
     penalty
         The regulariser. ``"auto"`` (the default, as no one strength suits every input) chooses an l2 strength for every
         leaf, and how much each level's answers count, from the answers themselves (``c2fa.Auto``). Or one of your own,
@@ -82,7 +81,7 @@ class C2FA(BaseMethod):
     """
 
     kernel: str | Kernel | Sequence[str | Kernel] = "uniform"
-    sampler: str | AnySampler | Sequence[str | AnySampler] = "planned"
+    sampler: AnySampler | Sequence[AnySampler] = "planned"
     penalty: Penalties = "auto"
     intercept: bool | Sequence[bool] = True
     solver: str = "auto"
@@ -97,7 +96,7 @@ class C2FA(BaseMethod):
             smooth = tuple(float(strength) for strength in smooth)
         object.__setattr__(self, "smooth", smooth)  # the same settings read the same, however they were held
         check_each("kernel", self.kernel, as_kernel)
-        check_each("sampler", self.sampler, as_sampler)
+        check_each("sampler", self.sampler, ensure)
         check_penalties(self.penalty)
         check_switches(intercept=self.intercept, anchor=self.anchor)
         check_together(self.solver, self.solver_options, given_penalties(self.penalty))
@@ -132,7 +131,7 @@ class C2FA(BaseMethod):
             level = yield from gather(
                 task,
                 k,
-                sampler=as_sampler(samplers[k]),
+                sampler=samplers[k],
                 kernel=as_kernel(kernels[k]),
                 penalty=penalties[k],
                 intercept=bool(intercepts[k]),
@@ -146,14 +145,11 @@ class C2FA(BaseMethod):
         problem = Problem(task.structure, tuple(levels))
         strengths = self._smoothing(task)
         graph = task.neighbours() if strengths and task.neighbours is not None else None
-        if graph is None or not len(graph.edges):
-            solution = solve(problem, self.solver, **self.solver_options)
-        elif len(strengths) == 1:
+        if graph is not None and len(graph.edges) and len(strengths) > 1:
+            return Attribution.of(solve_smooth(problem, graph, strengths, self.solver, **self.solver_options))
+        if graph is not None and len(graph.edges):
             problem = smoothed(problem, graph, strengths[0])
-            solution = solve(problem, self.solver, **self.solver_options)
-        else:
-            solution, problem = solve_smooth(problem, graph, strengths, self.solver, **self.solver_options)
-        return Attribution.of(solution, problem.levels)
+        return Attribution.of(solve(problem, self.solver, **self.solver_options))
 
     def _smoothing(self, task: Task) -> tuple[float, ...]:
         """The strengths among which the answers decide; one of them is that; none is no smoothing."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from c2fa.kernels import milli as milli_kernel
+from c2fa.masks import mask_keys
 from c2fa.methods.base import (
     Attribution,
     BaseMethod,
@@ -25,9 +26,8 @@ from c2fa.methods.c2fa import C2FA
 from c2fa.methods.milli import ALPHA, BETA, Ranking, after_ranking, check_curve, rank, ranking_rows
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
-from c2fa.sampling import mask_keys
-from c2fa.sampling import milli as milli_sampler
-from c2fa.solvers.choose import check_together, solve
+from c2fa.samplers import milli as milli_sampler
+from c2fa.solvers.solve import check_together, solve
 from c2fa.structure import Structure
 
 
@@ -123,7 +123,7 @@ class C2FAMilli(BaseMethod):
             )
             levels.append(_with_ranking(level, ranking) if k == 0 and self.reuse else level)
         solution = solve(Problem(s, tuple(levels)), self.solver, **self.solver_options)
-        return Attribution.of(solution, levels)
+        return Attribution.of(solution)
 
 
 def _with_ranking(level: Level, ranking: Ranking) -> Level:

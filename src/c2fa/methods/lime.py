@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from c2fa.designs import AnySampler
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
@@ -13,7 +12,6 @@ from c2fa.methods.base import (
     Penalties,
     Task,
     as_kernel,
-    as_sampler,
     check_each,
     check_penalties,
     check_switches,
@@ -22,43 +20,23 @@ from c2fa.methods.base import (
     per_level_penalties,
     preferred_rows,
 )
-from c2fa.penalties import L2Each
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
-from c2fa.solution import Status
-from c2fa.solvers.choose import solve
-from c2fa.structure import FloatArray, Structure
+from c2fa.samplers import AnySampler, ensure
+from c2fa.solution import Solution, Status
+from c2fa.solvers.solve import solve
+from c2fa.structure import Structure
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """One level fitted alone: its values, (width, columns), its intercept, (columns,), and what they rest on."""
-
-    level: Level
-    values: FloatArray
-    intercept: FloatArray
-    stderr: FloatArray | None
-    status: Status
-    iterations: int
-    leverage: FloatArray | None = None
-
-
-def fit(level: Level) -> Fit:
-    """Fit one level without a thought for the others."""
-    solution = solve(Problem(Structure.flat(level.width), (level,)))
-    stderr = None if solution.stderr is None else solution.stderr[0]
-    leverage = None if solution.leverages is None else solution.leverages[0]
-    if solution.strengths is not None:
-        level = replace(level, penalty=L2Each(solution.strengths[0]))
-    return Fit(
-        level, solution.values[0], solution.intercepts[0], stderr, solution.status, solution.iterations, leverage
-    )
+def fit(level: Level) -> Solution:
+    """Fit one level by itself: a problem of one level."""
+    return solve(Problem(Structure.flat(level.width), (level,)))
 
 
 _FROM_BAD_TO_GOOD = (Status.MAX_ITERATIONS, Status.NOT_UNIQUE, Status.CONVERGED, Status.EXACT)
 
 
-def worst(fits: Sequence[Fit]) -> Status:
+def worst(fits: Sequence[Solution]) -> Status:
     """The status that most needs to be heard among several fits."""
     return min((one.status for one in fits), key=_FROM_BAD_TO_GOOD.index)
 
@@ -88,14 +66,14 @@ class Lime(BaseMethod):
     """
 
     kernel: str | Kernel | Sequence[str | Kernel] = "cosine"
-    sampler: str | AnySampler | Sequence[str | AnySampler] = "uniform"
+    sampler: AnySampler | Sequence[AnySampler] = "uniform"
     penalty: Penalties = None
     intercept: bool | Sequence[bool] = True
     anchor: bool = True
 
     def __post_init__(self) -> None:
         check_each("kernel", self.kernel, as_kernel)
-        check_each("sampler", self.sampler, as_sampler)
+        check_each("sampler", self.sampler, ensure)
         check_penalties(self.penalty)
         check_switches(intercept=self.intercept, anchor=self.anchor)
 
@@ -103,13 +81,13 @@ class Lime(BaseMethod):
         """The rows that the samplers of the levels prefer for parts."""
         return preferred_rows(self.sampler, structure)
 
-    def fit(self, task: Task, level: int) -> Conversation[Fit]:
+    def fit(self, task: Task, level: int) -> Conversation[Solution]:
         """Ask about one level and fit it alone."""
         depth = task.structure.depth
         rows = yield from gather(
             task,
             level,
-            sampler=as_sampler(per_level("sampler", self.sampler, depth)[level]),
+            sampler=per_level("sampler", self.sampler, depth)[level],
             kernel=as_kernel(per_level("kernel", self.kernel, depth)[level]),
             penalty=per_level_penalties(self.penalty, task)[level],
             intercept=bool(per_level("intercept", self.intercept, depth)[level]),
@@ -117,7 +95,7 @@ class Lime(BaseMethod):
         )
         return fit(rows)
 
-    def coarsest(self, task: Task) -> Conversation[Fit]:
+    def coarsest(self, task: Task) -> Conversation[Solution]:
         """The parts' fit; a method that estimates the parts in another way puts its own here."""
         return (yield from self.fit(task, 0))
 
@@ -125,13 +103,13 @@ class Lime(BaseMethod):
         fits = [(yield from self.coarsest(task))]
         for level in range(1, task.structure.depth):
             fits.append((yield from self.fit(task, level)))
-        errors = tuple(one.stderr for one in fits if one.stderr is not None)
-        leverages = tuple(one.leverage for one in fits if one.leverage is not None)
+        errors = tuple(one.stderr[0] for one in fits if one.stderr is not None)
+        leverages = tuple(one.leverages[0] for one in fits if one.leverages is not None)
         return Attribution(
-            values=tuple(one.values for one in fits),
-            intercepts=tuple(one.intercept for one in fits),
+            values=tuple(one.values[0] for one in fits),
+            intercepts=tuple(one.intercepts[0] for one in fits),
             stderr=errors if len(errors) == len(fits) else None,
-            levels=tuple(one.level for one in fits),
+            levels=tuple(one.problem.levels[0] for one in fits),
             status=worst(fits),
             iterations=sum(one.iterations for one in fits),
             leverages=leverages if len(leverages) == len(fits) else None,

@@ -12,12 +12,12 @@ import numpy as np
 
 from c2fa.kernels import milli as milli_kernel
 from c2fa.methods.base import Task, check_switches, gather
-from c2fa.methods.lime import Fit, Lime, fit
+from c2fa.methods.lime import Lime, fit
 from c2fa.penalties import L2
 from c2fa.querying import Ask, BudgetError, Conversation, QueryError
-from c2fa.sampling import milli as milli_sampler
-from c2fa.sampling import milli_inclusion
-from c2fa.structure import BoolArray, FloatArray, Structure
+from c2fa.samplers import milli as milli_sampler
+from c2fa.solution import Solution
+from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 RIDGE = L2(0.5e-10)
 """MILLI's own regulariser: scikit-learn's ``alpha = 1e-10``, least squares made numerically safe."""
@@ -42,6 +42,27 @@ def check_curve(alpha: float, beta: float) -> None:
         raise ValueError(f"beta bends the weight curve and must be a finite number; got {beta}")
 
 
+def inclusion_weights(ranks: IntArray, alpha: float = 0.1, beta: float = 1.0) -> FloatArray:
+    """Return MILLI's weight for each instance from its rank (0 is the most important).
+
+    It is both the chance to enter a coalition and the ingredient of the coalition's weight: ``alpha`` for the
+    first rank, ``1 - alpha`` for the last; ``beta`` bends the curve towards larger (> 0) or smaller coalitions.
+
+    >>> inclusion_weights(np.arange(5), alpha=0.3, beta=-1.0).round(3)
+    array([0.3  , 0.305, 0.327, 0.41 , 0.7  ])
+    """
+    check_curve(alpha, beta)
+    rank = np.asarray(ranks, dtype=np.float64)
+    last = len(rank) - 1
+    if last == 0:  # one instance has no rank to speak of: a fair coin
+        return np.full(1, 0.5)
+    if alpha > 0.5:
+        beta = -beta
+    if beta >= 0:
+        return (1 - alpha) - (1 - 2 * alpha) * (1 - rank / last) * np.exp(-beta * rank)
+    return alpha + (1 - 2 * alpha) * (rank / last) * np.exp(beta * (last - rank))
+
+
 def rank(task: Task, alpha: float, beta: float, on_top: bool = False) -> Conversation[Ranking]:
     """Ask about every part alone, order the parts by the target's output, and give each its inclusion weight.
 
@@ -61,7 +82,7 @@ def rank(task: Task, alpha: float, beta: float, on_top: bool = False) -> Convers
     scores = np.where(answer.ok, answer.outputs[:, task.target], -np.inf)
     ranks = np.empty(width, dtype=np.intp)
     ranks[np.argsort(-scores, kind="stable")] = np.arange(width)
-    inclusion = milli_inclusion(ranks, alpha, beta)
+    inclusion = inclusion_weights(ranks, alpha, beta)
     return Ranking(inclusion, alone[answer.ok], answer.outputs[answer.ok][:, task.columns])
 
 
@@ -126,7 +147,7 @@ class Milli(Lime):
         """The rows that come on top of the budget."""
         return ranking_rows(structure) if self.ranking_on_top else 0
 
-    def coarsest(self, task: Task) -> Conversation[Fit]:
+    def coarsest(self, task: Task) -> Conversation[Solution]:
         if task.structure.widths[0] == 1:
             return (yield from self.fit(task, 0))
         ranking = yield from rank(task, self.alpha, self.beta, self.ranking_on_top)

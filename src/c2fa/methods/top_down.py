@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from c2fa.methods.base import Attribution, Task
-from c2fa.methods.lime import Fit, Lime, worst
+from c2fa.methods.lime import Lime, worst
 from c2fa.methods.milli import Milli
 from c2fa.querying import Conversation
+from c2fa.solution import Solution
 from c2fa.structure import FloatArray, IntArray, Structure
 
 _DRAWS = 1000  # the stream of the splits, away from the levels' streams, so that masks stay the same
@@ -56,32 +57,33 @@ class TopDownProportional(Lime):
         fits = [(yield from self.coarsest(task))]
         for level in range(1, s.depth):
             fits.append((yield from self.fit(task, level)))
-        values = fits[0].values
+        values = fits[0].values[0]
         for owner, own in zip(s.parents, fits[1:], strict=True):
-            values = share(values, own.values, owner)
+            values = share(values, own.values[0], owner)
         by_level = _sums(s, values)
+        levels = tuple(one.problem.levels[0] for one in fits)
         return Attribution(
             values=by_level,
-            intercepts=tuple(one.level.rows.intercept(value) for one, value in zip(fits, by_level, strict=True)),
+            intercepts=tuple(level.rows.intercept(value) for level, value in zip(levels, by_level, strict=True)),
             stderr=None,
-            levels=tuple(one.level for one in fits),
+            levels=levels,
             status=worst(fits),
             iterations=sum(one.iterations for one in fits),
         )
 
 
-def drawn(task: Task, parts: Fit) -> Attribution:
+def drawn(task: Task, parts: Solution) -> Attribution:
     """Draw every level below the parts from the one above it."""
     s = task.structure
     rng = task.rng(_DRAWS)
-    values = parts.values
+    values = parts.values[0]
     for owner in s.parents:
         values = scatter(rng, values, owner)
     return Attribution(
         values=_sums(s, values),
-        intercepts=(parts.intercept,) * s.depth,
+        intercepts=parts.intercepts * s.depth,
         stderr=None,
-        levels=(parts.level, *(None,) * (s.depth - 1)),
+        levels=(*parts.problem.levels, *(None,) * (s.depth - 1)),
         status=parts.status,
         iterations=parts.iterations,
     )

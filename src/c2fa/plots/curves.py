@@ -141,7 +141,7 @@ class ConvergenceDisplay:
 
         ``solvers`` are names, or a mapping from names to options; a line that stays level has met its tolerance.
         """
-        from c2fa.solvers.choose import solve
+        from c2fa.solvers.solve import solve
 
         options = solvers if isinstance(solvers, Mapping) else {name: {} for name in solvers}
         goal = solve(problem).values[-1]

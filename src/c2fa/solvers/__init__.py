@@ -1,5 +1,5 @@
 """Solvers: a Problem in, a Solution out."""
 
-from c2fa.solvers.choose import SOLVERS, solve
+from c2fa.solvers.solve import SOLVERS, solve
 
 __all__ = ["SOLVERS", "solve"]

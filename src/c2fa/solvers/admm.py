@@ -23,9 +23,9 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from c2fa.problem import Level, Problem
-from c2fa.solution import Solution, Status
-from c2fa.solvers.direct import System, factorise, finish
-from c2fa.solvers.prior import Strength
+from c2fa.solution import Solution, Status, System
+from c2fa.solvers.direct import Fitted, factorise
+from c2fa.solvers.tree import Strength
 from c2fa.structure import FloatArray
 
 _RELAX = 1.6  # over-relaxation; 1.5 to 1.8 is the usual range
@@ -77,7 +77,7 @@ def admm(
             look *= 2
             state.rebalance(residuals)
     leaves = state.a.get(problem.structure.depth - 1, state.beta)
-    return finish(problem, leaves, status, iteration, allowed=state.a)
+    return Fitted.of(problem, leaves).solution(status, iteration, allowed=state.a)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ With ``X`` the weighted (and, under an intercept, centred) rows over the leaves,
 
 - more rows than leaves: ``(X'X + P) β = X'y``, a D×D system;
 - fewer rows than leaves: ``β = P⁻¹X' (I + X P⁻¹X')⁻¹ y``, an N×N system. ``P⁻¹`` is applied level by level
-  (``prior.py``), so the cost is O(N²D) and no D×D matrix is formed.
+  (``tree.py``), so the cost is O(N²D) and no D×D matrix is formed.
 
 The same Gaussian model gives the standard errors: noise ``σ²/w`` on every row, prior precision ``P/σ²``, posterior
 covariance ``σ² (X'X + P)⁻¹``. σ² is the larger of two estimates that agree where the penalty suits the values: the
@@ -15,15 +15,16 @@ maximum-likelihood one, ``(‖y − Xβ‖² + β'Pβ) / (rows − intercepts)``
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
-from c2fa.problem import Problem
-from c2fa.solution import Solution, Status
-from c2fa.solvers.prior import Strength, TreePrior, ridge_strengths, row_sums
+from c2fa.problem import Level, Problem
+from c2fa.solution import Solution, Status, System
+from c2fa.solvers.tree import Strength, TreePrior, ridge_strengths, row_sums
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
 
@@ -35,13 +36,14 @@ def direct(problem: Problem, *, stderr: bool = True) -> Solution:
     """
     strengths, system = prepare(problem)
     leaf_values = system.fit(problem.targets)
+    fit = Fitted.of(problem, leaf_values)
     if not stderr:
-        return finish(problem, leaf_values, system.status, 0)
+        return fit.solution(system.status, system=system)
     leverages = row_leverages(problem, system)
     noise = np.sqrt(_noise(problem, strengths, leaf_values, sum(float(h.sum()) for h in leverages)))
     variances = system.variances()
     errors = smooth_errors(problem, system, tuple(_scaled(v, noise) for v in variances), noise)
-    return finish(problem, leaf_values, system.status, 0, errors, leverages=leverages)
+    return fit.solution(system.status, stderr=errors, leverages=leverages, system=system)
 
 
 def smooth_errors(
@@ -86,32 +88,6 @@ def prepare(problem: Problem) -> tuple[tuple[Strength, ...], System]:
         return strengths, (factorise if np.min(strengths[-1]) > _NOTHING else _LeastSquares)(problem, strengths)
     except LinAlgError:  # as where outputs and weights span too many orders of magnitude
         return strengths, _LeastSquares(problem, strengths)
-
-
-class System(Protocol):
-    """A normal matrix ``X'X + P`` that can be solved with, however it is held."""
-
-    status: Status
-
-    def fit(self, targets: FloatArray) -> FloatArray:
-        """``(X'X + P)⁻¹ X' targets``, (leaves, outputs)."""
-        ...
-
-    def solve(self, right: FloatArray) -> FloatArray:
-        """``(X'X + P)⁻¹ right``, (leaves, outputs)."""
-        ...
-
-    def variances(self) -> tuple[FloatArray, ...]:
-        """The diagonal of ``M_l (X'X + P)⁻¹ M_l'`` for every level."""
-        ...
-
-    def influences(self, rows: Sequence[slice]) -> list[tuple[FloatArray, ...]]:
-        """For each group of rows, the squares of ``M_l (X'X + P)⁻¹ x`` summed over its rows x, for every level l."""
-        ...
-
-    def leverages(self) -> FloatArray:
-        """The diagonal of ``X (X'X + P)⁻¹ X'``: how much of each row's fit is its own output."""
-        ...
 
 
 def factorise(problem: Problem, strengths: tuple[Strength, ...]) -> System:
@@ -259,6 +235,7 @@ class _LeastSquares:
 
 
 _NOTHING = 1e-15
+_NO_PRIOR = 1e-12  # strengths of the leaves below this leave them without a posterior
 _NO_FREEDOM = 1e-6  # below this share of the rows a fit goes through all of them, and what is left over is rounding
 _DENSE = 5000  # leaves whose whole covariance may be held
 _CHUNK = 8192  # columns of the leaves held at a time beside the rows themselves
@@ -303,46 +280,102 @@ def row_leverages(problem: Problem, system: System) -> tuple[FloatArray, ...]:
     return tuple(found)
 
 
-def finish(
-    problem: Problem,
-    leaf_values: FloatArray,
-    status: Status,
-    iterations: int,
-    stderr: tuple[FloatArray, ...] | None = None,
-    values: tuple[FloatArray, ...] | None = None,
-    allowed: Mapping[int, FloatArray] | None = None,
-    leverages: tuple[FloatArray, ...] | None = None,
-) -> Solution:
-    """Make the Solution of leaf values, (leaves, outputs): level values are their sums unless given.
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Leaf values and what follows from them: every level's values, intercepts and losses, with a column an output.
 
-    ``allowed`` has, for levels whose sums meet their penalty only to a tolerance, the nearby values that meet it
-    exactly; the objective takes the penalty there, where it is not infinite.
+    ``penalised`` are the values that the penalties are taken at: those that were looked for, before they are smoothed.
     """
-    s, leaves = problem.structure, problem.levels[-1]
-    if values is None:
-        penalised = values = tuple(s.sums(leaf_values, k) for k in range(s.depth))
-        if leaves.smooth is not None:  # which keeps sums up to rounding: parts are sums of what is returned
-            smoothed = leaves.smoothed(leaf_values)
-            values = tuple(s.sums(smoothed, k) for k in range(s.depth))
+
+    problem: Problem
+    values: tuple[FloatArray, ...]
+    intercepts: tuple[FloatArray, ...]
+    losses: tuple[FloatArray, ...]
+    penalised: tuple[FloatArray, ...]
+
+    @classmethod
+    def of(cls, problem: Problem, leaf_values: FloatArray, values: tuple[FloatArray, ...] | None = None) -> Fitted:
+        """From leaf values, (leaves, outputs): level values are their sums unless given."""
+        s, leaves = problem.structure, problem.levels[-1]
+        if values is not None:
+            penalised = values
+        else:
+            penalised = values = tuple(s.sums(leaf_values, k) for k in range(s.depth))
+            if leaves.smooth is not None:  # which keeps sums up to rounding: parts are sums of what is returned
+                smoothed = leaves.smoothed(leaf_values)
+                values = tuple(s.sums(smoothed, k) for k in range(s.depth))
+        intercepts = tuple(lv.rows.intercept(v) for lv, v in zip(problem.levels, values, strict=True))
+        losses = tuple(lv.loss(v, b) for lv, v, b in zip(problem.levels, values, intercepts, strict=True))
+        return cls(problem, values, intercepts, losses, penalised)
+
+    def solution(
+        self,
+        status: Status,
+        iterations: int = 0,
+        *,
+        stderr: tuple[FloatArray, ...] | None = None,
+        leverages: tuple[FloatArray, ...] | None = None,
+        allowed: Mapping[int, FloatArray] | None = None,
+        system: System | None = None,
+    ) -> Solution:
+        """The Solution, in the shape of the problem's outputs.
+
+        ``allowed`` has, for levels whose sums meet their penalty only to a tolerance, the nearby values that meet it
+        exactly; the objective takes the penalty there, where it is not infinite.
+        """
+        problem = self.problem
+        penalties = (
+            level.penalty.value((allowed or {}).get(k, self.penalised[k])) for k, level in enumerate(problem.levels)
+        )
+        return Solution(
+            values=_shaped(problem, self.values),
+            intercepts=_shaped(problem, self.intercepts),
+            stderr=None if stderr is None else _shaped(problem, stderr),
+            status=status,
+            iterations=iterations,
+            objective=sum(float(loss.sum()) for loss in self.losses) + sum(penalties),
+            losses=_shaped(problem, self.losses),
+            problem=problem,
+            leverages=leverages,
+            factorise=functools.partial(_posterior_system, problem, system),
+        )
+
+
+def _shaped(problem: Problem, arrays: tuple[FloatArray, ...]) -> tuple[FloatArray, ...]:
+    """One number an output where the problem's outputs have no columns."""
+    return tuple(a[..., 0] for a in arrays) if problem.levels[0].outputs.ndim == 1 else arrays
+
+
+def _posterior_system(problem: Problem, system: System | None) -> System | None:
+    """What the covariance is read from: the fit's own system where there is one; None where there is no prior."""
+    ridges = [level.penalty.ridge for level in problem.levels]
+    given = [ridge for ridge in ridges if ridge is not None]
+    if len(given) < len(ridges) or not np.min(given[-1]) > _NO_PRIOR:
+        return None
+    if system is not None:
+        return system
+    try:
+        return factorise(problem, ridge_strengths(given))
+    except LinAlgError:
+        return None
+
+
+def loss_alone(level: Level) -> float:
+    """The least loss of one level of a single output fitted by itself, under its own l2 penalty."""
+    rows, targets = level.rows.design(level.masks), level.rows.targets[:, 0]
+    ridge = np.broadcast_to(np.asarray(level.penalty.ridge, dtype=np.float64), level.width)
+    if not ridge.min() > _NOTHING:
+        penalty = np.diag(np.sqrt(2.0 * ridge))[ridge > 0]
+        padded = np.concatenate([targets, np.zeros(len(penalty))])
+        values = np.linalg.lstsq(np.concatenate([rows, penalty]), padded, rcond=None)[0]
+    elif len(rows) < level.width:
+        scaled = rows / (2.0 * ridge)
+        gram = scaled @ rows.T
+        gram[np.diag_indices_from(gram)] += 1.0
+        values = scaled.T @ cho_solve(cho_factor(gram, overwrite_a=True, check_finite=False), targets)
     else:
-        penalised = values
-    intercepts = tuple(lv.rows.intercept(v) for lv, v in zip(problem.levels, values, strict=True))
-    losses = tuple(lv.loss(v, b) for lv, v, b in zip(problem.levels, values, intercepts, strict=True))
-    objective = sum(float(loss.sum()) for loss in losses) + sum(
-        lv.penalty.value((allowed or {}).get(k, penalised[k])) for k, lv in enumerate(problem.levels)
-    )
-    flat = problem.levels[0].outputs.ndim == 1
-
-    def shaped(arrays: tuple[FloatArray, ...]) -> tuple[FloatArray, ...]:
-        return tuple(a[..., 0] for a in arrays) if flat else arrays
-
-    return Solution(
-        values=shaped(values),
-        intercepts=shaped(intercepts),
-        stderr=None if stderr is None else shaped(stderr),
-        status=status,
-        iterations=iterations,
-        objective=objective,
-        losses=shaped(losses),
-        leverages=leverages,
-    )
+        normal = rows.T @ rows
+        normal[np.diag_indices_from(normal)] += 2.0 * ridge
+        values = cho_solve(cho_factor(normal, overwrite_a=True, check_finite=False), rows.T @ targets)
+    residual = targets - rows @ values
+    return 0.5 * float(residual @ residual)

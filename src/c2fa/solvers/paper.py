@@ -16,7 +16,7 @@ import numpy as np
 
 from c2fa.problem import Problem
 from c2fa.solution import Solution, Status
-from c2fa.solvers.direct import finish
+from c2fa.solvers.direct import Fitted
 from c2fa.structure import FloatArray
 
 
@@ -63,7 +63,7 @@ def paper(
     if all(isinstance(lam, float | int) for lam in ridges):
         affine = _Affine.of(problem, zh, zl, mu1, mu2)
         status, iteration, alpha_bar, beta_bar = affine.run(eps1, eps2, max_iterations)
-        return finish(problem, beta_bar, status, iteration, values=(alpha_bar, beta_bar))
+        return Fitted.of(problem, beta_bar, (alpha_bar, beta_bar)).solution(status, iteration)
     a_inverse = np.linalg.inv(zh.T @ zh + (mu1 + mu2) * np.eye(parts))
     b_fixed = a_inverse @ (zh.T @ high.rows.targets)
     c_inverse = np.linalg.inv(zl.T @ zl + mu1 * np.eye(leaves) + mu2 * (owners[:, None] == owners))
@@ -88,7 +88,7 @@ def paper(
         if change < eps1 and np.square(h1).sum() + np.square(h2).sum() + np.square(h3).sum() < eps2:
             status = Status.CONVERGED
             break
-    return finish(problem, beta_bar, status, iteration, values=(alpha_bar, beta_bar))
+    return Fitted.of(problem, beta_bar, (alpha_bar, beta_bar)).solution(status, iteration)
 
 
 _AT_ONCE = 64  # iterations between two looks at whether the algorithm would have stopped

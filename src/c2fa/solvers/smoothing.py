@@ -15,7 +15,7 @@ import numpy as np
 from c2fa.graph import Graph, Smoother
 from c2fa.problem import Problem
 from c2fa.solution import Solution
-from c2fa.solvers.choose import solve
+from c2fa.solvers.solve import solve
 from c2fa.structure import FloatArray
 
 STRENGTHS = (1.0, 3.0, 10.0)
@@ -23,14 +23,15 @@ STRENGTHS = (1.0, 3.0, 10.0)
 
 def smoothed(problem: Problem, graph: Graph, strength: float) -> Problem:
     """The problem with its finest level smooth to a given strength."""
-    leaves = replace(problem.levels[-1], smooth=Smoother(graph, strength, problem.structure.leaves))
-    return replace(problem, levels=(*problem.levels[:-1], leaves))
+    graph.check(problem.structure)
+    leaves = problem.levels[-1].smoothed_by(Smoother(graph, strength, problem.structure.leaves))
+    return problem.with_levels((*problem.levels[:-1], leaves))
 
 
 def solve_smooth(
     problem: Problem, graph: Graph, strengths: Sequence[float] = STRENGTHS, solver: str = "auto", **options: Any
-) -> tuple[Solution, Problem]:
-    """The mean of solutions of several strengths, by how likely each makes the answers, and the likeliest's problem.
+) -> Solution:
+    """The mean of solutions of several strengths, by how likely each makes the answers; its problem is the likeliest's.
 
     The problem's penalty must be ``Auto``, whose evidence is what tells.
     """
@@ -60,16 +61,11 @@ def solve_smooth(
             if error is not None
         ]
         stderr = tuple(np.sqrt(total) for total in mean(spread))
-    merged = replace(
-        found[best],
-        values=values,
-        intercepts=mean([one.intercepts for one in found]),
-        stderr=stderr,
-        losses=tuple(
-            level.loss(v.reshape(len(v), -1), np.atleast_1d(b)).reshape(np.shape(loss))
-            for level, v, b, loss in zip(
-                problem.levels, values, mean([one.intercepts for one in found]), found[best].losses, strict=True
-            )
-        ),
+    intercepts = mean([one.intercepts for one in found])
+    likeliest = found[best]
+    levels = zip(likeliest.problem.levels, likeliest.factors or (), values, intercepts, likeliest.losses, strict=True)
+    losses = tuple(
+        level.loss(v.reshape(len(v), -1), np.atleast_1d(b)).reshape(np.shape(loss)) / factor
+        for level, factor, v, b, loss in levels
     )
-    return merged, problems[best]
+    return replace(likeliest, values=values, intercepts=intercepts, stderr=stderr, losses=losses)

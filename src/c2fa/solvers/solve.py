@@ -12,9 +12,9 @@ from c2fa.penalties import Auto, Penalty
 from c2fa.problem import Problem
 from c2fa.solution import Solution
 from c2fa.solvers.admm import admm
-from c2fa.solvers.calibrate import calibrated, in_place_of
+from c2fa.solvers.auto import check_alike, choose
 from c2fa.solvers.direct import direct
-from c2fa.solvers.evidence import bound, check_alike, choose
+from c2fa.solvers.intervals import calibrated, with_choice
 from c2fa.solvers.paper import paper
 from c2fa.solvers.threads import suited
 
@@ -42,11 +42,10 @@ def solve(problem: Problem, solver: str = "auto", **options: Any) -> Solution:
     with suited(float(rows) * leaves * min(rows, leaves)):
         if not to_choose:
             return SOLVERS[name](problem, **options)
-        problem = bound(problem)
         if name == "direct":
             return calibrated(problem, **options)
         chosen = choose(problem)
-        return in_place_of(problem, chosen, SOLVERS[name](chosen.problem, **options))
+        return with_choice(SOLVERS[name](chosen.problem, **options), chosen)
 
 
 def suited_to(penalties: Sequence[Penalty]) -> str:

@@ -20,7 +20,7 @@ bench-queries ARGS="--only additive,coverage"``):
 - *The noise is estimated*: Student's t has wider quantiles, and the errors are widened by the ratio at 95 %, with
   Satterthwaite's degrees of freedom where levels mix.
 
-Rows that count several times in the fit because all masks of their level were asked (``evidence.py``) count once
+Rows that count several times in the fit because all masks of their level were asked (``auto.py``) count once
 here, since an output may have noise of its own. A mask that was drawn several times is one output; methods see to it.
 """
 
@@ -33,9 +33,10 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from c2fa.problem import Problem
-from c2fa.solution import Solution
-from c2fa.solvers.direct import System, finish, prepare, row_leverages, smooth_errors
-from c2fa.solvers.evidence import MIN_UNASKED, TINY, Chosen, choose
+from c2fa.solution import Solution, System
+from c2fa.solvers.auto import MIN_UNASKED, Chosen, choose
+from c2fa.solvers.direct import Fitted, prepare, row_leverages, smooth_errors
+from c2fa.solvers.evidence import TINY
 from c2fa.structure import FloatArray
 
 _PRIOR_ROWS = 2.0  # as many rows' worth of residuals at the noise that the whole problem suggests
@@ -46,34 +47,36 @@ _MAX_DOF = 1.5  # the most degrees of freedom that one leaf is taken to use
 def calibrated(problem: Problem, *, stderr: bool = True) -> Solution:
     """Choose strengths for a problem whose penalty is ``Auto``, solve it exactly, and give honest standard errors."""
     chosen = choose(problem)
-    resolved = chosen.problem
-    _, system = prepare(resolved)
-    leaf_values = system.fit(resolved.targets)
+    _, system = prepare(chosen.problem)
+    leaf_values = system.fit(chosen.problem.targets)
+    fitted = Fitted.of(chosen.problem, leaf_values)
     if not stderr:
-        return in_place_of(problem, chosen, finish(resolved, leaf_values, system.status, 0))
-    leverages = row_leverages(resolved, system)
-    errors = standard_errors(problem, chosen, system, leaf_values, leverages)
-    return in_place_of(problem, chosen, finish(resolved, leaf_values, system.status, 0, errors, leverages=leverages))
+        return with_choice(fitted.solution(system.status, system=system), chosen)
+    leverages = row_leverages(chosen.problem, system)
+    errors = standard_errors(chosen, system, leaf_values, leverages, fitted.losses)
+    return with_choice(fitted.solution(system.status, stderr=errors, leverages=leverages, system=system), chosen)
 
 
-def in_place_of(problem: Problem, chosen: Chosen, solution: Solution) -> Solution:
-    """The solution as one of the problem that was asked: losses by its own weights, and what was chosen for it."""
-    losses = tuple(
-        level.loss(v.reshape(len(v), -1), np.atleast_1d(b)).reshape(np.shape(loss))
-        for level, v, b, loss in zip(problem.levels, solution.values, solution.intercepts, solution.losses, strict=True)
-    )
-    scales = tuple(map(float, chosen.boosts / chosen.noises))
-    return replace(solution, losses=losses, strengths=chosen.strengths, scales=scales, log_evidence=chosen.log_evidence)
+def with_choice(solution: Solution, chosen: Chosen) -> Solution:
+    """The solution with losses by the weights that were given, and what was chosen for it."""
+    factors = tuple(map(float, chosen.boosts / chosen.noises))
+    losses = tuple(loss / factor for loss, factor in zip(solution.losses, factors, strict=True))
+    return replace(solution, losses=losses, factors=factors, log_evidence=chosen.log_evidence)
 
 
 def standard_errors(
-    problem: Problem, chosen: Chosen, system: System, leaf_values: FloatArray, leverages: tuple[FloatArray, ...]
+    chosen: Chosen,
+    system: System,
+    leaf_values: FloatArray,
+    leverages: tuple[FloatArray, ...],
+    losses: tuple[FloatArray, ...],
 ) -> tuple[FloatArray, ...] | None:
     """Standard errors of every level's values, (width, outputs)."""
+    problem = chosen.problem
     s = problem.structure
     variances = system.variances()
-    influences = system.influences(_row_slices(chosen.problem))
-    noises = _Noises.of(problem, chosen, leaf_values, leverages, _adaptivity(chosen, variances[-1]))
+    influences = system.influences(_row_slices(problem))
+    noises = _Noises.of(chosen, leaf_values, leverages, losses, _adaptivity(chosen, variances[-1]))
     size = _size_of_values(chosen, variances[-1], leaf_values, noises)
     own = _own_strength_variance(chosen, variances[-1], leaf_values, size)
     smooth = problem.levels[-1].smooth is not None
@@ -91,7 +94,7 @@ def standard_errors(
         widening = stdtrit(np.maximum(dof, 2.0), 0.975) / ndtri(0.975)
         errors.append(np.sqrt(total) * widening[:, None])
     scale = _average_ratio(variances[-1], errors[-1], noises.levels[-1])
-    return smooth_errors(chosen.problem, system, tuple(errors), scale)
+    return smooth_errors(problem, system, tuple(errors), scale)
 
 
 def _row_slices(problem: Problem) -> list[slice]:
@@ -163,23 +166,20 @@ class _Noises:
     @classmethod
     def of(
         cls,
-        problem: Problem,
         chosen: Chosen,
         leaf_values: FloatArray,
         leverages: tuple[FloatArray, ...],
+        losses: tuple[FloatArray, ...],
         adaptivity: float,
     ) -> _Noises:
-        s, resolved = problem.structure, chosen.problem
-        rss, dof, rows = [], [], 0.0
-        for k, level in enumerate(problem.levels):
-            values = level.smoothed(s.sums(leaf_values, k))
-            rss.append(2.0 * level.loss(values, level.rows.intercept(values)) / chosen.noises[k])
+        dof, rows = [], 0.0
+        for level, leverage in zip(chosen.problem.levels, leverages, strict=True):
             free = float(np.count_nonzero(level.weights) - level.intercept)
-            used = adaptivity * (float(leverages[k].sum()) - level.intercept)
+            used = adaptivity * (float(leverage.sum()) - level.intercept)
             dof.append(max(free - used, 0.0))
             rows += free
-        energy = np.square(resolved.targets - resolved.design @ leaf_values).sum(axis=0)
-        energy = energy + 2.0 * chosen.strengths[-1] @ np.square(leaf_values)
+        rss = [2.0 * loss / boost for loss, boost in zip(losses, chosen.boosts, strict=True)]
+        energy = 2.0 * sum(losses) + 2.0 * chosen.strengths[-1] @ np.square(leaf_values)
         likely = energy / max(rows, 1.0)
         overall = (sum(rss) + _PRIOR_ROWS * likely) / (sum(dof) + _PRIOR_ROWS)
         # The few rows' worth of overall noise are not multiplied by all of a level's boost: where a model is exactly

@@ -1,0 +1,327 @@
+"""Samplers decide which masks to ask.
+
+A sampler is a callable ``sampler(rng, n, structure, level)`` that returns masks of a level, a boolean array (n, width);
+True keeps a feature. It returns fewer than n rows only where no other masks are left. Its first rows are the same
+whatever n is, so that a larger budget begins with the masks of a smaller one. A sampler may also have
+``preferred_rows(width)``: see ``PreferringSampler``.
+
+``ensure`` also takes the name of a built-in sampler, or a plain function ``(rng, n, width)``. What the built-in ones
+keep of the empty mask (everything hidden) and the full one (nothing hidden):
+
+==========  ===========================================================================
+sampler     empty and full masks
+==========  ===========================================================================
+planned     as they fall; for up to 16 features each at most once, the full one at the very end
+uniform     both kept, as they fall: with 3 parts each is one mask in eight
+paired      both kept; every second row is the complement of the row before it
+keep        both kept, as they fall
+lime-text   the full mask never, the empty one as often as any other number removed
+exhaustive  both, once; the full one at the very end, because it is the prediction
+milli       neither: a coalition has at least one member and misses at least one
+==========  ===========================================================================
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from c2fa.masks import redrawn
+from c2fa.structure import BoolArray, FloatArray, Structure
+
+_LISTED = 16  # up to this width there are few enough masks to keep track of those that were drawn
+_BLOCK = 64
+
+
+class Sampler(Protocol):
+    """Draws masks of a level; the module's first lines say what they must keep to."""
+
+    def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int, /) -> BoolArray:
+        """Return up to n masks, (n, width of the level)."""
+        ...
+
+
+@runtime_checkable
+class PreferringSampler(Sampler, Protocol):
+    """A sampler that says how many rows a level of parts should get where a budget in one number is split."""
+
+    def preferred_rows(self, width: int) -> int | None:
+        """Return the rows for a level of this width, or None to leave it to the budget."""
+        ...
+
+
+WidthFunction: TypeAlias = Callable[[np.random.Generator, int, int], BoolArray]
+AnySampler: TypeAlias = str | Sampler | WidthFunction
+
+
+@dataclass(frozen=True)
+class ByWidth:
+    """A plain function ``(rng, n, width)`` as a sampler."""
+
+    function: WidthFunction
+
+    def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+        return self.function(rng, n, structure.widths[level])
+
+
+def ensure(sampler: AnySampler) -> Sampler:
+    """Return a sampler from its name, from a plain function ``(rng, n, width)``, or the sampler itself.
+
+    A function is a plain one if three positional parameters are required; it may have others with defaults.
+
+    >>> ensure("keep")
+    Keep(share=0.7)
+    >>> ensure(lambda rng, n: None)
+    Traceback (most recent call last):
+        ...
+    TypeError: a sampler takes (rng, n, structure, level) or (rng, n, width); <lambda> takes (rng, n)
+    """
+    if isinstance(sampler, type):
+        raise TypeError(f"sampler must be a value such as {sampler.__name__}(), not the class itself")
+    if callable(sampler):
+        return _adapted(sampler)
+    if not isinstance(sampler, str) or sampler not in SAMPLERS:
+        raise ValueError(f"sampler must be a function or one of {sorted(SAMPLERS)}; got {sampler!r}")
+    return SAMPLERS[sampler]
+
+
+def _adapted(function: Any) -> Sampler:
+    """Tell a sampler from a plain function by its signature."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # compiled functions may not say
+        return function  # type: ignore[no-any-return]
+    places = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = sum(p.default is p.empty for p in places)
+    if required == 3 and _can_be_called(signature, 3):
+        return ByWidth(function)
+    if _can_be_called(signature, 4):
+        return function  # type: ignore[no-any-return]
+    name = getattr(function, "__name__", type(function).__name__)
+    raise TypeError(f"a sampler takes (rng, n, structure, level) or (rng, n, width); {name} takes {signature}")
+
+
+def _can_be_called(signature: inspect.Signature, arguments: int) -> bool:
+    try:
+        signature.bind(*range(arguments))
+    except TypeError:
+        return False
+    return True
+
+
+def draw(
+    sampler: Sampler, rng: np.random.Generator, n: int, structure: Structure, level: int, allows_empty: bool = True
+) -> BoolArray:
+    """Draw masks of a level, without the empty one for inputs that cannot be empty (a bag without instances)."""
+    level = structure.level(level)
+    if allows_empty:
+        return sampler(rng, n, structure, level)
+    if structure.widths[level] == 1:  # the full mask is all there is
+        return np.ones((n, 1), dtype=np.bool_)
+    if isinstance(sampler, ByWidth):  # it draws each row by itself, so a few more can simply be added
+        return redrawn(n, lambda some: sampler(rng, some, structure, level))
+    # The first rows of a longer draw are those of a shorter one, so draw again, by as many more as were empty.
+    asked = n
+    while True:
+        masks = sampler(copy.deepcopy(rng), asked, structure, level)
+        good = masks[masks.any(axis=1)]
+        if len(good) >= n or len(masks) < asked:
+            return good[:n]
+        if asked > 64 * (n + 16):
+            raise ValueError(f"nearly every mask of {sampler} is empty, and this input cannot be; use another sampler")
+        asked += max(n - len(good), asked // 8)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Balanced blocks, each followed by its complements; no mask of few features comes twice.
+
+    In a block every feature is on in half the rows, and every two features together in a quarter. No two features can
+    be mistaken for each other within a block, where fair coins leave every two correlated by chance; rows that do not
+    fill a block are correlated less than coins. A block and its complements together do not mistake features that work
+    together for a third. Of up to 16 features no mask is repeated, and rows for all masks ask all of them.
+
+    Parameters
+    ----------
+    few
+        Up to how many features a level of parts wants all masks asked; five have 32.
+
+    Examples
+    --------
+    >>> masks = Planned()(np.random.default_rng(0), 20, Structure.flat(19), 0)
+    >>> signs = 2 * masks.astype(int) - 1
+    >>> bool((signs.T @ signs == 20 * np.eye(19)).all()), set(masks.sum(axis=0).tolist())
+    (True, {10})
+    """
+
+    few: int = 5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.few <= _LISTED:
+            raise ValueError(f"few must be from 0 to {_LISTED}, above which the masks are too many; got {self.few!r}")
+
+    def preferred_rows(self, width: int) -> int:
+        """All masks but the full one, which is the prediction, of few features; else six rows a feature."""
+        return int(2**width - 1) if width <= self.few else 6 * width
+
+    def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+        width = structure.widths[level]
+        rows = _balanced(rng, width)
+        return _first(n, rows if width > _LISTED else _each_once(rows, width), width)
+
+
+def uniform(rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+    """Draw every entry as a fair coin, the paper's "binary uniform distributions"."""
+    return _coins(rng, n, structure.widths[level])
+
+
+def paired(rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+    """Draw fair coins and follow every row by its complement, so that each feature is on exactly half the time."""
+    half = uniform(rng, -(-n // 2), structure, level)
+    return np.stack([half, ~half], axis=1).reshape(-1, half.shape[1])[:n]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Draw every entry as a coin that is on with another chance than a half.
+
+    Parameters
+    ----------
+    share
+        The chance of a feature to be kept: 0.7 asks about inputs that are nearer to the whole one than fair coins do.
+    """
+
+    share: float = 0.7
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.share < 1.0:
+            raise ValueError(f"share is the chance of a feature to be kept, between 0 and 1; got {self.share!r}")
+
+    def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+        return rng.random((n, structure.widths[level])) < self.share
+
+
+def lime_text(rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+    """Draw how many to remove, uniformly from 1 to the width, then which: LIME's sampling for text."""
+    width = structure.widths[level]
+    draws = rng.random((n, width + 1))
+    removed = 1 + np.floor(draws[:, 0] * width).astype(np.intp)
+    ranks = np.argsort(np.argsort(draws[:, 1:], axis=1), axis=1)
+    keep: BoolArray = ranks >= removed[:, None]
+    return keep
+
+
+@dataclass(frozen=True)
+class Exhaustive:
+    """Every mask once, in random order: all of them where there are rows for all, else different ones.
+
+    The full mask comes last of all: it is the prediction, which is paid for. So ``2^width − 1`` rows ask everything.
+
+    Examples
+    --------
+    >>> masks = Exhaustive()(np.random.default_rng(0), 100, Structure.flat(3), 0)
+    >>> len(masks), len(np.unique(masks, axis=0)), bool(masks[-1].all())
+    (8, 8, True)
+    """
+
+    def preferred_rows(self, width: int) -> int:
+        """All masks but the full one, which is the prediction."""
+        return int(2**width - 1)
+
+    def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+        width = structure.widths[level]
+        rows = _listed(rng, width) if width <= _LISTED else _coin_rows(rng, width)
+        return _first(n, _each_once(rows, width), width)
+
+
+def milli(inclusion: FloatArray) -> Sampler:
+    """Return MILLI's sampler: each feature enters with its own chance; empty and full coalitions are redrawn."""
+
+    def sample(rng: np.random.Generator, n: int, width: int) -> BoolArray:
+        if width != len(inclusion):
+            raise ValueError(f"{len(inclusion)} inclusion chances for masks of width {width}")
+        if width == 1:  # only the empty and the full mask exist; neither is a coalition
+            return np.ones((n, 1), dtype=np.bool_)
+        return redrawn(n, lambda some: rng.random((some, width)) < inclusion, allows_full=False)
+
+    return ByWidth(sample)
+
+
+SAMPLERS: Mapping[str, Sampler] = {
+    "planned": Planned(),
+    "uniform": uniform,
+    "paired": paired,
+    "keep": Keep(),
+    "lime-text": lime_text,
+    "exhaustive": Exhaustive(),
+}
+
+
+def _coins(rng: np.random.Generator, n: int, width: int) -> BoolArray:
+    packed = rng.integers(0, 256, size=(n, -(-width // 8)), dtype=np.uint8)
+    return np.unpackbits(packed, axis=1, count=width).view(np.bool_)
+
+
+def _coin_rows(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
+    while True:
+        yield from _coins(rng, _BLOCK, width)
+
+
+def _listed(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
+    """All masks but the full one, shuffled; bit i of a mask's number is feature i."""
+    numbers = rng.permutation(2**width - 1)
+    yield from ((numbers[:, None] >> np.arange(width)) & 1).astype(np.bool_)
+
+
+def _balanced(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
+    """Rows of balanced blocks without end, each block followed by its complements.
+
+    A block is the rows of Paley's Hadamard matrix of the first order above the width, in random order; each feature is
+    one of its columns at random, turned round at random. Row i and column j differ by a square modulo a prime
+    q = 4k + 3, or not; a last row is all on. Rows are made when they are asked for: wide blocks are seldom finished.
+    """
+    q = _prime(width)
+    square = np.zeros(q, dtype=np.bool_)
+    square[np.square(np.arange(1, q, dtype=np.int64)) % q] = True
+    twice = np.concatenate([square, square])
+    while True:
+        column = rng.permutation(q)[:width]
+        turned = rng.random(width) < 0.5
+        order = rng.permutation(q + 1).tolist()
+        for flipped in (turned, ~turned):
+            for row in order:
+                yield ~flipped if row == q else twice[column + (q - row)] ^ flipped
+
+
+@lru_cache(maxsize=64)
+def _prime(least: int) -> int:
+    """The first prime of the form 4k + 3 from a number on."""
+    q = max(least, 3)
+    while q % 4 != 3 or any(q % d == 0 for d in range(3, math.isqrt(q) + 1, 2)):
+        q += 1
+    return q
+
+
+def _each_once(rows: Iterator[BoolArray], width: int) -> Iterator[BoolArray]:
+    """Every mask once, as the rows bring them; the full one at the very end."""
+    full = np.ones(width, dtype=np.bool_)
+    seen, count = {full.tobytes()}, 2**width
+    while len(seen) < count:
+        row = next(rows)
+        key = row.tobytes()
+        if key not in seen:
+            seen.add(key)
+            yield row
+    yield full
+
+
+def _first(n: int, rows: Iterator[BoolArray], width: int) -> BoolArray:
+    return np.array(list(islice(rows, n)), dtype=np.bool_).reshape(-1, width)

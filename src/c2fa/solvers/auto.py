@@ -1,0 +1,166 @@
+"""Strengths and weights chosen from the outputs, for problems whose penalty is ``Auto``; nothing is left to tune.
+
+Two corrections belong to the fit, not to the evidence. Noise that is the model's own way of not being additive is not
+like the noise of a coin: what is to be found is the best additive description over all masks, and where all masks of
+a level were asked, it is known. So a level's rows count ``1 / (share of its masks not asked)`` times, up to twenty,
+as in sampling from a finite population. And no level is taken to be more than four times as noisy as the leaves':
+where the leaves' rows hardly vary, because the model is saturated under such masks, their noise is next to none, and
+parts would follow them and not what masking whole parts shows. Standard errors ignore both (``intervals.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from c2fa.penalties import L2, Auto, L2Each, Penalty
+from c2fa.problem import Level, Problem
+from c2fa.solvers.evidence import Observations, evaluate
+from c2fa.solvers.scales import BASE_SD, USUAL_TAIL, maximise
+from c2fa.structure import FloatArray
+
+MIN_UNASKED = 0.05  # rows count 1/0.05 times at the most
+_MAX_NOISE_RATIO = 4.0  # the most that a level is taken to be noisier than the leaves'
+_HEAVIEST = 1e6  # what a row may weigh, in medians of its level: its noise is then a thousandth, as good as none
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """What was chosen for a problem whose penalty is ``Auto``.
+
+    Attributes
+    ----------
+    problem
+        The same problem with weights and penalties in place of what was to be chosen, to be solved by any solver. Its
+        unit is the leaves' noise: their level's weights are what they were.
+    noises
+        Each level's noise variance, as a multiple of the leaves' level's.
+    boosts
+        How many times each level's rows count in the fit, relative to the leaves' level.
+    centre
+        For each leaf the prior variance that its parts suggest, ``v_i / d_i``, as a multiple of the leaves' noise.
+    centre_sd
+        The standard deviation of its logarithm.
+    tail, output
+        The tail that was chosen, and the penalty's output.
+    rounds
+        How many rounds the choice took; 0 where the outputs are constant and there is nothing to choose by.
+    log_evidence
+        The log evidence under what was chosen, up to a constant; leaves' own factors left out, for they follow the
+        outputs closely enough to make any of them likely.
+    """
+
+    problem: Problem
+    noises: FloatArray
+    boosts: FloatArray
+    centre: FloatArray
+    centre_sd: float
+    tail: float
+    output: int | None
+    rounds: int
+    log_evidence: float = 0.0
+
+    @property
+    def strengths(self) -> tuple[FloatArray, ...]:
+        """λ for every feature of every level."""
+        return tuple(
+            np.broadcast_to(np.asarray(level.penalty.ridge, dtype=np.float64), level.width)
+            for level in self.problem.levels
+        )
+
+
+def bounded(weights: FloatArray) -> FloatArray:
+    """A level's weights, none of them so far above the others that rounding drowns what the others say.
+
+    SHAP's kernel gives the input itself 1e40 times the weight of masks of half of 130 features; of a thousand features,
+    1e300 times. What all of them have in common says nothing where a level's noise is chosen, and goes where it would
+    overflow.
+
+    >>> bounded(np.array([1.0, 2.0, 0.0, 1.0, 1e40]))
+    array([1.0e+00, 2.0e+00, 0.0e+00, 1.0e+00, 1.5e+06])
+    >>> bounded(np.array([1e-300, 1e-300, 1000.0]))
+    array([1.e+00, 1.e+00, 1.e+06])
+    """
+    median = np.median(weights[weights > 0]) if (weights > 0).any() else 1.0
+    unit = 1.0 if 1.0 / _HEAVIEST <= median <= _HEAVIEST else median
+    return np.minimum(weights, _HEAVIEST * median) / unit
+
+
+def choose(problem: Problem) -> Chosen:
+    """Put strengths in the place of ``Auto``, and bound the weights."""
+    auto = _auto(problem)
+    problem = problem.with_levels([level.reweighed(bounded(level.weights)) for level in problem.levels])
+    data = Observations.of(problem, auto.output)
+    if data is None:
+        return _nothing_to_choose(problem, auto)
+    best = maximise(data, auto.tail)
+    scales = best.scales
+    of_weight_1 = scales.noises * data.weights
+    unit = of_weight_1[-1]
+    noises = of_weight_1 / unit
+    boosts = np.array([1.0 / _unasked(level) for level in problem.levels])
+    boosts *= np.maximum(1.0, scales.noises / (_MAX_NOISE_RATIO * scales.noises[-1]))
+    boosts /= boosts[-1]
+    usual_own = float(np.exp(np.log(scales.own).mean()))
+    return Chosen(
+        problem=_with(problem, boosts / noises, L2Each(0.5 * unit / scales.variances)),
+        noises=noises,
+        boosts=boosts,
+        centre=scales.centre / unit,
+        centre_sd=scales.centre_sd(best.fit.dof),
+        tail=scales.tail,
+        output=auto.output,
+        rounds=best.rounds,
+        log_evidence=evaluate(data, scales.centre * usual_own, scales.noises).log_evidence,
+    )
+
+
+def _nothing_to_choose(problem: Problem, auto: Auto) -> Chosen:
+    """Constant outputs: every value is zero, whatever the strengths."""
+    lam, ones = problem.structure.leaves / 50, np.ones(problem.structure.depth)
+    tail = USUAL_TAIL if auto.tail is None else auto.tail
+    centre = np.full(problem.structure.leaves, 0.5 / lam)
+    return Chosen(_with(problem, ones, L2(lam)), ones, ones, centre, BASE_SD, tail, auto.output, rounds=0)
+
+
+def _with(problem: Problem, factors: FloatArray, strengths: Penalty) -> Problem:
+    """The problem with every level's weights multiplied by a factor, and a penalty on its leaves alone."""
+    penalties = (*(L2(0.0),) * (len(problem.levels) - 1), strengths)
+    return problem.with_levels(
+        [
+            level.reweighed(level.weights * factor).penalised(penalty)
+            for level, factor, penalty in zip(problem.levels, factors, penalties, strict=True)
+        ]
+    )
+
+
+def check_alike(penalties: Sequence[Penalty]) -> None:
+    """Refuse ``Auto`` at some levels beside strengths that are given at others."""
+    if not any(isinstance(penalty, Auto) for penalty in penalties):
+        return
+    for k, penalty in enumerate(penalties):
+        nothing = isinstance(penalty.ridge, float | int) and penalty.ridge == 0
+        if not (isinstance(penalty, Auto) or (nothing and k < len(penalties) - 1)):
+            raise ValueError(
+                f"Auto() chooses the strengths of all levels together, but level {k} has {penalty}; give it to each"
+            )
+
+
+def _auto(problem: Problem) -> Auto:
+    check_alike([level.penalty for level in problem.levels])
+    leaves = problem.levels[-1].penalty
+    assert isinstance(leaves, Auto)
+    if leaves.output is not None and not 0 <= leaves.output < problem.outputs:
+        raise ValueError(f"Auto(output={leaves.output}) names an output that is not there: there are {problem.outputs}")
+    return leaves
+
+
+def _unasked(level: Level) -> float:
+    """The share of a level's masks that was not asked, but no less than what its rows may count for."""
+    masks = 2.0 ** min(level.width, 1000)
+    asked = level.masks[level.weights > 0]
+    if len(asked) > (1.0 - MIN_UNASKED) * masks:  # else it hardly matters whether some were asked twice
+        asked = np.unique(asked, axis=0)
+    return float(max(1.0 - len(asked) / masks, MIN_UNASKED))
