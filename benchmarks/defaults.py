@@ -32,7 +32,7 @@ VARIANTS = [
     ("uniform kernel", "c2fa", {"kernel": "uniform"}),
     ("lime", "lime", {}),
 ]
-BUDGETS = [(20, 50), (20, 150)]
+MASKS = [(20, 50), (20, 150)]
 
 
 def reviews(folder: Path, count: int) -> list[str]:
@@ -62,7 +62,7 @@ def main() -> None:
         reviews(arguments.data, arguments.inputs),
         c2fa.models.DemoSentiment(),
         c2fa.maskers.Text(),
-        BUDGETS,
+        masks=MASKS,
         seeds=arguments.seeds,
         metrics=["deletion", "insertion"],
         batch_size=256,

@@ -103,7 +103,7 @@ def tuned(validation: list[Bag], **options: Any) -> list[tuple[str, str, dict[st
     """The six methods, with λ chosen on validation bags as the paper does: once for C2FA, once for all LIME fits."""
     specs = []
     for family in (["c2fa"], OTHERS):
-        choice = tune(validation, model, masker(), method=family[0], batch_size=512, **options)
+        choice = tune(validation, model, masker(), masks=[(20, 50)], method=family[0], batch_size=512, **options)
         print(f"{family[0]}: {str(choice).splitlines()[0]}")
         settings = {name: value for name, value in choice.options.items() if name != "method"}
         specs += [(name, name, settings) for name in family]
@@ -174,8 +174,18 @@ def main() -> None:
     bags, validation = ([draw(first + i) for i in range(n)] for first, n in ((0, args.inputs), (10_000, 20)))
     truths = [bag.truth for bag in bags]
 
-    def compare(methods: list[Any], budgets: list[tuple[int, int]]) -> Result:
-        return evaluate(methods, bags, model, masker(), budgets, args.seeds, METRICS, truths=truths, batch_size=512)
+    def compare(methods: list[Any], masks: list[tuple[int, int]]) -> Result:
+        return evaluate(
+            methods,
+            bags,
+            model,
+            masker(),
+            masks=masks,
+            seeds=args.seeds,
+            metrics=METRICS,
+            truths=truths,
+            batch_size=512,
+        )
 
     print(f"# With an intercept at each level, the library's default ({len(bags)} bags, {args.seeds} seeds)\n")
     methods = tuned(validation)

@@ -35,7 +35,6 @@ from typing import Any
 # One thread, because sums over several threads are added in an order of their own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("TQDM_DISABLE", "1")
 
 import numpy as np
 from benchmarks.unchanged_cases import Case, cases, shake
@@ -422,4 +421,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("TQDM_DISABLE", "1")  # not on import, which would silence the bars that tests look for
     sys.exit(main())

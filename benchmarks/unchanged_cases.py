@@ -8,7 +8,6 @@ tells "this no longer exists" from "this gives another answer".
 from __future__ import annotations
 
 import functools
-import inspect
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -831,16 +830,13 @@ def _evaluation(scene: str, methods: Sequence[Any], budgets: Sequence[Any]) -> R
     inputs = _variants(place.x())[:3]
     truths = [_truth(place.masker()(x).structure) for x in inputs]
     evaluate = c2fa.evaluate
-    options = {"seeds": 2, "metrics": list(METRICS), "truths": truths, **_masks(evaluate, budgets)}
+    options = {"seeds": 2, "metrics": list(METRICS), "truths": truths, **_masks(budgets)}
     return lambda: evaluate(methods, inputs, place.model, place.masker(), **options)
 
 
-def _masks(function: Any, budgets: Sequence[Any]) -> dict[str, Any]:
-    """Masks for each level under the name that the version has for them; single numbers are rows in every version."""
-    known = inspect.signature(function).parameters
-    if "masks" in known and isinstance(budgets[0], tuple):
-        return {"masks": budgets}
-    return {"budgets": budgets}
+def _masks(sizes: Sequence[Any]) -> dict[str, Any]:
+    """Tuples are masks for each level; single numbers are rows in all."""
+    return {"masks" if isinstance(sizes[0], tuple) else "budgets": sizes}
 
 
 def _truth(s: c2fa.Structure) -> tuple[np.ndarray, ...]:
@@ -863,10 +859,9 @@ def _stored_evaluation() -> Run:
 def _tuning() -> Run:
     tune = c2fa.tune
     place = SCENES["array"]
-    name = "masks" if "masks" in inspect.signature(tune).parameters else "budget"
 
     def run() -> dict[str, Any]:
-        found = tune(_variants(place.x())[:3], place.model, place.masker(), strengths=(0.1, 1.0), **{name: (20, 30)})
+        found = tune(_variants(place.x())[:3], place.model, place.masker(), strengths=(0.1, 1.0), masks=[(20, 30)])
         return {"score": found.table["score"].tolist(), "chosen": [p.lam for p in found.options["penalty"]]}
 
     return run

@@ -27,7 +27,7 @@ def main(folder: Path) -> None:
         REVIEWS,
         c2fa.models.DemoSentiment(),
         c2fa.maskers.Text(),
-        budgets=[(12, n) for n in (25, 50, 100, 200)],
+        masks=[(12, n) for n in (25, 50, 100, 200)],
         seeds=3,
         metrics=["stability"],
         batch_size=256,

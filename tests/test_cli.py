@@ -385,7 +385,7 @@ def test_every_option_of_a_store_is_one_of_many() -> None:
 
 
 def test_methods_are_compared(folder: Path) -> None:
-    args = ("evaluate", "a.txt", "b.txt", "-m", "python:counting:words", "--budgets", "6:10,6:20", "--seeds", "2")
+    args = ("evaluate", "a.txt", "b.txt", "-m", "python:counting:words", "--masks", "6:10,6:20", "--seeds", "2")
     args += ("--methods", "c2fa,lime", "--metrics", "deletion,mihl")
     result = c2fa_(*args, "--out", "s.csv", "--plot", "s.png", "--json")
     facts = json.loads(result.stdout)
@@ -400,7 +400,14 @@ def test_methods_are_compared(folder: Path) -> None:
     middle = len(asked(folder))
     assert "mean" in c2fa_(*args, "--store", "kept", "--model-name", "v1").stdout
     assert before < middle == len(asked(folder))
-    for wrong in (("--metrics", "ndcg"), ("--metrics", "magic"), ("--methods", "magic"), ("--budgets", "x")):
+    for wrong in (
+        ("--metrics", "ndcg"),
+        ("--metrics", "magic"),
+        ("--methods", "magic"),
+        ("--budgets", "x"),
+        ("--masks", "x"),
+        ("--masks", "6:10", "--budgets", "20"),
+    ):
         assert c2fa_(*args, *wrong, code=2).stderr.startswith("error: ")
 
 

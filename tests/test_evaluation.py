@@ -53,7 +53,15 @@ def test_a_sweep_of_methods_that_share_masks_costs_one_run_of_the_largest():
     x, alone = INPUTS[0], Counting()
     largest = c2fa.Explainer(alone, MASKER, budget=(9, 60), **C2FA[2])(x)
     model = Counting()
-    result = evaluate([C2FA, "lime", "bu-lime", "td-lime"], [x], model, MASKER, BUDGETS, 1, ["consistency", "mihl"])
+    result = evaluate(
+        [C2FA, "lime", "bu-lime", "td-lime"],
+        [x],
+        model,
+        MASKER,
+        masks=BUDGETS,
+        seeds=1,
+        metrics=["consistency", "mihl"],
+    )
     assert result.rows.explaining == largest.queries == alone.total
     assert model.total == result.rows.sent == result.rows.explaining
     assert result.rows.scoring == 0
@@ -62,16 +70,18 @@ def test_a_sweep_of_methods_that_share_masks_costs_one_run_of_the_largest():
 def test_a_sweep_of_the_default_costs_one_run_of_the_largest():
     x, alone, model = INPUTS[0], Counting(), Counting()
     largest = c2fa.Explainer(alone, MASKER, budget=(9, 60))(x)
-    result = evaluate(["c2fa"], [x], model, MASKER, BUDGETS, 1, ["consistency", "mihl"])
+    result = evaluate(["c2fa"], [x], model, MASKER, masks=BUDGETS, seeds=1, metrics=["consistency", "mihl"])
     assert result.rows.explaining == largest.queries == alone.total == model.total == 68
     planned = [("lime", "lime", {"sampler": "planned"}), ("bu-lime", "bu-lime", {"sampler": "planned"})]
-    both = evaluate(["c2fa", *planned], [x], Counting(), MASKER, BUDGETS, 1, ["consistency", "mihl"])
+    both = evaluate(
+        ["c2fa", *planned], [x], Counting(), MASKER, masks=BUDGETS, seeds=1, metrics=["consistency", "mihl"]
+    )
     assert both.rows.explaining == 68  # with its sampler, the others ask its masks
 
 
 def test_six_methods_and_six_budgets_ask_no_row_twice_and_say_what_separate_runs_would_cost():
     model, separate = Counting(), Counting()
-    result = evaluate(SIX, INPUTS, model, MASKER, BUDGETS, 2, ["deletion", "mihl"])
+    result = evaluate(SIX, INPUTS, model, MASKER, masks=BUDGETS, seeds=2, metrics=["deletion", "mihl"])
     assert model.total == result.rows.sent == result.rows.explaining + result.rows.scoring
     assert not model.repeated
     used = 0
@@ -88,7 +98,15 @@ def test_six_methods_and_six_budgets_ask_no_row_twice_and_say_what_separate_runs
 
 
 def test_scores_are_those_of_a_run_by_itself():
-    result = evaluate(["c2fa", "milli"], INPUTS[:1], Counting(), MASKER, BUDGETS[:2], [4], ["deletion", "infidelity"])
+    result = evaluate(
+        ["c2fa", "milli"],
+        INPUTS[:1],
+        Counting(),
+        MASKER,
+        masks=BUDGETS[:2],
+        seeds=[4],
+        metrics=["deletion", "infidelity"],
+    )
     frame = result.frame.set_index(["method", "N_L", "metric", "level"])["value"]
     for method in ("c2fa", "milli"):
         for n_h, n_l in BUDGETS[:2]:
@@ -101,11 +119,27 @@ def test_scores_are_those_of_a_run_by_itself():
 
 def test_the_grid_is_deterministic_whatever_the_batches():
     runs = [
-        evaluate(SIX, INPUTS, Counting(), MASKER, BUDGETS[:2], 2, ["insertion", "aopc-r", "stability"], batch_size=b)
+        evaluate(
+            SIX,
+            INPUTS,
+            Counting(),
+            MASKER,
+            masks=BUDGETS[:2],
+            seeds=2,
+            metrics=["insertion", "aopc-r", "stability"],
+            batch_size=b,
+        )
         for b in (7, 64)
     ]
     again = evaluate(
-        SIX, INPUTS, Counting(), MASKER, BUDGETS[:2], 2, ["insertion", "aopc-r", "stability"], batch_size=7
+        SIX,
+        INPUTS,
+        Counting(),
+        MASKER,
+        masks=BUDGETS[:2],
+        seeds=2,
+        metrics=["insertion", "aopc-r", "stability"],
+        batch_size=7,
     )
     pd.testing.assert_frame_equal(runs[0].frame, again.frame, check_exact=True)
     # One row in a batch or 64 may differ in the last bit of the model's own product.
@@ -113,7 +147,7 @@ def test_the_grid_is_deterministic_whatever_the_batches():
 
 
 def test_stability_is_each_seeds_rank_correlation_with_the_others():
-    result = evaluate(["c2fa"], INPUTS[:1], Counting(), MASKER, [(8, 20)], 3, ["stability@1"])
+    result = evaluate(["c2fa"], INPUTS[:1], Counting(), MASKER, masks=[(8, 20)], seeds=3, metrics=["stability@1"])
     runs = [c2fa.Explainer(Counting(), MASKER, budget=(9, 20), seed=s)(INPUTS[0]).low for s in range(3)]
     assert result.frame["value"].mean() == pytest.approx(metrics.stability(runs))
 
@@ -149,13 +183,17 @@ def test_bootstrap_is_the_plain_one():
 
 def test_undefined_scores_are_left_out_in_pairs():
     truths = [([1, 0, 0], None), ([0, 0, 0], None), ([0, 1, 0], None)]
-    result = evaluate(["c2fa", "lime"], INPUTS, Counting(), MASKER, [(8, 20)], 1, ["ndcg"], truths=truths)
+    result = evaluate(
+        ["c2fa", "lime"], INPUTS, Counting(), MASKER, masks=[(8, 20)], seeds=1, metrics=["ndcg"], truths=truths
+    )
     assert result.summary()["inputs"].tolist() == [2, 2]
     assert result.frame["value"].isna().sum() == 2
 
 
 def test_plot_draws_one_line_a_method_with_error_bars():
-    result = evaluate(["c2fa", "lime"], INPUTS, Counting(), MASKER, [(4, 10), (8, 10), (8, 20)], 2, ["deletion"])
+    result = evaluate(
+        ["c2fa", "lime"], INPUTS, Counting(), MASKER, masks=[(4, 10), (8, 10), (8, 20)], seeds=2, metrics=["deletion"]
+    )
     figure = result.plot("deletion", level=1, at={"N_H": 8})
     (axis,) = figure.axes
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["c2fa", "lime"]
@@ -182,9 +220,9 @@ def test_methods_by_label_with_options_and_metrics_of_ones_own():
         INPUTS[:1],
         Counting(),
         MASKER,
-        [(8, 20)],
-        1,
-        [("largest", largest), ("first leaf", first_leaf)],
+        masks=[(8, 20)],
+        seeds=1,
+        metrics=[("largest", largest), ("first leaf", first_leaf)],
     )
     table = result.frame.pivot_table("value", "metric", "method")
     assert table["weak"]["largest"] < table["c2fa"]["largest"]
@@ -193,11 +231,17 @@ def test_methods_by_label_with_options_and_metrics_of_ones_own():
 
 
 def test_budgets_in_one_number_and_any_depth():
-    result = evaluate(["c2fa"], INPUTS[:1], Counting(), MASKER, [30, 60], 1, ["mihl"])
+    result = evaluate(["c2fa"], INPUTS[:1], Counting(), MASKER, budgets=[30, 60], seeds=1, metrics=["mihl"])
     assert result.frame["N"].tolist() == [30, 60]
     deep = c2fa.maskers.Array(c2fa.Structure.from_tree([[["a", "b"], ["c"]], [["d", "e"]]]))
     result = evaluate(
-        ["c2fa", "lime"], [np.ones(5)], lambda b: b.sum(axis=1), deep, [(4, 6, 8)], 1, ["deletion", "faithfulness"]
+        ["c2fa", "lime"],
+        [np.ones(5)],
+        lambda b: b.sum(axis=1),
+        deep,
+        masks=[(4, 6, 8)],
+        seeds=1,
+        metrics=["deletion", "faithfulness"],
     )
     assert [c for c in result.frame if c.startswith("N")] == ["N_0", "N_1", "N_2"]
     assert sorted(result.frame.query("metric == 'deletion' and method == 'lime'")["level"]) == [0, 1, 2]
@@ -211,13 +255,17 @@ def test_bags_from_which_instances_are_removed():
         seen.extend(len(rows) for rows in batch)
         return np.array([np.tanh(rows.sum()) for rows in batch])
 
-    result = evaluate(SIX, [bag], model, c2fa.maskers.Bag(), [(10, 20)], 2, ["insertion", "deletion", "aopc-r"])
+    result = evaluate(
+        SIX, [bag], model, c2fa.maskers.Bag(), masks=[(10, 20)], seeds=2, metrics=["insertion", "deletion", "aopc-r"]
+    )
     assert min(seen) >= 1
     assert result.frame["value"].notna().all()
 
 
 def test_a_method_that_refuses_its_budget_is_left_out_and_named():
-    result = evaluate(["c2fa", "milli"], INPUTS, Counting(), MASKER, [(3, 10), (8, 10)], 1, ["mihl"])
+    result = evaluate(
+        ["c2fa", "milli"], INPUTS, Counting(), MASKER, masks=[(3, 10), (8, 10)], seeds=1, metrics=["mihl"]
+    )
     assert set(result.frame.query("method == 'milli'")["N_H"]) == {8}
     (note,) = result.notes
     assert note.startswith("milli was left out on 3 of 3 inputs at (3, 10)")
@@ -228,16 +276,18 @@ def test_unusable_answers_are_dropped_where_that_is_wished():
         outputs = np.tanh(batch @ WEIGHTS / 4.0)
         return np.where(outputs < -0.6, np.nan, outputs)
 
-    result = evaluate(["c2fa", "lime"], INPUTS, model, MASKER, [(8, 40)], 1, ["deletion"], on_error="drop")
+    result = evaluate(
+        ["c2fa", "lime"], INPUTS, model, MASKER, masks=[(8, 40)], seeds=1, metrics=["deletion"], on_error="drop"
+    )
     assert result.frame["value"].notna().all()
     with pytest.raises(c2fa.QueryError, match="NaN or infinity"):
-        evaluate(["c2fa"], INPUTS, model, MASKER, [(8, 40)], 1, ["deletion"])
+        evaluate(["c2fa"], INPUTS, model, MASKER, masks=[(8, 40)], seeds=1, metrics=["deletion"])
 
 
 def test_progress_is_shown_where_it_is_wished(capsys):
-    evaluate(["c2fa"], INPUTS, Counting(), MASKER, [(8, 20)], 1, ["mihl"], progress=True)
+    evaluate(["c2fa"], INPUTS, Counting(), MASKER, masks=[(8, 20)], seeds=1, metrics=["mihl"], progress=True)
     assert "evaluating" in capsys.readouterr().err
-    evaluate(["c2fa"], INPUTS, Counting(), MASKER, [(8, 20)], 1, ["mihl"])
+    evaluate(["c2fa"], INPUTS, Counting(), MASKER, masks=[(8, 20)], seeds=1, metrics=["mihl"])
     assert not capsys.readouterr().err
 
 
@@ -258,7 +308,8 @@ def test_progress_is_shown_where_it_is_wished(capsys):
     ],
 )
 def test_mistakes_are_named(change, match):
-    settings = {"methods": ["c2fa"], "budgets": [(8, 20)], "metrics": ["mihl"], **change}
+    settings = {"methods": ["c2fa"], "metrics": ["mihl"], **change}
+    settings = settings if "budgets" in settings else {"masks": [(8, 20)], **settings}
     with pytest.raises((ValueError, TypeError), match=match):
         evaluate(inputs=INPUTS, model=Counting(), masker=MASKER, seeds=1, **settings)
 
@@ -268,8 +319,8 @@ def test_an_error_says_where_it_happened():
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError) as caught:
-        evaluate(["lime"], INPUTS, Counting(), MASKER, [(8, 20)], [5], [("mine", metric)])
-    assert "the scores of method 'lime' at budget (8, 20), seed 5, input 0" in caught.value.__notes__[0]
+        evaluate(["lime"], INPUTS, Counting(), MASKER, masks=[(8, 20)], seeds=[5], metrics=[("mine", metric)])
+    assert "the scores of method 'lime' at masks (8, 20), seed 5, input 0" in caught.value.__notes__[0]
 
 
 # -- going on --------------------------------------------------------------------------------------------------
@@ -277,29 +328,30 @@ def test_an_error_says_where_it_happened():
 
 def test_a_second_call_sends_nothing_and_another_grid_only_what_is_new(tmp_path):
     model = Counting()
-    grid = (INPUTS, model, MASKER, [(8, 10), (8, 20)], 2, ["deletion"])
-    first = evaluate(["c2fa", "lime"], *grid, store=tmp_path)
+    sizes = {"masks": [(8, 10), (8, 20)], "seeds": 2, "metrics": ["deletion"], "store": tmp_path}
+    first = evaluate(["c2fa", "lime"], INPUTS, model, MASKER, **sizes)
     before = model.total
-    second = evaluate(["c2fa", "lime"], *grid, store=tmp_path)
+    second = evaluate(["c2fa", "lime"], INPUTS, model, MASKER, **sizes)
     assert model.total == before
     assert second.rows.sent == 0
     assert second.rows.explaining == first.rows.explaining
     pd.testing.assert_frame_equal(first.frame, second.frame, check_exact=True)
-    third = evaluate(["c2fa", "bu-lime"], *grid, store=tmp_path)
+    third = evaluate(["c2fa", "bu-lime"], INPUTS, model, MASKER, **sizes)
     assert third.rows.explaining == first.rows.explaining
     assert not model.repeated
     with pytest.raises(ValueError, match="model_name"):
-        evaluate(["c2fa"], INPUTS, lambda b: b @ WEIGHTS, *grid[2:], store=tmp_path)
+        evaluate(["c2fa"], INPUTS, lambda b: b @ WEIGHTS, MASKER, **sizes)
 
 
 def test_a_line_that_was_being_written_is_done_again(tmp_path):
     model = Counting()
-    grid = (["c2fa"], INPUTS, model, MASKER, [(8, 10)], 1, ["mihl"])
-    first = evaluate(*grid, store=tmp_path)
+    given = (["c2fa"], INPUTS, model, MASKER)
+    options = {"masks": [(8, 10)], "seeds": 1, "metrics": ["mihl"], "store": tmp_path}
+    first = evaluate(*given, **options)
     (path,) = tmp_path.glob("results-*.jsonl")
     whole = path.read_bytes()
     path.write_bytes(whole[:-7])
-    again = evaluate(*grid, store=tmp_path)
+    again = evaluate(*given, **options)
     assert again.rows.sent == 0  # the answers are in the ledger
     pd.testing.assert_frame_equal(first.frame, again.frame, check_exact=True)
     assert path.read_bytes() == whole
@@ -329,8 +381,8 @@ def model(batch):
 s = c2fa.Structure.from_groups(np.repeat(np.arange(3), 8))
 inputs = [np.random.default_rng(i).normal(size=24) for i in range(4)]
 result = evaluate(
-    ["c2fa", "lime", "milli"], inputs, model, c2fa.maskers.Array(s), [(8, 20), (8, 40)], 2, ["deletion", "mihl"],
-    store=folder + "/store", model_name="m", batch_size=16,
+    ["c2fa", "lime", "milli"], inputs, model, c2fa.maskers.Array(s), masks=[(8, 20), (8, 40)], seeds=2,
+    metrics=["deletion", "mihl"], store=folder + "/store", model_name="m", batch_size=16,
 )
 result.frame.to_json(folder + "/frame.json", orient="records", double_precision=15)
 print(result.rows)
@@ -368,7 +420,7 @@ def noisy(batch):
 
 
 def test_tune_chooses_a_weak_penalty_where_the_answers_are_exact_and_a_strong_one_where_they_are_noise():
-    options = {"budget": (8, 40), "strengths": (1e-3, 10.0), "criterion": "infidelity@-1", "seeds": 2}
+    options = {"masks": [(8, 40)], "strengths": (1e-3, 10.0), "criterion": "infidelity@-1", "seeds": 2}
     exact = tune(INPUTS, lambda b: b @ WEIGHTS, MASKER, **options)
     assert exact.options["penalty"] == (c2fa.L2(1e-3), c2fa.L2(1e-3))
     assert tune(INPUTS, noisy, MASKER, **options).options["penalty"][-1] == c2fa.L2(10.0)
@@ -379,7 +431,7 @@ def test_tune_chooses_a_weak_penalty_where_the_answers_are_exact_and_a_strong_on
 
 def test_tune_asks_once_for_the_whole_grid():
     model = Counting()
-    tuned = tune(INPUTS, model, MASKER, budget=(8, 20), strengths=((0.1, 1.0), (0.1, 1.0, 10.0)))
+    tuned = tune(INPUTS, model, MASKER, masks=[(8, 20)], strengths=((0.1, 1.0), (0.1, 1.0, 10.0)))
     assert len(tuned.table) == 6
     one = sum(c2fa.Explainer(Counting(), MASKER, budget=(9, 20))(x).queries for x in INPUTS)
     assert tuned.rows.explaining == one
@@ -388,7 +440,7 @@ def test_tune_asks_once_for_the_whole_grid():
 
 
 def test_tune_runs_the_papers_grid_with_the_papers_solver():
-    tuned = tune(INPUTS[:1], Counting(), MASKER, budget=(8, 20), preset="paper")
+    tuned = tune(INPUTS[:1], Counting(), MASKER, masks=[(8, 20)], preset="paper")
     assert len(tuned.table) == 2 * 2 * 3
     assert tuned.options["solver_options"]["mu2"] in (0.001, 0.01, 0.1)
     assert list(tuned.table.columns[:3]) == ["λ_H", "λ_L", "μ₂"]
@@ -406,7 +458,7 @@ def test_tune_runs_the_papers_grid_with_the_papers_solver():
 )
 def test_tune_names_mistakes(options, match):
     with pytest.raises(ValueError, match=match):
-        tune(INPUTS, Counting(), MASKER, budget=(8, 20), **options)
+        tune(INPUTS, Counting(), MASKER, masks=[(8, 20)], **options)
 
 
 @pytest.mark.parametrize(
@@ -421,15 +473,53 @@ def test_tune_names_mistakes(options, match):
 def test_an_empty_grid_is_refused_in_one_sentence(change, match):
     given = {"inputs": INPUTS[:1], "seeds": 1, **change}
     with pytest.raises(ValueError, match=match):
-        evaluate(["c2fa"], model=Counting(), masker=MASKER, budgets=[(8, 10)], **given)
+        evaluate(["c2fa"], model=Counting(), masker=MASKER, masks=[(8, 10)], **given)
 
 
 def test_a_grid_as_numpy_and_scikit_learn_hold_it():
     linear = pytest.importorskip("sklearn.linear_model").LinearRegression().fit(np.array(INPUTS), [0.0, 1.0, 2.0])
     given = (INPUTS[:1], linear, MASKER)
-    plain = evaluate(["c2fa"], *given, [(8, 10), (8, 20)], 2, ["deletion"])
-    same = evaluate(["c2fa"], *given, np.array([[8, 10], [8, 20]]), np.int64(2), ["deletion"])
+    plain = evaluate(["c2fa"], *given, masks=[(8, 10), (8, 20)], seeds=2, metrics=["deletion"])
+    same = evaluate(["c2fa"], *given, masks=np.array([[8, 10], [8, 20]]), seeds=np.int64(2), metrics=["deletion"])
     pd.testing.assert_frame_equal(plain.frame, same.frame)
-    assert set(evaluate(["c2fa"], *given, [np.int64(20)], 1, ["deletion"]).frame["N"]) == {20}
-    with pytest.raises(TypeError, match="the masks of each level"):
-        tune(*given, budget=20)
+    found = evaluate(["c2fa"], *given, budgets=[np.int64(20)], seeds=1, metrics=["deletion"])
+    assert set(found.frame["N"]) == {20}
+
+
+def test_masks_leave_the_prediction_out_and_budgets_count_it():
+    x, sizes = INPUTS[:1], {"seeds": 1, "metrics": ["deletion"]}
+    masks = evaluate(["c2fa"], x, Counting(), MASKER, masks=[(8, 10)], **sizes)
+    rows = evaluate(["c2fa"], x, Counting(), MASKER, budgets=[(9, 10)], **sizes)
+    pd.testing.assert_frame_equal(masks.frame, rows.frame)
+    assert set(rows.frame["N_H"]) == {8}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "match"),
+    [
+        ({}, "give either masks=.* or budgets=.*; got neither"),
+        ({"masks": [(8, 10)], "budgets": [20]}, "got both"),
+        ({"masks": (8, 10)}, "masks must be a list with one number for each level"),
+        ({"masks": [(0, 10)]}, "above 0, one for each level; got \\(0, 10\\)"),
+        ({"masks": [(8, 10, 12)]}, "are for 3 levels and the structure has 2"),
+        ({"masks": [(8, 10), (8,)]}, "tuples of one length"),
+        ({"budgets": [(1, 10)]}, "at least 2, one row being the prediction"),
+        ({"budgets": 20}, "budgets must be a list"),
+    ],
+)
+def test_sizes_are_given_once_and_fit_the_input(sizes, match):
+    for run in (lambda m: evaluate(["c2fa"], INPUTS, m, MASKER, **sizes), lambda m: tune(INPUTS, m, MASKER, **sizes)):
+        model = Counting()
+        with pytest.raises(ValueError, match=match):
+            run(model)
+        assert not model.total
+
+
+def test_tune_at_rows_in_all_and_at_several_sizes():
+    split = tune(INPUTS, Counting(), MASKER, budgets=[40], strengths=(0.1, 1.0))
+    assert list(split.table.columns[:2]) == ["λ_H", "λ_L"]
+    assert split.criterion.endswith("over 3 inputs at rows 40")
+    both = tune(INPUTS, Counting(), MASKER, masks=[(8, 10), (8, 30)], strengths=(0.1, 1.0))
+    each = [tune(INPUTS, Counting(), MASKER, masks=[m], strengths=(0.1, 1.0)) for m in ((8, 10), (8, 30))]
+    scores = [one.table.set_index(["λ_H", "λ_L"])["score"].sort_index() for one in (both, *each)]
+    np.testing.assert_allclose(scores[0], (scores[1] + scores[2]) / 2)

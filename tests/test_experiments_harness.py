@@ -23,6 +23,7 @@ from experiments.harness.grid import Grid, collect, run, shards
 from experiments.harness.service import Item, Remote, here, masker, unpack
 from experiments.text.answers import ReviewClient, ReviewRequest
 
+from c2fa import tuning
 from c2fa.evaluation import evaluate
 from c2fa.graph import Graph
 from c2fa.masking import identify
@@ -86,7 +87,7 @@ def small_grid(**changes: Any) -> Grid:
         settings.method(label, settings.Strengths(0.1, 1.0, 0.1 if label == "C2FA" else None))
         for label in ("C2FA", "LIME", "MILLI", "TD-MILLI", "C2FA-MILLI")
     )
-    plain = {"budgets": ((5, 10), (6, 10), (6, 20)), "seeds": (0, 1), "metrics": METRICS, "leaves_at": 6, "target": 1}
+    plain = {"masks": ((5, 10), (6, 10), (6, 20)), "seeds": (0, 1), "metrics": METRICS, "leaves_at": 6, "target": 1}
     return Grid(methods, **{**plain, **changes})  # type: ignore[arg-type]
 
 
@@ -112,9 +113,9 @@ def test_scores_are_those_of_evaluate(tmp_path: Any) -> None:
         inputs,
         Remote(ReviewClient(), here(Sum(inputs))),
         masker,
-        list(grid.budgets),
-        [0, 1],
-        ["ndcg", "deletion@0", "mihl"],
+        masks=list(grid.masks),
+        seeds=[0, 1],
+        metrics=["ndcg", "deletion@0", "mihl"],
         truths=[item.truth for item in inputs],
         target=1,
         reference="C2FA",
@@ -190,7 +191,7 @@ def test_the_whole_experiment(
     assert set(frame["input"]) == {0, 1, 2, 3}
     exact = frame[frame["method"] == "C2FA exact"]
     assert exact["consistency"].abs().max() < 1e-4
-    assert reproducing.chosen_before(folder)["C2FA"].mu2 in settings.PAPER_MU2
+    assert reproducing.chosen_before(folder)["C2FA"].mu2 in tuning.PAPER_MU2
     tried = pd.DataFrame(json.loads((folder / "tuned.json").read_text()))
     assert (tried.groupby("method")["chosen"].sum() == 1).all()
     assert tried.groupby("method").size().max() == 3

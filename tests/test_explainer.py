@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
-from c2fa.explainer import rows_per_level
 from c2fa.masking import identify
 from c2fa.methods import METHODS, options_of
+from c2fa.methods.budget import rows_per_level
 from c2fa.querying import QueryError
 from oracles import dense
 from strategies import structures
@@ -205,7 +205,7 @@ def test_options_per_level_and_other_penalties():
         ({"budget": 0}, ValueError, "budget must be at least 1 row at every level; got 0"),
         ({"budget": (0, 5)}, ValueError, "at least 1 row at every level"),
         ({"budget": 2}, ValueError, "a budget of 2 is too small for 2 levels: it takes at least 3 rows"),
-        ({"budget": (5, 5, 5)}, ValueError, "budget has 3 entries and the structure 2 levels"),
+        ({"budget": (5, 5, 5)}, ValueError, "has 3 entries and the structure 2 levels"),
         ({"budget": (1, 5)}, ValueError, "first level's budget must be at least 2"),
         ({"budget": "many"}, TypeError, "budget must be a whole number"),
         ({"budget": 2.5}, TypeError, "budget must be a whole number"),
@@ -321,13 +321,44 @@ def test_a_fit_that_predicts_nothing_new_is_said():
         (100, (2, 6, 30), (4, 12, 83)),
         (50, (9,), (49,)),
         ((50, 150), (5, 100), (49, 150)),
-        ((50, 150), (2, 3, 6), (4, 8, 187)),
     ],
 )
 def test_one_number_is_split_over_the_levels(budget, widths, rows):
     parents = [np.arange(w) % v for v, w in itertools.pairwise(widths)]
     s = c2fa.Structure(tuple(parents), tuple(tuple("x" * w) for w in widths))
     assert rows_per_level(budget, s) == rows
+
+
+def test_no_budget_is_200_rows_that_the_method_splits_and_no_tuple_is_taken_for_it():
+    s = c2fa.Structure.from_groups(np.repeat(np.arange(5), 20))
+    for method in ("c2fa", "lime", "milli", "c2fa-milli"):
+        default, told = (c2fa.Explainer(len, c2fa.maskers.Array(s), method=method, budget=b) for b in (None, 200))
+        assert default.rows(s) == told.rows(s)
+    asked = []
+    deep = c2fa.Structure.from_tree({"A": {"A1": ["x", "q"], "A2": ["y"]}, "B": {"B1": ["w", "v"]}})
+    explainer = c2fa.Explainer(lambda batch: asked.append(batch), c2fa.maskers.Array(deep), budget=(50, 150))
+    with pytest.raises(ValueError, match=r"budget \(50, 150\) has 2 entries and the structure 3 levels; give one for"):
+        explainer(np.ones(5))
+    assert not asked
+
+
+def test_a_method_that_says_something_about_its_rows_says_all():
+    class Silent:
+        def __call__(self, task):
+            return (yield from c2fa.methods.C2FA()(task))
+
+    class Half(Silent):
+        def min_rows(self, structure):
+            return 3
+
+    class Whole(Half, c2fa.methods.BaseMethod):
+        pass
+
+    s = c2fa.Structure.from_groups("aabb")
+    assert c2fa.Explainer(len, c2fa.maskers.Array(s), method=Silent(), budget=5).rows(s) == (1, 3)
+    assert c2fa.Explainer(len, c2fa.maskers.Array(s), method=Whole(), budget=6).rows(s) == (3, 2)
+    with pytest.raises(TypeError, match="Half lacks can_stop_early, preferred_rows, rows_on_top; derive it from"):
+        c2fa.Explainer(len, c2fa.maskers.Array(s), method=Half())
 
 
 def test_a_method_gets_the_rows_that_it_cannot_do_without():

@@ -193,9 +193,9 @@ def test_evaluate_takes_a_link_and_scores_on_its_scale(tmp_path):
             [np.ones(9)],
             probability,
             c2fa.maskers.Array(S),
-            [(7, 400)],
-            1,
-            ["infidelity@-1"],
+            masks=[(7, 400)],
+            seeds=1,
+            metrics=["infidelity@-1"],
             store=tmp_path / "store",
             model_name="p",
         )

@@ -96,7 +96,14 @@ def test_alone_among_many_and_in_a_grid_it_is_asked_the_same(method, tmp_path):
     )
     seen = []
     c2fa.evaluate(
-        [method], xs, Model(), c2fa.maskers.Array(STRUCTURE), [(7, 24)], [2], [("low", _into(seen))], target=0
+        [method],
+        xs,
+        Model(),
+        c2fa.maskers.Array(STRUCTURE),
+        masks=[(7, 24)],
+        seeds=[2],
+        metrics=[("low", _into(seen))],
+        target=0,
     )
     for i in range(len(xs)):
         for low in (store[i].low, named[i].low, seen[i]):
@@ -166,7 +173,9 @@ def test_a_grid_of_inputs_that_cannot_be_hashed_goes_by_their_keys():
 
     def asked(keys):
         seen.clear()
-        c2fa.evaluate(["c2fa"], [Opaque(), Opaque()], model, masker, [(5, 20)], 1, ["mihl"], keys=keys)
+        c2fa.evaluate(
+            ["c2fa"], [Opaque(), Opaque()], model, masker, masks=[(5, 20)], seeds=1, metrics=["mihl"], keys=keys
+        )
         return seen[: len(seen) // 2], seen[len(seen) // 2 :]
 
     one, other = asked(None)
@@ -190,9 +199,9 @@ def test_scores_that_draw_do_so_for_each_input_and_alike_for_all_methods():
         xs,
         model,
         c2fa.maskers.Array(S),
-        [(5, 5)],
-        1,
-        ["infidelity@1", "aopc-r"],
+        masks=[(5, 5)],
+        seeds=1,
+        metrics=["infidelity@1", "aopc-r"],
     )
     assert len(set(asked[1.0]) & set(asked[2.0])) < 0.5 * len(set(asked[1.0]))
     assert grid.rows.scoring < 0.75 * grid.rows.scoring_alone

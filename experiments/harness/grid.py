@@ -10,7 +10,7 @@ import json
 import os
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ class Grid:
     ----------
     methods
         ``(label, name, options)``, as ``evaluate`` takes them.
-    budgets
-        ``(N_H, N_L)``.
+    masks
+        ``(N_H, N_L)``, the row of the prediction on top.
     leaves_at
         The N_H at which scores of leaves that ask the model are taken: the one at which the paper reports them.
     curves
@@ -45,8 +45,8 @@ class Grid:
         Further scores, ``(name, function)``.
     """
 
-    methods: tuple[tuple[str, str, dict[str, Any]], ...]
-    budgets: tuple[tuple[int, int], ...]
+    methods: tuple[tuple[str, str, Mapping[str, Any]], ...]
+    masks: tuple[tuple[int, int], ...]
     seeds: tuple[int, ...]
     metrics: tuple[str, ...]
     leaves_at: int
@@ -151,9 +151,9 @@ def _work_all(grid: Grid, items: Any, model: Remote, folder: Path, todo: Any, un
             chosen,
             model,
             masker,
-            list(grid.budgets),
-            list(grid.seeds),
-            grid.scores(with_curves),
+            masks=list(grid.masks),
+            seeds=list(grid.seeds),
+            metrics=grid.scores(with_curves),
             truths=[item.truth for item in chosen],
             target=grid.target,
             reference=grid.methods[0][0],

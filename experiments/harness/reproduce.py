@@ -15,6 +15,7 @@ import numpy as np
 
 import c2fa
 from c2fa import Explainer
+from c2fa.tuning import ranked
 from experiments.harness import settings
 from experiments.harness.grid import Grid, collect, row_counts, run
 from experiments.harness.service import Client, Item, Load, Network, Remote, here, masker
@@ -77,15 +78,11 @@ def tune(domain: Domain, scale: Scale, folder: Path, labels: Sequence[str], work
     minus deletion, averaged over parts and leaves, at N_L = 50 and 150 (at
     the small scale, at both it has): it needs no truth, so that it can be had wherever the methods are used.
     """
-    tries = {(label, k): s for label in labels for k, s in enumerate(settings.candidates(label)[: scale.tries])}
-    methods: list[Method] = []
-    for (label, k), strengths in tries.items():
-        _, name, options = settings.method(label, strengths)
-        methods.append((f"{label} | {k}", name, options))
-    budgets = tuple((domain.many, n) for n in scale.leaf_rows if n in (50, 150) or len(scale.leaf_rows) <= 2)
+    tries = {label: settings.candidates(label)[: scale.tries] for label in labels}
+    masks = tuple((domain.many, n) for n in scale.leaf_rows if n in (50, 150) or len(scale.leaf_rows) <= 2)
     grid = Grid(
-        tuple(methods),
-        budgets,
+        tuple(candidate.spec for tried in tries.values() for candidate in tried),
+        masks,
         (TUNING_SEED,),
         ("insertion@0", "deletion@0", "insertion of leaves", "deletion of leaves"),
         domain.many,
@@ -102,22 +99,21 @@ def tune(domain: Domain, scale: Scale, folder: Path, labels: Sequence[str], work
         workers=workers,
     )
     frame = collect(folder / "tuning")
-    frame["score"] = (
+    frame["value"] = (
         frame["insertion of parts"]
         + frame["insertion of leaves"]
         - frame["deletion of parts"]
         - frame["deletion of leaves"]
     ) / 2
-    scores = frame.groupby("method")["score"].mean()
     chosen, table = {}, []
-    for label in labels:
-        mine = {k: float(scores[f"{label} | {k}"]) for (one, k) in tries if one == label}
-        best = max(mine, key=lambda k: mine[k])
-        chosen[label] = tries[label, best]
-        table += [
-            {"method": label, **dataclasses.asdict(tries[label, k]), "score": round(v, 5), "chosen": k == best}
-            for k, v in mine.items()
-        ]
+    for label, tried in tries.items():
+        best, scores = ranked(tried, frame, "insertion minus deletion", higher_is_better=True)
+        chosen[label] = Strengths.of(best)
+        for place, (parts, leaves, *mu2, score, _) in enumerate(scores.itertuples(index=False)):
+            strengths = Strengths(parts, leaves, *mu2)
+            table.append(
+                {"method": label, **dataclasses.asdict(strengths), "score": round(score, 5), "chosen": place == 0}
+            )
     (folder / "tuned.json").write_text(json.dumps(table, indent=1))
     return chosen
 

@@ -5,19 +5,17 @@ A method's strengths are chosen on validation inputs alone (``candidates``); the
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from c2fa import L2
+from c2fa import L2, tuning
 from c2fa.methods.c2fa import PAPER
+from c2fa.tuning import Candidate
 
 Method = tuple[str, str, dict[str, Any]]
 
 N_L = (20, 50, 100, 150, 200, 250, 300)
-PAPER_LAMBDA = (0.1, 1.0)
-PAPER_MU2 = (0.001, 0.01, 0.1)
 WIDER_LAMBDA = (0.1, 1.0, 10.0, 100.0)
 CAP = 20_000  # iterations of Algorithm 1, for which the paper has no limit
 
@@ -43,6 +41,11 @@ class Strengths:
     leaves: float
     mu2: float | None = None
 
+    @classmethod
+    def of(cls, candidate: Candidate) -> Strengths:
+        """The strengths that a candidate has."""
+        return cls(*candidate.strengths.values())
+
     @property
     def penalty(self) -> tuple[L2, L2]:
         return L2(self.parts), L2(self.leaves)
@@ -57,12 +60,12 @@ def method(label: str, strengths: Strengths) -> Method:
     name, options = _KINDS[label]
     options = {**options, "penalty": strengths.penalty}
     if strengths.mu2 is not None:
-        options["solver_options"] = {"mu2": strengths.mu2, "max_iterations": CAP}
+        options["solver_options"] = {**options["solver_options"], "mu2": strengths.mu2}
     return label, name, options
 
 
 _KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "C2FA": ("c2fa", {**PAPER}),
+    "C2FA": ("c2fa", {**PAPER, "solver_options": {"max_iterations": CAP}}),
     "LIME": ("lime", {**AS_PRINTED}),
     "MILLI": ("milli", {**AS_PRINTED, "ranking_on_top": True}),
     "BU-LIME": ("bu-lime", {**AS_PRINTED}),
@@ -86,13 +89,13 @@ TUNED_AS: Mapping[str, str] = {
 """Methods that take over another's strengths: what they fit is what that one fits."""
 
 
-def candidates(label: str) -> list[Strengths]:
+def candidates(label: str) -> list[Candidate]:
     """What is tried on validation inputs: the paper's grid for the paper's methods, a wider one for ours."""
-    if label == "C2FA":
-        return [Strengths(*each) for each in itertools.product(PAPER_LAMBDA, PAPER_LAMBDA, PAPER_MU2)]
-    grid = PAPER_LAMBDA if label in ("LIME", "C2FA exact") else WIDER_LAMBDA
-    parts = tuple(lam for lam in grid if lam <= 10.0)
-    return [Strengths(*both) for both in itertools.product(parts, grid)]
+    name, given = _KINDS[label]
+    options = {option: value for option, value in given.items() if option != "penalty"}
+    leaves = tuning.PAPER_STRENGTHS if label in ("C2FA", "LIME", "C2FA exact") else WIDER_LAMBDA
+    parts = tuple(lam for lam in leaves if lam <= 10.0)
+    return tuning.candidates(name, strengths=(parts, leaves), prefix=f"{label} | ", **options)
 
 
 def to_tune() -> Sequence[str]:

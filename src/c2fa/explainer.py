@@ -17,7 +17,8 @@ from c2fa.explanation import Explanation, resolve_target
 from c2fa.ledger import Ledger
 from c2fa.links import ensure, heard
 from c2fa.masking import Masked, Masker, identify
-from c2fa.methods import Attribution, Method, Task, make, options_of
+from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
+from c2fa.methods.budget import Budget, as_budget, is_whole, rows_per_level
 from c2fa.methods.c2fa import PAPER
 from c2fa.models.loading import wrap
 from c2fa.querying import Ask, BudgetError, Conversation, Model, OnError, Queries, QueryError, converse
@@ -27,7 +28,6 @@ from c2fa.structure import Structure
 if TYPE_CHECKING:
     from c2fa.batch import Store
 
-_DEFAULT_BUDGET = (50, 150)
 _PRESETS = {"paper": PAPER}
 _BATCH = 64
 _MANY_OUTPUTS = 32  # beyond this many classes only the target's attributions are kept, unless asked otherwise
@@ -46,9 +46,9 @@ class Explainer:
     method
         ``"c2fa"``, another method's name, or a method object.
     budget
-        Model rows, every one of them counted, never exceeded: a number that is split over the levels, or a tuple
-        with the rows of each level, coarse to fine (the prediction itself is one of the first level's). Only MILLI's
-        ranking comes on top of it, where ``ranking_on_top=True`` asks for that.
+        Model rows, every one of them counted, never exceeded: a number that the method splits over the levels, or a
+        tuple with the rows of each level, coarse to fine (the prediction itself is one of the first level's). None, the
+        default, is 200 rows. Only MILLI's ranking comes on top of it, where ``ranking_on_top=True`` asks for that.
     target
         The output to explain: an index, a name, or None for the predicted class.
     seed
@@ -100,8 +100,8 @@ class Explainer:
         model: Any,
         masker: Masker,
         *,
-        method: str | Method = "c2fa",
-        budget: int | Sequence[int] = _DEFAULT_BUDGET,
+        method: str | AnyMethod = "c2fa",
+        budget: int | Sequence[int] | None = None,
         target: int | str | None = None,
         seed: int = 0,
         until: str | Rule | None = None,
@@ -130,18 +130,18 @@ class Explainer:
         if outputs not in ("auto", "all", "target"):
             raise ValueError(f"outputs must be 'auto', 'all' or 'target'; got {outputs!r}")
         batch_size = int(getattr(model, "batch_size", _BATCH)) if batch_size is None else batch_size
-        if not (_whole(batch_size) and batch_size > 0):
+        if not (is_whole(batch_size) and batch_size > 0):
             raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
-        if not (_whole(seed) and seed >= 0):
+        if not (is_whole(seed) and seed >= 0):
             raise ValueError(f"seed must be a whole number of at least 0; got {seed!r}")
         self.model: Model = model
         self.masker = masker
         self.method = make(method, options)
         self.method_name = method if isinstance(method, str) else type(method).__name__
-        self.budget = _check_budget(budget)
+        self.budget = as_budget(budget)
         self.until = None if until is None else as_rule(until)
         self.link = ensure(link)
-        if self.until is not None and not getattr(self.method, "steady", True):
+        if self.until is not None and not self.method.can_stop_early:
             raise ValueError(
                 f"method {self.method_name!r} asks other rows when it has more of them, so until={until!r} cannot stop "
                 "it early; use another method, or until=None"
@@ -184,25 +184,15 @@ class Explainer:
         """The rows of each level for an input of this structure, after the one for its prediction."""
         return self._split(self.budget, structure)
 
-    def _split(self, budget: int | tuple[int, ...], structure: Structure) -> tuple[int, ...]:
-        least, preferred = (getattr(self.method, name, None) for name in ("least", "preferred_rows"))
-        return rows_per_level(
-            budget,
-            structure,
-            1 if least is None else least(structure),
-            () if preferred is None else preferred(structure),
-        )
-
-    def extra(self, structure: Structure) -> int:
-        """The rows that the method asks on top of the budget, because it was told not to count them; mostly none."""
-        extra = getattr(self.method, "extra", None)
-        return 0 if extra is None else int(extra(structure))
+    def _split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
+        method = self.method
+        return rows_per_level(budget, structure, method.min_rows(structure), method.preferred_rows(structure))
 
     def queries(self, x: Any, masked: Masked, key: str | None = None, pool: Queries | None = None) -> Queries:
         """Begin what is to be asked about one input; a ``pool`` knows what was asked about it, and which it is."""
         kept_by = None if self.ledger is None else self.masker
         identity = identify(x, key, kept_by) if pool is None else pool.identity
-        budget = sum(self.rows(masked.structure)) + 1 + self.extra(masked.structure)
+        budget = sum(self.rows(masked.structure)) + 1 + self.method.rows_on_top(masked.structure)
         name = self.model_name or ""
         return Queries(masked, budget, self.on_error, identity, ledger=self.ledger, model_name=name, pool=pool)
 
@@ -281,7 +271,7 @@ class Explainer:
         total = sum(rows) + 1
         found = []
         for some in looks(total, self.until)[:-1]:
-            if isinstance(self.budget, tuple) and len(self.budget) == structure.depth:
+            if isinstance(self.budget, tuple):
                 ahead = tuple(max(1, n * some // total) for n in rows)
             elif some > structure.depth:
                 ahead = self._split(some, structure)
@@ -304,67 +294,3 @@ class Explainer:
         judge.early = False
         judge(found)
         return found, last
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _check_budget(budget: int | Sequence[int]) -> int | tuple[int, ...]:
-    budget = budget.tolist() if hasattr(budget, "tolist") else budget  # as numpy holds them
-    rows: Sequence[Any] = budget if isinstance(budget, Sequence) else (budget,)
-    if not rows or not all(_whole(r) for r in rows):
-        raise TypeError(f"budget must be a whole number of model rows, or one for each level; got {budget!r}")
-    if min(rows) < 1:
-        raise ValueError(f"budget must be at least 1 row at every level; got {budget!r}")
-    return tuple(int(r) for r in rows) if isinstance(budget, Sequence) else int(budget)
-
-
-def rows_per_level(
-    budget: int | tuple[int, ...], structure: Structure, least: int = 1, preferred: Sequence[int | None] = ()
-) -> tuple[int, ...]:
-    """Split a budget over the levels, after one row for the prediction.
-
-    A single number gives each level of parts up to four rows a part, or as many as ``preferred`` has for the level, for
-    instance all masks but the full one. All levels of parts together get a quarter of the budget at most, or up to a
-    third as long as there are not two rows a part: below that, parts need rows more than leaves do. The leaves get the
-    rest. The first level has ``least`` rows where the method cannot do with fewer and the budget allows it. The default
-    for two levels, 50 and 150, is 200 rows for other depths.
-
-    >>> rows_per_level(200, Structure.from_groups("aaabbbccc"))
-    (8, 191)
-    >>> rows_per_level((50, 150), Structure.from_groups("aaabbbccc"))
-    (49, 150)
-    >>> rows_per_level(200, Structure.from_groups("aabbccddee"), preferred=(31, None))
-    (31, 168)
-    >>> rows_per_level(50, Structure.from_groups("aabbccddeeffgghh"), preferred=(48, None))
-    (16, 33)
-    """
-    depth = structure.depth
-    if budget == _DEFAULT_BUDGET and depth != 2:
-        budget = sum(_DEFAULT_BUDGET)
-    if isinstance(budget, tuple):
-        if len(budget) != depth:
-            raise ValueError(
-                f"budget has {len(budget)} entries and the structure {depth} levels; give one for each, or one number"
-            )
-        if budget[0] < 2:
-            raise ValueError(f"the first level's budget must be at least 2, one row being the prediction; got {budget}")
-        return (budget[0] - 1, *budget[1:])
-    if budget < depth + 1:
-        raise ValueError(
-            f"a budget of {budget} is too small for {depth} levels: it takes at least {depth + 1} rows, one for the "
-            "prediction and one for each level"
-        )
-    left, rows = budget - 1, []
-    quarter, third = ((budget - 1) // (parts * max(depth - 1, 1)) for parts in (4, 3))
-    preferred = (*preferred, *(None,) * depth)
-    for width, wanted in zip(structure.widths[:-1], preferred, strict=False):
-        if wanted is None:
-            wanted = min(4 * width, 2 ** min(width, 30))
-        most = max(quarter, min(2 * width, third))
-        rows.append(max(min(wanted, most), 1))
-        if len(rows) == 1 and least > rows[0]:
-            rows[0] = min(least, budget - depth)
-        left -= rows[-1]
-    return (*rows, left)

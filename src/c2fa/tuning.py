@@ -1,4 +1,8 @@
-"""Choosing a method's strengths on validation inputs: the fits are many, the queries are made once."""
+"""Choosing a method's strengths on validation inputs: the fits are many, the queries are made once.
+
+``candidates`` makes the grid and ``ranked`` chooses from its scores; ``tune`` runs ``evaluate`` in between. Code that
+runs the grid in another way, with several methods at once or in many processes, calls the two itself.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from c2fa.evaluation import RowCount, evaluate
-from c2fa.evaluation.scoring import MetricSpec, as_scores
+from c2fa.evaluation.scoring import MetricSpec, Score, as_scores
+from c2fa.evaluation.sizes import Size, as_sizes
 from c2fa.masking import Masker
 from c2fa.penalties import L2
 from c2fa.querying import Model, OnError
@@ -19,6 +24,21 @@ if TYPE_CHECKING:
 
 PAPER_STRENGTHS = (0.1, 1.0)
 PAPER_MU2 = (0.001, 0.01, 0.1)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One combination of strengths: its label in a grid, what ``evaluate`` runs, and the strengths by their names."""
+
+    label: str
+    method: str
+    options: Mapping[str, Any]
+    strengths: Mapping[str, float]
+
+    @property
+    def spec(self) -> tuple[str, str, Mapping[str, Any]]:
+        """As ``evaluate`` takes it."""
+        return self.label, self.method, self.options
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +74,8 @@ def tune(
     model: Model,
     masker: Masker,
     *,
-    budget: tuple[int, ...] = (20, 50),
+    masks: Sequence[Sequence[int]] | None = None,
+    budgets: Sequence[int | Sequence[int]] | None = None,
     method: str = "c2fa",
     strengths: Sequence[float] | Sequence[Sequence[float]] = PAPER_STRENGTHS,
     mu2: Sequence[float] | None = None,
@@ -77,8 +98,9 @@ def tune(
 
     Parameters
     ----------
-    budget
-        Masks for each level, as in ``evaluate``: N_H = 20 and N_L = 50 unless told.
+    masks, budgets
+        The masks of each level, such as ``masks=[(20, 50)]``, or budgets as ``Explainer`` takes them; see ``evaluate``.
+        With several of them the mean over all decides.
     strengths
         The λ to try at every level, or one sequence for each level; all combinations are tried. The default is the
         paper's grid, {0.1, 1} at both levels.
@@ -97,35 +119,23 @@ def tune(
     >>> import numpy as np, c2fa
     >>> s = c2fa.Structure.from_groups("aabb")
     >>> model = lambda batch: batch @ np.array([1.0, 2.0, 3.0, 4.0])
-    >>> tuned = tune([np.ones(4)], model, c2fa.maskers.Array(s), budget=(3, 10), strengths=(0.1, 1.0))
+    >>> tuned = tune([np.ones(4)], model, c2fa.maskers.Array(s), masks=[(3, 10)], strengths=(0.1, 1.0))
     >>> tuned.options["penalty"], len(tuned.table)
     ((L2(lam=0.1, positive=False), L2(lam=0.1, positive=False)), 4)
     """
-    (score,) = as_scores([criterion])
-    if score.higher_is_better is None:
-        raise ValueError(
-            f"the criterion {score.name!r} does not say which way is better; mark your function with "
-            "c2fa.metrics.higher_is_better(True) or (False)"
-        )
-    if not hasattr(budget, "__len__"):
-        raise TypeError(f"budget must have the masks of each level, such as (20, 50); got {budget}")
-    budget = tuple(budget)
-    depth = len(budget)
-    if score.levels == "all" and depth > 1:
-        raise ValueError(
-            f"the criterion {score.name!r} has a value at each of {depth} levels; say which decides, for instance "
-            f"'{score.name}@-1' for the leaves"
-        )
-    grid = _candidates(strengths, mu2, depth, options)
-    methods = [(str(i), method, settings) for i, (_, settings) in enumerate(grid)]
+    sizes = as_sizes(masks, budgets)
+    depth = _depth(sizes, inputs, masker)
+    score = _deciding(criterion, depth)
+    grid = candidates(method, depth, strengths, mu2, **options)
     result = evaluate(
-        methods,
+        [candidate.spec for candidate in grid],
         inputs,
         model,
         masker,
-        [budget],
-        seeds,
-        [criterion],
+        masks=masks,
+        budgets=budgets,
+        seeds=seeds,
+        metrics=[criterion],
         truths=truths,
         keys=keys,
         target=target,
@@ -135,48 +145,97 @@ def tune(
         on_error=on_error,
         progress=progress,
     )
-    import pandas as pd
-
-    summary = result.summary(resamples=1).set_index("method")
-    table = pd.DataFrame([names for names, _ in grid])
-    table["score"] = [float(summary["mean"][str(i)]) for i in range(len(grid))]
-    table["std"] = [float(summary["std"][str(i)]) for i in range(len(grid))]
-    if table["score"].isna().all():
-        raise ValueError(f"the criterion {score.name!r} is undefined on all {len(inputs)} inputs; use another")
-    table = table.sort_values("score", ascending=not score.higher_is_better, kind="stable")
+    best, table = ranked(grid, result.frame, score.name, higher_is_better=bool(score.higher_is_better))
     way = "highest" if score.higher_is_better else "lowest"
     level = f" at level {score.levels}" if isinstance(score.levels, int) else ""
-    what = f"the {way} mean {score.name}{level} over {len(inputs)} inputs at masks {budget}"
-    chosen = {"method": method, **grid[int(table.index[0])][1]}
-    return Tuned(chosen, table.reset_index(drop=True), what, result.rows)
+    unit = "rows" if isinstance(sizes[0], int) else "masks"
+    what = f"the {way} mean {score.name}{level} over {len(inputs)} inputs at {unit} {', '.join(map(str, sizes))}"
+    return Tuned({"method": method, **best.options}, table, what, result.rows)
 
 
-def _candidates(
-    strengths: Sequence[float] | Sequence[Sequence[float]],
-    mu2: Sequence[float] | None,
-    depth: int,
-    options: Mapping[str, Any],
-) -> list[tuple[dict[str, float], dict[str, Any]]]:
-    """Every combination, as what the table shows and as the method's options."""
+def candidates(
+    method: str = "c2fa",
+    depth: int = 2,
+    strengths: Sequence[float] | Sequence[Sequence[float]] = PAPER_STRENGTHS,
+    mu2: Sequence[float] | None = None,
+    prefix: str = "",
+    **options: Any,
+) -> list[Candidate]:
+    """Every combination of strengths, as ``tune`` tries them; ``prefix`` begins their labels.
+
+    >>> [(c.label, c.strengths) for c in candidates("lime", strengths=((0.1,), (1.0, 10.0)), prefix="LIME ")]
+    [('LIME 0', {'λ_H': 0.1, 'λ_L': 1.0}), ('LIME 1', {'λ_H': 0.1, 'λ_L': 10.0})]
+    """
     if "penalty" in options:
         raise ValueError("penalty is what tune chooses; give strengths= with the values to try")
     solver = options.get("solver", "paper" if options.get("preset") == "paper" else "auto")
     if mu2 is not None and solver != "paper":
         raise ValueError(f"mu2 belongs to solver='paper', and the solver is {solver!r}; leave mu2 out")
-    tries = (PAPER_MU2 if mu2 is None else tuple(mu2)) if solver == "paper" else ()
+    names = ["λ_H", "λ_L"] if depth == 2 else [f"λ_{k}" for k in range(depth)]
+    combinations: list[tuple[float, ...]] = list(itertools.product(*_per_level(strengths, depth)))
+    found = []
+    for lams in combinations:
+        shown = dict(zip(names, lams, strict=True))
+        settings = {**options, "penalty": tuple(L2(lam) for lam in lams)}
+        if solver != "paper":
+            found.append((shown, settings))
+            continue
+        for mu in PAPER_MU2 if mu2 is None else mu2:
+            solver_options = {**options.get("solver_options", {}), "mu2": mu}
+            found.append(({**shown, "μ₂": mu}, {**settings, "solver_options": solver_options}))
+    return [Candidate(f"{prefix}{k}", method, settings, shown) for k, (shown, settings) in enumerate(found)]
+
+
+def ranked(
+    grid: Sequence[Candidate], frame: pd.DataFrame, criterion: str, *, higher_is_better: bool
+) -> tuple[Candidate, pd.DataFrame]:
+    """The best of a grid and the table of all, the best first, from scores of the criterion.
+
+    ``frame`` is that of ``Result``, as far as it has ``method`` (the candidates' labels), ``seed`` and ``value``. The
+    mean over everything decides; ties go to the earlier in the grid.
+    """
+    import pandas as pd
+
+    mean = frame.groupby("method")["value"].mean()
+    std = frame.groupby(["method", "seed"])["value"].mean().groupby("method").std(ddof=1)
+    labels = [candidate.label for candidate in grid]
+    table = pd.DataFrame([candidate.strengths for candidate in grid])
+    table["score"], table["std"] = mean.reindex(labels).to_numpy(), std.reindex(labels).to_numpy()
+    if table["score"].isna().all():
+        raise ValueError(f"the criterion {criterion!r} is undefined on all inputs; use another")
+    table = table.sort_values("score", ascending=not higher_is_better, kind="stable")
+    return grid[int(table.index[0])], table.reset_index(drop=True)
+
+
+def _depth(sizes: Sequence[Size], inputs: Sequence[Any], masker: Masker) -> int:
+    """The levels for which strengths are chosen: as many as the sizes have, or the first input."""
+    if not isinstance(sizes[0], int):
+        return len(sizes[0])
+    if not len(inputs):
+        raise ValueError("inputs is empty: give at least one input to choose by")
+    return masker(inputs[0]).structure.depth
+
+
+def _deciding(criterion: MetricSpec, depth: int) -> Score:
+    """The criterion as a score of one number that says which way is better."""
+    (score,) = as_scores([criterion])
+    if score.higher_is_better is None:
+        raise ValueError(
+            f"the criterion {score.name!r} does not say which way is better; mark your function with "
+            "c2fa.metrics.higher_is_better(True) or (False)"
+        )
+    if score.levels == "all" and depth > 1:
+        raise ValueError(
+            f"the criterion {score.name!r} has a value at each of {depth} levels; say which decides, for instance "
+            f"'{score.name}@-1' for the leaves"
+        )
+    return score
+
+
+def _per_level(strengths: Sequence[float] | Sequence[Sequence[float]], depth: int) -> list[tuple[float, ...]]:
+    """The strengths to try at each level, from those for all levels or a sequence for each."""
     nested = [tuple(lams) for lams in strengths if isinstance(lams, Sequence)]
     plain = [lam for lam in strengths if not isinstance(lam, Sequence)]
     if not (plain or nested) or (nested and (plain or len(nested) != depth)):
         raise ValueError(f"strengths must be numbers, or one sequence for each of {depth} levels; got {strengths!r}")
-    per_level = nested or [tuple(plain)] * depth
-    names = ["λ_H", "λ_L"] if depth == 2 else [f"λ_{k}" for k in range(depth)]
-    grid = []
-    for lams in itertools.product(*per_level):
-        for mu in tries or (None,):
-            shown = dict(zip(names, lams, strict=True))
-            settings = {**options, "penalty": tuple(L2(lam) for lam in lams)}
-            if mu is not None:
-                shown["μ₂"] = mu
-                settings["solver_options"] = {**options.get("solver_options", {}), "mu2": mu}
-            grid.append((shown, settings))
-    return grid
+    return nested or [tuple(plain)] * depth

@@ -34,7 +34,7 @@ def demo(
     ] = None,
     file: Annotated[Path | None, o.flag(o.INPUTS, "--file", "-f", help="A file with a text of your own.")] = None,
     method: o.Method = "c2fa",
-    budget: o.Budget = "50,150",
+    budget: o.Budget = None,
     seed: o.Seed = 0,
     html: Annotated[Path | None, o.flag(o.OUTPUT, metavar="FILE", help="Write a page (.html).")] = None,
     plot: Annotated[Path | None, o.flag(o.OUTPUT, metavar="FILE", help="Draw it (.png, .svg or .pdf).")] = None,

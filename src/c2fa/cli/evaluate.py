@@ -18,6 +18,7 @@ from c2fa.cli.inputs import Inputs, Prepared, Request
 from c2fa.cli.session import Stop, guarded
 from c2fa.evaluation.scoring import as_scores
 
+_MASKS = "20:50,20:100"
 _NEED_TRUTH = ("ndcg", "top1", "auroc", "auroc-within", "coverage")
 
 
@@ -29,15 +30,19 @@ def evaluate(
     methods: Annotated[
         str, o.flag(o.ASKING, metavar="NAMES", help="The methods to compare.", show_default=True)
     ] = "c2fa,lime",
-    budgets: Annotated[
-        str,
+    masks: Annotated[
+        str | None,
         o.flag(
             o.ASKING,
             metavar="LIST",
-            help="Masks for each level, 20:50,20:100; or rows in all, 100,200.",
-            show_default=True,
+            help="Masks for each level, the prediction's row on top: 20:50,20:100.",
+            show_default=_MASKS,
         ),
-    ] = "20:50,20:100",
+    ] = None,
+    budgets: Annotated[
+        str | None,
+        o.flag(o.ASKING, metavar="LIST", help="In place of --masks, model rows in all: 100,200."),
+    ] = None,
     seeds: Annotated[int, o.flag(o.ASKING, min=1, help="How many seeds.", show_default=True)] = 3,
     metrics: Annotated[
         str,
@@ -92,7 +97,7 @@ def evaluate(
             Grid(
                 Request(files, model, model_option, allow_pickle, model_name, row, drop, masker),
                 methods=o.words(methods),
-                budgets=o.budgets(budgets),
+                **_sizes(masks, budgets),
                 seeds=seeds,
                 metrics=o.words(metrics),
                 settings={"target": target, "batch_size": batch_size, "on_error": on_error},
@@ -112,7 +117,6 @@ class Grid:
 
     request: Request
     methods: Sequence[str]
-    budgets: Sequence[int | tuple[int, ...]]
     seeds: int
     metrics: Sequence[str]
     settings: Mapping[str, Any]
@@ -122,6 +126,17 @@ class Grid:
     quiet: bool
     store: Path | None
     resume: bool
+    masks: Sequence[tuple[int, ...]] | None = None
+    budgets: Sequence[int | tuple[int, ...]] | None = None
+
+
+def _sizes(masks: str | None, budgets: str | None) -> dict[str, Any]:
+    """The sizes that were given, under their name."""
+    if masks is not None and budgets is not None:
+        raise RefusedError(f"--masks {masks} and --budgets {budgets} say the same thing twice; give one of them", USAGE)
+    if budgets is not None:
+        return {"budgets": o.budgets(budgets)}
+    return {"masks": o.masks(_MASKS if masks is None else masks)}
 
 
 def _evaluate(grid: Grid) -> None:
@@ -168,7 +183,8 @@ def _run(grid: Grid, inputs: Inputs, ready: Prepared, folder: Path | None) -> ev
             inputs.values,
             ready.model,
             ready.masker,
-            grid.budgets,
+            masks=grid.masks,
+            budgets=grid.budgets,
             seeds=grid.seeds,
             metrics=grid.metrics,
             store=folder,

@@ -44,7 +44,7 @@ def explain(
         list[str],
         o.flag(o.ASKING, metavar="KEY=VALUE", help="Set a method option: intercept=false, preset=paper. Repeatable."),
     ] = [],  # noqa: B006
-    budget: o.Budget = "50,150",
+    budget: o.Budget = None,
     until: Annotated[
         str | None,
         o.flag(

@@ -80,14 +80,14 @@ Method = Annotated[
     ),
 ]
 Budget = Annotated[
-    str,
+    str | None,
     flag(
         ASKING,
         "--budget",
         "-b",
         metavar="ROWS",
         help="Most model rows for an input: a number, or one for each level.",
-        show_default=True,
+        show_default="200, split over the levels",
     ),
 ]
 Target = Annotated[
@@ -216,28 +216,46 @@ def number(text: str) -> float:
     return float(text)
 
 
-def budget(text: str) -> int | tuple[int, ...]:
-    """Read rows in all, or rows for each level.
+def budget(text: str | None) -> int | tuple[int, ...] | None:
+    """Read rows in all, or rows for each level; None is left to the explainer.
 
-    >>> budget("200"), budget("50,150"), budget("20:50")
-    (200, (50, 150), (20, 50))
+    >>> budget("200"), budget("50,150"), budget("20:50"), budget(None)
+    (200, (50, 150), (20, 50), None)
     """
-    try:
-        rows = tuple(int(part.replace("_", "")) for part in re.split("[,:]", text))
-    except ValueError:
-        raise RefusedError(
-            f"--budget {text!r} is not a number of model rows: write 200, or 50,150 with one for each level", USAGE
-        ) from None
-    return rows[0] if len(rows) == 1 else rows
+    if text is None:
+        return None
+    return _counts(
+        text, f"--budget {text!r} is not a number of model rows: write 200, or 50,150 with one for each level"
+    )
 
 
 def budgets(text: str) -> list[int | tuple[int, ...]]:
     """Read several budgets.
 
-    >>> budgets("20:50,20:100"), budgets("100,200")
-    ([(20, 50), (20, 100)], [100, 200])
+    >>> budgets("100,200"), budgets("21:50,21:100")
+    ([100, 200], [(21, 50), (21, 100)])
     """
-    return [budget(part) for part in text.split(",")]
+    wrong = f"--budgets {text!r} are not numbers of model rows: write 100,200, or 21:50,21:100 with one for each level"
+    return [_counts(part, wrong) for part in text.split(",")]
+
+
+def masks(text: str) -> list[tuple[int, ...]]:
+    """Read several numbers of masks for each level.
+
+    >>> masks("20:50,20:100")
+    [(20, 50), (20, 100)]
+    """
+    wrong = f"--masks {text!r} are not numbers of masks: write 20:50,20:100 with one for each level"
+    found = [_counts(part, wrong) for part in text.split(",")]
+    return [(count,) if isinstance(count, int) else count for count in found]
+
+
+def _counts(text: str, wrong: str) -> int | tuple[int, ...]:
+    try:
+        counts = tuple(int(part.replace("_", "")) for part in re.split("[,:]", text))
+    except ValueError:
+        raise RefusedError(wrong, USAGE) from None
+    return counts[0] if len(counts) == 1 else counts
 
 
 def words(text: str) -> list[str]:

@@ -15,16 +15,16 @@ from c2fa._version import __version__
 from c2fa.evaluation.driving import together
 from c2fa.evaluation.results import Result, RowCount, tidy
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
+from c2fa.evaluation.sizes import Size, as_sizes, check_depth, rows_of
 from c2fa.evaluation.store import Store
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.masking import Identity, Masker, fingerprint, identify
-from c2fa.methods import Method
+from c2fa.methods import AnyMethod
 from c2fa.models.loading import wrap
 from c2fa.querying import BudgetError, Model, OnError, Queries
 
-MethodSpec: TypeAlias = str | tuple[str, str | Method] | tuple[str, str | Method, Mapping[str, Any]]
-Budget: TypeAlias = int | tuple[int, ...]
+MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
 
 _DEFAULT_METRICS = ("insertion", "deletion", "consistency", "mihl")
 
@@ -34,10 +34,11 @@ def evaluate(
     inputs: Sequence[Any],
     model: Model,
     masker: Masker,
-    budgets: Sequence[Budget],
+    *,
+    masks: Sequence[Sequence[int]] | None = None,
+    budgets: Sequence[int | Sequence[int]] | None = None,
     seeds: int | Sequence[int] = 3,
     metrics: Sequence[MetricSpec] = _DEFAULT_METRICS,
-    *,
     truths: Sequence[Any] | None = None,
     keys: Sequence[str] | None = None,
     target: int | str | None = None,
@@ -60,10 +61,13 @@ def evaluate(
         Names such as ``"lime"``, or ``(label, name, options)`` for a method with options of ``Explainer``.
     inputs
         What is to be explained, each once for every method, budget and seed.
+    masks
+        The masks of each level, coarse to fine, in the paper's sense: ``(5, 50)`` is N_H = 5 and N_L = 50, and the row
+        of the prediction itself comes on top.
     budgets
-        Masks for each level, coarse to fine, in the paper's sense: ``(5, 50)`` is N_H = 5 and N_L = 50, and the row of
-        the prediction itself comes on top (``Explainer`` counts it: its ``budget=(6, 50)`` is the same run). Or single
-        numbers of rows in all, the prediction's among them, that each method splits.
+        In place of ``masks``, budgets as ``Explainer`` takes them, the prediction's row among them: numbers of rows in
+        all, that each method splits, or tuples with the rows of each level. ``(6, 50)`` is the same run as masks of
+        ``(5, 50)``, and the table says N_H = 5 for both.
     seeds
         Their number, or the seeds themselves. At one seed every input has masks of its own, the same for all methods
         and those that ``Explainer`` asks it; see ``seed`` there.
@@ -94,7 +98,7 @@ def evaluate(
     >>> import c2fa
     >>> s = c2fa.Structure.from_groups("aabb")
     >>> model = lambda batch: batch @ np.array([1.0, 2.0, 3.0, 4.0])
-    >>> result = evaluate(["c2fa"], [np.ones(4)], model, c2fa.maskers.Array(s), [(4, 8), (4, 12)], seeds=2)
+    >>> result = evaluate(["c2fa"], [np.ones(4)], model, c2fa.maskers.Array(s), masks=[(4, 8), (4, 12)], seeds=2)
     >>> result.summary().query("metric == 'deletion' and level == 1")[["method", "N_H", "N_L", "mean"]]
       method  N_H  N_L  mean
     4   c2fa    4    8  3.75
@@ -109,7 +113,7 @@ def evaluate(
     if hasattr(inputs, "__len__") and not len(inputs):
         raise ValueError("inputs is empty: give at least one input to explain")
     name = model_name or getattr(model, "name", None)
-    runs = _runs(methods, budgets, seeds, model, masker, target, on_error)
+    runs = _runs(methods, as_sizes(masks, budgets), seeds, model, masker, target, on_error)
     labels = list(dict.fromkeys(run.label for run in runs))
     reference = reference or ("c2fa" if "c2fa" in labels else labels[0])
     if reference not in labels:
@@ -141,7 +145,7 @@ def evaluate(
         if kept is not None:
             kept.close()
     rows = RowCount(**{**{k: sum(r["rows"][k] for r in records) for k in RowCount.KEPT}, "sent": sent})
-    frame = tidy(records, [(run.label, run.budget, run.seed) for run in runs])
+    frame = tidy(records, [(run.label, run.size, run.seed) for run in runs])
     directions = {score.name: score.higher_is_better for score in scores}
     return Result(frame, tuple(labels), reference, rows, directions, _notes(records))
 
@@ -151,13 +155,14 @@ class _Run:
     """One cell of the grid, the same for every input."""
 
     label: str
-    budget: Budget
+    size: Size
     seed: int
     explainer: Explainer
     options: Mapping[str, Any]
 
     def __str__(self) -> str:
-        return f"method {self.label!r} at budget {self.budget}, seed {self.seed}"
+        what = "budget" if isinstance(self.size, int) else "masks"
+        return f"method {self.label!r} at {what} {self.size}, seed {self.seed}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +180,7 @@ class _Unit:
     def run(self, x: Any, masker: Masker, truth: Any, identity: Identity, number: int) -> tuple[dict[str, Any], int]:
         """Return what is to be kept of an input, and how many rows were sent for it now."""
         masked = masker(x)
+        check_depth((run.size for run in self.runs), masked.structure.depth)
         pool = Queries(masked, sys.maxsize, self.on_error, identity, ledger=self.ledger, model_name=self.model_name)
         alone = [run.explainer.queries(x, masked, pool=pool) for run in self.runs]
         found = together(
@@ -188,7 +194,7 @@ class _Unit:
         explaining, explaining_alone = pool.used, sum(queries.used for queries in alone)
         made = {i: e for i, e in enumerate(found) if not isinstance(e, BudgetError)}
         refused = [
-            (self.runs[i].label, str(self.runs[i].budget), str(e))
+            (self.runs[i].label, str(self.runs[i].size), str(e))
             for i, e in enumerate(found)
             if isinstance(e, BudgetError)
         ]
@@ -223,8 +229,8 @@ class _Unit:
     def _stability(self, made: Mapping[int, Explanation], table: dict[int, list[tuple[str, int, float]]]) -> None:
         """Fill in each run's mean rank correlation with the runs of the other seeds."""
         for i, rows in table.items():
-            cell = (self.runs[i].label, self.runs[i].budget)
-            others = [k for k in made if k != i and (self.runs[k].label, self.runs[k].budget) == cell]
+            cell = (self.runs[i].label, self.runs[i].size)
+            others = [k for k in made if k != i and (self.runs[k].label, self.runs[k].size) == cell]
             for n, (metric, level, _) in enumerate(rows):
                 if metric == "stability" and others:
                     pairs = [[made[i].values[level], made[k].values[level]] for k in others]
@@ -233,7 +239,7 @@ class _Unit:
 
 def _runs(
     methods: Sequence[MethodSpec],
-    budgets: Sequence[Budget],
+    sizes: Sequence[Size],
     seeds: int | Sequence[int],
     model: Model,
     masker: Masker,
@@ -243,36 +249,29 @@ def _runs(
     """Make every cell of the grid before anything is asked, so that a misspelt option costs nothing."""
     if isinstance(methods, str) or not methods:
         raise ValueError(f"methods must be a list such as ['c2fa', 'lime']; got {methods!r}")
-    budgets = budgets.tolist() if hasattr(budgets, "tolist") else budgets  # as numpy holds them
-    if isinstance(budgets, int) or not budgets:
-        raise ValueError(f"budgets must be a list such as [(20, 50), (20, 100)]; got {budgets!r}")
     specs = [(m, m, {}) if isinstance(m, str) else (m[0], m[1], dict(m[2]) if len(m) == 3 else {}) for m in methods]
     labels = [label for label, _, _ in specs]
     if len(set(labels)) < len(labels):
         raise ValueError(f"two methods have one label in {labels}; give (label, name, options) with different labels")
-    budgets = [int(b) if isinstance(b, np.integer) else b if isinstance(b, int) else tuple(b) for b in budgets]
-    if len({isinstance(budget, int) for budget in budgets}) > 1:
-        raise ValueError(f"budgets must be all numbers or all tuples; got {list(budgets)}")
     numbers = list(range(seeds) if isinstance(seeds, int | np.integer) else seeds)
     if not numbers:
         raise ValueError(f"seeds must be their number, at least 1, or the seeds themselves; got {seeds!r}")
     runs = []
     for label, method, options in specs:
-        for budget in budgets:
-            rows = budget if isinstance(budget, int) else (budget[0] + 1, *budget[1:])
+        for size in sizes:
             for seed in numbers:
                 explainer = Explainer(
                     model,
                     masker,
                     method=method,
-                    budget=rows,
+                    budget=rows_of(size),
                     seed=seed,
                     target=target,
                     on_error=on_error,
                     outputs="target",
                     **options,
                 )
-                runs.append(_Run(label, budget, int(seed), explainer, options))
+                runs.append(_Run(label, size, int(seed), explainer, options))
     return runs
 
 
@@ -287,21 +286,21 @@ def _settings(runs: Sequence[_Run], scores: Sequence[Score], target: Any, name: 
             what = repr(method)
         until = [] if run.explainer.until is None else [str(run.explainer.until)]
         link = [run.explainer.link.name] if run.explainer.link.unit else []
-        cells.append([run.label, run.explainer.method_name, what, str(run.budget), run.seed, *until, *link])
+        cells.append([run.label, run.explainer.method_name, what, str(run.size), run.seed, *until, *link])
     return fingerprint(__version__, cells, [[s.name, str(s.levels)] for s in scores], str(target), name, on_error)
 
 
 def _notes(records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """What was left out and why, each reason once."""
-    budgets: dict[tuple[str, str], dict[str, None]] = {}
+    sizes: dict[tuple[str, str], dict[str, None]] = {}
     inputs: dict[tuple[str, str], set[int]] = {}
     for number, record in enumerate(records):
-        for label, budget, reason in record["refused"]:
-            budgets.setdefault((label, reason), {})[budget] = None
+        for label, size, reason in record["refused"]:
+            sizes.setdefault((label, reason), {})[size] = None
             inputs.setdefault((label, reason), set()).add(number)
     refused = [
         f"{label} was left out on {len(inputs[label, reason])} of {len(records)} inputs at {', '.join(at)}: {reason}"
-        for (label, reason), at in budgets.items()
+        for (label, reason), at in sizes.items()
     ]
     return (*refused, *dict.fromkeys(note for record in records for note in record["notes"]))
 

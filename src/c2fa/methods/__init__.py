@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from c2fa.methods.base import Attribution, Method, Task
+from c2fa.methods.base import AnyMethod, Attribution, BaseMethod, Method, Task, as_method
 from c2fa.methods.bottom_up import BottomUp
 from c2fa.methods.c2fa import C2FA
 from c2fa.methods.c2fa_milli import C2FAMilli
@@ -42,7 +42,9 @@ __all__ = [
     "C2FA",
     "METHODS",
     "PEERS",
+    "AnyMethod",
     "Attribution",
+    "BaseMethod",
     "BottomUp",
     "C2FAMilli",
     "C2FAShap",
@@ -62,14 +64,14 @@ __all__ = [
 ]
 
 
-def make(method: str | Method, options: Mapping[str, Any]) -> Method:
+def make(method: str | AnyMethod, options: Mapping[str, Any]) -> Method:
     """Return a method by its name with its options, or the method itself; what it does not take is refused."""
     if not isinstance(method, str):
         if options:
             raise TypeError(f"options {sorted(options)} belong to the method object; set them there")
         if not callable(method):
             raise TypeError(f"method must be a name or a callable, not {type(method).__name__}")
-        return method
+        return as_method(method)
     if method not in METHODS:
         raise ValueError(f"method must be one of {sorted(METHODS)} or a callable; got {method!r}")
     known = options_of(method)
@@ -80,7 +82,7 @@ def make(method: str | Method, options: Mapping[str, Any]) -> Method:
     return made
 
 
-def options_of(method: str | Method) -> list[str]:
+def options_of(method: str | AnyMethod) -> list[str]:
     """The options that a method takes by name; none for what is no name of a method."""
     if not isinstance(method, str) or method not in METHODS:
         return []

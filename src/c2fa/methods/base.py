@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -112,15 +112,79 @@ class Attribution:
 class Method(Protocol):
     """A way from questions to attributions: a frozen set of options, called with a task.
 
-    One that cannot do with a single row at the first level has ``least(structure)``, the number it needs; a budget
-    given as one number is then split accordingly. One that prefers a number of rows for levels of parts has
-    ``preferred_rows(structure)``, that number for each level or None; they get so many where the budget allows. One
-    that asks rows which its budget is not meant to count has ``extra(structure)``, their number.
+    ``BaseMethod`` has what most methods answer about their rows. A callable that has nothing to say about them needs
+    no more than its call.
     """
+
+    can_stop_early: ClassVar[bool]
+    """Whether a larger budget begins with the rows of a smaller one, so that ``until`` can look in between."""
+
+    def min_rows(self, structure: Structure) -> int:
+        """The fewest rows with which the first level can be estimated; a budget of one number is split accordingly."""
+        ...
+
+    def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
+        """The rows that each level of parts gets of a budget of one number, if it allows them; None for the usual."""
+        ...
+
+    def rows_on_top(self, structure: Structure) -> int:
+        """The rows that the method was told not to count in its budget."""
+        ...
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         """Ask what must be asked, and return the attributions."""
         ...
+
+
+class BaseMethod:
+    """What most methods answer about their rows; a method overrides what is different for it."""
+
+    can_stop_early: ClassVar[bool] = True
+
+    def min_rows(self, structure: Structure) -> int:
+        """One row will do."""
+        return 1
+
+    def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
+        """The usual rows at every level."""
+        return (None,) * structure.depth
+
+    def rows_on_top(self, structure: Structure) -> int:
+        """All rows are counted."""
+        return 0
+
+
+_ABOUT_ROWS = ("can_stop_early", "min_rows", "preferred_rows", "rows_on_top")
+
+
+AnyMethod: TypeAlias = Callable[[Task], Conversation[Attribution]]
+"""A ``Method``, or a callable that says nothing about its rows."""
+
+
+def as_method(method: AnyMethod) -> Method:
+    """Return a method as it is; a callable that says nothing about rows answers what most methods do."""
+    missing = [name for name in _ABOUT_ROWS if not hasattr(method, name)]
+    if not missing:
+        return method  # type: ignore[return-value]
+    if len(missing) < len(_ABOUT_ROWS):
+        raise TypeError(
+            f"method {type(method).__name__} lacks {', '.join(missing)}; derive it from c2fa.methods.BaseMethod, which "
+            "has them"
+        )
+    return _Plain(method)
+
+
+@dataclass(frozen=True, repr=False)
+class _Plain(BaseMethod):
+    """A callable of a user as a method; it prints as the callable does."""
+
+    function: AnyMethod
+
+    def __call__(self, task: Task) -> Conversation[Attribution]:
+        return self.function(task)
+
+    def __repr__(self) -> str:
+        return repr(self.function)
 
 
 def gather(

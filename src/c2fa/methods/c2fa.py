@@ -11,6 +11,7 @@ import numpy as np
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
+    BaseMethod,
     Penalties,
     Task,
     as_kernel,
@@ -44,7 +45,7 @@ PAPER: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class C2FA:
+class C2FA(BaseMethod):
     """The joint fit. Every option is one for all levels, or a sequence with one for each, coarse to fine.
 
     Parameters

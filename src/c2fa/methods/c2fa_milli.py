@@ -12,6 +12,7 @@ from c2fa.kernels import milli as milli_kernel
 from c2fa.masks import mask_keys
 from c2fa.methods.base import (
     Attribution,
+    BaseMethod,
     Penalties,
     Task,
     check_penalties,
@@ -31,7 +32,7 @@ from c2fa.structure import Structure
 
 
 @dataclass(frozen=True)
-class C2FAMilli:
+class C2FAMilli(BaseMethod):
     """The joint fit of MILLI's coalitions, which the paper leaves for future work.
 
     The parts are ranked and their coalitions drawn and weighted as in ``Milli``. The levels below are drawn and
@@ -79,11 +80,11 @@ class C2FAMilli:
         )
         check_together(self.solver, self.solver_options, given_penalties(self.penalty))
 
-    def least(self, structure: Structure) -> int:
+    def min_rows(self, structure: Structure) -> int:
         """The rows that the first level needs: the ranking, if it is counted, and one coalition."""
         return 1 if self.ranking_on_top else structure.widths[0] + 1
 
-    def extra(self, structure: Structure) -> int:
+    def rows_on_top(self, structure: Structure) -> int:
         """The rows that come on top of the budget."""
         return ranking_rows(structure) if self.ranking_on_top else 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from c2fa.methods.base import Attribution, Penalties, Task
+from c2fa.methods.base import Attribution, BaseMethod, Penalties, Task
 from c2fa.methods.c2fa import C2FA
 from c2fa.querying import Conversation
 from c2fa.structure import BoolArray, FloatArray
@@ -17,7 +17,7 @@ _PIN = 1e6  # what stands for SHAP's infinite weight of the empty and the full m
 
 
 @dataclass(frozen=True)
-class C2FAShap:
+class C2FAShap(BaseMethod):
     """The joint fit under Kernel SHAP's weights, drawn rather than multiplied.
 
     ``C2FA(kernel="shap")`` weighs fair-coin masks by SHAP's kernel, which for more than some twenty features is

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
+    BaseMethod,
     Penalties,
     Task,
     as_kernel,
@@ -41,7 +42,7 @@ def worst(fits: Sequence[Solution]) -> Status:
 
 
 @dataclass(frozen=True)
-class Lime:
+class Lime(BaseMethod):
     """Every level fitted separately, at any depth: the paper's equations 2 and 3.
 
     With the same sampler, seed and budget it asks the very masks that ``C2FA`` asks. Parts need not be the sums of

@@ -135,7 +135,7 @@ class Milli(Lime):
         check_curve(self.alpha, self.beta)
         check_switches(ranking_on_top=self.ranking_on_top)
 
-    def least(self, structure: Structure) -> int:
+    def min_rows(self, structure: Structure) -> int:
         """The rows that the first level needs: the ranking, if it is counted, and one coalition."""
         return 1 if self.ranking_on_top else structure.widths[0] + 1
 
@@ -143,7 +143,7 @@ class Milli(Lime):
         """As LIME's, but for the first level, whose sampler is MILLI's own."""
         return (None, *super().preferred_rows(structure)[1:])
 
-    def extra(self, structure: Structure) -> int:
+    def rows_on_top(self, structure: Structure) -> int:
         """The rows that come on top of the budget."""
         return ranking_rows(structure) if self.ranking_on_top else 0
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from c2fa.methods.base import Attribution, Task
+from c2fa.methods.base import Attribution, BaseMethod, Task
 from c2fa.methods.bridge import Play, bridge
 from c2fa.querying import BudgetError, Conversation
 from c2fa.structure import FloatArray, Structure
@@ -30,12 +30,12 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class Peer:
+class Peer(BaseMethod):
     """Another library, run over leaf masks."""
 
     package: ClassVar[str]
     needs_empty: ClassVar[bool] = True  # whether it must know the model's answer to the empty input
-    steady: ClassVar[bool] = False  # with more rows to spend it asks others, not the same ones first
+    can_stop_early: ClassVar[bool] = False  # with more rows to spend it asks others, not the same ones first
 
     def __post_init__(self) -> None:
         if find_spec(self.package) is None:

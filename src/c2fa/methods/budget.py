@@ -1,0 +1,93 @@
+"""How many rows each level gets: the budget as it was given, checked, and split over the levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from c2fa.structure import Structure
+
+Budget: TypeAlias = int | tuple[int, ...]
+
+DEFAULT_ROWS = 200
+
+
+def as_budget(budget: int | Sequence[int] | None) -> Budget:
+    """Check a budget: rows in all, or rows for each level; None is 200 rows.
+
+    >>> as_budget(None), as_budget(60), as_budget([20, 50])
+    (200, 60, (20, 50))
+    """
+    if budget is None:
+        return DEFAULT_ROWS
+    budget = budget.tolist() if hasattr(budget, "tolist") else budget  # as numpy holds them
+    rows: Sequence[Any] = budget if isinstance(budget, Sequence) else (budget,)
+    if not rows or not all(is_whole(r) for r in rows):
+        raise TypeError(f"budget must be a whole number of model rows, or one for each level; got {budget!r}")
+    if min(rows) < 1:
+        raise ValueError(f"budget must be at least 1 row at every level; got {budget!r}")
+    if not isinstance(budget, Sequence):
+        return int(budget)
+    if rows[0] < 2:
+        raise ValueError(
+            f"the first level's budget must be at least 2, one row being the prediction; got {tuple(budget)}"
+        )
+    return tuple(int(r) for r in rows)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number; True and False are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def rows_per_level(
+    budget: Budget, structure: Structure, min_rows: int = 1, preferred: Sequence[int | None] = ()
+) -> tuple[int, ...]:
+    """Split a budget over the levels, after one row for the prediction.
+
+    A tuple has one number for each level, and the prediction is one of the first level's rows. A single number is
+    split in this way:
+
+    - Each level of parts gets the rows that ``preferred`` has for it; None stands for four rows a part, or all masks
+      where there are fewer.
+    - All levels of parts together get a quarter of the budget at most, or up to a third as long as there are not two
+      rows a part: below that, parts need rows more than leaves do.
+    - The first level gets ``min_rows``, if the method cannot do with fewer and the budget allows it.
+    - The leaves get the rest.
+
+    >>> rows_per_level(200, Structure.from_groups("aaabbbccc"))
+    (8, 191)
+    >>> rows_per_level((50, 150), Structure.from_groups("aaabbbccc"))
+    (49, 150)
+    >>> rows_per_level(200, Structure.from_groups("aabbccddee"), preferred=(31, None))
+    (31, 168)
+    >>> rows_per_level(50, Structure.from_groups("aabbccddeeffgghh"), preferred=(48, None))
+    (16, 33)
+    """
+    depth = structure.depth
+    if isinstance(budget, tuple):
+        if len(budget) != depth:
+            raise ValueError(
+                f"budget {budget} has {len(budget)} entries and the structure {depth} levels; give one for each, or "
+                "one number"
+            )
+        return (budget[0] - 1, *budget[1:])
+    if budget < depth + 1:
+        raise ValueError(
+            f"a budget of {budget} is too small for {depth} levels: it takes at least {depth + 1} rows, one for the "
+            "prediction and one for each level"
+        )
+    left, rows = budget - 1, []
+    quarter, third = ((budget - 1) // (parts * max(depth - 1, 1)) for parts in (4, 3))
+    preferred = (*preferred, *(None,) * depth)
+    for width, wanted in zip(structure.widths[:-1], preferred, strict=False):
+        if wanted is None:
+            wanted = min(4 * width, 2 ** min(width, 30))
+        most = max(quarter, min(2 * width, third))
+        rows.append(max(min(wanted, most), 1))
+        if len(rows) == 1 and min_rows > rows[0]:
+            rows[0] = min(min_rows, budget - depth)
+        left -= rows[-1]
+    return (*rows, left)
