@@ -191,3 +191,17 @@ def test_wrong_numbers_are_refused() -> None:
         pack(explainer(), inputs(1), tries=0)
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
         pack(explainer(), inputs(1), batch_size=0)
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_equal_inputs_of_a_run_are_asked_once(in_flight: int) -> None:
+    xs = inputs(4)
+    tally = Tally()
+    found = pack(explainer(), [*xs, *xs, *xs], batch_size=1000, in_flight=in_flight, tally=tally)
+    alone = [explainer()(x) for x in xs]
+    assert tally.rows == sum(e.queries for e in alone)
+    assert tally.recalled == 2 * tally.rows
+    for one, other in zip([*alone, *alone, *alone], found, strict=True):
+        assert other.explanation is not None
+        assert np.array_equal(other.explanation.low, one.low)
+        assert other.explanation.queries == one.queries
