@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing as mp
 import pickle
 import time
@@ -45,14 +44,6 @@ def test_a_burst_and_then_the_rate(tmp_path: Path) -> None:
         bucket.take()
     assert burst < 0.15
     assert time.monotonic() - begin > 0.15
-    begin = time.monotonic()
-    asyncio.run(_acquire(bucket))
-    assert time.monotonic() - begin > 0.05
-
-
-async def _acquire(bucket: Bucket) -> None:
-    for _ in range(3):
-        await bucket.acquire()
 
 
 def test_all_pause_together(tmp_path: Path) -> None:

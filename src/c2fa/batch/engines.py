@@ -18,10 +18,11 @@ from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, TypeAlias
 
+from c2fa.batch.packing import Report
 from c2fa.batch.recipe import dumps
-from c2fa.batch.work import Report, Task
+from c2fa.batch.worker import Assignment
 
-Work: TypeAlias = Callable[[Task], Report]
+Work: TypeAlias = Callable[[Assignment], Report]
 
 _STARTS = 3  # workers that die before they are ready, one after another, until the engine gives up
 _RESTARTS = 20  # the same once a worker has shown that it can be done
@@ -36,7 +37,7 @@ class WorkerError(RuntimeError):
 class Done:
     """A shard that an engine is done with: finished, or with the error that a worker raised."""
 
-    task: Task
+    task: Assignment
     error: Exception | None
     report: Report = field(default_factory=Report)
 
@@ -45,7 +46,7 @@ class Engine(Protocol):
     """Runs tasks on workers."""
 
     def __call__(
-        self, make: Callable[[], Work], tasks: Iterable[Task], *, workers: int, gpus: float = 0.0
+        self, make: Callable[[], Work], tasks: Iterable[Assignment], *, workers: int, gpus: float = 0.0
     ) -> Iterator[Done]:
         """Make workers by calling ``make`` where they run, and yield each task when it is done, in any order."""
         ...
@@ -60,12 +61,12 @@ def engine(name: str | Engine) -> Engine:
     if name == "processes":
         return processes
     if name in ("ray", "dask"):
-        found: Engine = import_module(f"c2fa.batch.{name}_engine").engine
+        found: Engine = import_module(f"c2fa.batch.{name}").engine
         return found
     raise ValueError(f"engine must be 'processes', 'ray', 'dask' or 'serial', or an engine of your own; got {name!r}")
 
 
-def attempt(work: Work, task: Task) -> Done:
+def attempt(work: Work, task: Assignment) -> Done:
     """Run one task, with its error as a value."""
     try:
         return Done(task, None, work(task))
@@ -73,7 +74,9 @@ def attempt(work: Work, task: Task) -> Done:
         return Done(task, error)
 
 
-def serial(make: Callable[[], Work], tasks: Iterable[Task], *, workers: int = 1, gpus: float = 0.0) -> Iterator[Done]:
+def serial(
+    make: Callable[[], Work], tasks: Iterable[Assignment], *, workers: int = 1, gpus: float = 0.0
+) -> Iterator[Done]:
     """Run everything in this very process, one shard after another."""
     work = make()
     for task in tasks:
@@ -88,15 +91,17 @@ class _Process:
     number: int
     process: Any
     pipe: Connection
-    task: Task | None = None
+    task: Assignment | None = None
     ready: bool = False
 
 
-def processes(make: Callable[[], Work], tasks: Iterable[Task], *, workers: int, gpus: float = 0.0) -> Iterator[Done]:
+def processes(
+    make: Callable[[], Work], tasks: Iterable[Assignment], *, workers: int, gpus: float = 0.0
+) -> Iterator[Done]:
     """Run workers as processes of this machine; one that dies is replaced and its shard tried again."""
     payload = dumps(make)
     context = mp.get_context("spawn")
-    queue, again = iter(tasks), list[Task]()
+    queue, again = iter(tasks), list[Assignment]()
     crew: list[_Process] = []
     failures, proven = 0, False
 
@@ -197,9 +202,9 @@ def _serve(pipe: Connection, payload: bytes) -> None:
             pipe.send(("done", (said, done.report)))
 
 
-def _next(pipe: Connection) -> Task | None:
+def _next(pipe: Connection) -> Assignment | None:
     try:
-        task: Task | None = pipe.recv()
+        task: Assignment | None = pipe.recv()
         return task
     except (EOFError, OSError):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import random
@@ -62,14 +61,6 @@ class Bucket:
             time.sleep(max(slot - time.monotonic(), 0.0))
             if self._pause() <= pause:
                 return  # a pause that began meanwhile voids the slot
-
-    async def acquire(self, requests: float = 1) -> None:
-        """The same for asynchronous clients."""
-        while True:
-            slot, pause = self._reserve(int(requests))
-            await asyncio.sleep(max(slot - time.monotonic(), 0.0))
-            if self._pause() <= pause:
-                return
 
     def back_off(self, seconds: float | None = None, *, least: float = 0.5, most: float = 60.0) -> float:
         """Let every process pause: as long as the server asked for, else twice as long each time. Return how long."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -62,14 +62,20 @@ class Outcome:
 
 
 @dataclass
-class Tally:
-    """What was sent to the model: rows that got an answer, rows sent again, calls, and what it cost."""
+class Report:
+    """What explaining inputs took: rows that got an answer, rows sent again, rows recalled, calls, cost and time."""
 
+    inputs: int = 0
+    failed: int = 0
     rows: int = 0
     resent: int = 0
     recalled: int = 0
     calls: int = 0
     cost: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Report) -> Report:
+        return Report(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Report)})
 
 
 def packed(
@@ -77,11 +83,9 @@ def packed(
     items: Iterable[Item],
     *,
     batch_size: int | None = None,
-    tries: int = 3,
-    patience: float = 60.0,
     in_flight: int = 1,
     model: Model | None = None,
-    tally: Tally | None = None,
+    isolation: Isolation | None = None,
 ) -> Iterator[Outcome]:
     """Explain inputs with their rows packed into shared batches; yield each as soon as it is done.
 
@@ -93,17 +97,13 @@ def packed(
         The inputs, read as they are needed: memory does not depend on how many there are.
     batch_size
         Rows sent to the model at a time; the explainer's own where it is None.
-    tries
-        How often the rows of one input are sent by themselves, when the model raises, before it is set aside.
-    patience
-        Seconds to wait for a model that no longer answers even what it answered before, until ``ModelDownError``.
     in_flight
         Batches sent at the same time, each from a thread of its own: for models that wait for something else than
         this machine's cores.
     model
         What to call instead of the explainer's model, for instance a model with a time limit around it.
-    tally
-        Where to count what was sent.
+    isolation
+        What to do when the model raises, and where to count what was sent; one for all calls of a run.
 
     Examples
     --------
@@ -115,10 +115,10 @@ def packed(
     [(0, True), (1, False), (2, True)]
     """
     size = explainer.batch_size if batch_size is None else batch_size
-    for name, value in (("tries", tries), ("batch_size", size), ("in_flight", in_flight)):
+    for name, value in (("batch_size", size), ("in_flight", in_flight)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, not {value!r}")
-    tally = Tally() if tally is None else tally
+    isolation = Isolation() if isolation is None else isolation
     unusable: list[Outcome] = []
     driven = drive(
         _jobs(explainer, items, unusable),
@@ -126,13 +126,13 @@ def packed(
         batch_size=size,
         ahead=(_AHEAD + in_flight - 1) * size,
         in_flight=in_flight,
-        policy=Isolation(tries, patience, tally),
+        policy=isolation,
     )
     for job in driven:
         yield from unusable
         unusable.clear()
-        tally.recalled += job.queries.recalled
-        tally.cost += job.queries.cost
+        isolation.report.recalled += job.queries.recalled
+        isolation.report.cost += job.queries.cost
         if job.error is not None:
             yield _set_aside(job.about, job.error)
         else:
@@ -167,22 +167,37 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+@dataclass(eq=False)
 class Isolation:
     """Finds the input that makes the model fail, and tells it from a model that is down.
 
     The rows of each input of a failed batch are sent alone. An input that fails alone is to blame only if the model
     still answers the canary, a row that it answered before; otherwise the model is down, and is waited for.
+
+    Parameters
+    ----------
+    tries
+        How often the rows of one input are sent by themselves, when the model raises, before it is set aside.
+    patience
+        Seconds to wait for a model that no longer answers even what it answered before, until ``ModelDownError``.
+    report
+        Where to count what was sent.
     """
 
-    def __init__(self, tries: int, patience: float, tally: Tally) -> None:
-        self.tries, self.patience, self.tally = tries, patience, tally
-        self._canary: Part | None = None
-        self._unanswered = 0
+    tries: int = 3
+    patience: float = 60.0
+    report: Report = field(default_factory=Report)
+    _canary: Part | None = field(default=None, repr=False)
+    _unanswered: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tries < 1:
+            raise ValueError(f"tries must be at least 1, not {self.tries!r}")
 
     def answered(self, batch: Sequence[Part]) -> None:
         """Count a batch, and keep the first row ever answered as the canary."""
-        self.tally.rows += sum(len(part.rows) for part in batch)
-        self.tally.calls += 1
+        self.report.rows += sum(len(part.rows) for part in batch)
+        self.report.calls += 1
         if self._canary is None:
             first = batch[0]
             self._canary = Part(first.job, first.rows[:1], first.inputs[:1])
@@ -205,7 +220,7 @@ class Isolation:
                 self._wait(deadline, failure, ask)
                 tried = 0
             tried += 1
-            self.tally.resent += len(part.rows)
+            self.report.resent += len(part.rows)
             try:
                 outputs = ask([part])
             except Exception as error:
@@ -228,7 +243,7 @@ class Isolation:
         if self._canary is None:
             return False
         try:
-            self.tally.resent += 1
+            self.report.resent += 1
             ask([self._canary])
         except Exception:
             return True
