@@ -13,8 +13,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import platformdirs
 import typer
 
 from c2fa.cli.errors import BUG, CLOSED_PIPE, MODEL, UNUSABLE, USAGE, ClosedPipeError, InterruptedRun, RefusedError
@@ -22,6 +23,9 @@ from c2fa.cli.output import say, say_error
 from c2fa.ledger import Ledger, LedgerError
 from c2fa.masking import fingerprint
 from c2fa.querying import QueryError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 # By name, because their modules are loaded only where a server or a store is used.
 _MODEL_ERRORS = ("EndpointError", "ModelDownError", "WorkerError", "BatchError")
@@ -179,7 +183,7 @@ class Resume:
 
     def __init__(self, wanted: bool, spec: str, options: Any, inputs: Sequence[str], suffix: str) -> None:
         self.path: Path | None = None
-        self._lock: int | None = None
+        self._lock: BaseFileLock | None = None
         self._finished = False
         if not wanted:
             return
@@ -226,15 +230,12 @@ class Resume:
             _remove(self.path)
             _remove(self.path.with_suffix(".lock"))
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
 
 
 def cache_folder() -> Path:
-    """This user's cache."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):  # the specification says to ignore relative ones
-        base = os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "c2fa"
+    """This user's cache, where the system has it: ``~/.cache/c2fa`` on Linux."""
+    return platformdirs.user_cache_path("c2fa", appauthor=False)
 
 
 def _model_state(spec: str) -> list[Any]:
@@ -249,19 +250,16 @@ def _model_state(spec: str) -> list[Any]:
     return [[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
 
 
-def _lock(path: Path) -> int:
-    """Hold a lock until the process ends; BlockingIOError where another process has it."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+def _lock(path: Path) -> BaseFileLock:
+    """Hold a lock until it is released or the process ends; BlockingIOError where another command has it."""
+    from filelock import FileLock, Timeout  # loads asyncio, which no other command needs
+
+    lock = FileLock(path)
     try:
-        import fcntl
-    except ImportError:  # Windows: a file that is open there cannot be removed anyway
-        return handle
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise
-    return handle
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise BlockingIOError(f"{path} is locked") from None
+    return lock
 
 
 def _remove(path: Path) -> None:
