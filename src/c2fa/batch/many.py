@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from c2fa.batch.sources import Pick, Source, digest, source
 from c2fa.batch.store import Store, StoreError
 from c2fa.batch.worker import Assignment, MakeWorker, full_settings
 from c2fa.explainer import Explainer
+from c2fa.signals import Signals
 
 Engines: TypeAlias = str | Engine
 _SHARD = 256
@@ -232,7 +232,7 @@ class _Run:
 
     def go(self, run: Engine, worker: MakeWorker, size: int, bar: _Progress, gpus: float) -> None:
         tasks: Any = self.tasks(size, bar)
-        with _signals(self):
+        with Signals(self._asked_to_stop):
             for round_ in range(self.tries):
                 for done in run(worker, tasks, workers=self.workers, gpus=gpus):
                     self._note(done, bar)
@@ -255,6 +255,17 @@ class _Run:
                 "same command continues"
             ) from first.error
 
+    def _asked_to_stop(self, number: int) -> None:
+        """End once the shards under way are written; asked a second time, at once."""
+        if self.stopped is not None:
+            _leave(number)
+        self.stopped = number
+        print(
+            "\nfinishing and writing the shards under way; press Ctrl-C again to leave them",
+            file=sys.stderr,
+            flush=True,
+        )
+
     def _note(self, done: Done, bar: _Progress) -> None:
         error = done.error
         if error is None:
@@ -270,33 +281,6 @@ class _Run:
         elif isinstance(error, ModelDownError | StoreError) and self.fatal is None:
             self.fatal = error
         self.failed.append(done)
-
-
-class _signals:
-    """Ctrl-C and SIGTERM ask a run to stop; a second one ends it at once."""
-
-    def __init__(self, run: _Run) -> None:
-        self._run = run
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, _: object) -> None:
-        if self._run.stopped is not None:
-            _leave(number)
-        self._run.stopped = number
-        print(
-            "\nfinishing and writing the shards under way; press Ctrl-C again to leave them",
-            file=sys.stderr,
-            flush=True,
-        )
 
 
 def _leave(number: int) -> None:

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from c2fa.cli.output import say, say_error
 from c2fa.ledger import Ledger, LedgerError
 from c2fa.masking import fingerprint
 from c2fa.querying import QueryError
+from c2fa.signals import Signals
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -107,18 +107,14 @@ class Stop:
     def __init__(self) -> None:
         self.asked: int | None = None
         self._under_way = False
-        self._before: dict[int, Any] = {}
+        self._signals = Signals(self._on)
 
     def __enter__(self) -> Stop:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background job
-                    self._before[number] = signal.signal(number, self._on)
+        self._signals.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._signals.__exit__()
 
     def begin(self) -> None:
         """A batch is about to be sent: all earlier answers are kept, so a run may end here."""
@@ -145,7 +141,7 @@ class Stop:
                 error.add_note(f"stopped; {kept()}")
             raise
 
-    def _on(self, number: int, _: object) -> None:
+    def _on(self, number: int) -> None:
         first, self.asked = self.asked is None, number
         if not (first and self._under_way):
             raise InterruptedRun(number)
