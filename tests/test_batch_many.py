@@ -21,7 +21,7 @@ from batch_helpers import KILLS, RAISES, STALLS, Model, explainer, inputs, make,
 pytest.importorskip("pyarrow")
 
 from c2fa.batch import ModelDownError, Recipe, Store, StoreError, WorkerError, many
-from c2fa.batch.diary import Diary
+from c2fa.batch.worker import Diary
 
 
 def serial(path: Path, xs: object, **options: object) -> Store:
@@ -278,3 +278,9 @@ def test_an_explainer_explains_a_dataset(tmp_path):
     assert len(store) == 2
     for e, x in zip(store, inputs, strict=True):
         np.testing.assert_array_equal(e.low, explainer(x).low)
+
+
+def test_the_batch_package_is_there_after_import_c2fa_and_loaded_when_used() -> None:
+    code = "import sys, c2fa; print('c2fa.batch' in sys.modules, c2fa.batch.many.__name__, 'c2fa.batch' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["False", "many", "True"]

@@ -7,11 +7,13 @@ import pytest
 
 import c2fa
 from batch_helpers import NAN, RAISES, STRUCTURE, Model, explainer, inputs
-from c2fa.batch.packing import Item, ModelDownError, Outcome, Tally, packed
+from c2fa.batch.packing import Isolation, Item, ModelDownError, Outcome, Report, packed
 
 
 def pack(explainer: c2fa.Explainer, xs: list[object], **options: object) -> list[Outcome]:
-    found = packed(explainer, (Item(i, x) for i, x in enumerate(xs)), **options)
+    names = {"tries", "patience", "report"} & set(options)
+    isolation = Isolation(**{name: options.pop(name) for name in names})  # type: ignore[arg-type]
+    found = packed(explainer, (Item(i, x) for i, x in enumerate(xs)), isolation=isolation, **options)  # type: ignore[arg-type]
     return sorted(found, key=lambda o: o.index)
 
 
@@ -109,8 +111,8 @@ def test_arrays_of_different_shapes_go_in_batches_of_their_own() -> None:
 def test_a_poisoned_input_is_set_aside_and_the_others_are_as_before() -> None:
     xs = inputs(12)
     xs[5][0], xs[7][0] = RAISES, NAN
-    tally = Tally()
-    found = pack(explainer(), [*xs[:9], "no vector", *xs[9:]], batch_size=64, tries=2, tally=tally)
+    report = Report()
+    found = pack(explainer(), [*xs[:9], "no vector", *xs[9:]], batch_size=64, tries=2, report=report)
     assert [o.index for o in found if o.explanation is None] == [5, 7, 9]
     assert found[5].error == "ValueError: a poisoned row (sent alone 2 times)"
     assert "NaN or infinity" in str(found[7].error)
@@ -118,7 +120,7 @@ def test_a_poisoned_input_is_set_aside_and_the_others_are_as_before() -> None:
     for x, outcome in zip(xs[:5], found[:5], strict=True):
         assert outcome.explanation is not None
         assert outcome.explanation.to_json() == explainer()(x).to_json()
-    assert tally.resent > 0
+    assert report.resent > 0
 
 
 def test_dropping_bad_rows_keeps_the_input() -> None:
@@ -178,12 +180,12 @@ def test_the_cost_is_each_input_s_own() -> None:
             return batch.sum(axis=1)
 
     made = c2fa.Explainer(Paid(), c2fa.maskers.Array(STRUCTURE), budget=(8, 24))
-    tally = Tally()
-    for outcome in pack(made, inputs(10), tally=tally):
+    report = Report()
+    for outcome in pack(made, inputs(10), report=report):
         assert outcome.explanation is not None
         d = outcome.explanation.diagnostics
         assert d.cost == pytest.approx(0.01 * d.sent)
-    assert tally.cost == pytest.approx(0.01 * tally.rows)
+    assert report.cost == pytest.approx(0.01 * report.rows)
 
 
 def test_wrong_numbers_are_refused() -> None:
@@ -191,3 +193,17 @@ def test_wrong_numbers_are_refused() -> None:
         pack(explainer(), inputs(1), tries=0)
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
         pack(explainer(), inputs(1), batch_size=0)
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_equal_inputs_of_a_run_are_asked_once(in_flight: int) -> None:
+    xs = inputs(4)
+    report = Report()
+    found = pack(explainer(), [*xs, *xs, *xs], batch_size=1000, in_flight=in_flight, report=report)
+    alone = [explainer()(x) for x in xs]
+    assert report.rows == sum(e.queries for e in alone)
+    assert report.recalled == 2 * report.rows
+    for one, other in zip([*alone, *alone, *alone], found, strict=True):
+        assert other.explanation is not None
+        assert np.array_equal(other.explanation.low, one.low)
+        assert other.explanation.queries == one.queries

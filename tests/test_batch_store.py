@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow")
 
 from c2fa.batch import NotExplainedError, Store, StoreError, many
 from c2fa.batch.packing import Item, packed
-from c2fa.batch.work import full_settings
+from c2fa.batch.worker import full_settings
 
 
 def small(path: Path, count: int = 10, **options: object) -> Store:

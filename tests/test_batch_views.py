@@ -103,9 +103,7 @@ def test_plots_draw(texts: Store) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from c2fa.batch import view_plots
-
-    for draw in (view_plots.bars, view_plots.beeswarm):
+    for draw in (views.bars, views.beeswarm):
         ax = draw(texts, name=views.word, least=1, target="yes")
         assert [t.get_text().split(" ")[0] for t in ax.get_yticklabels()][:1] in (["bad"], ["great"])
         assert "for yes" in ax.get_xlabel()

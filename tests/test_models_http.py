@@ -270,6 +270,8 @@ def test_calling_again_asks_for_the_missing_rows_alone(server, fault):
         model = MLflow(proxy.url, rows_per_request=4, concurrency=2, retries=1, **FAST)
         with pytest.raises(EndpointError) as caught:
             model(X)
+        assert caught.value.transient == (fault == 503)
+        assert caught.value.status == (None if fault == "few" else fault)
         proxy.faults.clear()
         before = len(proxy.delivered)
         good = np.isfinite(caught.value.partial).all(axis=1)

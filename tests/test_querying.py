@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa.querying import Ask, Queries, as_outputs, join
+from c2fa.querying import Ask, Cache, Job, Queries, as_outputs, drive, join
 
 S = c2fa.Structure.from_tree({f"P{j}": [f"{j}.{i}" for i in range(4)] for j in range(5)})
 W = np.linspace(-1, 2, 20)
@@ -70,19 +70,19 @@ def test_a_few_parts_do_not_waste_queries():
 
 
 def test_a_question_beyond_the_budget_is_not_asked():
-    queries = Queries(c2fa.maskers.Array(S)(X), budget=3)
+    queries = Queries(Cache(c2fa.maskers.Array(S)(X)), budget=3)
     with pytest.raises(c2fa.BudgetError, match="budget of 3 model rows has 3 left, and this question needs 5"):
         queries.plan(Ask(0, np.eye(5, dtype=bool)))
 
 
 def test_levels_share_an_input_only_where_the_masker_says_so():
-    nested = Queries(c2fa.maskers.Array(S)(X), budget=99)
+    nested = Queries(Cache(c2fa.maskers.Array(S)(X)), budget=99)
     part = np.array([[1, 0, 0, 0, 0]], dtype=bool)
     ask = Ask(0, part)
     nested.record(nested.plan(ask), [1.0])
     assert len(nested.plan(Ask(1, S.expand(part, 0)))) == 0
     custom = c2fa.maskers.Custom(S, lambda x, masks, level: [level] * len(masks))
-    apart = Queries(custom(X), budget=99)
+    apart = Queries(Cache(custom(X)), budget=99)
     apart.record(apart.plan(ask), [1.0])
     assert len(apart.plan(Ask(1, S.expand(part, 0)))) == 1
     apart.record(apart.plan(Ask(1, np.ones((1, 20), dtype=bool))), [2.0])
@@ -339,3 +339,78 @@ def test_batches_of_different_inputs_can_be_joined():
     assert join([np.ones((1, 2)), np.zeros((2, 2))]).shape == (3, 2)
     assert join([torch.ones(1, 2), torch.ones(2, 2)]).shape == (3, 2)
     assert len(join([pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2]})])) == 2
+
+
+def asks(*questions):
+    """A conversation that asks about rows of leaves and returns all answers; an exception among them is raised."""
+    found = []
+    for rows in questions:
+        if isinstance(rows, Exception):
+            raise rows
+        answer = yield Ask(1, np.eye(20, dtype=bool)[rows])
+        found.append(answer.outputs[:, 0])
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_jobs_about_one_input_ask_equal_rows_once(batch_size, in_flight):
+    model, cache = Model(), Cache(c2fa.maskers.Array(S)(X))
+    questions = [([0, 1, 2], [5]), ([2, 1], [0, 5, 6]), ([7, 8, 9, 0],), ([0],)]
+    jobs = [Job(asks(*rows), Queries(cache, budget=9), rows) for rows in questions]
+    driven = list(drive(jobs, model, batch_size=batch_size, in_flight=in_flight))
+    assert len(driven) == len(jobs)
+    assert len(model.rows) == len(set(model.rows)) == cache.sent == 8
+    for job in jobs:
+        rows = [row for some in job.about for row in some]
+        np.testing.assert_allclose(job.result(), np.tanh(W[rows] / 5))
+        assert job.queries.used == len(rows)
+    assert sum(job.queries.sent for job in jobs) == 8
+    assert not cache.under_way
+
+
+def test_rows_of_a_job_that_failed_are_asked_by_those_who_wait_for_them():
+    def model(batch):
+        if batch[:, 3].any() and len(batch) > 1:
+            raise ValueError("not this row in company")
+        return batch.sum(axis=1)
+
+    cache = Cache(c2fa.maskers.Array(S)(X))
+    jobs = [
+        Job(asks([3, 4, 5]), Queries(cache, 9)),
+        Job(asks([5, 4, 3, 6]), Queries(cache, 9)),
+        Job(asks([4]), Queries(cache, 9)),
+    ]
+    assert set(drive(jobs, model, batch_size=2)) == set(jobs)
+    with pytest.raises(c2fa.QueryError, match="not this row in company"):
+        jobs[0].result()
+    assert isinstance(jobs[1].error, c2fa.QueryError)
+    np.testing.assert_array_equal(jobs[2].result(), [1.0])
+    assert not cache.under_way
+
+
+def test_one_conversation_that_raises_ends_alone_and_all_are_closed_when_the_caller_stops():
+    cache = Cache(c2fa.maskers.Array(S)(X))
+    jobs = [Job(asks(rows, last), Queries(cache, 9)) for rows, last in (([0], KeyError("x")), ([1], [2]), ([1], [3]))]
+    driven = drive(jobs, Model(), batch_size=1)
+    first = next(driven)
+    assert isinstance(first.error, KeyError)
+    driven.close()
+    assert all(job.conversation.gi_frame is None for job in jobs)
+
+
+def test_an_interrupt_keeps_what_it_brings_along_for_every_input_of_the_batch(tmp_path):
+    def model(batch):
+        error = KeyboardInterrupt()
+        error.partial = np.where(np.arange(len(batch)) % 2, np.nan, batch.sum(axis=1))
+        raise error
+
+    ledger = c2fa.Ledger(tmp_path / "l.sqlite")
+    jobs = []
+    for name in "ab":
+        cache = Cache(c2fa.maskers.Array(S)(X), "drop", c2fa.masking.Identity(0, name), ledger, "m")
+        jobs.append(Job(asks([0, 1, 2]), Queries(cache, 9)))
+    with pytest.raises(KeyboardInterrupt):
+        list(drive(jobs, model, batch_size=64))
+    assert len(ledger) == 3
+    ledger.close()

@@ -35,6 +35,7 @@ __all__ = [
     "Status",
     "Structure",
     "__version__",
+    "batch",
     "evaluate",
     "load",
     "maskers",
@@ -49,13 +50,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from c2fa import metrics, models, plots, report
+    from c2fa import batch, metrics, models, plots, report
     from c2fa.evaluation import evaluate
     from c2fa.tuning import tune
 
 # Loaded when first used, so that importing c2fa needs numpy and scipy alone.
 _LATER = {"evaluate": "c2fa.evaluation", "tune": "c2fa.tuning"}
-_ROOMS = ("metrics", "models", "plots", "report")
+_ROOMS = ("batch", "metrics", "models", "plots", "report")
 
 
 def __getattr__(name: str) -> Any:

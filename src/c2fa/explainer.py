@@ -21,7 +21,7 @@ from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
 from c2fa.methods.budget import Budget, as_budget, is_whole, rows_per_level
 from c2fa.methods.c2fa import PAPER
 from c2fa.models.loading import wrap
-from c2fa.querying import Ask, BudgetError, Conversation, Model, OnError, Queries, QueryError, converse
+from c2fa.querying import Ask, BudgetError, Cache, Conversation, Job, Model, OnError, Queries, QueryError, drive
 from c2fa.stopping import Judge, Rule, as_rule, looks
 from c2fa.structure import Structure
 
@@ -163,13 +163,9 @@ class Explainer:
         masked = self.masker(x)
         queries = self.queries(x, masked, key)
         progress = sys.stderr.isatty() if self.progress is None else self.progress
-        return converse(
-            self.conversation(masked, queries),
-            queries,
-            self.model,
-            batch_size=self.batch_size,
-            progress=progress,
-        )
+        job = Job(self.conversation(masked, queries), queries)
+        [job] = drive([job], self.model, batch_size=self.batch_size, progress=progress)
+        return job.result()
 
     def many(self, inputs: Any, store: str | PathLike[str], **options: Any) -> Store:
         """Explain every input of a dataset into a folder of Parquet shards; see ``c2fa.batch.many`` for the options.
@@ -188,19 +184,18 @@ class Explainer:
         method = self.method
         return rows_per_level(budget, structure, method.min_rows(structure), method.preferred_rows(structure))
 
-    def queries(self, x: Any, masked: Masked, key: str | None = None, pool: Queries | None = None) -> Queries:
-        """Begin what is to be asked about one input; a ``pool`` knows what was asked about it, and which it is."""
-        kept_by = None if self.ledger is None else self.masker
-        identity = identify(x, key, kept_by) if pool is None else pool.identity
+    def queries(self, x: Any, masked: Masked, key: str | None = None, cache: Cache | None = None) -> Queries:
+        """Begin what is to be asked about one input; a ``cache`` knows what was asked about it, and which it is."""
+        if cache is None:
+            identity = identify(x, key, None if self.ledger is None else self.masker)
+            cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
         budget = sum(self.rows(masked.structure)) + 1 + self.method.rows_on_top(masked.structure)
-        name = self.model_name or ""
-        return Queries(masked, budget, self.on_error, identity, ledger=self.ledger, model_name=name, pool=pool)
+        return Queries(cache, budget)
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
         structure = masked.structure
         rows = self.rows(structure)
-        spent_before = getattr(self.model, "cost", None)
         full = np.ones((1, structure.leaves), dtype=np.bool_)
         answer = yield Ask(structure.depth - 1, full)
         if not answer.ok[0]:
@@ -236,7 +231,7 @@ class Explainer:
         else:
             judge = Judge(self.until, structure, column, lambda: queries.used, queries.budget)
             found, rows = yield from heard(self._until(task, judge), scale)
-        cost = None if spent_before is None else float(getattr(self.model, "cost", 0.0)) - float(spent_before)
+        cost = None if getattr(self.model, "cost", None) is None else queries.cost
         notes = (*scale.notes(queries.answers[:, target]), *map(str, getattr(self.model, "notes", ())))
         return Explanation(
             structure=structure,

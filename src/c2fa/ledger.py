@@ -84,12 +84,7 @@ class Ledger:
 
     def put(self, model: str, key: str, level: int, masks: Sequence[bytes], outputs: FloatArray) -> None:
         """Keep one batch of answers, all or none; a full disk raises LedgerError."""
-        self.write(
-            [
-                (model, key, level, mask, np.ascontiguousarray(row, dtype="<f8").tobytes())
-                for mask, row in zip(masks, outputs, strict=True)
-            ]
-        )
+        self.write([as_row(model, key, level, mask, row) for mask, row in zip(masks, outputs, strict=True)])
 
     def write(self, rows: Sequence[Row]) -> None:
         """Commit rows of the table, all or none."""
@@ -115,6 +110,11 @@ class Ledger:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+def as_row(model: str, key: str, level: int, mask: bytes, output: FloatArray) -> Row:
+    """Return an answer as a row of the table."""
+    return model, key, level, mask, np.ascontiguousarray(output, dtype="<f8").tobytes()
 
 
 def _chunks(items: Sequence[bytes], size: int) -> Iterable[Sequence[bytes]]:

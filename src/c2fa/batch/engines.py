@@ -18,10 +18,11 @@ from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, TypeAlias
 
+from c2fa.batch.packing import Report
 from c2fa.batch.recipe import dumps
-from c2fa.batch.work import Report, Task
+from c2fa.batch.worker import Assignment
 
-Work: TypeAlias = Callable[[Task], Report]
+Work: TypeAlias = Callable[[Assignment], Report]
 
 _STARTS = 3  # workers that die before they are ready, one after another, until the engine gives up
 _RESTARTS = 20  # the same once a worker has shown that it can be done
@@ -36,7 +37,7 @@ class WorkerError(RuntimeError):
 class Done:
     """A shard that an engine is done with: finished, or with the error that a worker raised."""
 
-    task: Task
+    task: Assignment
     error: Exception | None
     report: Report = field(default_factory=Report)
 
@@ -45,7 +46,7 @@ class Engine(Protocol):
     """Runs tasks on workers."""
 
     def __call__(
-        self, make: Callable[[], Work], tasks: Iterable[Task], *, workers: int, gpus: float = 0.0
+        self, make: Callable[[], Work], tasks: Iterable[Assignment], *, workers: int, gpus: float = 0.0
     ) -> Iterator[Done]:
         """Make workers by calling ``make`` where they run, and yield each task when it is done, in any order."""
         ...
@@ -60,12 +61,12 @@ def engine(name: str | Engine) -> Engine:
     if name == "processes":
         return processes
     if name in ("ray", "dask"):
-        found: Engine = import_module(f"c2fa.batch.{name}_engine").engine
+        found: Engine = import_module(f"c2fa.batch.{name}").engine
         return found
     raise ValueError(f"engine must be 'processes', 'ray', 'dask' or 'serial', or an engine of your own; got {name!r}")
 
 
-def attempt(work: Work, task: Task) -> Done:
+def attempt(work: Work, task: Assignment) -> Done:
     """Run one task, with its error as a value."""
     try:
         return Done(task, None, work(task))
@@ -73,7 +74,9 @@ def attempt(work: Work, task: Task) -> Done:
         return Done(task, error)
 
 
-def serial(make: Callable[[], Work], tasks: Iterable[Task], *, workers: int = 1, gpus: float = 0.0) -> Iterator[Done]:
+def serial(
+    make: Callable[[], Work], tasks: Iterable[Assignment], *, workers: int = 1, gpus: float = 0.0
+) -> Iterator[Done]:
     """Run everything in this very process, one shard after another."""
     work = make()
     for task in tasks:
@@ -88,78 +91,100 @@ class _Process:
     number: int
     process: Any
     pipe: Connection
-    task: Task | None = None
+    task: Assignment | None = None
     ready: bool = False
 
 
-def processes(make: Callable[[], Work], tasks: Iterable[Task], *, workers: int, gpus: float = 0.0) -> Iterator[Done]:
+def processes(
+    make: Callable[[], Work], tasks: Iterable[Assignment], *, workers: int, gpus: float = 0.0
+) -> Iterator[Done]:
     """Run workers as processes of this machine; one that dies is replaced and its shard tried again."""
-    payload = dumps(make)
-    context = mp.get_context("spawn")
-    queue, again = iter(tasks), list[Task]()
-    crew: list[_Process] = []
-    failures, proven = 0, False
+    crew = _Crew(dumps(make), iter(tasks), workers, gpus)
+    try:
+        yield from crew.run()
+    finally:
+        crew.kill()
 
-    def start(number: int) -> None:
+
+class _Crew:
+    """The worker processes of a run, and the shards that are theirs or still to be given."""
+
+    def __init__(self, payload: bytes, tasks: Iterator[Assignment], workers: int, gpus: float) -> None:
+        self.payload, self.tasks, self.workers, self.gpus = payload, tasks, workers, gpus
+        self.again: list[Assignment] = []  # shards whose worker died
+        self.members: list[_Process] = []
+        self.failures, self.proven = 0, False
+
+    def run(self) -> Iterator[Done]:
+        first = next(self.tasks, None)
+        if first is None:
+            return
+        self.again.append(first)
+        for number in range(self.workers):
+            self._start(number)
+        while self.members:
+            by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.members}
+            for pipe in wait(list(by_pipe)):
+                done = self._hear(by_pipe[pipe])
+                if done is not None:
+                    yield done
+
+    def kill(self) -> None:
+        for worker in self.members:
+            worker.process.kill()
+        for worker in self.members:
+            worker.process.join()
+            worker.pipe.close()
+
+    def _start(self, number: int) -> None:
+        context = mp.get_context("spawn")
         ours, theirs = context.Pipe()
-        with _environment(number, workers, gpus):
-            process = context.Process(target=_serve, args=(theirs, payload), daemon=True, name=f"c2fa-{number}")
+        with _environment(number, self.workers, self.gpus):
+            process = context.Process(target=_serve, args=(theirs, self.payload), daemon=True, name=f"c2fa-{number}")
             process.start()
         theirs.close()
-        crew.append(_Process(number, process, ours))
+        self.members.append(_Process(number, process, ours))
 
-    def give(worker: _Process) -> None:
+    def _hear(self, worker: _Process) -> Done | None:
+        """Take in what a worker says and give it its next shard; return the shard that it has finished, if any."""
+        try:
+            kind, value = worker.pipe.recv()
+        except (EOFError, OSError, pickle.UnpicklingError):
+            self._bury(worker)
+            return None
+        if kind == "failed":
+            raise value
+        worker.ready = self.proven = True
+        self.failures, task = 0, worker.task
+        self._give(worker)
+        if kind != "done" or task is None:
+            return None
+        error, report = value
+        return Done(task, error, report)
+
+    def _give(self, worker: _Process) -> None:
         """Hand the next task to a worker that is free, or let it go."""
-        worker.task = again.pop() if again else next(queue, None)
+        worker.task = self.again.pop() if self.again else next(self.tasks, None)
         with contextlib.suppress(OSError):  # it died in between; the next wait sees that
             worker.pipe.send(worker.task)
 
-    try:
-        first = next(queue, None)
-        if first is None:
+    def _bury(self, worker: _Process) -> None:
+        """A worker ended: replace it, unless it had nothing left to do or none can be started."""
+        self.members.remove(worker)
+        worker.pipe.close()
+        worker.process.join()
+        if worker.ready and worker.task is None:
             return
-        again.append(first)
-        for number in range(workers):
-            start(number)
-        while crew:
-            by_pipe = {worker.pipe: worker for worker in crew}
-            for pipe in wait(list(by_pipe)):
-                worker = by_pipe[pipe]  # type: ignore[index]
-                try:
-                    kind, value = worker.pipe.recv()
-                except (EOFError, OSError, pickle.UnpicklingError):
-                    crew.remove(worker)
-                    worker.pipe.close()
-                    worker.process.join()
-                    if worker.ready and worker.task is None:
-                        continue  # it had nothing left to do
-                    failures = 0 if worker.ready else failures + 1
-                    if failures >= (_RESTARTS if proven else _STARTS):
-                        code = worker.process.exitcode
-                        raise WorkerError(
-                            f"{failures} workers in a row died while they loaded the model (exit code {code}): in a "
-                            "script, put the call under 'if __name__ == \"__main__\":', as every worker imports it; "
-                            "else try engine='serial' to see why, or give each more memory with fewer workers"
-                        ) from None
-                    if worker.task is not None:
-                        again.append(worker.task)
-                    start(worker.number)
-                    continue
-                if kind == "failed":
-                    raise value
-                worker.ready = proven = True
-                failures, task = 0, worker.task
-                give(worker)
-                if kind == "done":
-                    assert task is not None
-                    error, report = value
-                    yield Done(task, error, report)
-    finally:
-        for worker in crew:
-            worker.process.kill()
-        for worker in crew:
-            worker.process.join()
-            worker.pipe.close()
+        self.failures = 0 if worker.ready else self.failures + 1
+        if self.failures >= (_RESTARTS if self.proven else _STARTS):
+            raise WorkerError(
+                f"{self.failures} workers in a row died while they loaded the model (exit code "
+                f"{worker.process.exitcode}): in a script, put the call under 'if __name__ == \"__main__\":', as every "
+                "worker imports it; else try engine='serial' to see why, or give each more memory with fewer workers"
+            )
+        if worker.task is not None:
+            self.again.append(worker.task)
+        self._start(worker.number)
 
 
 @contextlib.contextmanager
@@ -197,9 +222,9 @@ def _serve(pipe: Connection, payload: bytes) -> None:
             pipe.send(("done", (said, done.report)))
 
 
-def _next(pipe: Connection) -> Task | None:
+def _next(pipe: Connection) -> Assignment | None:
     try:
-        task: Task | None = pipe.recv()
+        task: Assignment | None = pipe.recv()
         return task
     except (EOFError, OSError):
         return None

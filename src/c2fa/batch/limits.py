@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import random
-import re
 import sqlite3
 import time
 from collections.abc import Callable
@@ -16,8 +14,10 @@ from typing import Any
 _CREATE = """
 CREATE TABLE IF NOT EXISTS bucket (id INTEGER PRIMARY KEY CHECK (id = 1), next REAL, pause REAL, strikes INTEGER)
 """
-_TOO_MANY = re.compile(r"\b429\b|too many requests|rate.?limit", re.IGNORECASE)
-_PASSING = re.compile(r"\b(408|425|500|502|503|504|529)\b|timed? ?out|connection|temporarily|overloaded", re.IGNORECASE)
+_TOO_MANY = 429
+_TRANSIENT = (408, 425, _TOO_MANY, 500, 502, 503, 504, 529)
+# By name, because none of these clients need be installed: requests, httpx, aiohttp, and what is built on them.
+_LOST = {"ConnectionError", "Timeout", "TransportError", "ClientConnectionError", "APIConnectionError"}
 _FAR = 3600.0  # a slot further away than this was left by a clock that has been reset since
 
 
@@ -62,14 +62,6 @@ class Bucket:
             time.sleep(max(slot - time.monotonic(), 0.0))
             if self._pause() <= pause:
                 return  # a pause that began meanwhile voids the slot
-
-    async def acquire(self, requests: float = 1) -> None:
-        """The same for asynchronous clients."""
-        while True:
-            slot, pause = self._reserve(int(requests))
-            await asyncio.sleep(max(slot - time.monotonic(), 0.0))
-            if self._pause() <= pause:
-                return
 
     def back_off(self, seconds: float | None = None, *, least: float = 0.5, most: float = 60.0) -> float:
         """Let every process pause: as long as the server asked for, else twice as long each time. Return how long."""
@@ -142,11 +134,11 @@ class Limited:
     path, rate, burst
         See ``Bucket``.
     retries
-        How often a call that failed in a passing way (429, 5xx, a time-out, a lost connection) is repeated.
+        How often a call that failed in a transient way (429, 5xx, a time-out, a lost connection) is repeated.
     wait, max_wait
         The first pause, in seconds, doubled each time, and the longest. ``Retry-After`` goes before it.
-    passing
-        Tells a failure that may pass from one that will not; by default by type and message.
+    transient
+        Tells a failure that may pass from one that will not; by default ``is_transient``, by type and status.
 
     Examples
     --------
@@ -165,7 +157,7 @@ class Limited:
         retries: int = 8,
         wait: float = 0.5,
         max_wait: float = 60.0,
-        passing: Callable[[Exception], bool] | None = None,
+        transient: Callable[[Exception], bool] | None = None,
     ) -> None:
         if not callable(model):
             raise TypeError(f"model must be callable, not {type(model).__name__}")
@@ -173,7 +165,7 @@ class Limited:
             raise ValueError(f"retries must be at least 0, not {retries!r}")
         self.model, self.bucket = model, Bucket(path, rate, burst)
         self.retries, self.wait, self.max_wait = retries, wait, max_wait
-        self.passing = passing or may_pass
+        self.transient = transient or is_transient
         self._struck = False
 
     def __getattr__(self, name: str) -> Any:
@@ -190,14 +182,12 @@ class Limited:
             try:
                 reply = self.model(batch)
             except Exception as error:
-                if tried == self.retries or not (too_many(error) or self.passing(error)):
+                if tried == self.retries or not (too_many(error) or self.transient(error)):
                     raise
                 self._struck = True
                 if too_many(error):
                     self.bucket.back_off(retry_after(error), least=self.wait, most=self.max_wait)
-                elif not isinstance(
-                    error, TimeoutError
-                ):  # a lost connection concerns everyone, one slow answer does not
+                elif not isinstance(error, TimeoutError):  # one slow answer says nothing about the next
                     time.sleep(min(self.wait * 2.0**tried, self.max_wait))
             else:
                 if self._struck:
@@ -209,17 +199,35 @@ class Limited:
 
 def too_many(error: Exception) -> bool:
     """Whether a failure is the server's "not so fast"."""
-    status = getattr(error, "status_code", getattr(getattr(error, "response", None), "status_code", None))
-    return status == 429 if status is not None else bool(_TOO_MANY.search(str(error)))
+    return bool(_status(error) == _TOO_MANY)
 
 
-def may_pass(error: Exception) -> bool:
-    """Whether a failure may be gone when the same is asked again."""
-    return isinstance(error, ConnectionError | TimeoutError) or bool(_PASSING.search(str(error)))
+def is_transient(error: Exception) -> bool:
+    """Whether a failure may be gone when the same is asked again, by what it carries and not by what it says.
+
+    >>> is_transient(TimeoutError()), is_transient(RuntimeError("503"))
+    (True, False)
+    """
+    told = getattr(error, "transient", None)
+    if told is not None:
+        return bool(told)
+    if isinstance(error, ConnectionError | TimeoutError) or _status(error) in _TRANSIENT:
+        return True
+    return not _LOST.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+
+
+def _status(error: Exception) -> Any:
+    """The HTTP status that an error carries, itself or in its response."""
+    carriers = (error, getattr(error, "response", None))
+    found = (getattr(thing, name, None) for thing in carriers for name in ("status", "status_code"))
+    return next((status for status in found if isinstance(status, int)), None)
 
 
 def retry_after(error: Exception) -> float | None:
     """The seconds that the server asked for, where the error carries them."""
+    wait = getattr(error, "wait", None)
+    if isinstance(wait, int | float):
+        return float(wait)
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     try:
         return max(float(headers.get("retry-after") or headers.get("Retry-After") or "no"), 0.0)

@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,14 +13,14 @@ from os import PathLike
 from typing import Any, TypeAlias
 
 from c2fa.batch.engines import Done, Engine, engine, serial
-from c2fa.batch.packing import ModelDownError
-from c2fa.batch.progress import Progress
-from c2fa.batch.recipe import MakeModel, Recipe, Sent
+from c2fa.batch.packing import ModelDownError, Report
+from c2fa.batch.recipe import MakeModel, PortableExplainer, Recipe
 from c2fa.batch.records import Precision, Views, arrow
 from c2fa.batch.sources import Pick, Source, digest, source
 from c2fa.batch.store import Store, StoreError
-from c2fa.batch.work import MakeWorker, Report, Task, full_settings
+from c2fa.batch.worker import Assignment, MakeWorker, full_settings
 from c2fa.explainer import Explainer
+from c2fa.signals import Signals
 
 Engines: TypeAlias = str | Engine
 _SHARD = 256
@@ -146,7 +145,7 @@ def many(
     run.store.path.mkdir(parents=True, exist_ok=True)
     run.store.sweep()
     shown = sys.stderr.isatty() if progress is None else progress
-    with Progress(run.source.total, shown) as bar:
+    with _Progress(run.source.total, shown) as bar:
         run.go(_engine(engine), worker, size, bar, gpus_per_worker)
     run.store.run = run.report
     return run.store
@@ -175,7 +174,7 @@ def _recipe(
     settings = full_settings(explainer, size, precision)
     if name in ("serial", serial) and model is None:
         return lambda: explainer, settings
-    return Sent.of(explainer, model), settings
+    return PortableExplainer.of(explainer, model), settings
 
 
 def _at_least(name: str, value: int, least: int) -> int:
@@ -208,19 +207,19 @@ class _Run:
             return _SHARD
         return min(max(self.source.total // (8 * self.workers), 8), _SHARD)
 
-    def tasks(self, size: int, bar: Progress) -> Iterator[Task]:
+    def tasks(self, size: int, bar: _Progress) -> Iterator[Assignment]:
         """The shards that have no file yet, until someone asks to stop."""
         finished = set(self.store.finished())
         for number, items in enumerate(self.source.shards(size)):
             if self.stopped is not None or self.fatal is not None:
                 return
             if number in finished:
-                self._same(number, Task(number, items))
+                self._same(number, Assignment(number, items))
                 bar.skip(len(items))
             else:
-                yield Task(number, items)
+                yield Assignment(number, items)
 
-    def _same(self, number: int, task: Task) -> None:
+    def _same(self, number: int, task: Assignment) -> None:
         """Refuse inputs that are not those a finished shard was made from."""
         shard, now = self.store.shard(number), digest(task.items)
         if shard.rows != len(task.items) or (None not in (shard.digest, now) and shard.digest != now):
@@ -231,9 +230,9 @@ class _Run:
                 "same inputs in the same order, or another folder"
             )
 
-    def go(self, run: Engine, worker: MakeWorker, size: int, bar: Progress, gpus: float) -> None:
+    def go(self, run: Engine, worker: MakeWorker, size: int, bar: _Progress, gpus: float) -> None:
         tasks: Any = self.tasks(size, bar)
-        with _signals(self):
+        with Signals(self._asked_to_stop):
             for round_ in range(self.tries):
                 for done in run(worker, tasks, workers=self.workers, gpus=gpus):
                     self._note(done, bar)
@@ -256,7 +255,18 @@ class _Run:
                 "same command continues"
             ) from first.error
 
-    def _note(self, done: Done, bar: Progress) -> None:
+    def _asked_to_stop(self, number: int) -> None:
+        """End once the shards under way are written; asked a second time, at once."""
+        if self.stopped is not None:
+            _leave(number)
+        self.stopped = number
+        print(
+            "\nfinishing and writing the shards under way; press Ctrl-C again to leave them",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def _note(self, done: Done, bar: _Progress) -> None:
         error = done.error
         if error is None:
             self.report = self.report + done.report
@@ -273,34 +283,59 @@ class _Run:
         self.failed.append(done)
 
 
-class _signals:
-    """Ctrl-C and SIGTERM ask a run to stop; a second one ends it at once."""
-
-    def __init__(self, run: _Run) -> None:
-        self._run = run
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, _: object) -> None:
-        if self._run.stopped is not None:
-            _leave(number)
-        self._run.stopped = number
-        print(
-            "\nfinishing and writing the shards under way; press Ctrl-C again to leave them",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
 def _leave(number: int) -> None:
     if number == signal.SIGINT:
         raise KeyboardInterrupt("stopped; the same command continues")
     raise SystemExit(128 + number)
+
+
+class _Progress:
+    """A bar over the inputs of a run; inputs of earlier runs count as done from the start."""
+
+    def __init__(self, total: int | None, shown: bool) -> None:
+        self._total, self._shown = total, shown
+        self._begin = time.monotonic()
+        self._skipped = 0
+        self._sum = Report()
+        self._bar: Any = None
+
+    def __enter__(self) -> _Progress:
+        if self._shown:
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(total=self._total, unit="input", desc="explaining", smoothing=0.1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def skip(self, inputs: int) -> None:
+        """Inputs that were finished before; they must not make the time left look short."""
+        self._skipped += inputs
+        if self._bar is not None:
+            self._bar.initial += inputs
+            self._bar.n += inputs
+            self._bar.refresh()
+
+    def add(self, report: Report) -> None:
+        """A shard was finished."""
+        self._sum = self._sum + report
+        if self._bar is not None:
+            self._bar.set_postfix_str(self.words(), refresh=False)
+            self._bar.update(report.inputs)
+
+    def words(self) -> str:
+        """Rows a second, what was set aside, and what it cost, where it costs anything."""
+        seconds = max(time.monotonic() - self._begin, 1e-9)
+        said = [f"{self._sum.rows / seconds:,.0f} rows/s"]
+        if self._sum.failed:
+            said.append(f"{self._sum.failed} set aside")
+        if self._sum.cost:
+            said.append(f"cost {self._sum.cost:.4g}")
+        return ", ".join(said)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

@@ -55,7 +55,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
+class PortableExplainer:
     """An explainer that travels to a worker: without its ledger's open file, and perhaps without its model."""
 
     explainer: Explainer
@@ -63,7 +63,7 @@ class Sent:
     model: MakeModel | None
 
     @classmethod
-    def of(cls, explainer: Explainer, model: MakeModel | None = None) -> Sent:
+    def of(cls, explainer: Explainer, model: MakeModel | None = None) -> PortableExplainer:
         """Take what cannot travel out of an explainer; the explainer itself stays as it is."""
         bare = copy.copy(explainer)
         ledger = None

@@ -1,4 +1,4 @@
-"""A folder of Parquet shards, one row for each input: what is finished is a file, and nothing else is."""
+"""A folder of Parquet shards, one row for each input. A shard is complete if and only if its file exists."""
 
 from __future__ import annotations
 

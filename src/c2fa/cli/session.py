@@ -8,13 +8,13 @@ import re
 import shutil
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import platformdirs
 import typer
 
 from c2fa.cli.errors import BUG, CLOSED_PIPE, MODEL, UNUSABLE, USAGE, ClosedPipeError, InterruptedRun, RefusedError
@@ -22,6 +22,10 @@ from c2fa.cli.output import say, say_error
 from c2fa.ledger import Ledger, LedgerError
 from c2fa.masking import fingerprint
 from c2fa.querying import QueryError
+from c2fa.signals import Signals
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 # By name, because their modules are loaded only where a server or a store is used.
 _MODEL_ERRORS = ("EndpointError", "ModelDownError", "WorkerError", "BatchError")
@@ -103,18 +107,14 @@ class Stop:
     def __init__(self) -> None:
         self.asked: int | None = None
         self._under_way = False
-        self._before: dict[int, Any] = {}
+        self._signals = Signals(self._on)
 
     def __enter__(self) -> Stop:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background job
-                    self._before[number] = signal.signal(number, self._on)
+        self._signals.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._signals.__exit__()
 
     def begin(self) -> None:
         """A batch is about to be sent: all earlier answers are kept, so a run may end here."""
@@ -141,7 +141,7 @@ class Stop:
                 error.add_note(f"stopped; {kept()}")
             raise
 
-    def _on(self, number: int, _: object) -> None:
+    def _on(self, number: int) -> None:
         first, self.asked = self.asked is None, number
         if not (first and self._under_way):
             raise InterruptedRun(number)
@@ -179,7 +179,7 @@ class Resume:
 
     def __init__(self, wanted: bool, spec: str, options: Any, inputs: Sequence[str], suffix: str) -> None:
         self.path: Path | None = None
-        self._lock: int | None = None
+        self._lock: BaseFileLock | None = None
         self._finished = False
         if not wanted:
             return
@@ -226,15 +226,12 @@ class Resume:
             _remove(self.path)
             _remove(self.path.with_suffix(".lock"))
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
 
 
 def cache_folder() -> Path:
-    """This user's cache."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):  # the specification says to ignore relative ones
-        base = os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "c2fa"
+    """This user's cache, where the system has it: ``~/.cache/c2fa`` on Linux."""
+    return platformdirs.user_cache_path("c2fa", appauthor=False)
 
 
 def _model_state(spec: str) -> list[Any]:
@@ -249,19 +246,16 @@ def _model_state(spec: str) -> list[Any]:
     return [[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
 
 
-def _lock(path: Path) -> int:
-    """Hold a lock until the process ends; BlockingIOError where another process has it."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+def _lock(path: Path) -> BaseFileLock:
+    """Hold a lock until it is released or the process ends; BlockingIOError where another command has it."""
+    from filelock import FileLock, Timeout  # loads asyncio, which no other command needs
+
+    lock = FileLock(path)
     try:
-        import fcntl
-    except ImportError:  # Windows: a file that is open there cannot be removed anyway
-        return handle
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise
-    return handle
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise BlockingIOError(f"{path} is locked") from None
+    return lock
 
 
 def _remove(path: Path) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 
 from c2fa import metrics as measures
 from c2fa._version import __version__
-from c2fa.evaluation.driving import together
 from c2fa.evaluation.results import Result, RowCount, tidy
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
 from c2fa.evaluation.sizes import Size, as_sizes, check_depth, rows_of
@@ -22,7 +21,7 @@ from c2fa.explanation import Explanation
 from c2fa.masking import Identity, Masker, fingerprint, identify
 from c2fa.methods import AnyMethod
 from c2fa.models.loading import wrap
-from c2fa.querying import BudgetError, Model, OnError, Queries
+from c2fa.querying import BudgetError, Cache, Job, Model, OnError, Queries, drive
 
 MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
 
@@ -181,50 +180,51 @@ class _Unit:
         """Return what is to be kept of an input, and how many rows were sent for it now."""
         masked = masker(x)
         check_depth((run.size for run in self.runs), masked.structure.depth)
-        pool = Queries(masked, sys.maxsize, self.on_error, identity, ledger=self.ledger, model_name=self.model_name)
-        alone = [run.explainer.queries(x, masked, pool=pool) for run in self.runs]
-        found = together(
-            [run.explainer.conversation(masked, queries) for run, queries in zip(self.runs, alone, strict=True)],
-            alone,
-            pool,
-            self.model,
-            self.batch_size,
-            lambda i: f"{self.runs[i]}, input {number}",
-        )
-        explaining, explaining_alone = pool.used, sum(queries.used for queries in alone)
-        made = {i: e for i, e in enumerate(found) if not isinstance(e, BudgetError)}
+        cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name)
+        explaining: list[Job[Explanation]] = []
+        for run in self.runs:
+            queries = run.explainer.queries(x, masked, cache=cache)
+            explaining.append(Job(run.explainer.conversation(masked, queries), queries, f"{run}, input {number}"))
+        self._drive(explaining)
+        asked = len(cache.known)
+        made = {i: job.result() for i, job in enumerate(explaining) if job.error is None}
         refused = [
-            (self.runs[i].label, str(self.runs[i].size), str(e))
-            for i, e in enumerate(found)
-            if isinstance(e, BudgetError)
+            (run.label, str(run.size), str(job.error))
+            for run, job in zip(self.runs, explaining, strict=True)
+            if job.error is not None
         ]
-        asking = [Queries(masked, sys.maxsize, self.on_error, pool=pool) for _ in made]
-        scored = together(
-            [score_all(self.scores, e, truth, masked.allows_empty, identity) for e in made.values()],
-            asking,
-            pool,
-            self.model,
-            self.batch_size,
-            lambda i: f"the scores of {self.runs[list(made)[i]]}, input {number}",
-        )
-        table = {i: rows for i, rows in zip(made, scored, strict=True) if not isinstance(rows, BudgetError)}
+        scoring: list[Job[list[tuple[str, int, float]]]] = []
+        for i, explanation in made.items():
+            scores = score_all(self.scores, explanation, truth, masked.allows_empty, identity)
+            place = f"the scores of {self.runs[i]}, input {number}"
+            scoring.append(Job(scores, Queries(cache, sys.maxsize), place))
+        self._drive(scoring)
+        table = {i: job.result() for i, job in zip(made, scoring, strict=True) if job.error is None}
         if any(score.name == "stability" for score in self.scores):
             self._stability(made, table)
+        jobs: list[Job[Any]] = [*explaining, *scoring]
         rows = RowCount(
-            explaining,
-            explaining_alone,
-            pool.used - explaining,
-            sum(queries.used for queries in asking),
+            asked,
+            sum(job.queries.used for job in explaining),
+            len(cache.known) - asked,
+            sum(job.queries.used for job in scoring),
             sent=0,
         )
         record = {
             "input": number,
             "rows": asdict(rows),
             "refused": refused,
-            "notes": pool.notes,
+            "notes": [note for job in jobs for note in job.queries.notes],
             "scores": [[i, metric, level, _plain(value)] for i in table for metric, level, value in table[i]],
         }
-        return record, pool.sent
+        return record, cache.sent
+
+    def _drive(self, jobs: Sequence[Job[Any]]) -> None:
+        """Drive all jobs to their ends; one whose budget is too small keeps its error, any other error is raised."""
+        for job in drive(jobs, self.model, batch_size=self.batch_size):
+            if job.error is not None and not isinstance(job.error, BudgetError):
+                job.error.add_note(f"this happened in {job.about}")
+                raise job.error
 
     def _stability(self, made: Mapping[int, Explanation], table: dict[int, list[tuple[str, int, float]]]) -> None:
         """Fill in each run's mean rank correlation with the runs of the other seeds."""

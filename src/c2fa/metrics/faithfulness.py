@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from c2fa.masking import Masked
 from c2fa.metrics._direction import higher_is_better
-from c2fa.querying import Answer, Ask, Conversation, Model, Queries, converse
+from c2fa.querying import Answer, Ask, Cache, Conversation, Job, Model, Queries, drive
 from c2fa.structure import BoolArray, FloatArray
 
 T = TypeVar("T")
@@ -41,8 +41,9 @@ def measure(conversation: Conversation[T], masked: Masked, model: Model, *, batc
     >>> measure(deletion([0.1, 0.9]), masked, lambda batch: batch @ np.array([1.0, 3.0])).y
     array([4., 1., 0.])
     """
-    queries = Queries(masked, budget=sys.maxsize)
-    return converse(conversation, queries, model, batch_size=batch_size, progress=False)
+    job = Job(conversation, Queries(Cache(masked), budget=sys.maxsize))
+    [job] = drive([job], model, batch_size=batch_size)
+    return job.result()
 
 
 @higher_is_better(False)

@@ -32,21 +32,29 @@ _HINTS = {
 class EndpointError(RuntimeError):
     """A model behind HTTP gave no usable answer; the message says why, for which rows, and what to do.
 
-    ``status`` is the HTTP status of a refusal, and ``partial`` what was answered of the batch.
+    ``status`` is the HTTP status of a refusal, ``transient`` whether the same may be answered later, ``wait`` how many
+    seconds the server asked for, and ``partial`` what was answered of the batch.
     """
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    def __init__(
+        self, message: str, status: int | None = None, *, transient: bool = False, wait: float | None = None
+    ) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.transient, self.wait = status, transient, wait
         self.partial: Any = None
 
 
 class _Again(Exception):
     """A failure that may pass; ``wait`` is what the server asked for, in seconds."""
 
-    def __init__(self, reason: str, hint: str, wait: float | None = None, broken: bool = False) -> None:
+    def __init__(self, reason: str, hint: str, wait: float | None = None, status: int | None = None) -> None:
         super().__init__(reason)
-        self.hint, self.wait, self.broken = hint, wait, broken
+        self.hint, self.wait, self.status = hint, wait, status
+
+    @property
+    def broken(self) -> bool:
+        """Whether the server failed on the request itself."""
+        return self.status == 500
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,11 @@ async def send(
         hint = error.hint
         if probe and error.broken:
             hint = "it fails on even one row, so compare the shape and type of the inputs with what it expects"
-        raise EndpointError(f"{what}: {error} (tried {count}); {hint}") from None
+        # A server that fails on even one row will fail again; any other such failure may pass.
+        lasting = probe and error.broken
+        raise EndpointError(
+            f"{what}: {error} (tried {count}); {hint}", error.status, transient=not lasting, wait=error.wait
+        ) from None
     raise AssertionError("unreachable")
 
 
@@ -167,7 +179,7 @@ def _checked(portal: Portal, response: httpx2.Response, settings: Settings, secr
                 reason += f" and asked to wait {wait:.0f} s, longer than max_wait={settings.max_wait:g}"
             else:  # every other request of this model waits too
                 portal.resume_at = max(portal.resume_at, asyncio.get_running_loop().time() + wait)
-        raise _Again(reason, hint, wait, broken=status == 500)
+        raise _Again(reason, hint, wait, status)
     raise EndpointError(f"{what}: {reason}; {hint}", status)
 
 

@@ -9,13 +9,14 @@ from importlib import import_module
 from typing import Any
 
 from c2fa.batch.engines import Done, Work, attempt
+from c2fa.batch.packing import Report
 from c2fa.batch.recipe import dumps
-from c2fa.batch.work import Report, Task
+from c2fa.batch.worker import Assignment
 
 _MADE: dict[str, Work] = {}  # the worker of each run, once in each process; Dask's own actors are not restarted
 
 
-def _run(run: str, payload: bytes, task: Task) -> tuple[Exception | None, Report]:
+def _run(run: str, payload: bytes, task: Assignment) -> tuple[Exception | None, Report]:
     if run not in _MADE:
         _MADE.clear()  # an earlier run's model would stay in memory
         _MADE[run] = pickle.loads(payload)()
@@ -25,7 +26,7 @@ def _run(run: str, payload: bytes, task: Task) -> tuple[Exception | None, Report
 
 def engine(
     make: Callable[[], Work],
-    tasks: Iterable[Task],
+    tasks: Iterable[Assignment],
     *,
     workers: int,
     gpus: float = 0.0,
@@ -53,10 +54,10 @@ def engine(
     run = secrets.token_hex(8)
     payload = dumps(make)  # sent along with each shard: scattered data are lost with the workers that hold them
     queue = iter(tasks)
-    busy: dict[Any, Task] = {}
+    busy: dict[Any, Assignment] = {}
     needs = {"GPU": gpus} if gpus else None
 
-    def submit(task: Task | None) -> None:
+    def submit(task: Assignment | None) -> None:
         if task is not None:
             busy[client.submit(_run, run, payload, task, pure=False, resources=needs)] = task
 

@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from c2fa.batch.engines import Done, Work, WorkerError, attempt
-from c2fa.batch.work import Report, Task
+from c2fa.batch.packing import Report
+from c2fa.batch.worker import Assignment
 
 
 class _Actor:
@@ -16,14 +17,14 @@ class _Actor:
     def __init__(self, make: Callable[[], Work]) -> None:
         self._work = make()
 
-    def run(self, task: Task) -> tuple[Exception | None, Report]:
+    def run(self, task: Assignment) -> tuple[Exception | None, Report]:
         done = attempt(self._work, task)
         return done.error, done.report
 
 
 def engine(
     make: Callable[[], Work],
-    tasks: Iterable[Task],
+    tasks: Iterable[Assignment],
     *,
     workers: int,
     gpus: float = 0.0,
@@ -44,7 +45,7 @@ def engine(
     try:
         actor: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=-1)(_Actor)
         queue = iter(tasks)
-        busy: dict[Any, tuple[Any, Task]] = {}
+        busy: dict[Any, tuple[Any, Assignment]] = {}
 
         def give(crew: Any) -> None:
             task = next(queue, None)

@@ -1,0 +1,290 @@
+"""What one worker does: it loads the model once, and turns shards of inputs into files of the store.
+
+Its diary, a side file, tells the next worker where this one died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from c2fa.batch.packing import Isolation, Item, Outcome, Report, packed
+from c2fa.batch.recipe import settings_of
+from c2fa.batch.records import Precision, Views, arrow, decode, encode, provenance
+from c2fa.batch.sources import digest
+from c2fa.batch.store import Store
+from c2fa.explainer import Explainer
+from c2fa.masking import fingerprint
+
+_FIRST = 10.0  # the first call may take so many times the time limit: models load lazily
+_TIMED_OUT = 75  # the exit status of a worker whose model gave no answer in time
+_SPLIT = 8  # a range in which a worker died is tried again in this many pieces
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """A shard's number and its inputs."""
+
+    number: int
+    items: Sequence[Item]
+
+
+@dataclass(frozen=True, eq=False)
+class MakeWorker:
+    """Everything a worker needs, ready to travel; calling it loads the model and gives the worker."""
+
+    make: Callable[[], Explainer]
+    store: str
+    shard_size: int
+    batch_size: int | None = None
+    tries: int = 3
+    timeout: float | None = None
+    patience: float = 60.0
+    in_flight: int = 1
+    precision: Precision = "float32"
+    views: Views = "auto"
+    settings: Mapping[str, Any] | None = None
+
+    def __call__(self) -> Worker:
+        explainer = self.make()
+        if not isinstance(explainer, Explainer):
+            raise TypeError(f"the factory must return a c2fa.Explainer; it returned {type(explainer).__name__}")
+        settings = full_settings(explainer, self.shard_size, self.precision)
+        if self.settings is not None:
+            settings = dict(self.settings)
+        else:
+            Store(self.store).check(settings)
+        return Worker(self, explainer, settings, Isolation(self.tries, self.patience))
+
+
+def full_settings(explainer: Explainer, shard_size: int, precision: Precision) -> dict[str, Any]:
+    """The settings that a store is bound to."""
+    return {**settings_of(explainer), "shard_size": shard_size, "precision": precision}
+
+
+@dataclass(eq=False)
+class Worker:
+    """Explains one shard after another with one explainer."""
+
+    made: MakeWorker
+    explainer: Explainer
+    settings: Mapping[str, Any]
+    isolation: Isolation
+    _watchdog: Watchdog | None = field(default=None, repr=False)
+
+    def __call__(self, task: Assignment) -> Report:
+        """Explain a shard's inputs and write its file; a shard that is finished is left as it is."""
+        begin = time.monotonic()
+        store = Store(self.made.store)
+        if store.file(task.number).exists():
+            return Report()
+        store.path.mkdir(parents=True, exist_ok=True)
+        report = self.isolation.report = Report()
+        inputs = digest(task.items)
+        name = f"_part-{task.number:08d}-{fingerprint(dict(self.settings), inputs)[:8]}"
+        with Diary(store.path / f"{name}.diary") as diary:
+            outcomes = self._explain(task, diary)
+            store.write(
+                task.number,
+                outcomes,
+                self.settings,
+                digest=inputs,
+                precision=self.made.precision,
+                views=self.made.views,
+            )
+            diary.remove()
+        report.inputs = len(outcomes)
+        report.failed = sum(o.explanation is None for o in outcomes)
+        report.seconds = time.monotonic() - begin
+        return report
+
+    def _explain(self, task: Assignment, diary: Diary) -> list[Outcome]:
+        model = self.explainer.model
+        if self.made.timeout is not None:
+            self._watchdog = self._watchdog or Watchdog(self.explainer.model, self.made.timeout)
+            self._watchdog.diary = diary
+            model = self._watchdog
+        outcomes: list[Outcome] = []
+        plan = diary.plan(len(task.items), self.made.tries)
+        for start, stop in plan:
+            if stop is None:
+                item = task.items[start]
+                outcomes.append(Outcome(item.index, item.key, None, diary.verdict(start)))
+                continue
+            kept = diary.recall(start, stop)
+            if kept is not None:
+                outcomes += kept
+                continue
+            diary.begin(start, stop)
+            done = packed(
+                self.explainer,
+                task.items[start:stop],
+                batch_size=self.made.batch_size,
+                in_flight=self.made.in_flight,
+                model=model,
+                isolation=self.isolation,
+            )
+            outcomes += done if len(plan) == 1 else diary.keep(start, stop, list(done))
+        return outcomes
+
+
+class Watchdog:
+    """A model with a time limit: nothing else ends a call that hangs, so the process ends with it."""
+
+    def __init__(self, model: Callable[[Any], Any], timeout: float) -> None:
+        self.model, self.timeout = model, timeout
+        self.diary: Diary | None = None
+        self._deadlines: dict[int, float] = {}  # of each thread that is calling
+        self._first = True
+        threading.Thread(target=self._watch, name="c2fa-watchdog", daemon=True).start()
+
+    @property
+    def cost(self) -> Any:
+        """What the model has cost so far, where it says so."""
+        return getattr(self.model, "cost", None)
+
+    def __call__(self, batch: Any) -> Any:
+        here = threading.get_ident()
+        self._deadlines[here] = time.monotonic() + self.timeout * (_FIRST if self._first else 1.0)
+        try:
+            return self.model(batch)
+        finally:
+            del self._deadlines[here]
+            self._first = False
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(min(self.timeout / 10, 0.5))
+            if time.monotonic() > min([*self._deadlines.values()], default=float("inf")):
+                if self.diary is not None:
+                    with contextlib.suppress(OSError, ValueError):
+                        self.diary.note({"why": f"the model gave no answer within {self.timeout:g} s"})
+                os._exit(_TIMED_OUT)
+
+
+class Diary:
+    """A side file that says which inputs a worker is at, so that the next one knows where the last one died.
+
+    A shard begins as one range. Where a worker died, the range is tried again in smaller pieces, down to the
+    single input that kills; that one is set aside after the stated number of deaths. Pieces that are done are kept
+    beside it, so that even workers that are killed all the time get on. No engine needs to know.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: Any = None
+        self._lines: list[dict[str, Any]] = []
+        with contextlib.suppress(FileNotFoundError):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                with contextlib.suppress(ValueError):  # a line that a dying worker wrote half
+                    self._lines.append(json.loads(line))
+
+    def __enter__(self) -> Diary:
+        self._file = self.path.open("a", encoding="utf-8")
+        self._file.write("\n")  # the last line may be half a line
+        self.note({"life": os.getpid()})
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is not None:  # it failed in an orderly way: no one died in the last range
+            with contextlib.suppress(OSError):
+                self.note({"over": True})
+        self._file.close()
+
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Write a line at once, so that it is there whatever happens next."""
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+    def begin(self, start: int, stop: int) -> None:
+        """Say which inputs are tried next."""
+        self.note({"try": [start, stop]})
+
+    def remove(self) -> None:
+        """The shard is written: forget its history."""
+        self.path.unlink(missing_ok=True)
+        for kept in self.path.parent.glob(f"{self.path.stem}-*.kept"):
+            kept.unlink(missing_ok=True)
+
+    def keep(self, start: int, stop: int, outcomes: list[Outcome]) -> list[Outcome]:
+        """Keep what became of a range until the shard is whole, exactly; return it."""
+        table = encode(outcomes, "float64", "all")
+        shared = json.dumps(provenance(outcomes)).encode()
+        half = self._kept(start, stop).with_suffix(".tmp")
+        arrow("parquet").write_table(table.replace_schema_metadata({b"c2fa": shared}), half)
+        half.replace(self._kept(start, stop))
+        return outcomes
+
+    def recall(self, start: int, stop: int) -> list[Outcome] | None:
+        """What an earlier worker kept of a range, or None."""
+        file = self._kept(start, stop)
+        if not file.exists():
+            return None
+        table = arrow("parquet").read_table(file, partitioning=None)
+        shared = json.loads(table.schema.metadata[b"c2fa"])
+        return [
+            Outcome(row["index"], row["key"], None if row["error"] else decode(row, shared), row["error"])
+            for row in table.to_pylist()
+        ]
+
+    def _kept(self, start: int, stop: int) -> Path:
+        return self.path.with_name(f"{self.path.stem}-{start}-{stop}.kept")
+
+    def deaths(self) -> dict[tuple[int, int], list[str]]:
+        """For each range that a worker did not survive, the reasons, one for each death since it last survived.
+
+        A worker that goes from one range to the next has survived the first, so only the last range of a life counts.
+        """
+        found: dict[tuple[int, int], list[str]] = {}
+        current: tuple[int, int] | None = None
+        why = "the worker died"
+        for line in [*self._lines, {"life": os.getpid()}]:
+            if "why" in line:
+                why = str(line["why"])
+            elif "over" in line:
+                current = None
+            elif "try" in line:
+                if current is not None:
+                    found.pop(current, None)
+                start, stop = line["try"]
+                current = (start, stop)
+            elif "life" in line:
+                if current is not None:
+                    found.setdefault(current, []).append(why)
+                current, why = None, "the worker died"
+        return found
+
+    def plan(self, count: int, tries: int) -> list[tuple[int, int | None]]:
+        """The ranges to try; (i, None) stands for an input that is to be set aside.
+
+        Those in which no one died come first: workers that are killed by something else then die in different
+        ranges, and only an input that kills each time collects its deaths.
+        """
+        deaths = self.deaths()
+        ranges: list[tuple[int, int | None]] = []
+
+        def cut(start: int, stop: int) -> None:
+            died = len(deaths.get((start, stop), ()))
+            if stop - start == 1 and died >= tries:
+                ranges.append((start, None))
+            elif died and stop - start > 1:
+                size = -(-(stop - start) // _SPLIT)
+                for at in range(start, stop, size):
+                    cut(at, min(at + size, stop))
+            else:
+                ranges.append((start, stop))
+
+        cut(0, count)
+        return sorted(ranges, key=lambda r: len(deaths.get((r[0], r[1] or 0), ())))
+
+    def verdict(self, index: int) -> str:
+        """Why an input is set aside."""
+        reasons = self.deaths()[index, index + 1]
+        return f"{reasons[-1]} while this input was explained alone ({len(reasons)} times)"
