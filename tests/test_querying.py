@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa.querying import Ask, Cache, Job, Queries, as_outputs, drive, join
+from c2fa.driver import Job, drive, join
+from c2fa.querying import Ask, Cache, Queries, as_outputs
 
 S = c2fa.Structure.from_tree({f"P{j}": [f"{j}.{i}" for i in range(4)] for j in range(5)})
 W = np.linspace(-1, 2, 20)

@@ -13,6 +13,7 @@ import numpy as np
 
 from c2fa._version import __version__
 from c2fa.diagnosing import diagnose
+from c2fa.driver import Job, drive
 from c2fa.explanation import Explanation, resolve_target
 from c2fa.ledger import Ledger
 from c2fa.links import ensure, heard
@@ -21,7 +22,7 @@ from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
 from c2fa.methods.budget import Budget, as_budget, is_whole, rows_per_level
 from c2fa.methods.c2fa import PAPER
 from c2fa.models.loading import wrap
-from c2fa.querying import Ask, BudgetError, Cache, Conversation, Job, Model, OnError, Queries, QueryError, drive
+from c2fa.querying import Ask, BudgetError, Cache, Conversation, Model, OnError, Queries, QueryError
 from c2fa.stopping import Judge, Rule, as_rule, looks
 from c2fa.structure import Structure
 

@@ -12,21 +12,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 from weakref import WeakValueDictionary
 
+from c2fa.driver import AskModel, Job, Part, Replies, drive
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.masking import Identity
-from c2fa.querying import (
-    AskModel,
-    BudgetError,
-    Cache,
-    Failed,
-    Job,
-    Model,
-    Part,
-    QueryError,
-    Replies,
-    drive,
-)
+from c2fa.querying import BudgetError, Cache, Failed, Model, QueryError
 
 _AHEAD = 4  # open as many inputs as can still fill this many batches
 _UNANSWERED = 10  # so many inputs failing before the first answer is the model's fault

@@ -12,6 +12,7 @@ import numpy as np
 
 from c2fa import metrics as measures
 from c2fa._version import __version__
+from c2fa.driver import Job, drive
 from c2fa.evaluation.results import Result, RowCount, tidy
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
 from c2fa.evaluation.sizes import Size, as_sizes, check_depth, rows_of
@@ -21,7 +22,7 @@ from c2fa.explanation import Explanation
 from c2fa.masking import Identity, Masker, fingerprint, identify
 from c2fa.methods import AnyMethod
 from c2fa.models.loading import wrap
-from c2fa.querying import BudgetError, Cache, Job, Model, OnError, Queries, drive
+from c2fa.querying import BudgetError, Cache, Model, OnError, Queries
 
 MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
 

@@ -13,9 +13,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.driver import Job, drive
 from c2fa.masking import Masked
 from c2fa.metrics._direction import higher_is_better
-from c2fa.querying import Answer, Ask, Cache, Conversation, Job, Model, Queries, drive
+from c2fa.querying import Answer, Ask, Cache, Conversation, Model, Queries
 from c2fa.structure import BoolArray, FloatArray
 
 T = TypeVar("T")

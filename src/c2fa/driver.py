@@ -1,0 +1,414 @@
+"""The only module that calls the model.
+
+``drive`` runs one conversation or thousands: one explanation is a drive of one job, an evaluation a drive of many jobs
+about one input, and a dataset a drive of jobs about many inputs, whose rows share the batches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from c2fa.ledger import Ledger, LedgerError, Row
+from c2fa.masking import Inputs
+from c2fa.querying import (
+    Ask,
+    Cache,
+    Conversation,
+    Failed,
+    Model,
+    Pending,
+    Queries,
+    QueryError,
+    as_outputs,
+    step,
+)
+from c2fa.structure import FloatArray
+
+T = TypeVar("T")
+
+_QUIET_SECONDS = 2.0  # shorter work needs no progress bar
+
+
+@dataclass(eq=False)
+class Job(Generic[T]):
+    """A conversation and its queries; when ``drive`` gives it back, its result or the error that ended it.
+
+    ``about`` is whatever the caller wants to find again.
+    """
+
+    conversation: Conversation[T]
+    queries: Queries
+    about: Any = None
+    error: Exception | None = None
+    ended: bool = False
+    _value: T | None = None
+    _ask: Ask | None = None
+    _unsent: Pending | None = None
+    _away: int = 0
+
+    def result(self) -> T:
+        """What the conversation returned; the error that ended it is raised."""
+        if self.error is not None:
+            raise self.error
+        return cast(T, self._value)
+
+
+@dataclass(eq=False)
+class Part:
+    """Rows of one job that go into one batch, and their masked inputs."""
+
+    job: Job[Any]
+    rows: Pending
+    inputs: Inputs = None
+
+
+AskModel: TypeAlias = Callable[[Sequence[Part]], FloatArray]
+Reply: TypeAlias = FloatArray | Failed
+Replies: TypeAlias = Iterator[tuple[Part, Reply]]
+
+
+class Policy(Protocol):
+    """What to do about batches that fail; ``drive`` calls both methods from the thread that iterates over it."""
+
+    def answered(self, batch: Sequence[Part]) -> None:
+        """A batch was answered."""
+        ...
+
+    def failed(self, batch: Sequence[Part], failure: Failed, ask: AskModel) -> Replies:
+        """A batch failed: yield what is to be recorded for each part, after asking again as often as is wise."""
+        ...
+
+
+class Blame:
+    """The plain policy: a failed batch is every part's failure."""
+
+    def answered(self, batch: Sequence[Part]) -> None:
+        """Nothing needs to be noted."""
+
+    def failed(self, batch: Sequence[Part], failure: Failed, ask: AskModel) -> Replies:
+        """Hand the error to every part, each with its piece of what was answered."""
+        return _pieces(batch, failure)
+
+
+def drive(
+    jobs: Iterable[Job[T]],
+    model: Model,
+    *,
+    batch_size: int,
+    ahead: int | None = None,
+    in_flight: int = 1,
+    policy: Policy | None = None,
+    progress: bool = False,
+) -> Iterator[Job[T]]:
+    """Drive conversations to their ends with their rows packed into shared batches; yield each job as it ends.
+
+    A conversation that raises ends its own job alone. Whatever stops the drive — Ctrl-C, a caller that has seen
+    enough — the answers of the batches before are in the ledger, and so are those that an interrupted model brings
+    along.
+
+    Parameters
+    ----------
+    jobs
+        The jobs. Those about one input should share one ``Cache``: a row that is known there, or under way, is not
+        asked again.
+    batch_size
+        The most rows sent to the model at a time.
+    ahead
+        Read another job only while those begun may ask fewer rows than this, so that memory does not depend on how
+        many there are; None begins all of them at once.
+    in_flight
+        Batches sent at the same time, each from a thread of its own.
+    policy
+        What to do about a batch that fails; by default each of its jobs ends with the error, or drops the rows.
+    progress
+        Whether long work shows a progress bar.
+    """
+    driver: _Driver[T] = _Driver(model, batch_size, in_flight, policy or Blame(), _Bar(model, progress))
+    try:
+        yield from driver.run(iter(jobs), ahead)
+    finally:
+        driver.close()
+
+
+class _Driver(Generic[T]):
+    """The jobs that are open, the batches that are away, and the jobs that ended and were not yet handed out."""
+
+    def __init__(self, model: Model, batch_size: int, in_flight: int, policy: Policy, bar: _Bar) -> None:
+        self.model, self.batch_size, self.in_flight = model, batch_size, in_flight
+        self.policy, self.bar = policy, bar
+        self.open: dict[Job[T], None] = {}
+        self.ended: list[Job[T]] = []
+        self.away: dict[Future[Reply], list[Part]] = {}
+        self.touched: dict[Cache, None] = {}  # caches with answers that are not written yet
+        self.full: set[Ledger] = set()  # ledgers that could not be written
+        self.paid = self._cost()
+        self.threads = ThreadPoolExecutor(in_flight, "c2fa-batch") if in_flight > 1 else None
+
+    def run(self, jobs: Iterator[Job[T]], ahead: int | None) -> Iterator[Job[T]]:
+        more = True
+        while more or self.open:
+            more = more and self._begin(jobs, ahead)
+            if not self.ended:  # jobs that failed or were all recalled are handed out before anything is sent
+                self._exchange()
+            yield from self.ended
+            self.ended.clear()
+
+    def close(self) -> None:
+        if self.threads is not None:
+            self.threads.shutdown(wait=False, cancel_futures=True)
+        for job in self.open:
+            job.conversation.close()
+        self.bar.close()
+
+    def _begin(self, jobs: Iterator[Job[T]], ahead: int | None) -> bool:
+        """Begin more jobs while there is room; return whether there may be others."""
+        left = sum(job.queries.budget - job.queries.used for job in self.open)
+        while ahead is None or (left < ahead and not self.ended):
+            job = next(jobs, None)
+            if job is None:
+                return False
+            self.open[job] = None
+            self.bar.add(job.queries)
+            if job.queries.cache.ledger in self.full:
+                job.queries.cache.ledger = None
+            self._advance(job)
+            left += job.queries.budget - job.queries.used
+        return True
+
+    # -- conversations
+
+    def _advance(self, job: Job[T]) -> None:
+        """Answer the job's question and go on to its next that needs rows from the model, or to its end."""
+        try:
+            while True:
+                if job._ask is not None:
+                    pending = job.queries.plan(job._ask)
+                    job._unsent = pending if len(pending) else None
+                    if len(pending) or job.queries.awaits:
+                        return
+                answer = None if job._ask is None else job.queries.answer(job._ask)
+                job._ask, result = step(job.conversation, answer)
+                if job._ask is None:
+                    job._value = result
+                    self._end(job)
+                    return
+        except Exception as error:  # a stranger's method or masker may raise anything
+            self._fail(job, error)
+
+    def _end(self, job: Job[T]) -> None:
+        del self.open[job]
+        job.ended = True
+        self.ended.append(job)
+
+    def _fail(self, job: Job[T], error: Exception) -> None:
+        """End a job; rows of it that are not sent yet are left to those who wait for them."""
+        cache = job.queries.cache
+        if job._unsent is not None:
+            cache.release(job._unsent.keys)
+            job._unsent = None
+        if isinstance(error, QueryError) and cache.ledger is None and cache.sent:
+            error.add_note(f"{cache.sent} rows were sent; give ledger='answers.sqlite' to keep what is answered")
+        job.conversation.close()
+        job.error = error
+        self._end(job)
+
+    # -- batches
+
+    def _exchange(self) -> None:
+        """Send batches until enough are under way, and take in the first that comes back."""
+        if self.threads is None:
+            for batch in self._batches():
+                self._receive(batch, self._reply(batch))
+        else:
+            while len(self.away) < self.in_flight and (batches := self._batches()):
+                self.away.update({self.threads.submit(self._reply, batch): batch for batch in batches})
+            for future in wait(self.away, return_when=FIRST_COMPLETED).done if self.away else ():
+                self._receive(self.away.pop(future), future.result())
+        for job in list(self.open):
+            if job._unsent is None and not job._away and not job.queries.waits:
+                self._advance(job)
+
+    def _batches(self) -> list[list[Part]]:
+        """The next rows, as many as one batch holds; those that cannot be joined go in batches of their own."""
+        batches: dict[Any, list[Part]] = {}
+        for part in self._take():
+            try:
+                part.inputs = part.job.queries.inputs(part.rows)
+                batches.setdefault(kind(part.inputs), []).append(part)
+            except Exception as error:
+                part.job._away -= 1
+                part.job.queries.cache.release(part.rows.keys)
+                if not part.job.ended:
+                    self._fail(part.job, error)
+        return list(batches.values())
+
+    def _take(self) -> list[Part]:
+        """Take the next batch's rows: small questions first, since large ones wait behind them."""
+        parts, room = [], self.batch_size
+        waiting = [(job, job._unsent) for job in self.open if job._unsent is not None]
+        for job, unsent in sorted(waiting, key=lambda pair: len(pair[1])):
+            if room == 0:
+                break
+            rows, left = unsent[:room], unsent[room:]
+            job._unsent = left if len(left) else None
+            job._away += 1
+            parts.append(Part(job, rows))
+            room -= len(rows)
+        return parts
+
+    def _reply(self, batch: Sequence[Part]) -> Reply:
+        """What the model says of a batch, or its error; Ctrl-C is one too, for it may bring answers along."""
+        try:
+            return self._ask(batch)
+        except (Exception, KeyboardInterrupt) as error:
+            return Failed.of(error)
+
+    def _ask(self, batch: Sequence[Part]) -> FloatArray:
+        """Call the model."""
+        rows = sum(len(part.rows) for part in batch)
+        what = str(batch[0].rows) if len(batch) == 1 else f"{rows} rows of {len(batch)} questions"
+        return as_outputs(self.model(join([part.inputs for part in batch])), rows, f"querying {what}")
+
+    def _receive(self, batch: list[Part], reply: Reply) -> None:
+        """Record a batch's answers, or what the policy makes of its failure."""
+        if isinstance(reply, Failed) and not reply.interrupted:
+            for part, again in self.policy.failed(batch, reply, self._ask):
+                self._charge([part])
+                self._record(part, again)
+                self._write()
+        else:
+            self._charge(batch)
+            if not isinstance(reply, Failed):
+                self.policy.answered(batch)
+            for part, piece in _pieces(batch, reply):
+                self._record(part, piece)
+            self._write()  # before any solving: until then a killed process loses the answers
+        if isinstance(reply, Failed) and reply.interrupted:
+            raise reply.error
+        self.bar.update()
+
+    def _record(self, part: Part, reply: Reply) -> None:
+        """Keep what came back for a part, even where its job ended meanwhile: it was paid for."""
+        job = part.job
+        job._away -= 1
+        self.touched[job.queries.cache] = None
+        try:
+            job.queries.record(part.rows, reply)
+        except QueryError as error:
+            if not job.ended:
+                self._fail(job, error)
+
+    def _cost(self) -> float:
+        return float(getattr(self.model, "cost", None) or 0.0)
+
+    def _charge(self, batch: Sequence[Part]) -> None:
+        """Share what was spent since the last time among the rows of a batch."""
+        cost, rows = self._cost(), sum(len(part.rows) for part in batch)
+        spent, self.paid = cost - self.paid, cost
+        for part in batch:
+            part.job.queries.cost += spent * len(part.rows) / rows
+
+    def _write(self) -> None:
+        """Commit the answers that came back, at once for all inputs: a commit waits for the disk."""
+        rows: dict[Ledger, list[Row]] = {}
+        for cache in self.touched:
+            if cache.ledger is not None:
+                rows.setdefault(cache.ledger, []).extend(cache.unwritten)
+            cache.unwritten.clear()
+        self.touched.clear()
+        for ledger, answers in rows.items():
+            try:
+                ledger.write(answers)
+            except LedgerError as error:
+                self._give_up(ledger, error)
+
+    def _give_up(self, ledger: Ledger, error: LedgerError) -> None:
+        """The answers are here and paid for: finish the explanations, and say that they are not kept."""
+        self.full.add(ledger)
+        concerned = [job.queries for job in self.open if job.queries.cache.ledger is ledger]
+        for queries in concerned:
+            queries.notes.append(f"{error}; the explanation goes on, but its answers from here on are not kept")
+            queries.cache.ledger = None
+
+
+def _pieces(batch: Sequence[Part], reply: Reply) -> Replies:
+    """Each part with its piece of a reply, or of the answers that a failure brought along."""
+    start = 0
+    for part in batch:
+        piece = slice(start, start + len(part.rows))
+        start = piece.stop
+        if not isinstance(reply, Failed):
+            yield part, reply[piece]
+        elif reply.partial is None:
+            yield part, reply
+        else:
+            yield part, Failed(reply.error, reply.partial[piece])
+
+
+class _Bar:
+    """A progress bar that appears only when the work turns out to be long."""
+
+    def __init__(self, model: Model, wanted: bool) -> None:
+        self._queries: list[Queries] = []
+        self._model, self._wanted = model, wanted
+        self._begin = time.monotonic()
+        self._bar: Any = None
+
+    def add(self, queries: Queries) -> None:
+        if self._wanted:
+            self._queries.append(queries)
+
+    def update(self) -> None:
+        if not self._wanted:
+            return
+        if self._bar is None and time.monotonic() - self._begin > _QUIET_SECONDS:
+            from tqdm.auto import tqdm
+
+            total = sum(queries.budget for queries in self._queries)
+            self._bar = tqdm(total=total, unit="row", desc="asking the model", leave=False)
+            self._bar.start_t -= time.monotonic() - self._begin  # the rows so far took their time too
+            self._bar.last_print_t = self._bar.start_t
+        if self._bar is not None:
+            cost = getattr(self._model, "cost", None)
+            if cost:
+                self._bar.set_postfix_str(f"cost {cost:.4g}", refresh=False)
+            self._bar.update(sum(queries.used for queries in self._queries) - self._bar.n)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def join(batches: Sequence[Inputs]) -> Inputs:
+    """Put several inputs' batches together into one, for arrays, tensors, frames and lists alike."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    if isinstance(first, np.ndarray):
+        return np.concatenate(batches)
+    if hasattr(first, "detach"):
+        import torch
+
+        return torch.cat(list(batches))
+    if hasattr(first, "iloc"):
+        import pandas as pd
+
+        return pd.concat(batches)
+    return [item for batch in batches for item in batch]
+
+
+def kind(batch: Inputs) -> Any:
+    """What batches must share to be joined without changing a row: arrays of one type and shape, like frames."""
+    if isinstance(batch, np.ndarray) or hasattr(batch, "detach"):
+        return type(batch), str(batch.dtype), tuple(batch.shape[1:]), str(getattr(batch, "device", ""))
+    if hasattr(batch, "iloc"):
+        dtypes: Any = getattr(batch, "dtypes", None)
+        columns = tuple(getattr(batch, "columns", ()))
+        return type(batch), columns, tuple(dtypes) if hasattr(dtypes, "__iter__") else dtypes
+    return type(batch)
