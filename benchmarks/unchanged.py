@@ -35,7 +35,8 @@ from typing import Any
 # One thread, because sums over several threads are added in an order of their own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("TQDM_DISABLE", "1")
+if __name__ == "__main__":  # not where a test imports it: other tests look at bars
+    os.environ.setdefault("TQDM_DISABLE", "1")
 
 import numpy as np
 from benchmarks.unchanged_cases import Case, cases, shake
