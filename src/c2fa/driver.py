@@ -372,8 +372,9 @@ class _Bar:
 
             total = sum(queries.budget for queries in self._queries)
             self._bar = tqdm(total=total, unit="row", desc="asking the model", leave=False)
-            self._bar.start_t -= time.monotonic() - self._begin  # the rows so far took their time too
-            self._bar.last_print_t = self._bar.start_t
+            if not self._bar.disable:  # as TQDM_DISABLE=1 does
+                self._bar.start_t -= time.monotonic() - self._begin  # the rows so far took their time too
+                self._bar.last_print_t = self._bar.start_t
         if self._bar is not None:
             cost = getattr(self._model, "cost", None)
             if cost:
