@@ -327,7 +327,7 @@ def plain_sum(batch):
 
 
 def test_a_progress_bar_appears_on_long_work(capsys, monkeypatch):
-    monkeypatch.setattr("c2fa.querying._QUIET_SECONDS", -1.0)
+    monkeypatch.setattr("c2fa.driver._QUIET_SECONDS", -1.0)
     explain(Model(), progress=True, batch_size=10)
     assert "asking the model" in capsys.readouterr().err
     explain(Model(), progress=False)

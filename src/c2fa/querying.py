@@ -21,7 +21,6 @@ Model: TypeAlias = Callable[[Inputs], Any]
 OnError: TypeAlias = Literal["raise", "drop"]
 T = TypeVar("T")
 
-_QUIET_SECONDS = 2.0  # shorter work needs no progress bar
 _LARGEST = 1e100  # the largest answer that can be used: squares of larger ones, and sums of them, are infinite
 
 
