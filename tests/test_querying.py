@@ -415,3 +415,23 @@ def test_an_interrupt_keeps_what_it_brings_along_for_every_input_of_the_batch(tm
         list(drive(jobs, model, batch_size=64))
     assert len(ledger) == 3
     ledger.close()
+
+
+def test_batches_of_a_maskers_own_kind_are_never_joined():
+    s = c2fa.Structure.from_groups("aabb")
+
+    class Batch:
+        def __init__(self, on):
+            self.on = on
+
+        def __len__(self):
+            return len(self.on)
+
+    def model(batch):
+        return batch.on.sum(axis=1)
+
+    masker = c2fa.maskers.Custom(s, lambda x, masks, level: Batch(s.expand(masks, level).astype(float)))
+    e = c2fa.Explainer(model, masker, budget=20)(None)
+    result = c2fa.evaluate(["c2fa", "lime"], [0, 1], model, masker, masks=[(3, 8)], metrics=["deletion"])
+    np.testing.assert_allclose(e.low, 1.0, atol=1e-3)
+    assert len(result.frame)

@@ -412,4 +412,6 @@ def kind(batch: Inputs) -> Any:
         dtypes: Any = getattr(batch, "dtypes", None)
         columns = tuple(getattr(batch, "columns", ()))
         return type(batch), columns, tuple(dtypes) if hasattr(dtypes, "__iter__") else dtypes
-    return type(batch)
+    if isinstance(batch, list | tuple):
+        return type(batch)
+    return object()  # a masker's own kind of batch is not for us to join: it goes to the model as it is
