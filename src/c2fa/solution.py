@@ -131,9 +131,8 @@ class Solution:
         The problem as it was solved: where the penalty was ``Auto``, with the weights and strengths that were chosen.
     factors
         Where the penalty was ``Auto``, the factor by which each level's weights were multiplied in the fit; else None.
-    log_evidence
-        Where the penalty was ``Auto``, the logarithm of how likely that makes the answers, up to a constant: what tells
-        one way of smoothing from another.
+    evidence
+        Where the penalty was ``Auto``, computes ``log_evidence``; else None.
     """
 
     values: tuple[FloatArray, ...]
@@ -146,7 +145,7 @@ class Solution:
     problem: Problem
     leverages: tuple[FloatArray, ...] | None = None
     factors: tuple[float, ...] | None = None
-    log_evidence: float | None = None
+    evidence: Callable[[], float] | None = field(default=None, repr=False)
     factorise: Callable[[], System | None] = field(default=lambda: None, repr=False)
 
     @property
@@ -156,6 +155,11 @@ class Solution:
             return None
         ridges = [(level.penalty.ridge, level.width) for level in self.problem.levels]
         return tuple(np.broadcast_to(np.asarray(ridge, dtype=np.float64), width) for ridge, width in ridges)
+
+    @cached_property
+    def log_evidence(self) -> float | None:
+        """Where the penalty was ``Auto``, the log evidence up to a constant; it tells ways of smoothing apart."""
+        return None if self.evidence is None else self.evidence()
 
     @cached_property
     def posterior(self) -> Posterior | None:

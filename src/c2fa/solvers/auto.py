@@ -10,7 +10,8 @@ parts would follow them and not what masking whole parts shows. Standard errors 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,9 +48,9 @@ class Chosen:
         The tail that was chosen, and the penalty's output.
     rounds
         How many rounds the choice took; 0 where the outputs are constant and there is nothing to choose by.
-    log_evidence
-        The log evidence under what was chosen, up to a constant; leaves' own factors left out, for they follow the
-        outputs closely enough to make any of them likely.
+    evidence
+        Computes the log evidence under what was chosen, up to a constant; leaves' own factors left out, for they follow
+        the outputs closely enough to make any of them likely.
     """
 
     problem: Problem
@@ -60,7 +61,7 @@ class Chosen:
     tail: float
     output: int | None
     rounds: int
-    log_evidence: float = 0.0
+    evidence: Callable[[], float] = float
 
     @property
     def strengths(self) -> tuple[FloatArray, ...]:
@@ -113,8 +114,12 @@ def choose(problem: Problem) -> Chosen:
         tail=scales.tail,
         output=auto.output,
         rounds=best.rounds,
-        log_evidence=evaluate(data, scales.centre * usual_own, scales.noises).log_evidence,
+        evidence=functools.partial(_log_evidence, data, scales.centre * usual_own, scales.noises),
     )
+
+
+def _log_evidence(data: Observations, variances: FloatArray, noises: FloatArray) -> float:
+    return evaluate(data, variances, noises).log_evidence
 
 
 def _nothing_to_choose(problem: Problem, auto: Auto) -> Chosen:

@@ -61,7 +61,7 @@ def with_choice(solution: Solution, chosen: Chosen) -> Solution:
     """The solution with losses by the weights that were given, and what was chosen for it."""
     factors = tuple(map(float, chosen.boosts / chosen.noises))
     losses = tuple(loss / factor for loss, factor in zip(solution.losses, factors, strict=True))
-    return replace(solution, losses=losses, factors=factors, log_evidence=chosen.log_evidence)
+    return replace(solution, losses=losses, factors=factors, evidence=chosen.evidence)
 
 
 def standard_errors(
