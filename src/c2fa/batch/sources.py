@@ -127,8 +127,10 @@ def _frame(frame: Any, column: Pick, key: Pick) -> Source:
         return Source(lambda: iter(series), len(frame))
     if column is not None:
         return Source(lambda: _series(frame), len(frame), column, key)
-    named = None if key is None else (key if callable(key) else lambda row: row[key].iloc[0])
-    return Source(lambda: (frame.iloc[i : i + 1] for i in range(len(frame))), len(frame), lambda row: row, named)
+    rows = (lambda: (frame.iloc[i : i + 1] for i in range(len(frame))), len(frame), lambda row: row)
+    if key is None or callable(key):
+        return Source(*rows, key)
+    return Source(*rows, lambda row: row[key].iloc[0])
 
 
 def _series(frame: Any) -> Iterator[Any]:

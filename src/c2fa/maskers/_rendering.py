@@ -27,8 +27,7 @@ def replacer(gaps: list[str], leaves: list[str], mask: str) -> Callable[[BoolArr
 
 def remover(gaps: list[str], leaves: list[str]) -> Callable[[BoolArray], list[str]]:
     """Leave masked leaves out, and put the strongest gap between two neighbours that are kept."""
-    blank = re.compile(r"\n[^\S\n]*\n")
-    strength = np.array([3 if blank.search(g) else 2 if "\n" in g else 1 if g else 0 for g in gaps[:-1]])
+    strength = np.array([_strength(gap) for gap in gaps[:-1]])
     index = np.arange(len(leaves))
     strength[0] = 0
     # latest[k][j]: the last gap of that strength or more at or before leaf j; -1 where there is none.
@@ -58,6 +57,18 @@ def remover(gaps: list[str], leaves: list[str]) -> Callable[[BoolArray], list[st
         return texts
 
     return render
+
+
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+
+
+def _strength(gap: str) -> int:
+    """How far a gap sets words apart: a blank line 3, a line break 2, a space 1."""
+    if _BLANK_LINE.search(gap):
+        return 3
+    if "\n" in gap:
+        return 2
+    return 1 if gap else 0
 
 
 def _objects(strings: list[str]) -> Any:

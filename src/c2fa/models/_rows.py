@@ -112,7 +112,14 @@ def _plain(column: Any) -> list[Any]:
     """Return the values of a column as Python's own, with None for what is missing."""
     values = column.tolist() if hasattr(column, "tolist") else list(column)
     plain = (v.item() if isinstance(v, np.generic) else v for v in values)
-    return [None if _missing(v) else v.isoformat() if hasattr(v, "isoformat") else v for v in plain]
+    return [_as_json(value) for value in plain]
+
+
+def _as_json(value: Any) -> Any:
+    """A value that JSON can hold."""
+    if _missing(value):
+        return None
+    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def _missing(value: Any) -> bool:

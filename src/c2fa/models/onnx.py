@@ -130,7 +130,9 @@ def _chosen(session: Any, output: str | None) -> str:
     if output is not None and output not in names:
         raise ValueError(f"the model has no output {output!r}; it has {names}")
     real = [o.name for o in outputs if any(t in o.type for t in ("float", "double"))]
-    found = [output] if output is not None else names if len(names) == 1 else real
+    found = names if len(names) == 1 else real
+    if output is not None:
+        found = [output]
     if len(found) != 1:
         raise ValueError(f"the model has several outputs, {names}; pass output='...' with one of them")
     return str(found[0])

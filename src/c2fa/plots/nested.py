@@ -113,7 +113,7 @@ class NestedDisplay:
                 va="center",
                 fontsize=size - (0 if row.kind == "part" else 0.8),
                 fontweight="bold" if row.kind == "part" else "normal",
-                color=WARN if row.kind == "gap" and row.value else INK if row.kind == "part" else MUTED,
+                color=_ink(row),
                 annotation_clip=False,
             )
         plain(ax)
@@ -259,7 +259,9 @@ def _bar(ax: Axes, y: int, row: Row) -> None:
         return
     paint = POSITIVE if row.value >= 0 else NEGATIVE
     part = row.kind == "part"
-    height = (0.64 if row.depth == 0 else 0.5) if part else 0.36
+    height = 0.36
+    if part:
+        height = 0.64 if row.depth == 0 else 0.5
     style = {
         "part": {"fc": paint, "ec": "none", "alpha": 1.0 if row.depth == 0 else 0.8},
         "leaf": {"fc": paint, "ec": "none", "alpha": 0.55},
@@ -270,6 +272,13 @@ def _bar(ax: Axes, y: int, row: Row) -> None:
     if part and row.error and row.depth == 0:
         end = row.start + row.value
         ax.errorbar(end, y, xerr=row.error, color=INK, lw=1, capsize=2, capthick=1, zorder=3)
+
+
+def _ink(row: Row) -> str:
+    """The colour of a row's name."""
+    if row.kind == "gap" and row.value:
+        return WARN
+    return INK if row.kind == "part" else MUTED
 
 
 def _joints(ax: Axes, rows: Sequence[Row]) -> None:
@@ -308,7 +317,7 @@ def _labels(ax: Axes, rows: Sequence[Row], size: float) -> float:
             fontsize=own,
             fontweight="bold" if bold else "normal",
             fontstyle="italic" if row.kind in ("rest", "gap") else "normal",
-            color=WARN if row.kind == "gap" and row.value else INK if row.kind == "part" else MUTED,
+            color=_ink(row),
             parse_math=False,
             annotation_clip=False,
         )

@@ -199,10 +199,17 @@ def _word(ax: Axes, piece: Piece, share: float, size: float) -> None:
         piece.text,
         fontsize=size if feature else size * 0.72,
         va="baseline",
-        color="white" if abs(share) > 0.72 else INK if feature else MUTED,
+        color=_ink(share, feature),
         weight="normal" if feature else "bold",
         parse_math=False,
     )
+
+
+def _ink(share: float, feature: bool) -> str:
+    """The colour of a word: white on a dark ground."""
+    if abs(share) > 0.72:
+        return "white"
+    return INK if feature else MUTED
 
 
 def text(e: Explanation, ax: Axes | None = None, *, bars: bool = True, top: int = 5, words: int = 300) -> Figure:
