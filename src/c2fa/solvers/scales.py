@@ -251,16 +251,21 @@ def _balance(found: FloatArray, determined: FloatArray, away: FloatArray, spread
 _STEP = 1.0  # of a grid of logarithms
 _FACTORS = np.arange(-5.0, 7.0 + _STEP, _STEP)  # of a leaf's own factor
 _SHIFTS = np.arange(-2.0, 2.0 + _STEP, _STEP)  # of the scale that all leaves share: it goes with the tail
+_GRID = np.exp(_FACTORS[0] + _SHIFTS[0] + _STEP * np.arange(len(_FACTORS) + len(_SHIFTS) - 1))  # factors, shifted
 
 
 @cache
 def _tail_densities() -> FloatArray:
-    """For each of the tails the density of a leaf's own factor on the grid, (tails, factors)."""
+    """The density of a leaf's own factor under each shift and tail, on the grid of both, (grid, shifts × tails)."""
     fine = np.arange(_FACTORS[0] - 3.0, _FACTORS[-1] + 5.0, 0.05)
     nearest = np.abs(fine[:, None] - _FACTORS).argmin(axis=1)
     density = np.exp(-0.5 * _TAILS[:, None] * (fine + np.exp(-fine) - 1.0))
-    binned = np.stack([np.bincount(nearest, d, minlength=len(_FACTORS)) for d in density])
-    densities: FloatArray = binned / binned.sum(axis=1, keepdims=True)
+    binned = np.stack([np.bincount(nearest, d, minlength=len(_FACTORS)) for d in density], axis=1)
+    binned = binned / binned.sum(axis=0)
+    shifted = np.zeros((len(_GRID), len(_SHIFTS), len(_TAILS)))
+    for k in range(len(_SHIFTS)):
+        shifted[k : k + len(_FACTORS), k] = binned
+    densities: FloatArray = shifted.reshape(len(_GRID), -1)
     return densities
 
 
@@ -275,14 +280,10 @@ def _likely_tail(scales: Scales, fit: Fit) -> float:
         return scales.tail
     dof, own = np.minimum(fit.dof[known], 1.0 - 1e-9), scales.own[known]
     squares, errors = fit.beta2_over_v[known] * own / dof**2, own * (1.0 - dof) / dof
-    factors = np.exp(_FACTORS[0] + _SHIFTS[0] + _STEP * np.arange(len(_FACTORS) + len(_SHIFTS) - 1))
-    variances = factors + errors[:, None]
+    variances = _GRID + errors[:, None]
     likelihoods = np.exp(-0.5 * squares[:, None] / variances) / np.sqrt(variances)
-    densities, width = _tail_densities().T, len(_FACTORS)
-    by_shift = [
-        np.log(likelihoods[:, k : k + width] @ densities + 1e-300).sum(axis=0) - 0.5 * (shift / BASE_SD) ** 2
-        for k, shift in enumerate(_SHIFTS)
-    ]
-    heights = np.max(by_shift, axis=0) - 0.5 * np.square(np.log(_TAILS / USUAL_TAIL) / _TAIL_SD)
+    totals = np.log(likelihoods @ _tail_densities() + 1e-300).sum(axis=0).reshape(len(_SHIFTS), len(_TAILS))
+    totals -= 0.5 * np.square(_SHIFTS / BASE_SD)[:, None]
+    heights = totals.max(axis=0) - 0.5 * np.square(np.log(_TAILS / USUAL_TAIL) / _TAIL_SD)
     weights = np.exp(heights - heights.max())
     return float(np.exp(weights @ np.log(_TAILS) / weights.sum()))
