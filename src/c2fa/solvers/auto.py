@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from c2fa.masks import mask_keys
 from c2fa.penalties import L2, Auto, L2Each, Penalty
 from c2fa.problem import Level, Problem
 from c2fa.solvers.evidence import Observations, evaluate
@@ -63,13 +64,11 @@ class Chosen:
     rounds: int
     evidence: Callable[[], float] = float
 
-    @property
-    def strengths(self) -> tuple[FloatArray, ...]:
-        """λ for every feature of every level."""
-        return tuple(
-            np.broadcast_to(np.asarray(level.penalty.ridge, dtype=np.float64), level.width)
-            for level in self.problem.levels
-        )
+    @functools.cached_property
+    def strengths(self) -> FloatArray:
+        """λ of every leaf."""
+        leaves = self.problem.levels[-1]
+        return np.broadcast_to(np.asarray(leaves.penalty.ridge, dtype=np.float64), leaves.width)
 
 
 def bounded(weights: FloatArray) -> FloatArray:
@@ -166,6 +165,7 @@ def _unasked(level: Level) -> float:
     """The share of a level's masks that was not asked, but no less than what its rows may count for."""
     masks = 2.0 ** min(level.width, 1000)
     asked = level.masks[level.weights > 0]
-    if len(asked) > (1.0 - MIN_UNASKED) * masks:  # else it hardly matters whether some were asked twice
-        asked = np.unique(asked, axis=0)
-    return float(max(1.0 - len(asked) / masks, MIN_UNASKED))
+    rows = len(asked)
+    if rows > (1.0 - MIN_UNASKED) * masks:  # else it hardly matters whether some were asked twice
+        rows = len(set(mask_keys(asked)))
+    return float(max(1.0 - rows / masks, MIN_UNASKED))

@@ -20,11 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError
 
 from c2fa.problem import Level, Problem
 from c2fa.solution import Solution, Status, System
-from c2fa.solvers.tree import Strength, TreePrior, ridge_strengths, row_sums
+from c2fa.solvers.cholesky import Cholesky, symmetric_product
+from c2fa.solvers.tree import Strength, TreePrior, ridge_strengths, row_sums, weighted_gram
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
 
@@ -104,28 +105,30 @@ class _Primal:
     def __init__(self, problem: Problem, prior: TreePrior) -> None:
         self.structure = problem.structure
         self.design = problem.design
-        matrix = self.design.T @ self.design
-        matrix += prior.dense()
-        self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+        matrix = symmetric_product(self.design)
+        prior.add_to(matrix)
+        self.factor = Cholesky(matrix)
 
     def fit(self, targets: FloatArray) -> FloatArray:
         return self.solve(self.design.T @ targets)
 
     def solve(self, right: FloatArray) -> FloatArray:
-        solution: FloatArray = cho_solve(self.factor, right, check_finite=False)
-        return solution
+        return self.factor.solve(right)
 
     def variances(self) -> tuple[FloatArray, ...]:
         s = self.structure
-        root = solve_triangular(self.factor[0], np.eye(s.leaves), lower=True, check_finite=False)
-        return tuple(_squares(row_sums(s, root, k)) for k in range(s.depth))
+        return tuple(_squares(row_sums(s, self.factor.inverse, k)) for k in range(s.depth))
+
+    @functools.cached_property
+    def _half(self) -> FloatArray:
+        return self.factor.half(self.design.T)
 
     def influences(self, rows: Sequence[slice]) -> list[tuple[FloatArray, ...]]:
-        s, influence = self.structure, self.solve(self.design.T).T
+        s, influence = self.structure, self.factor.other_half(self._half).T
         return [tuple(_squares(row_sums(s, influence[some], k)) for k in range(s.depth)) for some in rows]
 
     def leverages(self) -> FloatArray:
-        return _squares(solve_triangular(self.factor[0], self.design.T, lower=True, check_finite=False))
+        return _squares(self._half)
 
 
 class _Dual:
@@ -139,12 +142,11 @@ class _Dual:
         self.prior = prior
         self.projections = prior.projections(self.design)
         matrix = prior.gram(self.design, self.projections)
-        matrix[np.diag_indices_from(matrix)] += 1.0
-        self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+        np.einsum("ii->i", matrix)[:] += 1.0
+        self.factor = Cholesky(matrix)
 
     def fit(self, targets: FloatArray) -> FloatArray:
-        dual = cho_solve(self.factor, targets, check_finite=False)
-        return self.prior.solve((self.design.T @ dual).T).T
+        return self.prior.solve((self.design.T @ self.factor.solve(targets)).T).T
 
     def solve(self, right: FloatArray) -> FloatArray:
         start = self.prior.solve(right.T).T
@@ -152,16 +154,14 @@ class _Dual:
 
     def variances(self) -> tuple[FloatArray, ...]:
         s = self.structure
-        root = self.factor[0]
         leaves = np.empty(s.leaves)
         sums = [np.zeros((len(self.design), w)) for w in s.widths[:-1]]
-        for start in range(0, s.leaves, _CHUNK):
-            columns = slice(start, min(start + _CHUNK, s.leaves))
+        for columns in _chunks(s.leaves):
             rows = self.prior.solve(self.design, self.projections, columns)
             for k, total in enumerate(sums):
                 _add_columns(total, rows, s.owners(k)[columns])
-            leaves[columns] = _squares(solve_triangular(root, rows, lower=True, check_finite=False))
-        reductions = [_squares(solve_triangular(root, t, lower=True, check_finite=False)) for t in sums]
+            leaves[columns] = _squares(self.factor.half(rows))
+        reductions = [_squares(self.factor.half(total)) for total in sums]
         return tuple(np.maximum(self.prior.diagonal(k) - r, 0.0) for k, r in enumerate([*reductions, leaves]))
 
     def influences(self, rows: Sequence[slice]) -> list[tuple[FloatArray, ...]]:
@@ -169,10 +169,8 @@ class _Dual:
         s = self.structure
         leaves = [np.empty(s.leaves) for _ in rows]
         sums = [np.zeros((len(self.design), w)) for w in s.widths[:-1]]
-        for start in range(0, s.leaves, _CHUNK):
-            columns = slice(start, min(start + _CHUNK, s.leaves))
-            influence = self.prior.solve(self.design, self.projections, columns)
-            influence = cho_solve(self.factor, influence, overwrite_b=True, check_finite=False)
+        for columns in _chunks(s.leaves):
+            influence = self.factor.solve(self.prior.solve(self.design, self.projections, columns))
             for k, total in enumerate(sums):
                 _add_columns(total, influence, s.owners(k)[columns])
             for of_rows, some in zip(leaves, rows, strict=True):
@@ -183,8 +181,11 @@ class _Dual:
 
     def leverages(self) -> FloatArray:
         # X (X'X + P)⁻¹ X' is K (I + K)⁻¹, that is I − (I + K)⁻¹.
-        root = solve_triangular(self.factor[0], np.eye(len(self.design)), lower=True, check_finite=False)
-        return 1.0 - _squares(root)
+        return 1.0 - _squares(self.factor.inverse)
+
+
+def _chunks(leaves: int) -> list[slice]:
+    return [slice(start, min(start + _CHUNK, leaves)) for start in range(0, leaves, _CHUNK)]
 
 
 class _LeastSquares:
@@ -362,20 +363,18 @@ def _posterior_system(problem: Problem, system: System | None) -> System | None:
 
 def loss_alone(level: Level) -> float:
     """The least loss of one level of a single output fitted by itself, under its own l2 penalty."""
-    rows, targets = level.rows.design(level.masks), level.rows.targets[:, 0]
+    rows, targets = level.rows.design(level.masks), level.rows.targets[:, :1]
     ridge = np.broadcast_to(np.asarray(level.penalty.ridge, dtype=np.float64), level.width)
     if not ridge.min() > _NOTHING:
         penalty = np.diag(np.sqrt(2.0 * ridge))[ridge > 0]
-        padded = np.concatenate([targets, np.zeros(len(penalty))])
+        padded = np.concatenate([targets, np.zeros((len(penalty), 1))])
         values = np.linalg.lstsq(np.concatenate([rows, penalty]), padded, rcond=None)[0]
     elif len(rows) < level.width:
-        scaled = rows / (2.0 * ridge)
-        gram = scaled @ rows.T
-        gram[np.diag_indices_from(gram)] += 1.0
-        values = scaled.T @ cho_solve(cho_factor(gram, overwrite_a=True, check_finite=False), targets)
+        gram = weighted_gram(rows, 0.5 / ridge)
+        np.einsum("ii->i", gram)[:] += 1.0
+        values = (rows / (2.0 * ridge)).T @ Cholesky(gram).solve(targets)
     else:
-        normal = rows.T @ rows
-        normal[np.diag_indices_from(normal)] += 2.0 * ridge
-        values = cho_solve(cho_factor(normal, overwrite_a=True, check_finite=False), rows.T @ targets)
-    residual = targets - rows @ values
-    return 0.5 * float(residual @ residual)
+        normal = symmetric_product(rows)
+        np.einsum("ii->i", normal)[:] += 2.0 * ridge
+        values = Cholesky(normal).solve(rows.T @ targets)
+    return 0.5 * float(np.square(targets - rows @ values).sum())

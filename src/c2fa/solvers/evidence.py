@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import LinAlgError
 from scipy.linalg.blas import dtrmm
-from scipy.linalg.lapack import dpotrf, dtrtri
 
 from c2fa.problem import Problem
+from c2fa.solvers.cholesky import Cholesky, symmetric_product
 from c2fa.solvers.tree import weighted_gram
 from c2fa.structure import FloatArray, IntArray
 
@@ -38,7 +37,8 @@ class Observations:
 
     A level's weights are taken relative to their median: how much a level counts against another is to be chosen.
     A level of more rows than features is held as that many rows: with ``X = QR``, the rows ``R`` and targets ``Q'y``
-    say all there is about the leaves, and what is left of the targets only about the noise.
+    say all there is about the leaves, and what is left of the targets only about the noise. All three are blocks of
+    the triangular factor of ``[X y]``.
 
     Attributes
     ----------
@@ -88,10 +88,9 @@ class Observations:
             freedom.append(float(counting.sum() - level.intercept))
             rest.append(0.0)
             if len(rows) > level.width:
-                q, rows = np.linalg.qr(rows)
-                short = q.T @ y
-                rest[k] = max(float(np.square(y).sum() - np.square(short).sum()), 0.0)
-                y = short
+                upper = np.linalg.qr(np.concatenate([rows, y], axis=1), mode="r")
+                rows, y = upper[: level.width, : level.width], upper[: level.width, level.width :]
+                rest[k] = float(np.square(upper[level.width :, level.width :]).sum())
             blocks.append(rows if k == s.depth - 1 else rows[:, s.owners(k)])
             kept.append(y)
         targets = np.concatenate(kept)
@@ -119,6 +118,11 @@ class Observations:
     def usual_base(self) -> float:
         """The logarithm of the leaves' variance at which they explain the usual share of the outputs."""
         return float(np.log(_LEAVES / self.energy)) if self.energy > 0 else 0.0
+
+    @cached_property
+    def grams(self) -> list[FloatArray]:
+        """Of each level ``X'X``, its lower triangle."""
+        return [symmetric_product(rows) for rows in np.split(self.design, self.starts[1:])]
 
     def by_level(self, of_rows: FloatArray) -> FloatArray:
         """Sum something of the rows into its levels."""
@@ -157,34 +161,68 @@ class Fit:
 
 
 def evaluate(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:
-    """Compute the evidence and the terms of its derivatives."""
+    """Compute the evidence and the terms of its derivatives, with the smaller of two systems, as ``direct.py`` does."""
+    rows, leaves = data.design.shape
+    return (_by_leaves if leaves <= rows else _by_rows)(data, variances, noises)
+
+
+def _by_rows(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:
+    """From ``V``, which has a row for each row."""
     of_rows = np.repeat(noises, data.rows)
     matrix = weighted_gram(data.design, variances)
-    matrix[np.diag_indices_from(matrix)] += of_rows
-    factor, wrong = dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
-    if wrong:
-        raise LinAlgError("the rows span too many orders of magnitude")
-    inverse, _ = dtrtri(factor, lower=1, overwrite_c=1)
+    np.einsum("ii->i", matrix)[:] += of_rows
+    inverse = Cholesky(matrix).inverse
     half = inverse @ data.targets
     dual = inverse.T @ half
     reached = np.empty(len(variances))
     step = max(_AT_ONCE // len(matrix), 1)
     for start in range(0, len(variances), step):
-        some = dtrmm(1.0, inverse, data.design[:, start : start + step], lower=1)
-        reached[start : start + step] = np.einsum("ij,ij->j", some, some)
-    left = of_rows * np.einsum("ij,ij->j", inverse, inverse)  # of a row: 1 less its leverage
-    pull = data.design.T @ dual
+        reached[start : start + step] = _squares(dtrmm(1.0, inverse, data.design[:, start : start + step], lower=1))
     beyond = data.freedom - data.rows
-    log_evidence = -0.5 * (
-        -2.0 * np.log(np.diag(inverse)).sum()
-        + np.square(half).sum() / data.outputs
-        + beyond @ np.log(noises)
-        + (data.rest / noises).sum()
-    )
+    log_determinant = beyond @ np.log(noises) - 2.0 * np.log(np.diag(inverse)).sum()
+    pull = data.design.T @ dual
     return Fit(
-        log_evidence=float(log_evidence),
+        log_evidence=-0.5 * float(log_determinant + np.square(half).sum() / data.outputs + (data.rest / noises).sum()),
         dof=np.clip(variances * reached, 0.0, 1.0),
-        beta2_over_v=variances * np.einsum("ij,ij->i", pull, pull) / data.outputs,
-        residual_dof=np.maximum(data.by_level(left) + beyond, 0.0),
-        scaled_rss=data.by_level(of_rows * np.einsum("ij,ij->i", dual, dual)) / data.outputs + data.rest / noises,
+        beta2_over_v=variances * _squares(pull.T) / data.outputs,
+        residual_dof=np.maximum(data.by_level(of_rows * _squares(inverse)) + beyond, 0.0),
+        scaled_rss=data.by_level(of_rows * _squares(dual.T)) / data.outputs + data.rest / noises,
     )
+
+
+def _by_leaves(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:
+    """From ``A = Σ_l X_l'X_l/σ_l² + diag(1/v)``, which has a row for each leaf: ``|V| = |A| Π v Π σ_l²``.
+
+    Residuals are computed as such, because where noise is at its floor differences of squares would be rounding.
+    """
+    of_rows = np.repeat(noises, data.rows)
+    matrix = np.zeros((len(variances), len(variances)), order="F")
+    for gram, noise in zip(data.grams, noises, strict=True):
+        matrix += gram / noise
+    np.einsum("ii->i", matrix)[:] += 1.0 / variances
+    factor = Cholesky(matrix)
+    beta = factor.solve(data.design.T @ (data.targets / of_rows[:, None]))
+    dof = np.clip(1.0 - _squares(factor.inverse) / variances, 0.0, 1.0)
+    beta2_over_v = _squares(beta.T) / (variances * data.outputs)
+    residuals = _squares((data.targets - data.design @ beta).T)
+    scaled_rss = data.by_level(residuals) / (noises * data.outputs) + data.rest / noises
+    # Levels use up Σ γ degrees of freedom between them, so one of them need not be computed: that of the most rows.
+    above = int(data.starts[-1])
+    used = np.empty(len(noises))
+    if above:
+        explained = _squares(factor.half(data.design[:above].T))
+        used[:-1] = np.add.reduceat(explained, data.starts[:-1]) / noises[:-1]
+    used[-1] = dof.sum() - used[:-1].sum()
+    log_determinant = data.freedom @ np.log(noises) + np.log(variances).sum() + factor.log_determinant
+    return Fit(
+        log_evidence=-0.5 * float(log_determinant + scaled_rss.sum() + beta2_over_v.sum()),
+        dof=dof,
+        beta2_over_v=beta2_over_v,
+        residual_dof=np.maximum(data.freedom - used, 0.0),
+        scaled_rss=scaled_rss,
+    )
+
+
+def _squares(columns: FloatArray) -> FloatArray:
+    sums: FloatArray = np.einsum("ij,ij->j", columns, columns)
+    return sums

@@ -130,7 +130,7 @@ def _share(part: FloatArray, total: FloatArray, output: int | None) -> FloatArra
 
 def _dof(chosen: Chosen, posterior: FloatArray) -> FloatArray:
     """For each leaf the share of it that the rows determine, γ."""
-    dof: FloatArray = np.clip(1.0 - 2.0 * posterior * chosen.strengths[-1], 0.0, 1.0)
+    dof: FloatArray = np.clip(1.0 - 2.0 * posterior * chosen.strengths, 0.0, 1.0)
     return dof
 
 
@@ -139,7 +139,7 @@ def _adaptivity(chosen: Chosen, posterior: FloatArray) -> float:
     dof = _dof(chosen, posterior)
     if not (np.isfinite(chosen.tail) and dof.any()):
         return 1.0
-    own = 0.5 / (chosen.strengths[-1] * chosen.centre)
+    own = 0.5 / (chosen.strengths * chosen.centre)
     follows = np.clip(1.0 - chosen.tail / (own * (chosen.tail + dof)), 0.0, 1.0)
     used = np.minimum(dof / np.maximum(1.0 - 2.0 * follows * (1.0 - dof), 0.25), _MAX_DOF)
     return float(used.sum() / dof.sum())
@@ -179,7 +179,7 @@ class _Noises:
             dof.append(max(free - used, 0.0))
             rows += free
         rss = [2.0 * loss / boost for loss, boost in zip(losses, chosen.boosts, strict=True)]
-        energy = 2.0 * sum(losses) + 2.0 * chosen.strengths[-1] @ np.square(leaf_values)
+        energy = 2.0 * sum(losses) + 2.0 * chosen.strengths @ np.square(leaf_values)
         likely = energy / max(rows, 1.0)
         overall = (sum(rss) + _PRIOR_ROWS * likely) / (sum(dof) + _PRIOR_ROWS)
         # The few rows' worth of overall noise are not multiplied by all of a level's boost: where a model is exactly
@@ -193,7 +193,7 @@ class _Noises:
 
 def _size_of_values(chosen: Chosen, posterior: FloatArray, leaf_values: FloatArray, noises: _Noises) -> FloatArray:
     """For each output, how large its values are beside what their strengths expect: ``Σ β²/v`` over ``Σ γ``."""
-    found = 2.0 * chosen.strengths[-1] @ np.square(leaf_values)
+    found = 2.0 * chosen.strengths @ np.square(leaf_values)
     dof = float(_dof(chosen, posterior).sum())
     size: FloatArray = (found + _PRIOR_ROWS * noises.overall) / (dof + _PRIOR_ROWS)
     return size
@@ -203,7 +203,7 @@ def _own_strength_variance(
     chosen: Chosen, posterior: FloatArray, leaf_values: FloatArray, size: FloatArray
 ) -> FloatArray:
     """What the uncertainty of each leaf's own strength adds to its variance, (leaves, outputs)."""
-    prior = 0.5 / chosen.strengths[-1]
+    prior = 0.5 / chosen.strengths
     says = np.maximum(1.0 / posterior - 1.0 / prior, 0.0)  # s: the precision that the rows alone give
     columns = slice(None) if chosen.output is None else slice(chosen.output, chosen.output + 1)
     total = float(size[columns].sum())

@@ -136,7 +136,7 @@ class Scales:
             offsets = offsets + _balance(rss * np.exp(-step), dof, offsets, cauchy)
         beta2_over_v, groups = fit.beta2_over_v, []
         for group, away, owner, spread in zip(self.groups, self._away, self.owners, self.spreads, strict=True):
-            found, known = (_sums(owner, of_leaves, len(group)) for of_leaves in (beta2_over_v, fit.dof))
+            found, known = _sums(owner, beta2_over_v, len(group)), _sums(owner, fit.dof, len(group))
             step = _balance(found, known, away, spread)
             groups.append(group + step)
             beta2_over_v = beta2_over_v * np.exp(-step)[owner]
@@ -158,10 +158,9 @@ class Scales:
 
     def distance(self, other: Scales) -> float:
         """The largest difference of any logarithm but the leaves' own."""
-        pairs = zip(
-            (*self.groups, self.common, self.offsets), (*other.groups, other.common, other.offsets), strict=True
-        )
-        return max(float(np.abs(a - b).max()) for a, b in pairs)
+        mine = np.concatenate([*self.groups, self.common, self.offsets])
+        others = np.concatenate([*other.groups, other.common, other.offsets])
+        return float(np.abs(mine - others).max())
 
     def with_priors_of(self, fit: Fit, tail: float | None) -> Scales:
         """The same scales under spreads and a tail that suit them; a tail that is given stays."""
@@ -230,7 +229,8 @@ def _step(data: Observations, scales: Scales, fit: Fit) -> tuple[Scales, Fit] | 
 
 
 def _sums(owner: IntArray, of_leaves: FloatArray, groups: int) -> FloatArray:
-    return np.bincount(owner, of_leaves, minlength=groups).astype(np.float64)
+    sums: FloatArray = np.bincount(owner, of_leaves, minlength=groups)
+    return sums
 
 
 def _balance(found: FloatArray, determined: FloatArray, away: FloatArray, spread: float | FloatArray) -> FloatArray:

@@ -64,14 +64,13 @@ class TreePrior:
             u = u / growth[owners]
         return tuple(found)
 
-    def dense(self) -> FloatArray:
-        """P itself, (leaves, leaves)."""
-        matrix = np.diag(np.full(self.structure.leaves, self.strengths[-1]))
+    def add_to(self, matrix: FloatArray) -> None:
+        """Add P to a matrix of shape (leaves, leaves)."""
+        np.einsum("ii->i", matrix)[:] += self.strengths[-1]
         for level, c in enumerate(self.strengths[:-1]):
             if np.any(c):
                 owners = self.structure.owners(level)
                 matrix += np.broadcast_to(c, self.structure.widths[level])[owners] * (owners[:, None] == owners)
-        return matrix
 
     def projections(self, rows: FloatArray) -> list[FloatArray]:
         """``rows U_l`` for each of the blocks' levels: all that the inverse needs to know of whole rows."""
