@@ -163,8 +163,10 @@ def overhead() -> None:
     ours = cpu(lambda: explainer(x), 50)
     print(f"  {'c2fa (both levels, errors)':28s} {ours * 1e3:8.2f}")
     fixed = c2fa.Explainer(model, c2fa.maskers.Array(structure), budget=(50, 150), penalty=None)
-    for name, peer in {"the same with penalty=None": lambda: fixed(x), **peers(model, x)}.items():
-        seconds = cpu(peer, 10)
+    lime = c2fa.Explainer(model, c2fa.maskers.Array(structure), budget=(50, 150), method="lime")
+    others = {"the same with penalty=None": lambda: fixed(x), "method='lime' (one level)": lambda: lime(x)}
+    for name, peer in {**others, **peers(model, x)}.items():
+        seconds = cpu(peer, 50)
         print(f"  {name:28s} {seconds * 1e3:8.2f}   {seconds / ours:5.1f}×")
 
 

@@ -103,7 +103,7 @@ class C2FA(BaseMethod):
         asked = _asked(self.smooth)
         if asked and self.solver == "paper":
             raise ValueError(f"solver='paper' cannot do smooth={self.smooth}; use solver='auto', or smooth=None")
-        if len(asked) > 1 and not isinstance((given_penalties(self.penalty) or (None,))[-1], Auto):
+        if len(asked) > 1 and not self._chooses_strengths:
             raise ValueError(
                 f"smooth={self.smooth} lets the answers decide, as only penalty='auto' can; give one number"
             )
@@ -155,8 +155,14 @@ class C2FA(BaseMethod):
         """The strengths among which the answers decide; one of them is that; none is no smoothing."""
         if not isinstance(self.smooth, str):
             return _asked(self.smooth)
-        exact = self.solver in ("auto", "direct") and isinstance(joint_penalties(self.penalty, task)[-1], Auto)
+        exact = self.solver in ("auto", "direct") and self._chooses_strengths
         return STRENGTHS if exact and task.alike else ()
+
+    @property
+    def _chooses_strengths(self) -> bool:
+        """Whether the leaves' strengths are chosen from the outputs."""
+        given = given_penalties(self.penalty)
+        return bool(given) and isinstance(given[-1], Auto)
 
 
 def _asked(smooth: float | Sequence[float] | str | None) -> tuple[float, ...]:

@@ -88,7 +88,7 @@ class Observations:
             freedom.append(float(counting.sum() - level.intercept))
             rest.append(0.0)
             if len(rows) > level.width:
-                upper = np.linalg.qr(np.concatenate([rows, y], axis=1), mode="r")
+                upper = _triangle(np.concatenate([rows, y], axis=1))
                 rows, y = upper[: level.width, : level.width], upper[: level.width, level.width :]
                 rest[k] = float(np.square(upper[level.width :, level.width :]).sum())
             blocks.append(rows if k == s.depth - 1 else rows[:, s.owners(k)])
@@ -99,8 +99,7 @@ class Observations:
         if not unit > TINY:
             return None
         if outputs > len(targets):  # only inner products of rows matter
-            _, upper = np.linalg.qr(targets.T)
-            targets = upper.T
+            targets = _triangle(targets.T).T
         coarse = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
         return cls(
             design=np.concatenate(blocks),
@@ -221,6 +220,12 @@ def _by_leaves(data: Observations, variances: FloatArray, noises: FloatArray) ->
         residual_dof=np.maximum(data.freedom - used, 0.0),
         scaled_rss=scaled_rss,
     )
+
+
+def _triangle(matrix: FloatArray) -> FloatArray:
+    """R of ``matrix = QR``."""
+    upper: FloatArray = np.linalg.qr(matrix, mode="r")  # type: ignore[assignment]  # its stub does not tell modes apart
+    return upper
 
 
 def _squares(columns: FloatArray) -> FloatArray:

@@ -229,8 +229,7 @@ def _step(data: Observations, scales: Scales, fit: Fit) -> tuple[Scales, Fit] | 
 
 
 def _sums(owner: IntArray, of_leaves: FloatArray, groups: int) -> FloatArray:
-    sums: FloatArray = np.bincount(owner, of_leaves, minlength=groups)
-    return sums
+    return np.asarray(np.bincount(owner, of_leaves, minlength=groups), dtype=np.float64)
 
 
 def _balance(found: FloatArray, determined: FloatArray, away: FloatArray, spread: float | FloatArray) -> FloatArray:
