@@ -25,8 +25,8 @@ from experiments.text.answers import ReviewClient, ReviewRequest
 
 from c2fa import tuning
 from c2fa.evaluation import evaluate
+from c2fa.fingerprint import identify
 from c2fa.graph import Graph
-from c2fa.masking import identify
 
 
 def items(count: int) -> list[Item]:

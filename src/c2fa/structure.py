@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.extras import host_array
+
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
@@ -85,7 +87,7 @@ class Structure:
         (('S1', 'S2'), ('0', '1', '2'))
         """
         if hasattr(groups, "detach"):  # a tensor's items are all different, whatever they hold
-            groups = groups.detach().cpu().numpy()
+            groups = host_array(groups)
         labels = list(groups.ravel().tolist()) if isinstance(groups, np.ndarray) else list(groups)
         if not labels:
             raise ValueError("groups is empty: give one part label for each leaf")
@@ -111,7 +113,7 @@ class Structure:
         >>> Structure.from_feature_mask([[1, 1, 0]]).names[0]
         ('0', '1')
         """
-        ids = np.asarray(mask.detach().cpu() if hasattr(mask, "detach") else mask)
+        ids = host_array(mask)
         if ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
             raise ValueError(
                 f"feature_mask must hold integers, one per input entry; got {ids.dtype} of shape {ids.shape}"

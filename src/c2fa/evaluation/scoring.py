@@ -14,8 +14,8 @@ import numpy as np
 
 from c2fa import metrics
 from c2fa.explanation import Explanation
+from c2fa.fingerprint import Identity
 from c2fa.links import heard
-from c2fa.masking import Identity
 from c2fa.querying import Conversation
 
 Levels: TypeAlias = Literal["all", "parts", "leaves"]

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.maskers._extras import host_array
+from c2fa.extras import host_array
 from c2fa.structure import BoolArray, IntArray
 
 _KEPT = ("1", "L", "LA", "I", "I;16", "F", "RGB", "RGBA")  # modes of PIL that an array and back leave as they are

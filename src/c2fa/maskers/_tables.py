@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.maskers._extras import need
+from c2fa.extras import is_missing, need
 from c2fa.structure import BoolArray
 
 
@@ -124,7 +124,7 @@ def typical(column: Sequence[Any]) -> Any:
     array = np.asarray(column)
     if array.dtype.kind in "iuf" and not np.isnan(array).all():
         return float(np.nanmean(array))
-    known = [v for v in column if not _missing(v)]
+    known = [v for v in column if not is_missing(v)]
     if not known:
         return column[0]
     if all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in known):
@@ -134,33 +134,25 @@ def typical(column: Sequence[Any]) -> Any:
     return next(v for v in known if str(v) == wanted)
 
 
-def _missing(value: Any) -> bool:
-    """Whether a cell is empty: None, NaN, NaT or NA."""
-    try:
-        return value is None or bool(value != value)
-    except (TypeError, ValueError):  # pandas' NA is neither equal to itself nor not
-        return True
-
-
 def _typed(values: list[Any], kind: Any, column: Any) -> Any:
     """A column as a pandas array of the type that the input has."""
     pandas = need("pandas", "tabular")
     if kind is None:
         return pandas.Series(values).array
     if isinstance(kind, pandas.CategoricalDtype):
-        strange = next((v for v in values if not _missing(v) and v not in kind.categories), None)
+        strange = next((v for v in values if not is_missing(v) and v not in kind.categories), None)
         if strange is not None:
             raise ValueError(
                 f"the background has {strange!r} in column {column!r}, which is no category of the input's"
             )
         return pandas.Categorical(values, dtype=kind)
     if pandas.api.types.is_integer_dtype(kind):
-        if isinstance(kind, np.dtype) and any(map(_missing, values)):
+        if isinstance(kind, np.dtype) and any(map(is_missing, values)):
             raise ValueError(
                 f"the background has an empty cell in column {column!r}, which holds whole numbers in the input: "
                 "make it a column of real numbers, or fill the cell"
             )
-        values = [v if _missing(v) else round(v) for v in values]
+        values = [v if is_missing(v) else round(v) for v in values]
     return pandas.array(values, dtype=kind) if not isinstance(kind, np.dtype) else np.array(values, dtype=kind)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.maskers._extras import host_array
+from c2fa.extras import host_array
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, Structure
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.extras import need
 from c2fa.graph import Graph, join
-from c2fa.maskers._extras import need
 from c2fa.maskers._neighbours import alike
 from c2fa.maskers._pictures import Picture, Rows, picture
 from c2fa.masking import Masked

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.extras import host_array
 from c2fa.graph import chain
-from c2fa.maskers._extras import host_array
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 

@@ -9,10 +9,11 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.extras import host_array, need
 from c2fa.maskers._columns import groups_of, names_of, tree_of
-from c2fa.maskers._extras import need
 from c2fa.maskers._tables import Table, read_background, read_row, typical
 from c2fa.masking import Masked
+from c2fa.model import ModelProxy
 from c2fa.structure import BoolArray
 
 __all__ = ["Blocks", "Tabular", "groups_of", "over_background"]
@@ -156,19 +157,10 @@ def over_background(model: Callable[[Any], Any]) -> Callable[[Any], npt.NDArray[
     return _Averaged(model)
 
 
-_SHOWN = ("name", "output_names", "cost", "notes")
-
-
-class _Averaged:
+class _Averaged(ModelProxy):
     """A model whose answers are averaged over blocks of rows."""
 
-    def __init__(self, model: Callable[[Any], Any]) -> None:
-        self._model = model
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _SHOWN:
-            return getattr(self._model, name)
-        raise AttributeError(name)
+    batch_size = chunk_size = None  # the inner model's count its rows, not blocks of them
 
     def __call__(self, blocks: Any) -> npt.NDArray[np.float64]:
         if isinstance(blocks, Blocks):
@@ -176,8 +168,7 @@ class _Averaged:
         else:
             sizes = np.array([len(block) for block in blocks])
             rows = _stack(list(blocks))
-        reply = self._model(rows)
-        answers = np.asarray(reply.detach().cpu() if hasattr(reply, "detach") else reply, dtype=np.float64)
+        answers = host_array(self.model(rows)).astype(np.float64)
         if len(answers) != len(rows):
             raise ValueError(f"the model returned {len(answers)} rows for {len(rows)}; it must return one for each")
         starts = np.cumsum(sizes) - sizes

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from c2fa.fingerprint import fingerprint
 from c2fa.graph import Graph, chain
 from c2fa.maskers._rendering import remover, replacer
 from c2fa.maskers._words import Spans, paragraph_starts, sentence_starts, words
-from c2fa.masking import Masked, fingerprint
+from c2fa.masking import Masked
 from c2fa.structure import BoolArray, IntArray, Structure
 
 _PIECES = 3.0  # how much more pieces of a word are tied than words

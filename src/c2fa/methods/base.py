@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from c2fa.fingerprint import Identity
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel
-from c2fa.masking import Identity
 from c2fa.masks import distinct
 from c2fa.penalties import L2, Auto, Penalty
 from c2fa.problem import Level

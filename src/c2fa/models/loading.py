@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from c2fa import models
+from c2fa.model import Model
 from c2fa.models._settings import Settings
 
-Model = Callable[[Any], Any]
 _FORMS = (
     "demo, python:package.module:function, sklearn:file.skops, hf:folder, onnx:file, oip:http://host:port#model, "
     "mlflow:http://host:port or openai:http://host:port/v1#model"

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+from c2fa.extras import host_array
+
 _TYPES = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
@@ -94,9 +96,7 @@ class Onnx:
         if len(inputs) != 1:
             names = [i.name for i in inputs]
             raise ValueError(f"the model has {len(inputs)} inputs, {names}; give a frame with a column for each")
-        if hasattr(batch, "detach"):
-            batch = batch.detach().cpu().numpy()
-        array = batch.to_numpy() if hasattr(batch, "to_numpy") else np.asarray(batch)
+        array = batch.to_numpy() if hasattr(batch, "to_numpy") else host_array(batch)
         if array.ndim == 1 and len(inputs[0].shape) == 2:
             array = array.reshape(-1, 1)
         return {inputs[0].name: _cast(array, inputs[0])}

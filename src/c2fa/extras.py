@@ -1,4 +1,4 @@
-"""What the base install leaves out: imports that say how to get it, and tensors as arrays."""
+"""What comes from other libraries: imports that say how to get them, tensors as arrays, cells without a value."""
 
 from __future__ import annotations
 
@@ -27,5 +27,17 @@ def host_array(values: Any) -> npt.NDArray[Any]:
     """An array of what is one, or of a tensor wherever it lies; numpy has no bfloat16, so that becomes float32."""
     if not hasattr(values, "detach"):
         return np.asarray(values)
-    there = values.detach().cpu()
-    return np.asarray(there.float() if str(there.dtype) == "torch.bfloat16" else there)
+    tensor = values.detach().cpu()
+    return np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell of a table has no value: None, NaN, NaT or NA.
+
+    >>> [is_missing(value) for value in (None, float("nan"), 0, "")]
+    [True, True, False, False]
+    """
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # pandas' NA is neither equal to itself nor not
+        return True
