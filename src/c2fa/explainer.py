@@ -227,7 +227,7 @@ class Explainer:
             self.seed,
             masked.allows_empty,
             neighbours=None if masked.neighbours is None else functools.cache(masked.neighbours),
-            alike=masked.alike,
+            smooth_by_default=masked.smooth_by_default,
             identity=queries.identity,
         )
         column = int(np.flatnonzero(columns == target)[0])

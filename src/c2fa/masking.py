@@ -34,9 +34,9 @@ class Masked:
     neighbours
         Gives the graph of leaves that are expected to matter about equally, for explanations that are to be smooth;
         called when it is needed. None where leaves have no neighbours.
-    alike
-        Whether neighbours are alike by nature, as super-pixels of one object are and words of a sentence are not, so
-        that explanations are smooth unless told otherwise.
+    smooth_by_default
+        Whether explanations are smooth unless told otherwise. Set it where neighbours usually matter equally, as
+        super-pixels of one object do and words of a sentence do not.
     """
 
     structure: Structure
@@ -45,7 +45,7 @@ class Masked:
     allows_empty: bool = True
     view: Mapping[str, Any] = field(default_factory=dict)
     neighbours: Callable[[], Graph] | None = None
-    alike: bool = False
+    smooth_by_default: bool = False
 
 
 class Masker(Protocol):

@@ -156,7 +156,7 @@ class C2FA(BaseMethod):
         if not isinstance(self.smooth, str):
             return _asked(self.smooth)
         exact = self.solver in ("auto", "direct") and isinstance(joint_penalties(self.penalty, task)[-1], Auto)
-        return STRENGTHS if exact and task.alike else ()
+        return STRENGTHS if exact and task.smooth_by_default else ()
 
 
 def _asked(smooth: float | Sequence[float] | str | None) -> tuple[float, ...]:
