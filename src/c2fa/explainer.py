@@ -17,7 +17,7 @@ from c2fa.driver import Job, drive
 from c2fa.explanation import Explanation, resolve_target
 from c2fa.fingerprint import identify
 from c2fa.ledger import Ledger
-from c2fa.links import ensure, heard
+from c2fa.links import ensure, on_scale
 from c2fa.masking import Masked, Masker
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
 from c2fa.methods.budget import Budget, as_budget, is_whole, rows_per_level
@@ -233,10 +233,10 @@ class Explainer:
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None
         if self.until is None:
-            found = yield from heard(self.method(task), scale)
+            found = yield from on_scale(self.method(task), scale)
         else:
             judge = Judge(self.until, structure, column, lambda: queries.used, queries.budget)
-            found, rows = yield from heard(self._until(task, judge), scale)
+            found, rows = yield from on_scale(self._until(task, judge), scale)
         cost = None if describe(self.model).cost is None else queries.cost
         notes = (*scale.notes(queries.answers[:, target]), *describe(self.model).notes)
         return Explanation(

@@ -1,4 +1,4 @@
-"""What comes from other libraries: imports that say how to get them, tensors as arrays, cells without a value."""
+"""What comes from other libraries: imports that say how to get them, tensors, cells without a value."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ def host_array(values: Any) -> npt.NDArray[Any]:
     return np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
 
 
+def as_given(array: npt.NDArray[Any], x: Any) -> Any:
+    """The array; where x is a tensor, a tensor on its device and, for real numbers, of its type."""
+    if not hasattr(x, "detach"):
+        return array
+    import torch
+
+    return torch.as_tensor(array, device=x.device, dtype=x.dtype if x.is_floating_point() else None)
+
+
 def is_missing(value: Any) -> bool:
     """Whether a cell of a table has no value: None, NaN, NaT or NA.
 
@@ -39,5 +48,7 @@ def is_missing(value: Any) -> bool:
     """
     try:
         return value is None or bool(value != value)
-    except (TypeError, ValueError):  # pandas' NA is neither equal to itself nor not
+    except TypeError:  # pandas' NA is neither equal to itself nor not
         return True
+    except ValueError:  # an array as a cell
+        return False

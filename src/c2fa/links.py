@@ -13,7 +13,7 @@ from c2fa.structure import FloatArray
 
 T = TypeVar("T")
 
-HELD_OFF = 1e-7  # what single precision can still tell from 0 and 1; it makes log-odds of ±16.1 at most
+_MARGIN = 1e-7  # what single precision can still tell from 0 and 1; it makes log-odds of ±16.1 at most
 _SLACK = 1e-6  # by so much rounding may carry an answer beyond the range
 
 
@@ -29,7 +29,7 @@ class Link:
         What the attributions are in; empty for the model's own outputs.
     low, high
         The range of the answers. ``0`` and ``1`` have infinite log-odds, and 0 no logarithm, so answers are held off
-        the ends by ``HELD_OFF``. Where one end is open, outputs have no natural size: that is then a share of the
+        the ends by 1e-7. Where one end is open, outputs have no natural size: that is then a share of the
         largest output for the input itself, so that rates of 1e-9 and prices of 1e6 are treated alike.
     """
 
@@ -62,7 +62,7 @@ class Scale:
     @property
     def ends(self) -> tuple[float, float]:
         """The numbers that answers are held between."""
-        off = max(HELD_OFF * self.size, float(np.finfo(np.float64).tiny))
+        off = max(_MARGIN * self.size, float(np.finfo(np.float64).tiny))
         return self.link.low + off, self.link.high - off
 
     def __call__(self, outputs: FloatArray) -> FloatArray:
@@ -112,14 +112,14 @@ def ensure(link: Any) -> Link:
     >>> ensure("logit").unit
     'log-odds'
     """
-    found = link.name if isinstance(link, Link) else link
-    if not isinstance(found, str) or found not in LINKS:
+    name = link.name if isinstance(link, Link) else link
+    if not isinstance(name, str) or name not in LINKS:
         raise ValueError(f"link must be one of {', '.join(map(repr, LINKS))}; got {link!r}")
-    return LINKS[found]
+    return LINKS[name]
 
 
-def heard(conversation: Conversation[T], scale: Scale) -> Conversation[T]:
-    """Let a conversation hear every answer on a scale; whoever drives it keeps the model's own."""
+def on_scale(conversation: Conversation[T], scale: Scale) -> Conversation[T]:
+    """Transform every answer that a conversation receives; whoever drives it keeps the model's own."""
     try:
         ask, result = step(conversation, None)
         while ask is not None:

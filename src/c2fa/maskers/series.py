@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.extras import host_array
+from c2fa.extras import as_given, host_array
 from c2fa.graph import chain
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
@@ -89,12 +89,8 @@ class TimeSeries:
                 grid = leaves.reshape(-1, windows, len(series)).swapaxes(1, 2)
             on = grid.take(window, axis=2)
             out = np.where(on, series, base) if base is not None else _linear(series, on)
-            out = np.ascontiguousarray(out[:, 0] if array.ndim == 1 else np.moveaxis(out, -1, 1 + time_axis))
-            if hasattr(x, "detach"):
-                import torch
-
-                return torch.as_tensor(out, device=x.device, dtype=x.dtype if x.is_floating_point() else None)
-            return out
+            out = out[:, 0] if array.ndim == 1 else np.moveaxis(out, -1, 1 + time_axis)
+            return as_given(np.ascontiguousarray(out), x)
 
         view = {"kind": "series", "values": series, "starts": starts, "order": self.order}
         # Windows of a channel follow each other; channels of a window stand in no order.

@@ -77,7 +77,7 @@ def decode(reply: Reply) -> dict[str, npt.NDArray[Any]]:
         at, data = int(length), json.loads(reply.body[: int(length)])
     if not isinstance(data, Mapping) or not isinstance(data.get("outputs"), list):
         raise ValueError("the answer has no list of outputs; is this an Open Inference Protocol server?")
-    found: dict[str, npt.NDArray[Any]] = {}
+    arrays: dict[str, npt.NDArray[Any]] = {}
     for output in data["outputs"]:
         name, shape, datatype = output["name"], output["shape"], output["datatype"]
         if datatype not in _DTYPES:
@@ -93,5 +93,5 @@ def decode(reply: Reply) -> dict[str, npt.NDArray[Any]]:
             array = np.asarray(output["data"], dtype=np.float64)
         if array.size != int(np.prod(shape)):
             raise ValueError(f"the output {name!r} has {array.size} values for its shape {shape}")
-        found[name] = array.reshape(shape)
-    return found
+        arrays[name] = array.reshape(shape)
+    return arrays

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from c2fa import models
 from c2fa.model import Model
@@ -108,8 +108,7 @@ def wrap(model: Any) -> Model:
     if hasattr(model, "get_inputs") and hasattr(model, "get_outputs") and hasattr(model, "run"):
         return models.Onnx(model)
     if callable(model):
-        found: Model = model
-        return found
+        return cast(Model, model)
     if hasattr(model, "predict_proba") or hasattr(model, "decision_function") or hasattr(model, "predict"):
         return models.Sklearn(model)
     raise TypeError(
@@ -127,7 +126,7 @@ def _python(path: str) -> Model:
     if added:  # a script beside the user is what the user means
         sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ValueError(
             f"cannot import {module!r} of 'python:{path}': {error}; run from the folder that holds it"
@@ -136,10 +135,10 @@ def _python(path: str) -> Model:
         if added:
             sys.path.remove(here)
     for name in attribute.split("."):
-        if not hasattr(found, name):
+        if not hasattr(value, name):
             raise ValueError(f"{module!r} has no {attribute!r}; 'python:{path}' must name a function of it")
-        found = getattr(found, name)
-    return wrap(found)
+        value = getattr(value, name)
+    return wrap(value)
 
 
 def _named(spec: str, url: str) -> tuple[str, str]:

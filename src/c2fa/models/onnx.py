@@ -86,8 +86,8 @@ class Onnx:
         rows = len(next(iter(feeds.values())))
         if rows == 0:
             raise ValueError("the batch is empty; an ONNX session needs at least one row")
-        found = [self._run(feeds, start, min(start + self.batch, rows)) for start in range(0, rows, self.batch)]
-        return np.concatenate(found)
+        starts = range(0, rows, self.batch)
+        return np.concatenate([self._run(feeds, start, min(start + self.batch, rows)) for start in starts])
 
     def _feeds(self, batch: Any) -> dict[str, npt.NDArray[Any]]:
         inputs = self.session.get_inputs()
@@ -129,10 +129,10 @@ def _chosen(session: Any, output: str | None) -> str:
     names = [o.name for o in outputs]
     if output is not None and output not in names:
         raise ValueError(f"the model has no output {output!r}; it has {names}")
-    real = [o.name for o in outputs if any(t in o.type for t in ("float", "double"))]
-    found = names if len(names) == 1 else real
     if output is not None:
-        found = [output]
-    if len(found) != 1:
+        return output
+    real = [o.name for o in outputs if any(t in o.type for t in ("float", "double"))]
+    candidates = names if len(names) == 1 else real
+    if len(candidates) != 1:
         raise ValueError(f"the model has several outputs, {names}; pass output='...' with one of them")
-    return str(found[0])
+    return str(candidates[0])

@@ -80,9 +80,9 @@ class WordPiece:
         while start < len(word):
             prefix = "##" if start else ""
             for end in range(min(len(word), start + self._longest), start, -1):
-                found = self._ids.get(prefix + word[start:end])
-                if found is not None:
-                    ids.append(found)
+                piece = self._ids.get(prefix + word[start:end])
+                if piece is not None:
+                    ids.append(piece)
                     start = end
                     break
             else:
