@@ -39,7 +39,7 @@ class Identity:
         models are asked about one input under the same masks; of the key where the input has no hash; 0 where it has
         neither, and then masks depend on the seed alone.
     key
-        The name under which its answers are kept: one that was given, else a hash of the input and of its masker.
+        The name under which its outputs are kept: one that was given, else a hash of the input and of its masker.
     """
 
     number: int = 0
@@ -56,7 +56,7 @@ def identify(x: Any, key: str | None = None, masker: Masker | None = None) -> Id
     try:
         digest.add(x)
         number = int(digest.hexdigest(), 16)
-    except Exception:  # whatever a stranger's type does when it is read; a ledger without a key says what to do
+    except Exception:  # a user's type may do anything when it is read; a ledger without a key says what to do
         if masker is not None and key is None:
             raise
         number = 0 if key is None else int(fingerprint(key), 16)

@@ -49,7 +49,7 @@ class Masked:
 
 
 class Masker(Protocol):
-    """A domain's answer to: what is the structure of this input, and what does it look like under masks?"""
+    """Says for one kind of input what its structure is and what it looks like under masks."""
 
     def __call__(self, x: Any) -> Masked:
         """Prepare one input; the costly part (splitting, segmenting) happens here, once."""

@@ -24,14 +24,14 @@ class Description:
     """What a model says of itself, without what it leaves open.
 
     Each attribute is read when it is asked for: costs grow, a name may be a hash of all weights, and some servers name
-    their outputs only in their answers.
+    their outputs only in their replies.
     """
 
     model: Any
 
     @property
     def name(self) -> str | None:
-        """What a ledger keeps answers under; it changes whenever the model does."""
+        """What a ledger keeps outputs under; it changes whenever the model does."""
         return getattr(self.model, "name", None)
 
     @property
@@ -46,7 +46,7 @@ class Description:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for people about the answers so far."""
+        """Sentences for people about the outputs so far."""
         return tuple(map(str, getattr(self.model, "notes", None) or ()))
 
     @property

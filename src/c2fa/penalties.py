@@ -66,7 +66,7 @@ class ElasticNet:
 
 @dataclass(frozen=True)
 class L2:
-    """``λ ‖v‖²``: many small attributions; the answer is one linear solve.
+    """``λ ‖v‖²``: many small attributions; the solution is one linear solve.
 
     >>> L2(0.5).prox(np.array([2.0]), step=1.0)
     array([1.])

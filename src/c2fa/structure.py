@@ -163,7 +163,7 @@ class Structure:
             return cls((), (_leaf_names(None, int(names)),))
         return cls((), (tuple(map(str, names)),))
 
-    # -- what it answers ---------------------------------------------------------------------------
+    # -- what it tells -----------------------------------------------------------------------------
 
     @property
     def depth(self) -> int:

@@ -60,7 +60,7 @@ class Picture:
     channel: int | None
     rgb: npt.NDArray[np.uint8]
     labels: Any = None
-    filled: Any = None
+    baseline: Any = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -71,17 +71,17 @@ class Picture:
         return hasattr(self.values, "detach")
 
     def prepare(self, labels: IntArray, fill: Any) -> None:
-        """Put labels and fill where the image is, in its own layout, once for all batches."""
-        filled = self._from_last(_fill(_to_last(host_array(self.values), self.channel), labels, fill))
+        """Put labels and baseline where the image is, in its own layout, once for all batches."""
+        baseline = self._from_last(_baseline(_to_last(host_array(self.values), self.channel), labels, fill))
         if self.is_tensor:
             import torch
 
             self.labels = torch.as_tensor(labels, device=self.values.device)
-            self.filled = torch.as_tensor(filled).to(self.values)
+            self.baseline = torch.as_tensor(baseline).to(self.values)
         else:
             # One label per entry, not per pixel: a plain copy is several times faster than one that broadcasts.
             self.labels = self._from_last(np.broadcast_to(labels[..., None], (*labels.shape, self._depth)))
-            self.filled = filled.astype(self.values.dtype)
+            self.baseline = baseline.astype(self.values.dtype)
 
     @property
     def _depth(self) -> int:
@@ -111,10 +111,10 @@ class Picture:
 
             on = torch.as_tensor(masks, device=self.values.device)[:, self.labels]
             shape = on if self.channel is None else on.unsqueeze(1 if self.channel == 0 else -1)
-            torch.where(shape, self.values, self.filled, out=out)
+            torch.where(shape, self.values, self.baseline, out=out)
             return
         for row, target in zip(masks, out, strict=True):
-            np.copyto(target, self.filled)
+            np.copyto(target, self.baseline)
             np.copyto(target, self.values, where=row.take(self.labels))
 
     def shown(self, mask: BoolArray) -> Any:
@@ -133,7 +133,7 @@ class Picture:
 def picture(x: Any, channels: str) -> Picture:
     """Read a PIL image, an array or a tensor, (H, W), (H, W, C) or (C, H, W)."""
     if hasattr(x, "convert") and hasattr(x, "mode"):
-        # What an array cannot give back (a palette, inks) is RGB from here on, for masked and whole images alike.
+        # What an array cannot give back (a palette, inks) is RGB from here on, whether or not anything is masked.
         x = x if x.mode in _KEPT else x.convert("RGB")
         values: Any = np.asarray(x)
         channels = "last"
@@ -180,25 +180,25 @@ def _rgb(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return np.rint((real - low) * (255 / (high - low or 1))).astype(np.uint8)
 
 
-def _fill(values: npt.NDArray[Any], labels: IntArray, fill: Any) -> npt.NDArray[Any]:
-    """What stands behind an image, (H, W, C), in numbers of its own units."""
+def _baseline(values: npt.NDArray[Any], labels: IntArray, fill: Any) -> npt.NDArray[Any]:
+    """The baseline of an image, (H, W, C), in its own units."""
     real = values.astype(np.float64)
     if fill == "mean":
-        behind = np.broadcast_to(real.mean(axis=(0, 1)), real.shape)
+        baseline = np.broadcast_to(real.mean(axis=(0, 1)), real.shape)
     elif fill == "segments":
-        behind = _segment_means(real, labels)[labels]
+        baseline = _segment_means(real, labels)[labels]
     elif fill == "blur":
         from scipy.ndimage import gaussian_filter
 
-        behind = gaussian_filter(real, (max(real.shape[:2]) / 16,) * 2 + (0.0,), mode="nearest")
+        baseline = gaussian_filter(real, (max(real.shape[:2]) / 16,) * 2 + (0.0,), mode="nearest")
     else:
         colour = np.asarray(fill, dtype=np.float64)
         if colour.shape not in ((), (1,), real.shape[-1:]):
             raise ValueError(f"fill has {colour.size} values for {real.shape[-1]} channels: give one per channel")
         if values.dtype.kind in "ui" and not _in_range(colour, np.iinfo(values.dtype)):
             raise ValueError(f"fill {fill!r} does not fit an image of {values.dtype}: it is in the image's own units")
-        behind = np.broadcast_to(colour, real.shape)
-    return np.rint(behind) if values.dtype.kind in "uib" else behind
+        baseline = np.broadcast_to(colour, real.shape)
+    return np.rint(baseline) if values.dtype.kind in "uib" else baseline
 
 
 def _in_range(colour: FloatArray, limits: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A row of a table and its stand-ins, column by column."""
+"""A row of a table and its baselines, column by column."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from c2fa.structure import BoolArray
 
 
 class Table:
-    """The input and its stand-ins, and the rows that masks make of them, in the type that came in."""
+    """The input and its baselines, and the rows that masks make of them, in the type that came in."""
 
     def __init__(
-        self, x: Any, columns: list[Any], values: list[Any], base: list[list[Any]], dtypes: Any = None
+        self, x: Any, columns: list[Any], values: list[Any], baselines: list[list[Any]], dtypes: Any = None
     ) -> None:
         self.columns = columns
         self.framed = hasattr(x, "iloc")
         self.mapped = isinstance(x, Mapping)
         if not self.framed and not self.mapped:
             own = array_of(x)
-            behind = np.array(base, dtype=object if own.dtype.kind == "O" else None)
-            kind = own.dtype if own.dtype.kind == "f" else np.result_type(own, behind)
-            self.vector, self.base = own.astype(kind), behind.astype(kind)
+            others = np.array(baselines, dtype=object if own.dtype.kind == "O" else None)
+            kind = own.dtype if own.dtype.kind == "f" else np.result_type(own, others)
+            self.vector, self.baselines = own.astype(kind), others.astype(kind)
             return
-        pairs = [[v, *b] for v, b in zip(values, zip(*base, strict=True), strict=True)]
+        pairs = [[v, *b] for v, b in zip(values, zip(*baselines, strict=True), strict=True)]
         if self.mapped:
             self.pairs: list[Any] = [_objects(pair) for pair in pairs]
         else:
             kinds = _dtypes(x, columns, dtypes)
             self.pairs = [_typed(p, k, c) for p, k, c in zip(pairs, kinds, columns, strict=True)]
 
-    def rows(self, leaves: BoolArray, base: npt.NDArray[np.intp]) -> Any:
-        """One row for each row of leaves: the input's values where True, elsewhere those of the base row."""
+    def rows(self, leaves: BoolArray, which: npt.NDArray[np.intp]) -> Any:
+        """One row for each row of leaves: the input's values where True, elsewhere those of baseline ``which``."""
         if not self.framed and not self.mapped:
-            return np.where(leaves, self.vector, self.base[base])
-        at = np.where(leaves, 0, base[:, None] + 1)
+            return np.where(leaves, self.vector, self.baselines[which])
+        at = np.where(leaves, 0, which[:, None] + 1)
         picked = [pair[at[:, j]] for j, pair in enumerate(self.pairs)]
         if self.mapped:
             return [dict(zip(self.columns, row, strict=True)) for row in zip(*picked, strict=True)]
@@ -151,10 +151,10 @@ def _typed(values: list[Any], kind: Any, column: Any) -> Any:
     if kind is None:
         return pandas.Series(values).array
     if isinstance(kind, pandas.CategoricalDtype):
-        strange = next((v for v in values if not is_missing(v) and v not in kind.categories), None)
-        if strange is not None:
+        unknown = next((v for v in values if not is_missing(v) and v not in kind.categories), None)
+        if unknown is not None:
             raise ValueError(
-                f"the background has {strange!r} in column {column!r}, which is no category of the input's"
+                f"the background has {unknown!r} in column {column!r}, which is no category of the input's"
             )
         return pandas.Categorical(values, dtype=kind)
     if pandas.api.types.is_integer_dtype(kind):

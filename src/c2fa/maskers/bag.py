@@ -59,9 +59,9 @@ class Bag:
         instances, features = values.shape
         if self.names is not None and len(self.names) != features:
             raise ValueError(f"{len(self.names)} names for {features} features: give one name per feature")
-        base = values.mean(axis=0) if isinstance(self.fill, str) else np.asarray(self.fill, dtype=kind)
-        if base.shape not in ((), (features,)):
-            raise ValueError(f"fill has shape {base.shape} for {features} features: give one value per feature")
+        baseline = values.mean(axis=0) if isinstance(self.fill, str) else np.asarray(self.fill, dtype=kind)
+        if baseline.shape not in ((), (features,)):
+            raise ValueError(f"fill has shape {baseline.shape} for {features} features: give one value per feature")
         names = list(self.names) if self.names is not None else [str(d + 1) for d in range(features)]
         structure = Structure(
             (np.repeat(np.arange(instances), features),),
@@ -76,7 +76,7 @@ class Bag:
             if removes and structure.level(level) == 0:
                 return [as_given(values[row], x) for row in structure.check_masks(masks, level)]
             on = structure.expand(masks, level).reshape(-1, instances, features)
-            batch = as_given(np.where(on, values, base), x)
+            batch = as_given(np.where(on, values, baseline), x)
             return list(batch) if removes else batch
 
         view = {"kind": "bag", "values": values, "features": names}

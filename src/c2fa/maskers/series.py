@@ -79,7 +79,7 @@ class TimeSeries:
         window = np.searchsorted(starts, np.arange(series.shape[1]), side="right") - 1
         structure = self._structure(len(series), starts, series.shape[1], self._names(x, time_axis))
         windows = len(starts)
-        base = self._base(series, array, time_axis)
+        baseline = self._baseline(series, array, time_axis)
 
         def inputs(masks: BoolArray, level: int) -> Any:
             leaves = structure.expand(masks, level)
@@ -88,7 +88,7 @@ class TimeSeries:
             else:
                 grid = leaves.reshape(-1, windows, len(series)).swapaxes(1, 2)
             on = grid.take(window, axis=2)
-            out = np.where(on, series, base) if base is not None else _linear(series, on)
+            out = np.where(on, series, baseline) if baseline is not None else _linear(series, on)
             out = out[:, 0] if array.ndim == 1 else np.moveaxis(out, -1, 1 + time_axis)
             return as_given(np.ascontiguousarray(out), x)
 
@@ -137,8 +137,8 @@ class TimeSeries:
         owner = np.repeat(np.arange(len(parts)), len(inner))
         return Structure((owner,), (tuple(parts), tuple(f"{p} · {i}" for p in parts for i in inner)))
 
-    def _base(self, series: npt.NDArray[Any], array: npt.NDArray[Any], time_axis: int) -> npt.NDArray[Any] | None:
-        """What stands behind the series, (C, T); None where it depends on the mask."""
+    def _baseline(self, series: npt.NDArray[Any], array: npt.NDArray[Any], time_axis: int) -> npt.NDArray[Any] | None:
+        """The baseline of the series, (C, T); None where it depends on the mask."""
         if isinstance(self.fill, str):
             if self.fill == "linear":
                 return None

@@ -19,7 +19,7 @@ class Torch:
     """A torch module as a model.
 
     The module is put in eval mode and called without gradients. Rows of different shapes (bags, sequences)
-    are sorted by length and batched with rows of the very same shape, so that no padding can change an answer;
+    are sorted by length and batched with rows of the very same shape, so that no padding can change an output;
     with ``pad`` they are batched by nearly the same length and padded. The order is restored.
 
     Parameters
@@ -42,7 +42,7 @@ class Torch:
     bags
         ``"stack"``: a row that is a list of images or vectors of one shape is one tensor, and the module takes a
         batch of them, (n, instances, ...). ``"list"``: the module takes one row at a time, a list of tensors that may
-        differ in shape, and answers with its outputs.
+        differ in shape, and returns its outputs.
     output_names
         The names of the outputs, such as classes.
     """

@@ -1,6 +1,6 @@
 """A WordPiece tokenizer in plain Python: BERT's uncased text cleaning over a vocabulary of one's own.
 
-It answers like the `tokenizers` library's `BertNormalizer`, `BertPreTokenizer` and `WordPiece` do, with one
+It gives the pieces that the `tokenizers` library's `BertNormalizer`, `BertPreTokenizer` and `WordPiece` give, with one
 difference: of the special tokens only the mask is recognised inside a text. What a run of characters between
 blanks becomes is remembered, so the many masked variants of one text cost a dictionary look-up per word.
 """
