@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from c2fa.models.demo import DemoSentiment
     from c2fa.models.http import EndpointError
     from c2fa.models.huggingface import HuggingFace
     from c2fa.models.loading import load, wrap

@@ -48,15 +48,16 @@ def encode(
     inputs, blobs = [], []
     for name, array, datatype in arrays:
         head, blob = tensor(name, array, datatype)
+        inputs.append(head)
+        is_text = head["datatype"] == "BYTES"
         if binary:
             head["parameters"] = {"binary_data_size": len(blob)}
             blobs.append(blob)
-        else:
-            flat = array if head["datatype"] == "BYTES" else array.astype(_DTYPES[head["datatype"]], copy=False)
-            head["data"] = jsonable(flat.ravel())
-            if head["datatype"] == "BYTES" and parameters:
-                head["parameters"] = {"content_type": "str"}
-        inputs.append(head)
+            continue
+        typed = array if is_text else array.astype(_DTYPES[head["datatype"]], copy=False)
+        head["data"] = jsonable(typed.ravel())
+        if is_text and parameters:
+            head["parameters"] = {"content_type": "str"}
     body: dict[str, Any] = {"inputs": inputs}
     wanted = {"parameters": {"binary_data": True}} if binary else {}
     if outputs:

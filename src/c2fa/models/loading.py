@@ -62,8 +62,7 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
         "openai": lambda url, **o: models.OpenAI(*_named(spec, url), **o),
     }
     if spec == "demo":
-        demo: Model = models.DemoSentiment(**options)
-        return demo
+        return models.DemoSentiment(**options)
     if kind not in makers or not rest:
         raise ValueError(f"{spec!r} names no model; write {_FORMS}")
     try:

@@ -56,8 +56,10 @@ class MLflow(Endpoint):
         if columns is not None:
             data = [list(row) for row in zip(*columns.values(), strict=True)]
             body = {"dataframe_split": {"columns": list(columns), "data": data}}
+        elif rows.texts is not None:
+            body = {"inputs": list(rows.texts)}
         else:
-            body = {"inputs": list(rows.texts) if rows.texts is not None else jsonable(np.asarray(rows.array))}
+            body = {"inputs": jsonable(np.asarray(rows.array))}
         if self.params:
             body["params"] = self.params
         return Request("/invocations", json.dumps(body).encode())
