@@ -25,8 +25,8 @@ from experiments.text.answers import ReviewClient, ReviewRequest
 
 from c2fa import tuning
 from c2fa.evaluation import evaluate
+from c2fa.fingerprint import identify
 from c2fa.graph import Graph
-from c2fa.masking import identify
 
 
 def items(count: int) -> list[Item]:
@@ -43,7 +43,11 @@ def items(count: int) -> list[Item]:
 
 def test_items_of_one_shape_have_masks_of_their_own_whatever_is_known_of_them() -> None:
     owner = np.repeat([0, 1], 3)
-    one, other, known = Item(0, owner), Item(1, owner), Item(0, owner, (np.ones(2),), Graph([[0, 1]]), alike=True)
+    one, other, known = (
+        Item(0, owner),
+        Item(1, owner),
+        Item(0, owner, (np.ones(2),), Graph([[0, 1]]), smooth_by_default=True),
+    )
     assert 0 != identify(one).number != identify(other).number
     assert identify(known) == identify(one)
 

@@ -270,7 +270,9 @@ def test_variants_are_compared_on_validation_inputs_and_on_test_inputs(tmp_path:
     for item in bags.items:
         counts = np.random.default_rng(item.number).integers(1, 9, (len(item.owner), 2)).astype(float)
         graph = chain(item.owner)
-        items.append(Item(item.number, item.owner, (np.arange(item.owner.max() + 1) == 1, counts), graph, alike=True))
+        items.append(
+            Item(item.number, item.owner, (np.arange(item.owner.max() + 1) == 1, counts), graph, smooth_by_default=True)
+        )
     wanted = ("ndcg", "auroc", "deletion of leaves", "mihl")
     domain = Domain("images", items[:1], items[1:], bags.network(batch=8), bags.client, 20, wanted, 1)
     compare(domain, tmp_path, small=True)

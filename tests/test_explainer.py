@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
-from c2fa.masking import identify
+from c2fa.fingerprint import identify
 from c2fa.methods import METHODS, options_of
 from c2fa.methods.budget import rows_per_level
 from c2fa.querying import QueryError

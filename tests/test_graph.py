@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import c2fa
-from c2fa.graph import Graph, Smoother, chain, join
-from c2fa.maskers._neighbours import alike, lab
+from c2fa.graph import Graph, Smoother, chain, disjoint_union
+from c2fa.maskers._pictures import lab, superpixel_graph
 
 
 def graphs(leaves):
@@ -61,7 +61,7 @@ def test_edges_between_parts_are_refused():
 
 
 def test_graphs_side_by_side():
-    both = join([Graph([[0, 1]], [2.0]), Graph([[0, 2]], [3.0])], [2, 3])
+    both = disjoint_union([Graph([[0, 1]], [2.0]), Graph([[0, 2]], [3.0])], [2, 3])
     assert both.edges.tolist() == [[0, 1], [2, 4]]
     assert both.weights.tolist() == [2.0, 3.0]
 
@@ -69,7 +69,7 @@ def test_graphs_side_by_side():
 def test_superpixels_are_tied_to_those_they_touch_and_to_those_of_their_colour():
     labels = np.repeat(np.arange(9).reshape(3, 3), 4, axis=0).repeat(4, axis=1)
     shades = np.array([0, 200, 0, 200, 0, 200, 0, 200, 0], dtype=np.uint8)  # a board of black and light squares
-    graph = alike(np.repeat(shades[labels][..., None], 3, axis=2), labels)
+    graph = superpixel_graph(np.repeat(shades[labels][..., None], 3, axis=2), labels)
     weight = {tuple(edge): w for edge, w in zip(graph.edges.tolist(), graph.weights, strict=True)}
     touching = {
         (i, k)
@@ -89,7 +89,7 @@ def test_lab_agrees_with_scikit_image():
 
 
 def test_an_image_of_one_superpixel_has_no_neighbours():
-    assert not len(alike(np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4), np.intp)).edges)
+    assert not len(superpixel_graph(np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4), np.intp)).edges)
 
 
 def test_maskers_say_who_is_whose_neighbour():

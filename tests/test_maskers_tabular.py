@@ -19,8 +19,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import c2fa
+from c2fa.fingerprint import fingerprint
 from c2fa.maskers import Tabular, groups_of, over_background
-from c2fa.masking import fingerprint
 
 FRAME = pd.DataFrame(
     {
@@ -113,7 +113,7 @@ def test_an_averaged_model_keeps_its_names_and_a_model_that_is_not_averaged_is_t
     averaged = over_background(model)
     assert averaged.output_names == ("0", "1", "2")
     assert averaged.name == model.name
-    assert not hasattr(averaged, "batch_size")
+    assert averaged.batch_size is None
     with pytest.raises(TypeError, match=r"over_background\(c2fa.models.wrap\(model\)\)"):
         over_background(estimator)
     rows = frame.to_numpy()

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInference
 from c2fa.models._logprobs import class_logprobs
-from c2fa.models._rows import Rows
+from c2fa.models._rows import WireRows
 from c2fa.models._send import _retry_after
 from servers.fake import Model, Proxy, reply
 
@@ -105,7 +105,7 @@ def test_frames_keep_their_columns():
 
 def test_what_is_missing_in_a_frame_is_null():
     frame = pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "b": [pd.Timestamp("2024-02-03"), pd.NaT]})
-    assert Rows.of(frame).columns == {"a": [1, None], "b": ["2024-02-03T00:00:00", None]}
+    assert WireRows.of(frame).columns == {"a": [1, None], "b": ["2024-02-03T00:00:00", None]}
 
 
 def test_mlflow_reads_named_columns_and_refuses_labels():
@@ -590,7 +590,7 @@ def test_rows_that_cannot_travel_are_refused(server):
 @settings(max_examples=50)
 @given(st.lists(st.text(max_size=5), min_size=1, max_size=8))
 def test_keys_are_equal_for_equal_rows_alone(texts):
-    keys = Rows.of(texts).keys()
+    keys = WireRows.of(texts).keys()
     for a, first in zip(texts, keys, strict=True):
         for b, second in zip(texts, keys, strict=True):
             assert (a == b) == (first == second)

@@ -409,7 +409,7 @@ def test_an_interrupt_keeps_what_it_brings_along_for_every_input_of_the_batch(tm
     ledger = c2fa.Ledger(tmp_path / "l.sqlite")
     jobs = []
     for name in "ab":
-        cache = Cache(c2fa.maskers.Array(S)(X), "drop", c2fa.masking.Identity(0, name), ledger, "m")
+        cache = Cache(c2fa.maskers.Array(S)(X), "drop", c2fa.fingerprint.Identity(0, name), ledger, "m")
         jobs.append(Job(asks([0, 1, 2]), Queries(cache, 9)))
     with pytest.raises(KeyboardInterrupt):
         list(drive(jobs, model, batch_size=64))

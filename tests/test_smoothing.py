@@ -466,7 +466,9 @@ def test_neighbours_across_parts_are_refused(smooth):
     s = c2fa.Structure.from_groups("aab")
 
     def masker(x):
-        return Masked(s, lambda m, k: s.expand(m, k) * x, neighbours=lambda: Graph([[0, 1], [1, 2]]), alike=True)
+        return Masked(
+            s, lambda m, k: s.expand(m, k) * x, neighbours=lambda: Graph([[0, 1], [1, 2]]), smooth_by_default=True
+        )
 
     asked = []
 

@@ -43,7 +43,7 @@ class Item:
     owner: npt.NDArray[np.intp]
     truth: Any = field(default=None, repr=False)
     graph: Graph | None = field(default=None, repr=False)
-    alike: bool = field(default=False, repr=False)
+    smooth_by_default: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ def masker(x: Item) -> Masked:
         nested=True,
         allows_empty=True,
         neighbours=None if graph is None else lambda: graph,
-        alike=x.alike,
+        smooth_by_default=x.smooth_by_default,
     )
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from c2fa import Explanation, metrics
-from c2fa.graph import join
-from c2fa.maskers._neighbours import alike
+from c2fa.graph import disjoint_union
+from c2fa.maskers._pictures import superpixel_graph
 from experiments.harness.command import options, rate, run
 from experiments.harness.examples import BagExample, Values
 from experiments.harness.reproduce import Domain
@@ -64,12 +64,14 @@ def items_of(members: Sequence[Any], images: Any, labels: Any, masks: Any, first
     """Bags as workers know them, numbered from ``first``."""
     found = []
     used = np.unique(np.concatenate(members))
-    graphs = {int(k): alike(images[k], labels[k].astype(np.intp)) for k in used}
+    graphs = {int(k): superpixel_graph(images[k], labels[k].astype(np.intp)) for k in used}
     for number, bag in enumerate(members, start=first):
         counts = [int(labels[image].max()) + 1 for image in bag]
         owner = np.repeat(np.arange(len(bag)), counts)
         truth = truth_of([labels[k] for k in bag], [masks[k] for k in bag])
-        found.append(Item(number, owner, truth, join([graphs[int(k)] for k in bag], counts), alike=True))
+        found.append(
+            Item(number, owner, truth, disjoint_union([graphs[int(k)] for k in bag], counts), smooth_by_default=True)
+        )
     return found
 
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from c2fa.ledger import Ledger, LedgerError, Row
 from c2fa.masking import Inputs
+from c2fa.model import Model, describe
 from c2fa.querying import (
     Ask,
     Cache,
     Conversation,
     Failed,
-    Model,
     Pending,
     Queries,
     QueryError,
@@ -305,7 +305,7 @@ class _Driver(Generic[T]):
                 self._fail(job, error)
 
     def _cost(self) -> float:
-        return float(getattr(self.model, "cost", None) or 0.0)
+        return float(describe(self.model).cost or 0.0)
 
     def _charge(self, batch: Sequence[Part]) -> None:
         """Share what was spent since the last time among the rows of a batch."""
@@ -376,7 +376,7 @@ class _Bar:
                 self._bar.start_t -= time.monotonic() - self._begin  # the rows so far took their time too
                 self._bar.last_print_t = self._bar.start_t
         if self._bar is not None:
-            cost = getattr(self._model, "cost", None)
+            cost = describe(self._model).cost
             if cost:
                 self._bar.set_postfix_str(f"cost {cost:.4g}", refresh=False)
             self._bar.update(sum(queries.used for queries in self._queries) - self._bar.n)

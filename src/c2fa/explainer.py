@@ -15,14 +15,16 @@ from c2fa._version import __version__
 from c2fa.diagnosing import diagnose
 from c2fa.driver import Job, drive
 from c2fa.explanation import Explanation, resolve_target
+from c2fa.fingerprint import identify
 from c2fa.ledger import Ledger
-from c2fa.links import ensure, heard
-from c2fa.masking import Masked, Masker, identify
+from c2fa.links import ensure, on_scale
+from c2fa.masking import Masked, Masker
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
 from c2fa.methods.budget import Budget, as_budget, is_whole, rows_per_level
 from c2fa.methods.c2fa import PAPER
+from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
-from c2fa.querying import Ask, BudgetError, Cache, Conversation, Model, OnError, Queries, QueryError
+from c2fa.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries, QueryError
 from c2fa.stopping import Judge, Rule, as_rule, looks
 from c2fa.structure import Structure
 
@@ -130,7 +132,10 @@ class Explainer:
             raise ValueError(f"on_error must be 'raise' or 'drop'; got {on_error!r}")
         if outputs not in ("auto", "all", "target"):
             raise ValueError(f"outputs must be 'auto', 'all' or 'target'; got {outputs!r}")
-        batch_size = int(getattr(model, "batch_size", _BATCH)) if batch_size is None else batch_size
+        if batch_size is None:
+            batch_size = describe(model).batch_size
+        if batch_size is None:
+            batch_size = _BATCH
         if not (is_whole(batch_size) and batch_size > 0):
             raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
         if not (is_whole(seed) and seed >= 0):
@@ -151,7 +156,7 @@ class Explainer:
         self.outputs, self.progress = outputs, progress
         self.output_names = None if output_names is None else tuple(map(str, output_names))
         # A model's own name may be a hash of its weights, so it is asked for only where it is needed.
-        self.model_name = model_name or (None if ledger is None else getattr(model, "name", None))
+        self.model_name = model_name or (None if ledger is None else describe(model).name)
         self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger)
         if self.ledger is not None and not self.model_name:
             raise ValueError(
@@ -205,7 +210,7 @@ class Explainer:
                 f"the model gave no usable answer for the input itself, so nothing can be explained{reason}"
             )
         prediction = answer.outputs[0]
-        given = self.output_names or getattr(self.model, "output_names", None)  # some servers tell in their answers
+        given = self.output_names or describe(self.model).output_names  # some servers tell in their answers
         names = tuple(map(str, given or range(len(prediction))))
         if len(names) != len(prediction):
             raise ValueError(f"{len(names)} output names for a model with {len(prediction)} outputs; give one for each")
@@ -222,18 +227,18 @@ class Explainer:
             self.seed,
             masked.allows_empty,
             neighbours=None if masked.neighbours is None else functools.cache(masked.neighbours),
-            alike=masked.alike,
+            smooth_by_default=masked.smooth_by_default,
             identity=queries.identity,
         )
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None
         if self.until is None:
-            found = yield from heard(self.method(task), scale)
+            found = yield from on_scale(self.method(task), scale)
         else:
             judge = Judge(self.until, structure, column, lambda: queries.used, queries.budget)
-            found, rows = yield from heard(self._until(task, judge), scale)
-        cost = None if getattr(self.model, "cost", None) is None else queries.cost
-        notes = (*scale.notes(queries.answers[:, target]), *map(str, getattr(self.model, "notes", ())))
+            found, rows = yield from on_scale(self._until(task, judge), scale)
+        cost = None if describe(self.model).cost is None else queries.cost
+        notes = (*scale.notes(queries.answers[:, target]), *describe(self.model).notes)
         return Explanation(
             structure=structure,
             outputs=prediction,

@@ -1,4 +1,4 @@
-"""Which leaves are neighbours, and how alike: what a smooth explanation is smooth over."""
+"""Which leaves are neighbours, and how strongly: what a smooth explanation is smooth over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Graph:
     edges
         Indices of leaves, (m, 2); each pair once, in any order.
     weights
-        How strongly each pair is tied, above 0; None ties all alike, with 1.
+        How strongly each pair is tied, above 0; None ties every pair with 1.
 
     Examples
     --------
@@ -120,8 +120,8 @@ def chain(owner: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Graph:
     return Graph(edges, ties[second])
 
 
-def join(graphs: list[Graph], sizes: list[int]) -> Graph:
-    """Graphs side by side: the second's leaves come after the first's, and so on."""
+def disjoint_union(graphs: list[Graph], sizes: list[int]) -> Graph:
+    """One graph of several: the second's leaves come after the first's, and so on."""
     starts = np.cumsum([0, *sizes[:-1]])
     return Graph(
         np.concatenate([g.edges + at for g, at in zip(graphs, starts, strict=True)]),

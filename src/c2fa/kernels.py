@@ -1,4 +1,4 @@
-"""Sample weights from masks: how much the model's answer on a masked input counts.
+"""Weights of rows from their masks: how much the output of a masked input counts.
 
 A kernel is a function ``kernel(masks)`` from a boolean array (n, width) to n weights.
 """
@@ -19,7 +19,7 @@ Kernel: TypeAlias = Callable[[BoolArray], FloatArray]
 def cosine(masks: BoolArray, width: float = 0.25) -> FloatArray:
     """Return LIME's weight ``exp(-d² / (2 width²))`` of the cosine distance ``d`` to the full mask.
 
-    LIME's width of 0.25 gives ``exp(-8 d²)``, for texts and images alike; the empty mask has d = 1.
+    LIME's width of 0.25 gives ``exp(-8 d²)``, for texts and for images; the empty mask has d = 1.
 
     >>> cosine(np.array([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=bool)).round(3)
     array([1.   , 0.866, 0.503, 0.135])
@@ -61,14 +61,14 @@ def shap(masks: BoolArray) -> FloatArray:
     inner = (size > 0) & (size < width)
     s = np.where(inner, size, 1).astype(np.float64)
     # (M-1) / (C(M,s) s (M-s)) over its value at s = 1, in logs: C(M, s) overflows for a few hundred features.
-    lg = _log_factorials(width)
+    lg = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, width + 1)))])  # logarithms of factorials
     log_choose = lg[width] - lg[s.astype(np.intp)] - lg[width - s.astype(np.intp)]
     log_weight = -log_choose - np.log(s * (width - s)) + np.log(width) + np.log(width - 1.0)
     return np.where(inner, np.exp(log_weight), 1000.0)
 
 
 def milli(inclusion: FloatArray) -> Kernel:
-    """Return MILLI's kernel: the mean inclusion chance of the members of a coalition.
+    """Return MILLI's kernel: the mean inclusion chance of the features that a mask keeps.
 
     >>> milli(np.array([0.1, 0.5, 0.9]))(np.array([[1, 0, 1], [0, 1, 0]], dtype=bool))
     array([0.5, 0.5])
@@ -80,10 +80,6 @@ def milli(inclusion: FloatArray) -> Kernel:
         return mean
 
     return weigh
-
-
-def _log_factorials(n: int) -> FloatArray:
-    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
 
 
 KERNELS: Mapping[str, Kernel] = {

@@ -13,13 +13,13 @@ from c2fa.structure import FloatArray
 
 T = TypeVar("T")
 
-HELD_OFF = 1e-7  # what single precision can still tell from 0 and 1; it makes log-odds of ±16.1 at most
-_SLACK = 1e-6  # by so much rounding may carry an answer beyond the range
+_MARGIN = 1e-7  # what single precision can still tell from 0 and 1; it makes log-odds of ±16.1 at most
+_SLACK = 1e-6  # rounding may carry an output beyond the range by so much
 
 
 @dataclass(frozen=True)
 class Link:
-    """What is made of every answer before it is fitted, and what people call the result.
+    """How every output is transformed before the fit, and what people call the result.
 
     Attributes
     ----------
@@ -28,9 +28,9 @@ class Link:
     unit
         What the attributions are in; empty for the model's own outputs.
     low, high
-        The range of the answers. ``0`` and ``1`` have infinite log-odds, and 0 no logarithm, so answers are held off
-        the ends by ``HELD_OFF``. Where one end is open, outputs have no natural size: that is then a share of the
-        largest output for the input itself, so that rates of 1e-9 and prices of 1e6 are treated alike.
+        The range of the outputs. ``0`` and ``1`` have infinite log-odds, and 0 no logarithm, so outputs are held off
+        the ends by 1e-7. Where one end is open, outputs have no natural size: that is then a share of the
+        largest output for the input itself, so that rates of 1e-9 and prices of 1e6 are treated in the same way.
     """
 
     name: str
@@ -54,19 +54,19 @@ class Link:
 
 @dataclass(frozen=True)
 class Scale:
-    """A link for one input; calling it transforms answers, element by element."""
+    """A link for one input; calling it transforms outputs, element by element."""
 
     link: Link
     size: float
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The numbers that answers are held between."""
-        off = max(HELD_OFF * self.size, float(np.finfo(np.float64).tiny))
+        """The numbers that outputs are held between."""
+        off = max(_MARGIN * self.size, float(np.finfo(np.float64).tiny))
         return self.link.low + off, self.link.high - off
 
     def __call__(self, outputs: FloatArray) -> FloatArray:
-        """What the fit sees of answers; NaN stays NaN."""
+        """The outputs as the fit sees them; NaN stays NaN."""
         self.check(outputs)
         return self.link.forward(np.clip(outputs, *self.ends)) if self.link.unit else outputs
 
@@ -82,7 +82,7 @@ class Scale:
             )
 
     def notes(self, outputs: FloatArray) -> tuple[str, ...]:
-        """How many of one output's answers were held off, in words; nothing where none was."""
+        """How many rows of one output were held off, in words; nothing where none was."""
         low, high = self.ends
         held = int(((outputs < low) | (outputs > high)).sum())
         if not held:
@@ -112,14 +112,14 @@ def ensure(link: Any) -> Link:
     >>> ensure("logit").unit
     'log-odds'
     """
-    found = link.name if isinstance(link, Link) else link
-    if not isinstance(found, str) or found not in LINKS:
+    name = link.name if isinstance(link, Link) else link
+    if not isinstance(name, str) or name not in LINKS:
         raise ValueError(f"link must be one of {', '.join(map(repr, LINKS))}; got {link!r}")
-    return LINKS[found]
+    return LINKS[name]
 
 
-def heard(conversation: Conversation[T], scale: Scale) -> Conversation[T]:
-    """Let a conversation hear every answer on a scale; whoever drives it keeps the model's own."""
+def on_scale(conversation: Conversation[T], scale: Scale) -> Conversation[T]:
+    """Transform every answer that a conversation receives; whoever drives it keeps the model's own."""
     try:
         ask, result = step(conversation, None)
         while ask is not None:

@@ -66,7 +66,7 @@ class ElasticNet:
 
 @dataclass(frozen=True)
 class L2:
-    """``λ ‖v‖²``: many small attributions; the answer is one linear solve.
+    """``λ ‖v‖²``: many small attributions; the solution is one linear solve.
 
     >>> L2(0.5).prox(np.array([2.0]), step=1.0)
     array([1.])
@@ -145,7 +145,7 @@ class L1:
 
 @dataclass(frozen=True)
 class NonNegative:
-    """No attribution below zero, and no other wish.
+    """Non-negative; no shrinkage.
 
     >>> NonNegative().prox(np.array([2.0, -1.0]), step=1.0)
     array([2., 0.])
@@ -164,7 +164,7 @@ class NonNegative:
 
 @dataclass(frozen=True)
 class Auto:
-    """Strengths that the answers themselves make most likely, chosen when the problem is solved.
+    """Strengths that maximise the evidence of the outputs, chosen when the problem is solved.
 
     It goes for the whole problem: give it to every level (a level of parts may instead have ``L2(0)``, which is what
     it becomes there). What is chosen is an l2 strength for each leaf; see ``c2fa.solvers.auto``.
@@ -175,7 +175,7 @@ class Auto:
         The column of the outputs that decides; None lets all of them decide together, each in proportion to its
         variance. The explainer gives the target's.
     tail
-        How alike leaves of one part are expected to be: the degrees of freedom of Student's t that their values are
+        How equal leaves of one part are expected to be: the degrees of freedom of Student's t that their values are
         drawn from. Small numbers expect a few large leaves among many small ones; ``inf`` gives every leaf of a part
         the same strength. None, the default, estimates it too.
     """

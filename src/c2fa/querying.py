@@ -6,18 +6,19 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
+from c2fa.extras import host_array
+from c2fa.fingerprint import Identity
 from c2fa.ledger import Ledger, Row, as_row
-from c2fa.masking import Identity, Inputs, Masked
+from c2fa.masking import Inputs, Masked
 from c2fa.masks import mask_keys
 from c2fa.structure import BoolArray, FloatArray
 
-Model: TypeAlias = Callable[[Inputs], Any]
 OnError: TypeAlias = Literal["raise", "drop"]
 T = TypeVar("T")
 
@@ -333,10 +334,9 @@ def _failure(error: BaseException, where: str) -> QueryError:
 def as_outputs(reply: Any, rows: int, where: str) -> FloatArray:
     """Return a model's reply as (rows, outputs) numbers, or say what is wrong with it."""
     if hasattr(reply, "detach"):  # a torch tensor, on whichever device
-        reply = reply.detach().cpu()
-        reply = reply.float().numpy() if str(reply.dtype) == "torch.bfloat16" else reply.numpy()
+        reply = host_array(reply)
     elif isinstance(reply, list | tuple) and reply and hasattr(reply[0], "detach"):
-        reply = [np.asarray(item.detach().cpu()) for item in reply]
+        reply = [host_array(item) for item in reply]
     elif hasattr(reply, "to_numpy"):
         reply = reply.to_numpy()
     try:

@@ -17,7 +17,7 @@ paired      both kept; every second row is the complement of the row before it
 keep        both kept, as they fall
 lime-text   the full mask never, the empty one as often as any other number removed
 exhaustive  both, once; the full one at the very end, because it is the prediction
-milli       neither: a coalition has at least one member and misses at least one
+milli       neither: a mask keeps at least one feature and hides at least one
 ==========  ===========================================================================
 """
 
@@ -243,12 +243,12 @@ class Exhaustive:
 
 
 def milli(inclusion: FloatArray) -> Sampler:
-    """Return MILLI's sampler: each feature enters with its own chance; empty and full coalitions are redrawn."""
+    """Return MILLI's sampler: each feature is kept with its own chance; empty and full masks are drawn again."""
 
     def sample(rng: np.random.Generator, n: int, width: int) -> BoolArray:
         if width != len(inclusion):
             raise ValueError(f"{len(inclusion)} inclusion chances for masks of width {width}")
-        if width == 1:  # only the empty and the full mask exist; neither is a coalition
+        if width == 1:  # there are only the empty and the full mask
             return np.ones((n, 1), dtype=np.bool_)
         return redrawn(n, lambda some: rng.random((some, width)) < inclusion, allows_full=False)
 

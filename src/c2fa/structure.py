@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.extras import host_array
+
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
@@ -85,7 +87,7 @@ class Structure:
         (('S1', 'S2'), ('0', '1', '2'))
         """
         if hasattr(groups, "detach"):  # a tensor's items are all different, whatever they hold
-            groups = groups.detach().cpu().numpy()
+            groups = host_array(groups)
         labels = list(groups.ravel().tolist()) if isinstance(groups, np.ndarray) else list(groups)
         if not labels:
             raise ValueError("groups is empty: give one part label for each leaf")
@@ -96,10 +98,7 @@ class Structure:
                 )
         order: dict[Hashable, int] = {}
         owner = np.array([order.setdefault(label, len(order)) for label in labels], dtype=np.intp)
-        if names is not None and len(names) != len(labels):
-            raise ValueError(f"{len(names)} names for {len(labels)} leaves; give one name per leaf")
-        leaves = tuple(map(str, names)) if names is not None else _numbered(len(labels))
-        return cls((owner,), (tuple(map(str, order)), leaves))
+        return cls((owner,), (tuple(map(str, order)), _leaf_names(names, len(labels))))
 
     @classmethod
     def from_feature_mask(cls, mask: Any, names: Sequence[str] | None = None) -> Structure:
@@ -111,16 +110,13 @@ class Structure:
         >>> Structure.from_feature_mask([[1, 1, 0]]).names[0]
         ('0', '1')
         """
-        ids = np.asarray(mask.detach().cpu() if hasattr(mask, "detach") else mask)
+        ids = host_array(mask)
         if ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
             raise ValueError(
                 f"feature_mask must hold integers, one per input entry; got {ids.dtype} of shape {ids.shape}"
             )
         parts, owner = np.unique(ids.ravel(), return_inverse=True)
-        if names is not None and len(names) != ids.size:
-            raise ValueError(f"{len(names)} names for {ids.size} leaves; give one name per leaf")
-        leaves = tuple(map(str, names)) if names is not None else _numbered(ids.size)
-        return cls((owner.ravel(),), (tuple(map(str, parts.tolist())), leaves))
+        return cls((owner.ravel(),), (tuple(map(str, parts.tolist())), _leaf_names(names, ids.size)))
 
     @classmethod
     def from_tree(cls, tree: Any) -> Structure:
@@ -163,10 +159,11 @@ class Structure:
     @classmethod
     def flat(cls, names: int | Sequence[str]) -> Structure:
         """Make a structure of one level: leaves without parts."""
-        leaves = _numbered(int(names)) if isinstance(names, int | np.integer) else tuple(map(str, names))
-        return cls((), (leaves,))
+        if isinstance(names, int | np.integer):
+            return cls((), (_leaf_names(None, int(names)),))
+        return cls((), (tuple(map(str, names)),))
 
-    # -- what it answers ---------------------------------------------------------------------------
+    # -- what it tells -----------------------------------------------------------------------------
 
     @property
     def depth(self) -> int:
@@ -265,8 +262,13 @@ class Structure:
 _Node: TypeAlias = tuple[str, "list[_Node] | None"]
 
 
-def _numbered(count: int) -> tuple[str, ...]:
-    return tuple(map(str, range(count)))
+def _leaf_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    """The names that were given, or numbers."""
+    if names is None:
+        return tuple(map(str, range(count)))
+    if len(names) != count:
+        raise ValueError(f"{len(names)} names for {count} leaves; give one name per leaf")
+    return tuple(map(str, names))
 
 
 def _children(tree: Any, path: str) -> list[Any]:

@@ -16,8 +16,9 @@ from c2fa.evaluation import RowCount, evaluate
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores
 from c2fa.evaluation.sizes import Size, as_sizes
 from c2fa.masking import Masker
+from c2fa.model import Model
 from c2fa.penalties import L2
-from c2fa.querying import Model, OnError
+from c2fa.querying import OnError
 
 if TYPE_CHECKING:
     import pandas as pd

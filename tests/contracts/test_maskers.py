@@ -16,7 +16,8 @@ import torch
 from PIL import Image
 
 from c2fa import Structure, maskers
-from c2fa.masking import Masked, fingerprint
+from c2fa.fingerprint import fingerprint
+from c2fa.masking import Masked
 
 RNG = np.random.default_rng(7)
 TEXT = "  Dr. Lee isn't sad :)  She said: “Go!”\n\n今天很好。👨‍👩‍👧 see https://a.org/b?c=1. \n"

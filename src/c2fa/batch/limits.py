@@ -11,6 +11,8 @@ from collections.abc import Callable
 from os import PathLike, fspath
 from typing import Any
 
+from c2fa.model import ModelProxy, describe
+
 _CREATE = """
 CREATE TABLE IF NOT EXISTS bucket (id INTEGER PRIMARY KEY CHECK (id = 1), next REAL, pause REAL, strikes INTEGER)
 """
@@ -124,7 +126,7 @@ class _Transaction:
         self._db.execute("COMMIT" if kind is None else "ROLLBACK")
 
 
-class Limited:
+class Limited(ModelProxy):
     """Any model, kept to a rate that all workers share, asked again when it is busy or away.
 
     Parameters
@@ -163,20 +165,15 @@ class Limited:
             raise TypeError(f"model must be callable, not {type(model).__name__}")
         if retries < 0:
             raise ValueError(f"retries must be at least 0, not {retries!r}")
-        self.model, self.bucket = model, Bucket(path, rate, burst)
+        super().__init__(model)
+        self.bucket = Bucket(path, rate, burst)
         self.retries, self.wait, self.max_wait = retries, wait, max_wait
         self.transient = transient or is_transient
         self._struck = False
 
-    def __getattr__(self, name: str) -> Any:
-        """What the model says of itself: its name, outputs, cost, batch size."""
-        if name.startswith("__") or "model" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self.model, name)
-
     def __call__(self, batch: Any) -> Any:
-        chunk = getattr(self.model, "chunk_size", None)
-        requests = 1 if not callable(chunk) else max(math.ceil(len(batch) / chunk()), 1)
+        chunk = describe(self.model).chunk_size
+        requests = 1 if chunk is None else max(math.ceil(len(batch) / chunk), 1)
         for tried in range(self.retries + 1):
             self.bucket.take(requests)
             try:

@@ -15,8 +15,9 @@ from weakref import WeakValueDictionary
 from c2fa.driver import AskModel, Job, Part, Replies, drive
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
-from c2fa.masking import Identity
-from c2fa.querying import BudgetError, Cache, Failed, Model, QueryError
+from c2fa.fingerprint import Identity
+from c2fa.model import Model
+from c2fa.querying import BudgetError, Cache, Failed, QueryError
 
 _AHEAD = 4  # open as many inputs as can still fill this many batches
 _UNANSWERED = 10  # so many inputs failing before the first answer is the model's fault

@@ -12,8 +12,10 @@ from importlib import import_module
 from typing import Any, TypeAlias
 
 from c2fa.explainer import Explainer
+from c2fa.fingerprint import fingerprint
 from c2fa.ledger import Ledger
-from c2fa.masking import Masker, fingerprint
+from c2fa.masking import Masker
+from c2fa.model import describe
 
 MakeModel: TypeAlias = str | Callable[[], Any]
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -107,7 +109,7 @@ def make_model(model: MakeModel) -> Any:
 def settings_of(explainer: Explainer) -> dict[str, Any]:
     """What the answers of an explainer depend on, in plain values; batch sizes and the like are not among it."""
     model = explainer.model
-    name = explainer.model_name or getattr(model, "name", None)
+    name = explainer.model_name or describe(model).name
     name = name or getattr(model, "__qualname__", type(model).__qualname__)
     try:
         masker: str = fingerprint(explainer.masker)[:16]

@@ -21,7 +21,8 @@ from c2fa.batch.records import Precision, Views, arrow, decode, encode, provenan
 from c2fa.batch.sources import digest
 from c2fa.batch.store import Store
 from c2fa.explainer import Explainer
-from c2fa.masking import fingerprint
+from c2fa.fingerprint import fingerprint
+from c2fa.model import ModelProxy
 
 _FIRST = 10.0  # the first call may take so many times the time limit: models load lazily
 _TIMED_OUT = 75  # the exit status of a worker whose model gave no answer in time
@@ -135,20 +136,16 @@ class Worker:
         return outcomes
 
 
-class Watchdog:
+class Watchdog(ModelProxy):
     """A model with a time limit: nothing else ends a call that hangs, so the process ends with it."""
 
     def __init__(self, model: Callable[[Any], Any], timeout: float) -> None:
-        self.model, self.timeout = model, timeout
+        super().__init__(model)
+        self.timeout = timeout
         self.diary: Diary | None = None
         self._deadlines: dict[int, float] = {}  # of each thread that is calling
         self._first = True
         threading.Thread(target=self._watch, name="c2fa-watchdog", daemon=True).start()
-
-    @property
-    def cost(self) -> Any:
-        """What the model has cost so far, where it says so."""
-        return getattr(self.model, "cost", None)
 
     def __call__(self, batch: Any) -> Any:
         here = threading.get_ident()

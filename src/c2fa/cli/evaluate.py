@@ -17,6 +17,7 @@ from c2fa.cli.errors import USAGE, RefusedError, as_usage
 from c2fa.cli.inputs import Inputs, Prepared, Request
 from c2fa.cli.session import Stop, guarded
 from c2fa.evaluation.scoring import as_scores
+from c2fa.model import describe
 
 _MASKS = "20:50,20:100"
 _NEED_TRUTH = ("ndcg", "top1", "auroc", "auroc-within", "coverage")
@@ -191,7 +192,7 @@ def _run(grid: Grid, inputs: Inputs, ready: Prepared, folder: Path | None) -> ev
             model_name=ready.model_name,
             progress=output.interactive(grid.quiet),
             target=o.target(grid.settings["target"], ready.output_names),
-            batch_size=grid.settings["batch_size"] or getattr(ready.model, "batch_size", 64),
+            batch_size=grid.settings["batch_size"] or describe(ready.model).batch_size or 64,
             on_error=grid.settings["on_error"],
         )
 

@@ -14,9 +14,10 @@ from c2fa import Explainer
 from c2fa.cli import options as o
 from c2fa.cli import output
 from c2fa.cli.errors import USAGE, RefusedError, as_usage
-from c2fa.cli.inputs import DATASETS, Inputs, Kind, Request, make_masker, must_exist, output_names
+from c2fa.cli.inputs import DATASETS, Inputs, Kind, Request, make_masker, must_exist
 from c2fa.cli.session import Stop, guarded
 from c2fa.methods import METHODS, options_of
+from c2fa.model import describe
 
 _EXPLAINER_OPTIONS = ("preset", "outputs", "output_names")  # of Explainer; its others have flags of their own
 _STORE_OPTIONS: o.Readers = {
@@ -304,7 +305,7 @@ class MakeExplainer:
 
     def __call__(self) -> Explainer:
         model = self.request.load()
-        target, names = self.settings["target"], output_names(model)
+        target, names = self.settings["target"], describe(model).output_names
         if isinstance(target, int) and str(target) in names[:target] + names[target + 1 :]:
             raise ValueError(
                 f"--target {target} is the name of one output and the place of another; the outputs are {names}"

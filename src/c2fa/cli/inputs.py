@@ -15,6 +15,7 @@ from c2fa import maskers
 from c2fa.cli import options
 from c2fa.cli.errors import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Resume, Stop, Stoppable
+from c2fa.model import describe
 from c2fa.models import loading
 
 Kind = Literal["text", "table", "images"]
@@ -125,14 +126,14 @@ class Request:
             masker = make_masker(inputs.kind, inputs.masking, model)
         averages = inputs.masking.get("strategy") == "average"
         call = maskers.over_background(model) if averages else None
-        name = self.model_name or getattr(model, "name", None)
+        name = self.model_name or describe(model).name
         if name is None and keep is not None:
             raise RefusedError(
                 f"{keep} keeps answers under the model's name, and {self.spec!r} has none; give --model-name NAME and "
                 "change it whenever the model changes",
                 USAGE,
             )
-        return Prepared(Stoppable(model, stop, call), masker, name or self.spec, output_names(model))
+        return Prepared(Stoppable(model, stop, call), masker, name or self.spec, describe(model).output_names)
 
     def resume(self, wanted: bool, inputs: Inputs, suffix: str) -> Resume:
         """What the cache has of this model and these inputs."""
@@ -181,13 +182,7 @@ def make_masker(kind: Kind, masking: Mapping[str, Any], model: Any = None) -> An
         return maskers.Tabular(**masking)
     if kind == "images":
         return maskers.ImageBag(**masking)
-    own = getattr(model, "mask_token", None) or getattr(getattr(model, "tokenizer", None), "mask_token", None)
-    return maskers.Text(**{"mask": str(own or "[MASK]"), **masking})
-
-
-def output_names(model: Any) -> tuple[str, ...]:
-    """The names of the outputs that the model knows before it is asked."""
-    return tuple(map(str, getattr(model, "output_names", None) or ()))
+    return maskers.Text(**{"mask": str(describe(model).mask_token or "[MASK]"), **masking})
 
 
 def must_exist(file: Path) -> None:

@@ -19,8 +19,9 @@ import typer
 
 from c2fa.cli.errors import BUG, CLOSED_PIPE, MODEL, UNUSABLE, USAGE, ClosedPipeError, InterruptedRun, RefusedError
 from c2fa.cli.output import say, say_error
+from c2fa.fingerprint import fingerprint
 from c2fa.ledger import Ledger, LedgerError
-from c2fa.masking import fingerprint
+from c2fa.model import ModelProxy
 from c2fa.querying import QueryError
 from c2fa.signals import Signals
 
@@ -32,7 +33,6 @@ _MODEL_ERRORS = ("EndpointError", "ModelDownError", "WorkerError", "BatchError")
 _FLAG = re.compile(r"\b(on_error|ledger|model_name)='([^']*)'")
 _MASKER_OPTION = re.compile(r"\b(strategy|mask|absent)='([^']*)'")
 _FINISHING = b"\nfinishing the batch under way so that its answers are kept; Ctrl-C again stops at once\n"
-_MODEL_ATTRIBUTES = ("name", "output_names", "cost", "notes", "batch_size")
 _KEEP_SECONDS = 30 * 24 * 3600
 
 
@@ -148,23 +148,19 @@ class Stop:
         os.write(2, _FINISHING)  # the signal may have come in the middle of a print()
 
 
-class Stoppable:
+class Stoppable(ModelProxy):
     """A model that can be stopped between two batches; its name, outputs, cost and notes are the model's own.
 
     ``call`` answers a batch where the model itself does not.
     """
 
     def __init__(self, model: Callable[[Any], Any], stop: Stop, call: Callable[[Any], Any] | None = None) -> None:
-        self._model, self._stop, self._call = model, stop, call or model
+        super().__init__(model)
+        self._stop, self._call = stop, call or model
 
     def __call__(self, batch: Any) -> Any:
         self._stop.begin()
         return self._call(batch)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _MODEL_ATTRIBUTES:
-            return getattr(self._model, name)
-        raise AttributeError(name)
 
 
 # ---------------------------------------------------------------------------------- resuming

@@ -19,10 +19,12 @@ from c2fa.evaluation.sizes import Size, as_sizes, check_depth, rows_of
 from c2fa.evaluation.store import Store
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
-from c2fa.masking import Identity, Masker, fingerprint, identify
+from c2fa.fingerprint import Identity, fingerprint, identify
+from c2fa.masking import Masker
 from c2fa.methods import AnyMethod
+from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
-from c2fa.querying import BudgetError, Cache, Model, OnError, Queries
+from c2fa.querying import BudgetError, Cache, OnError, Queries
 
 MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
 
@@ -112,7 +114,7 @@ def evaluate(
         raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
     if hasattr(inputs, "__len__") and not len(inputs):
         raise ValueError("inputs is empty: give at least one input to explain")
-    name = model_name or getattr(model, "name", None)
+    name = model_name or describe(model).name
     runs = _runs(methods, as_sizes(masks, budgets), seeds, model, masker, target, on_error)
     labels = list(dict.fromkeys(run.label for run in runs))
     reference = reference or ("c2fa" if "c2fa" in labels else labels[0])

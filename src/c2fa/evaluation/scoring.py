@@ -14,8 +14,8 @@ import numpy as np
 
 from c2fa import metrics
 from c2fa.explanation import Explanation
-from c2fa.links import heard
-from c2fa.masking import Identity
+from c2fa.fingerprint import Identity
+from c2fa.links import on_scale
 from c2fa.querying import Conversation
 
 Levels: TypeAlias = Literal["all", "parts", "leaves"]
@@ -153,7 +153,7 @@ def _infidelity(case: Case) -> Conversation[float]:
     seed = case.identity.number + level  # masks of its own for every input, the same for all that explain it
     masks = metrics.held_out(e.structure.widths[level], _HELD_OUT_MASKS, seed, empty=case.empty)
     error = metrics.infidelity(case.values(), masks, level, e.target, intercept=e.intercepts[level])
-    return heard(error, e.link.at(e.outputs))  # what is added up must be compared on the scale that it adds up on
+    return on_scale(error, e.link.at(e.outputs))  # what is added up must be compared on the scale that it adds up on
 
 
 SCORES: Mapping[str, Score] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,29 +61,34 @@ def _through(step: Any, owners: list[str], name: str) -> list[str]:
         return owners
     if hasattr(step, "transformers_"):
         return _through_columns(step, owners)
-    if hasattr(step, "feature_name_combiner"):  # OneHotEncoder: ask it to name each column by its origin
-        plain = copy.copy(step)
-        plain.feature_name_combiner = lambda feature, category: feature
-        inputs = [str(k) for k in range(len(owners))]
-        if hasattr(plain, "feature_names_in_"):
-            del plain.feature_names_in_
-        return [owners[int(k)] for k in plain.get_feature_names_out(inputs)]
-    given = getattr(step, "feature_names_in_", [f"x{k}" for k in range(len(owners))])
-    at = {str(c): k for k, c in enumerate(given)}
-    made = [str(c) for c in step.get_feature_names_out()]
-    return [owners[at[c]] for c in made] if all(c in at for c in made) else [name] * len(made)
+    if hasattr(step, "feature_name_combiner"):
+        return _through_encoder(step, owners)
+    inputs = getattr(step, "feature_names_in_", [f"x{k}" for k in range(len(owners))])
+    places = {str(c): k for k, c in enumerate(inputs)}
+    outputs = [str(c) for c in step.get_feature_names_out()]
+    if all(c in places for c in outputs):
+        return [owners[places[c]] for c in outputs]
+    return [name] * len(outputs)
+
+
+def _through_encoder(encoder: Any, owners: list[str]) -> list[str]:
+    """Ask a OneHotEncoder to name each column by its origin."""
+    plain = copy.copy(encoder)
+    plain.feature_name_combiner = lambda feature, category: feature
+    if hasattr(plain, "feature_names_in_"):
+        del plain.feature_names_in_
+    return [owners[int(k)] for k in plain.get_feature_names_out([str(k) for k in range(len(owners))])]
 
 
 def _through_columns(step: Any, owners: list[str]) -> list[str]:
+    """Follow the owners through each transformer of a ColumnTransformer."""
     inputs = [str(c) for c in getattr(step, "feature_names_in_", range(len(owners)))]
     out = [""] * len(step.get_feature_names_out())
     for name, inner, columns in step.transformers_:
         if isinstance(inner, str) and inner == "drop":
             continue
-        places = step.output_indices_[name]
         chosen = [inputs.index(c) if isinstance(c, str) else int(c) for c in _listed(columns, len(owners))]
-        followed = _through(inner, [owners[k] for k in chosen], name)
-        out[places] = followed
+        out[step.output_indices_[name]] = _through(inner, [owners[k] for k in chosen], name)
     return out
 
 
@@ -104,31 +109,37 @@ def tree_of(groups: Any, columns: list[Any]) -> Structure:
     leaves = [str(c) for c in columns]
     if groups is None:
         return Structure.flat(leaves)
-    twice = next((name for name, times in Counter(leaves).items() if times > 1), None)
-    if twice is not None:
-        raise ValueError(f"two columns are called {twice!r}: groups go by name, so give each a name of its own")
-    at = {name: j for j, name in enumerate(leaves)}
-
-    def named(node: Any) -> Any:
-        if isinstance(node, Mapping):
-            return {str(k): named(v) for k, v in node.items()}
-        if isinstance(node, str) or not hasattr(node, "__iter__"):
-            if str(node) in at:
-                return str(node)
-            if isinstance(node, int | np.integer) and 0 <= node < len(leaves):
-                return leaves[node]
-            raise ValueError(f"the groups name a column {node!r} that the input does not have: {leaves[:20]}")
-        return [named(child) for child in node]
-
-    tree = named(groups)
-    found = Structure.from_tree(tree).names[-1]
-    name, times = Counter(found).most_common(1)[0]
-    if times > 1:
-        raise ValueError(f"column {name!r} is in two groups: put it into one")
-    rest = [name for name in leaves if name not in set(found)]
+    repeated = _repeated(leaves)
+    if repeated is not None:
+        raise ValueError(f"two columns are called {repeated!r}: groups go by name, so give each a name of its own")
+    places = {name: j for j, name in enumerate(leaves)}
+    tree = _named(groups, leaves, places)
+    grouped = Structure.from_tree(tree).names[-1]
+    repeated = _repeated(grouped)
+    if repeated is not None:
+        raise ValueError(f"column {repeated!r} is in two groups: put it into one")
+    ungrouped = [name for name in leaves if name not in set(grouped)]
     branches = [tree] if isinstance(tree, Mapping) else list(tree)
-    whole = Structure.from_tree([*branches, *rest])
-    order = np.argsort([at[name] for name in whole.names[-1]])
+    whole = Structure.from_tree([*branches, *ungrouped])
     if whole.depth == 1:
         return Structure.flat(leaves)
+    order = np.argsort([places[name] for name in whole.names[-1]])
     return Structure((*whole.parents[:-1], whole.parents[-1][order]), (*whole.names[:-1], tuple(leaves)))
+
+
+def _repeated(names: Sequence[str]) -> str | None:
+    """The first name that comes more than once."""
+    return next((name for name, times in Counter(names).items() if times > 1), None)
+
+
+def _named(node: Any, leaves: list[str], places: Mapping[str, int]) -> Any:
+    """A tree of groups in which every column goes by its name; it may be given by its position too."""
+    if isinstance(node, Mapping):
+        return {str(name): _named(child, leaves, places) for name, child in node.items()}
+    if not isinstance(node, str) and hasattr(node, "__iter__"):
+        return [_named(child, leaves, places) for child in node]
+    if str(node) in places:
+        return str(node)
+    if isinstance(node, int | np.integer) and 0 <= node < len(leaves):
+        return leaves[node]
+    raise ValueError(f"the groups name a column {node!r} that the input does not have: {leaves[:20]}")

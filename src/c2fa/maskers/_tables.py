@@ -1,45 +1,45 @@
-"""A row of a table and its stand-ins, column by column."""
+"""A row of a table and its baselines, column by column."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.maskers._extras import need
+from c2fa.extras import is_missing, need
 from c2fa.structure import BoolArray
 
 
 class Table:
-    """The input and its stand-ins, and the rows that masks make of them, in the type that came in."""
+    """The input and its baselines, and the rows that masks make of them, in the type that came in."""
 
     def __init__(
-        self, x: Any, columns: list[Any], values: list[Any], base: list[list[Any]], dtypes: Any = None
+        self, x: Any, columns: list[Any], values: list[Any], baselines: list[list[Any]], dtypes: Any = None
     ) -> None:
         self.columns = columns
         self.framed = hasattr(x, "iloc")
         self.mapped = isinstance(x, Mapping)
         if not self.framed and not self.mapped:
-            own = vector_of(x)
-            behind = np.array(base, dtype=object if own.dtype.kind == "O" else None)
-            kind = own.dtype if own.dtype.kind == "f" else np.result_type(own, behind)
-            self.vector, self.base = own.astype(kind), behind.astype(kind)
+            own = array_of(x)
+            others = np.array(baselines, dtype=object if own.dtype.kind == "O" else None)
+            kind = own.dtype if own.dtype.kind == "f" else np.result_type(own, others)
+            self.vector, self.baselines = own.astype(kind), others.astype(kind)
             return
-        pairs = [[v, *b] for v, b in zip(values, zip(*base, strict=True), strict=True)]
+        pairs = [[v, *b] for v, b in zip(values, zip(*baselines, strict=True), strict=True)]
         if self.mapped:
             self.pairs: list[Any] = [_objects(pair) for pair in pairs]
         else:
             kinds = _dtypes(x, columns, dtypes)
             self.pairs = [_typed(p, k, c) for p, k, c in zip(pairs, kinds, columns, strict=True)]
 
-    def rows(self, leaves: BoolArray, base: npt.NDArray[np.intp]) -> Any:
-        """One row for each row of leaves: the input's values where True, elsewhere those of the base row."""
+    def rows(self, leaves: BoolArray, which: npt.NDArray[np.intp]) -> Any:
+        """One row for each row of leaves: the input's values where True, elsewhere those of baseline ``which``."""
         if not self.framed and not self.mapped:
-            return np.where(leaves, self.vector, self.base[base])
-        at = np.where(leaves, 0, base[:, None] + 1)
+            return np.where(leaves, self.vector, self.baselines[which])
+        at = np.where(leaves, 0, which[:, None] + 1)
         picked = [pair[at[:, j]] for j, pair in enumerate(self.pairs)]
         if self.mapped:
             return [dict(zip(self.columns, row, strict=True)) for row in zip(*picked, strict=True)]
@@ -71,15 +71,15 @@ def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
                 raise ValueError(f"the input must be one row of a DataFrame, not {len(x)}: give df.iloc[[i]]")
             return list(x.columns), [x.iloc[0, j] for j in range(x.shape[1])]
         return list(x.index), x.tolist()
-    vector = vector_of(x)
+    vector = array_of(x)
     if vector.ndim != 1:
         hint = ": give x[0]" if vector.shape[:1] == (1,) else ""
         raise ValueError(f"the input must be one row, (columns,); got an array of shape {vector.shape}{hint}")
     return None, vector.tolist()
 
 
-def vector_of(x: Any) -> npt.NDArray[Any]:
-    """A row as an array; numbers beside texts stay numbers, and a sparse row is written out."""
+def array_of(x: Any) -> npt.NDArray[Any]:
+    """A row, or rows, as an array; numbers beside texts stay numbers, and what is sparse is written out."""
     if hasattr(x, "toarray"):
         full = np.asarray(x.toarray())
         return full[0] if len(full) == 1 else full
@@ -92,27 +92,38 @@ def read_background(background: Any, columns: list[Any]) -> list[list[Any]]:
     if isinstance(background, Mapping):
         background = [background]
     if isinstance(background, Sequence) and background and isinstance(background[0], Mapping):
-        missing = [c for c in columns if any(c not in row for row in background)]
-        rows = [[row.get(c) for c in columns] for row in background]
+        _require_columns(columns, lambda c: all(c in record for record in background))
+        rows = [[record[c] for c in columns] for record in background]
     elif hasattr(background, "iloc"):
-        frame = background if hasattr(background, "columns") else background.to_frame().T
-        if not frame.columns.is_unique:
-            raise ValueError(f"the background has two columns {frame.columns[frame.columns.duplicated()][0]!r}")
-        missing = [c for c in columns if c not in frame.columns]
-        rows = [] if missing else [list(r) for r in zip(*(frame[c].tolist() for c in columns), strict=True)]
+        rows = _frame_rows(background, columns)
     else:
-        array = np.asarray(background.toarray() if hasattr(background, "toarray") else background)
-        if array.dtype.kind in "US" and isinstance(background, list | tuple):
-            array = np.asarray(background, dtype=object)
-        array = array[None] if array.ndim == 1 else array
-        if array.ndim != 2 or array.shape[1] != len(columns):
-            raise ValueError(f"the background has shape {array.shape}; it must be (rows, {len(columns)}) as the input")
-        missing, rows = [], array.tolist()
-    if missing:
-        raise ValueError(f"the background has no column {missing[0]!r}; it must have the input's columns")
+        rows = _array_rows(background, len(columns))
     if not rows:
         raise ValueError("the background has no rows: give at least one")
     return rows
+
+
+def _frame_rows(background: Any, columns: list[Any]) -> list[list[Any]]:
+    frame = background if hasattr(background, "columns") else background.to_frame().T
+    if not frame.columns.is_unique:
+        raise ValueError(f"the background has two columns {frame.columns[frame.columns.duplicated()][0]!r}")
+    _require_columns(columns, lambda c: c in frame.columns)
+    return [list(row) for row in zip(*(frame[c].tolist() for c in columns), strict=True)]
+
+
+def _array_rows(background: Any, width: int) -> list[list[Any]]:
+    array = array_of(background)
+    array = array[None] if array.ndim == 1 else array
+    if array.ndim != 2 or array.shape[1] != width:
+        raise ValueError(f"the background has shape {array.shape}; it must be (rows, {width}) as the input")
+    rows: list[list[Any]] = array.tolist()
+    return rows
+
+
+def _require_columns(columns: list[Any], has: Callable[[Any], bool]) -> None:
+    for column in columns:
+        if not has(column):
+            raise ValueError(f"the background has no column {column!r}; it must have the input's columns")
 
 
 def typical(column: Sequence[Any]) -> Any:
@@ -124,7 +135,7 @@ def typical(column: Sequence[Any]) -> Any:
     array = np.asarray(column)
     if array.dtype.kind in "iuf" and not np.isnan(array).all():
         return float(np.nanmean(array))
-    known = [v for v in column if not _missing(v)]
+    known = [v for v in column if not is_missing(v)]
     if not known:
         return column[0]
     if all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in known):
@@ -134,34 +145,26 @@ def typical(column: Sequence[Any]) -> Any:
     return next(v for v in known if str(v) == wanted)
 
 
-def _missing(value: Any) -> bool:
-    """Whether a cell is empty: None, NaN, NaT or NA."""
-    try:
-        return value is None or bool(value != value)
-    except (TypeError, ValueError):  # pandas' NA is neither equal to itself nor not
-        return True
-
-
 def _typed(values: list[Any], kind: Any, column: Any) -> Any:
     """A column as a pandas array of the type that the input has."""
     pandas = need("pandas", "tabular")
     if kind is None:
         return pandas.Series(values).array
     if isinstance(kind, pandas.CategoricalDtype):
-        strange = next((v for v in values if not _missing(v) and v not in kind.categories), None)
-        if strange is not None:
+        unknown = next((v for v in values if not is_missing(v) and v not in kind.categories), None)
+        if unknown is not None:
             raise ValueError(
-                f"the background has {strange!r} in column {column!r}, which is no category of the input's"
+                f"the background has {unknown!r} in column {column!r}, which is no category of the input's"
             )
         return pandas.Categorical(values, dtype=kind)
     if pandas.api.types.is_integer_dtype(kind):
-        if isinstance(kind, np.dtype) and any(map(_missing, values)):
+        if isinstance(kind, np.dtype) and any(map(is_missing, values)):
             raise ValueError(
                 f"the background has an empty cell in column {column!r}, which holds whole numbers in the input: "
                 "make it a column of real numbers, or fill the cell"
             )
-        values = [v if _missing(v) else round(v) for v in values]
-    return pandas.array(values, dtype=kind) if not isinstance(kind, np.dtype) else np.array(values, dtype=kind)
+        values = [v if is_missing(v) else round(v) for v in values]
+    return np.array(values, dtype=kind) if isinstance(kind, np.dtype) else pandas.array(values, dtype=kind)
 
 
 def _objects(values: list[Any]) -> npt.NDArray[Any]:

@@ -1,11 +1,16 @@
-"""Where the words, sentences and paragraphs of a text begin and end."""
+"""Where the words, sentences and paragraphs of a text begin and end, and the text with some words masked."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import cache
 from typing import TypeAlias
+
+import numpy as np
+
+from c2fa.structure import BoolArray
 
 Spans: TypeAlias = list[tuple[int, int]]
 """Pairs of start and end, in characters of the text."""
@@ -33,6 +38,7 @@ _EMOJI = (
 _EMOTICON = r"(?<!\w)[:;=]['’^o-]?[)(\[\]DPpOo3/\\|*]+(?!\w)"
 _ENDS = r"\s.,;:!?…)\]}>\"'”’»。、！？"
 _ADDRESS = rf"(?:https?://|www\.)\S*[^{_ENDS}]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _GAP = r"\s\u200b\ufeff"
 
 
@@ -116,3 +122,60 @@ def paragraph_starts(text: str) -> list[int]:
     [0, 10]
     """
     return [0, *(match.end() for match in re.finditer(r"\n[^\S\n]*\n\s*", text))]
+
+
+def replacer(gaps: list[str], leaves: list[str], mask: str) -> Callable[[BoolArray], list[str]]:
+    """Put the mask in place of masked leaves; one gather of ready-made pieces for a whole batch."""
+    masked = [mask + gap for gap in gaps[1:]]
+    kept = [leaf + gap for leaf, gap in zip(leaves, gaps[1:], strict=True)]
+    masked[0], kept[0] = gaps[0] + masked[0], gaps[0] + kept[0]
+    table = np.array(masked + kept, dtype=object)
+    columns, width = np.arange(len(leaves)), np.intp(len(leaves))
+
+    def render(masks: BoolArray) -> list[str]:
+        return list(map("".join, table.take(masks * width + columns).tolist()))
+
+    return render
+
+
+def remover(gaps: list[str], leaves: list[str]) -> Callable[[BoolArray], list[str]]:
+    """Leave masked leaves out, and put the strongest gap between two neighbours that are kept."""
+    strength = np.array([_strength(gap) for gap in gaps[:-1]])
+    index = np.arange(len(leaves))
+    strength[0] = 0
+    # latest[k][j]: the last gap of that strength or more at or before leaf j; -1 where there is none.
+    latest = [np.maximum.accumulate(np.where(strength >= s, index, -1)) for s in (1, 2, 3) if (strength >= s).any()]
+    gap_table, leaf_table = np.array([*gaps[:-1], ""], dtype=object), np.array(leaves, dtype=object)
+    end = len(leaves)
+
+    def render(masks: BoolArray) -> list[str]:
+        at = np.nonzero(masks)[1]
+        counts = np.count_nonzero(masks, axis=1)
+        stops = np.cumsum(counts)
+        firsts = (stops - counts)[counts > 0]
+        before = np.empty_like(at)
+        before[1:] = at[:-1]
+        gap = np.full_like(at, end)
+        for last in latest:
+            candidate = last[at]
+            np.copyto(gap, candidate, where=candidate > before)
+        gap[firsts] = np.where(at[firsts] == 0, 0, end)
+        pieces = np.empty(2 * len(at), dtype=object)
+        pieces[0::2], pieces[1::2] = gap_table[gap], leaf_table[at]
+        flat = pieces.tolist()
+        texts = ["".join(flat[2 * (b - n) : 2 * b]) for n, b in zip(counts.tolist(), stops.tolist(), strict=True)]
+        if gaps[-1]:
+            for i in np.flatnonzero(masks[:, -1]).tolist():
+                texts[i] += gaps[-1]
+        return texts
+
+    return render
+
+
+def _strength(gap: str) -> int:
+    """How far a gap sets words apart: a blank line 3, a line break 2, a space 1."""
+    if _BLANK_LINE.search(gap):
+        return 3
+    if "\n" in gap:
+        return 2
+    return 1 if gap else 0

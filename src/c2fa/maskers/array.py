@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.extras import host_array
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, Structure
 
@@ -41,7 +42,7 @@ class Array:
             )
 
     def __call__(self, x: Any) -> Masked:
-        vector = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+        vector = host_array(x)
         if vector.shape != (self.structure.leaves,):
             raise ValueError(
                 f"the input must be a vector of {self.structure.leaves} values, one per leaf of the "

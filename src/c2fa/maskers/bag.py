@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.maskers._extras import host_array
+from c2fa.extras import as_given, host_array
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, Structure
 
@@ -53,16 +53,15 @@ class Bag:
             raise ValueError(f"fill must be a number, one per feature, or 'mean', not {self.fill!r}")
 
     def __call__(self, x: Any) -> Masked:
-        tensor = hasattr(x, "detach")
-        array = _array(host_array(x) if tensor else x)
+        array = _array(host_array(x) if hasattr(x, "detach") else x)
         kind = array.dtype if array.dtype.kind == "f" else np.result_type(array, np.float32)
         values = array.astype(kind)
         instances, features = values.shape
         if self.names is not None and len(self.names) != features:
             raise ValueError(f"{len(self.names)} names for {features} features: give one name per feature")
-        base = values.mean(axis=0) if isinstance(self.fill, str) else np.asarray(self.fill, dtype=kind)
-        if base.shape not in ((), (features,)):
-            raise ValueError(f"fill has shape {base.shape} for {features} features: give one value per feature")
+        baseline = values.mean(axis=0) if isinstance(self.fill, str) else np.asarray(self.fill, dtype=kind)
+        if baseline.shape not in ((), (features,)):
+            raise ValueError(f"fill has shape {baseline.shape} for {features} features: give one value per feature")
         names = list(self.names) if self.names is not None else [str(d + 1) for d in range(features)]
         structure = Structure(
             (np.repeat(np.arange(instances), features),),
@@ -73,18 +72,11 @@ class Bag:
         )
         removes = self.absent == "remove"
 
-        def own(batch: npt.NDArray[Any]) -> Any:
-            if not tensor:
-                return batch
-            import torch
-
-            return torch.as_tensor(batch, device=x.device, dtype=x.dtype if x.is_floating_point() else None)
-
         def inputs(masks: BoolArray, level: int) -> Any:
             if removes and structure.level(level) == 0:
-                return [own(values[row]) for row in structure.check_masks(masks, level)]
+                return [as_given(values[row], x) for row in structure.check_masks(masks, level)]
             on = structure.expand(masks, level).reshape(-1, instances, features)
-            batch = own(np.where(on, values, base))
+            batch = as_given(np.where(on, values, baseline), x)
             return list(batch) if removes else batch
 
         view = {"kind": "bag", "values": values, "features": names}

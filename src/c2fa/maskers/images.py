@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.graph import Graph, join
-from c2fa.maskers._extras import need
-from c2fa.maskers._neighbours import alike
-from c2fa.maskers._pictures import Picture, Rows, picture
+from c2fa.extras import host_array, need
+from c2fa.graph import Graph, disjoint_union
+from c2fa.maskers._pictures import LazyBatch, Picture, picture, superpixel_graph
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, IntArray, Structure
 
@@ -91,39 +90,26 @@ class ImageBag:
             raise ValueError("options are for segment='quickshift' or 'slic'; a function of yours has its own")
 
     def __call__(self, x: Any) -> Masked:
-        named = [str(name) for name in x] if isinstance(x, Mapping) else None
-        x = list(x.values()) if isinstance(x, Mapping) else x
+        image_names = None
+        if isinstance(x, Mapping):
+            image_names, x = [str(name) for name in x], list(x.values())
         single = not isinstance(x, list | tuple) and getattr(x, "ndim", 3) != 4
         if not single and not len(x):
             raise ValueError("the bag is empty: give at least one image")
         images = [picture(item, self.channels) for item in ([x] if single else x)]
         maps = self._label_maps(images, single)
-        counts = [int(labels.max()) + 1 for labels in maps]
         for image, labels in zip(images, maps, strict=True):
             image.prepare(labels, self.fill)
-        starts = np.cumsum([0, *counts])
-        columns = [slice(a, b) for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)]
+        counts = [int(labels.max()) + 1 for labels in maps]
         owner = self._regions(images[0], maps[0]) if single else np.repeat(np.arange(len(maps)), counts)
-        structure = Structure((owner,), _names(owner, counts, single, named))
+        structure = Structure((owner,), _names(owner, counts, single, image_names))
         removes = self.absent == "remove" and not single
-        stacks = not removes and all(image.stackable(images[0]) for image in images)
 
-        def inputs(masks: BoolArray, level: int) -> Any:
-            if removes and structure.level(level) == 0:
-                checked = structure.check_masks(masks, level)
-                return Rows(len(checked), lambda i: [images[j].given for j in np.flatnonzero(checked[i])])
-            leaves = structure.expand(masks, level)
-            if stacks:
-                batch = images[0].empty(len(leaves), len(images))
-                for j, image in enumerate(images):
-                    image.paint(leaves[:, columns[j]], batch[:, j])
-                return batch[:, 0] if single else batch
-            if single:
-                return Rows(len(leaves), lambda i: images[0].shown(leaves[i]))
-            return Rows(
-                len(leaves),
-                lambda i: [image.shown(leaves[i, c]) for image, c in zip(images, columns, strict=True)],
-            )
+        def neighbours() -> Graph:
+            graphs = [superpixel_graph(image.rgb, labels) for image, labels in zip(images, maps, strict=True)]
+            graph = disjoint_union(graphs, counts)
+            same = owner[graph.edges[:, 0]] == owner[graph.edges[:, 1]]  # regions of a single image divide its graph
+            return Graph(graph.edges[same], graph.weights[same])
 
         view = {
             "kind": "images",
@@ -131,55 +117,77 @@ class ImageBag:
             "images": [image.rgb for image in images],
             "labels": maps,
         }
-
-        def neighbours() -> Graph:
-            graph = join([alike(image.rgb, labels) for image, labels in zip(images, maps, strict=True)], counts)
-            same = owner[graph.edges[:, 0]] == owner[graph.edges[:, 1]]  # regions of a single image divide its graph
-            return Graph(graph.edges[same], graph.weights[same])
-
         return Masked(
             structure,
-            inputs,
+            _MaskedImages(images, counts, structure, single, removes),
             nested=not removes,
             allows_empty=not removes,
             view=view,
             neighbours=neighbours,
-            alike=True,
+            smooth_by_default=True,
         )
 
     def _label_maps(self, images: list[Picture], single: bool) -> list[IntArray]:
         """One label map for each image, with labels 0, 1, 2, ... none of which is unused."""
         if isinstance(self.segment, str):
-            find = getattr(need("skimage.segmentation", "images"), self.segment)
+            segmenter = getattr(need("skimage.segmentation", "images"), self.segment)
             options = {**_DEFAULTS[self.segment], **self.options}
-            found = [find(image.rgb, **options) for image in images]
+            maps = [segmenter(image.rgb, **options) for image in images]
         elif callable(self.segment):
-            found = [self.segment(image.rgb) for image in images]
+            maps = [self.segment(image.rgb) for image in images]
         else:
-            alone = single and getattr(self.segment, "ndim", 3) == 2
-            found = [self.segment] if alone else list(self.segment)
-            if len(found) != len(images):
-                raise ValueError(f"{len(found)} label maps for {len(images)} images: give one for each image")
-        return [_labels(labels, image.size, k) for k, (labels, image) in enumerate(zip(found, images, strict=True))]
+            is_one_map = single and getattr(self.segment, "ndim", 3) == 2
+            maps = [self.segment] if is_one_map else list(self.segment)
+            if len(maps) != len(images):
+                raise ValueError(f"{len(maps)} label maps for {len(images)} images: give one for each image")
+        return [_label_map(labels, images[k].size, k) for k, labels in enumerate(maps)]
 
     def _regions(self, image: Picture, labels: IntArray) -> IntArray:
         """The region of each super-pixel of a single image."""
         if callable(self.regions):
-            found = self.regions(image.rgb)
+            regions = self.regions(image.rgb)
         elif isinstance(self.regions, int):
             slic = need("skimage.segmentation", "images").slic
-            found = slic(image.rgb, n_segments=self.regions, compactness=20.0, start_label=0)
+            regions = slic(image.rgb, n_segments=self.regions, compactness=20.0, start_label=0)
         else:
-            found = self.regions
-        region = _labels(found, image.size, 0)
+            regions = self.regions
+        region = _label_map(regions, image.size, 0)
         overlap = np.zeros((labels.max() + 1, region.max() + 1), dtype=np.intp)
         np.add.at(overlap, (labels.ravel(), region.ravel()), 1)
         owner: IntArray = np.unique(overlap.argmax(axis=1), return_inverse=True)[1]
         return owner
 
 
-def _labels(found: Any, size: tuple[int, int], k: int) -> IntArray:
-    labels = np.asarray(found.detach().cpu() if hasattr(found, "detach") else found)
+@dataclass(frozen=True, eq=False)
+class _MaskedImages:
+    """Turns masks into a batch: of images for a single one, of bags otherwise."""
+
+    images: list[Picture]
+    counts: list[int]
+    structure: Structure
+    single: bool
+    removes: bool
+
+    def __call__(self, masks: BoolArray, level: int) -> Any:
+        images = self.images
+        if self.removes and self.structure.level(level) == 0:
+            kept = self.structure.check_masks(masks, level)
+            return LazyBatch(len(kept), lambda i: [images[j].given for j in np.flatnonzero(kept[i])])
+        leaves = self.structure.expand(masks, level)
+        segments = np.split(leaves, np.cumsum(self.counts)[:-1], axis=1)  # masks of each image's segments
+        if not self.removes and all(image.stackable(images[0]) for image in images):
+            batch = images[0].empty(len(leaves), len(images))
+            for j, image in enumerate(images):
+                image.paint(segments[j], batch[:, j])
+            return batch[:, 0] if self.single else batch
+        if self.single:
+            return LazyBatch(len(leaves), lambda i: images[0].shown(leaves[i]))
+        return LazyBatch(len(leaves), lambda i: [image.shown(segments[j][i]) for j, image in enumerate(images)])
+
+
+def _label_map(given: Any, size: tuple[int, int], k: int) -> IntArray:
+    """A label map with labels 0, 1, 2, ..., or a sentence about what is wrong with it."""
+    labels = host_array(given)
     if labels.shape != size or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
             f"the label map of image {k} must hold integers of shape {size}; got {labels.dtype} of shape {labels.shape}"
@@ -189,10 +197,10 @@ def _labels(found: Any, size: tuple[int, int], k: int) -> IntArray:
 
 
 def _names(
-    owner: IntArray, counts: list[int], single: bool, named: list[str] | None
+    owner: IntArray, counts: list[int], single: bool, image_names: list[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     part = "region" if single else "image"
-    parts = tuple(named or (f"{part} {j + 1}" for j in range(int(owner.max()) + 1)))
+    parts = tuple(image_names or (f"{part} {j + 1}" for j in range(int(owner.max()) + 1)))
     if single:
         return parts, tuple(f"segment {i + 1}" for i in range(counts[0]))
     return parts, tuple(f"{j + 1}.{i + 1}" for j, count in enumerate(counts) for i in range(count))

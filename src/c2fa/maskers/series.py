@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.extras import as_given, host_array
 from c2fa.graph import chain
-from c2fa.maskers._extras import host_array
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
@@ -73,34 +73,31 @@ class TimeSeries:
                 f"a series must hold numbers of shape (T,), (T, C) or (C, T); got {array.dtype} of shape {array.shape}"
             )
         kind = array.dtype if array.dtype.kind == "f" else np.result_type(array, np.float32)
-        last = self._time_last(array)
-        series = (array[None] if array.ndim == 1 else np.moveaxis(array, last, -1)).astype(kind)
+        time_axis = self._time_axis(array)
+        series = (array[None] if array.ndim == 1 else np.moveaxis(array, time_axis, -1)).astype(kind)
         starts = self._starts(series.astype(np.float64))
         window = np.searchsorted(starts, np.arange(series.shape[1]), side="right") - 1
-        structure = self._structure(len(series), starts, series.shape[1], self._names(x, last))
+        structure = self._structure(len(series), starts, series.shape[1], self._names(x, time_axis))
         windows = len(starts)
-        base = self._base(series, array, last)
+        baseline = self._baseline(series, array, time_axis)
 
         def inputs(masks: BoolArray, level: int) -> Any:
             leaves = structure.expand(masks, level)
-            shape = (-1, len(series), windows) if self.order == "channels" else (-1, windows, len(series))
-            grid = leaves.reshape(shape)
-            grid = grid if self.order == "channels" else grid.swapaxes(1, 2)
+            if self.order == "channels":
+                grid = leaves.reshape(-1, len(series), windows)
+            else:
+                grid = leaves.reshape(-1, windows, len(series)).swapaxes(1, 2)
             on = grid.take(window, axis=2)
-            out = np.where(on, series, base) if base is not None else _linear(series, on)
-            out = np.ascontiguousarray(out[:, 0] if array.ndim == 1 else np.moveaxis(out, -1, 1 + last))
-            if hasattr(x, "detach"):
-                import torch
-
-                return torch.as_tensor(out, device=x.device, dtype=x.dtype if x.is_floating_point() else None)
-            return out
+            out = np.where(on, series, baseline) if baseline is not None else _linear(series, on)
+            out = out[:, 0] if array.ndim == 1 else np.moveaxis(out, -1, 1 + time_axis)
+            return as_given(np.ascontiguousarray(out), x)
 
         view = {"kind": "series", "values": series, "starts": starts, "order": self.order}
         # Windows of a channel follow each other; channels of a window stand in no order.
         neighbours = (lambda: chain(structure.owners(0))) if self.order == "channels" else None
         return Masked(structure, inputs, view=view, neighbours=neighbours)
 
-    def _time_last(self, array: npt.NDArray[Any]) -> int:
+    def _time_axis(self, array: npt.NDArray[Any]) -> int:
         """The axis of time."""
         if array.ndim == 1:
             return 0
@@ -124,9 +121,9 @@ class TimeSeries:
             raise ValueError(f"boundaries must rise from 1 to {steps - 1}, the series having {steps} steps: {cuts}")
         return np.concatenate(([0], cuts)).astype(np.intp)
 
-    def _names(self, x: Any, last: int) -> Sequence[str] | None:
+    def _names(self, x: Any, time_axis: int) -> Sequence[str] | None:
         """The channels' names: those given, or the columns of a frame of steps by channels."""
-        if self.names is None and hasattr(x, "columns") and last == 0:
+        if self.names is None and hasattr(x, "columns") and time_axis == 0:
             return [str(c) for c in x.columns]
         return self.names
 
@@ -140,8 +137,8 @@ class TimeSeries:
         owner = np.repeat(np.arange(len(parts)), len(inner))
         return Structure((owner,), (tuple(parts), tuple(f"{p} · {i}" for p in parts for i in inner)))
 
-    def _base(self, series: npt.NDArray[Any], array: npt.NDArray[Any], last: int) -> npt.NDArray[Any] | None:
-        """What stands behind the series, (C, T); None where it depends on the mask."""
+    def _baseline(self, series: npt.NDArray[Any], array: npt.NDArray[Any], time_axis: int) -> npt.NDArray[Any] | None:
+        """The baseline of the series, (C, T); None where it depends on the mask."""
         if isinstance(self.fill, str):
             if self.fill == "linear":
                 return None
@@ -152,7 +149,7 @@ class TimeSeries:
             raise ValueError(
                 f"fill of shape {np.shape(self.fill)} does not fit a series of shape {array.shape}"
             ) from None
-        return full[None] if array.ndim == 1 else np.moveaxis(full, last, -1)
+        return full[None] if array.ndim == 1 else np.moveaxis(full, time_axis, -1)
 
 
 def change_points(series: npt.ArrayLike, most: int = 20, shortest: int = 2) -> IntArray:
@@ -180,8 +177,10 @@ def change_points(series: npt.ArrayLike, most: int = 20, shortest: int = 2) -> I
     # The median difference of Gaussian noise is 0.954 of its deviation; steps are rare, so they do not move it.
     noise = np.median(differences, axis=1) / 0.954 if steps > 1 else np.ones(channels)
     spread = values.std(axis=1)
-    scaled = values / np.where(noise > 1e-9 * spread, noise, np.where(spread > 0, spread / 100, 1.0))[:, None]
-    total = np.concatenate((np.zeros((channels, 1)), np.cumsum(scaled - scaled.mean(axis=1, keepdims=True), axis=1)), 1)
+    without_noise = np.where(spread > 0, spread / 100, 1.0)
+    scaled = values / np.where(noise > 1e-9 * spread, noise, without_noise)[:, None]
+    centred = scaled - scaled.mean(axis=1, keepdims=True)
+    total = np.concatenate((np.zeros((channels, 1)), np.cumsum(centred, axis=1)), 1)
     price = 2 * (channels + 1) * np.log(max(steps, 2))
 
     def best_in(a: int, b: int) -> tuple[float, int]:
@@ -195,7 +194,7 @@ def change_points(series: npt.ArrayLike, most: int = 20, shortest: int = 2) -> I
         return float(gain[k]), int(cuts[k])
 
     def best(a: int, b: int) -> tuple[float, int, int, int]:
-        gain, cut = max((best_in(*inner) for inner in _looked_at(a, b, shortest)), key=lambda found: found[0])
+        gain, cut = max((best_in(*inner) for inner in _looked_at(a, b, shortest)), key=lambda candidate: candidate[0])
         return gain, a, b, cut
 
     segments = [best(0, steps)]

@@ -9,10 +9,11 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.extras import host_array, need
 from c2fa.maskers._columns import groups_of, names_of, tree_of
-from c2fa.maskers._extras import need
 from c2fa.maskers._tables import Table, read_background, read_row, typical
 from c2fa.masking import Masked
+from c2fa.model import ModelProxy
 from c2fa.structure import BoolArray
 
 __all__ = ["Blocks", "Tabular", "groups_of", "over_background"]
@@ -41,7 +42,7 @@ class Tabular:
         or its most frequent value (for anything else than numbers); empty cells do not count. ``"row"``: the value
         of the one row that the background is. ``"average"``: each of the background's m rows in turn. Then one
         mask is m rows of the table, kept together as one input, and the model must be wrapped in
-        ``over_background``, which averages its m answers: a budget of 100 costs 100 m of its rows.
+        ``over_background``, which averages its m outputs: a budget of 100 costs 100 m of its rows.
 
     Examples
     --------
@@ -58,7 +59,9 @@ class Tabular:
     background: Any = None
     names: Sequence[str] | None = None
     strategy: str = "mean"
-    _bases: dict[tuple[Any, ...], list[list[Any]]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _baselines: dict[tuple[Any, ...], list[list[Any]]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         if self.strategy not in ("mean", "row", "average"):
@@ -79,26 +82,26 @@ class Tabular:
             columns = list(named if self.names is None else self.names)
         if len(columns) != len(values):
             raise ValueError(f"{len(columns)} column names for {len(values)} values: give one name per column")
-        base = self._bases.get(tuple(columns))
-        if base is None:  # a large background is read once, however many rows are explained
+        baselines = self._baselines.get(tuple(columns))
+        if baselines is None:  # a large background is read once, however many rows are explained
             background = read_background(self.background, columns)
-            base = background if self.strategy == "average" else [self._base(background)]
-            self._bases[tuple(columns)] = base
+            baselines = background if self.strategy == "average" else [self._baseline(background)]
+            self._baselines[tuple(columns)] = baselines
         structure = tree_of(self.groups, columns)
-        table = Table(x, columns, values, base, getattr(self.background, "dtypes", None))
+        table = Table(x, columns, values, baselines, getattr(self.background, "dtypes", None))
 
         def inputs(masks: BoolArray, level: int) -> Any:
             leaves = structure.expand(masks, level)
             if self.strategy != "average":
                 return table.rows(leaves, np.zeros(len(leaves), dtype=np.intp))
-            m = len(base)
+            m = len(baselines)
             rows = table.rows(np.repeat(leaves, m, axis=0), np.tile(np.arange(m), len(leaves)))
             return Blocks(rows, m)
 
         view = {"kind": "table", "columns": [str(c) for c in columns], "values": list(values)}
         return Masked(structure, inputs, view=view)
 
-    def _base(self, background: list[list[Any]]) -> list[Any]:
+    def _baseline(self, background: list[list[Any]]) -> list[Any]:
         if self.strategy == "row":
             if len(background) != 1:
                 raise ValueError(
@@ -138,7 +141,7 @@ class Blocks(Sequence[Any]):
 
 
 def over_background(model: Callable[[Any], Any]) -> Callable[[Any], npt.NDArray[np.float64]]:
-    """Wrap a model of table rows for ``Tabular(strategy="average")``: its answers averaged over the background.
+    """Wrap a model of table rows for ``Tabular(strategy="average")``: its outputs averaged over the background.
 
     Each input is a block of rows; the model is called once with the rows of all blocks, and so receives as
     many rows per input as the background has. An estimator is made callable first, by ``c2fa.models.wrap``; the names
@@ -156,19 +159,10 @@ def over_background(model: Callable[[Any], Any]) -> Callable[[Any], npt.NDArray[
     return _Averaged(model)
 
 
-_SHOWN = ("name", "output_names", "cost", "notes")
+class _Averaged(ModelProxy):
+    """A model whose outputs are averaged over blocks of rows."""
 
-
-class _Averaged:
-    """A model whose answers are averaged over blocks of rows."""
-
-    def __init__(self, model: Callable[[Any], Any]) -> None:
-        self._model = model
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _SHOWN:
-            return getattr(self._model, name)
-        raise AttributeError(name)
+    batch_size = chunk_size = None  # the inner model's count its rows, not blocks of them
 
     def __call__(self, blocks: Any) -> npt.NDArray[np.float64]:
         if isinstance(blocks, Blocks):
@@ -176,13 +170,12 @@ class _Averaged:
         else:
             sizes = np.array([len(block) for block in blocks])
             rows = _stack(list(blocks))
-        reply = self._model(rows)
-        answers = np.asarray(reply.detach().cpu() if hasattr(reply, "detach") else reply, dtype=np.float64)
-        if len(answers) != len(rows):
-            raise ValueError(f"the model returned {len(answers)} rows for {len(rows)}; it must return one for each")
+        outputs = host_array(self.model(rows)).astype(np.float64)
+        if len(outputs) != len(rows):
+            raise ValueError(f"the model returned {len(outputs)} rows for {len(rows)}; it must return one for each")
         starts = np.cumsum(sizes) - sizes
-        total = np.add.reduceat(answers, starts, axis=0)
-        mean: npt.NDArray[np.float64] = total / sizes.reshape(-1, *[1] * (answers.ndim - 1))
+        total = np.add.reduceat(outputs, starts, axis=0)
+        mean: npt.NDArray[np.float64] = total / sizes.reshape(-1, *[1] * (outputs.ndim - 1))
         return mean
 
 

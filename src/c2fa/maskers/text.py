@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from c2fa.fingerprint import fingerprint
 from c2fa.graph import Graph, chain
-from c2fa.maskers._rendering import remover, replacer
-from c2fa.maskers._words import Spans, paragraph_starts, sentence_starts, words
-from c2fa.masking import Masked, fingerprint
+from c2fa.maskers._words import Spans, paragraph_starts, remover, replacer, sentence_starts, words
+from c2fa.masking import Masked
 from c2fa.structure import BoolArray, IntArray, Structure
 
-_PIECES = 3.0  # how much more pieces of a word are tied than words
+_PIECES = 3.0  # pieces of one word are tied so much more strongly than words are
 _LEVELS = ("texts", "paragraphs", "sentences", "words")
 
 
@@ -76,54 +76,42 @@ class Text:
         object.__setattr__(self, "tokenizer_id", _identity(self.tokenizer))
 
     def __call__(self, x: Any) -> Masked:
-        keys, texts = _texts(x)
+        texts = _texts(x)
         spans = [self._words(text) for text in texts]
-        owners = [self._owners(text, s, k) for k, (text, s) in enumerate(zip(texts, spans, strict=True))]
-        structure = self._structure(texts, spans, np.concatenate(owners, axis=1))
-        render = [self._renderer(text, s) for text, s in zip(texts, spans, strict=True)]
-        if isinstance(x, str):
-            only = render[0]
+        structure = self._structure(texts, spans)
+        renderers = [self._renderer(text, s) for text, s in zip(texts, spans, strict=True)]
+        cuts = np.cumsum([len(s) for s in spans])[:-1]
 
-            def inputs(masks: BoolArray, level: int) -> list[Any]:
-                return only(structure.expand(masks, level))
-        else:
-            cuts = np.cumsum([len(s) for s in spans])[:-1]
+        def inputs(masks: BoolArray, level: int) -> list[Any]:
+            columns = np.split(structure.expand(masks, level), cuts, axis=1)
+            rendered = [render(leaves) for render, leaves in zip(renderers, columns, strict=True)]
+            return rendered[0] if isinstance(x, str) else _in_container(rendered, x)
 
-            def inputs(masks: BoolArray, level: int) -> list[Any]:
-                columns = np.split(structure.expand(masks, level), cuts, axis=1)
-                rows = zip(*(r(c) for r, c in zip(render, columns, strict=True)), strict=True)
-                if isinstance(x, Mapping):
-                    return [dict(zip(keys, row, strict=True)) for row in rows]
-                return [list(row) for row in rows] if isinstance(x, list) else list(rows)
+        def neighbours() -> Graph:
+            parts = structure.owners(structure.depth - 2) if structure.depth > 1 else np.zeros(structure.leaves)
+            return chain(parts, np.where(_begin_words(spans), 1.0, _PIECES))
 
-        offsets = np.cumsum([0, *(len(text) + 1 for text in texts)])
+        starts = np.cumsum([0, *(len(text) + 1 for text in texts[:-1])])
         view = {
             "kind": "text",
             "levels": list(self.levels),
             "text": "\n".join(texts),
-            "spans": np.concatenate([np.array(s) + at for s, at in zip(spans, offsets, strict=False)]),
+            "spans": np.concatenate([np.array(s) + start for s, start in zip(spans, starts, strict=True)]),
         }
-        whole = np.concatenate([np.array([True, *(a > b for (_, b), (a, _) in pairwise(s))]) for s in spans])
-
-        def neighbours() -> Graph:
-            # Pieces of one word, which nothing parts, hang together more than words do.
-            parts = structure.owners(structure.depth - 2) if structure.depth > 1 else np.zeros(structure.leaves)
-            return chain(parts, np.where(whole, 1.0, _PIECES))
-
         return Masked(structure, inputs, view=view, neighbours=neighbours)
 
     def _words(self, text: str) -> Spans:
         """The spans of the leaves of one text, in order."""
         if self.tokenizer is None:
-            found = words(text)
+            offsets = words(text)
         elif hasattr(self.tokenizer, "encode_batch"):  # tokenizers.Tokenizer
-            found = self.tokenizer.encode(text, add_special_tokens=False).offsets
+            offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
         elif hasattr(self.tokenizer, "convert_tokens_to_ids"):  # transformers
-            found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+            offsets = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
         else:
-            found = self.tokenizer(text)
+            offsets = self.tokenizer(text)
         spans: Spans = []
-        for a, b in found:
+        for a, b in offsets:
             # Byte-level pieces take a space along and share characters; a leaf has neither.
             piece = text[a:b]
             a, b = a + len(piece) - len(piece.lstrip()), b - len(piece) + len(piece.rstrip())
@@ -147,29 +135,29 @@ class Text:
                 rows.append(np.searchsorted(cuts, at, side="right"))
         return np.array(rows, dtype=np.intp)
 
-    def _structure(self, texts: list[str], spans: list[Spans], owners: IntArray) -> Structure:
+    def _structure(self, texts: list[str], spans: list[Spans]) -> Structure:
         """The tree: a part begins wherever the number of the text, the paragraph or the sentence changes."""
-        leaf_names = tuple(text[a:b] for text, s in zip(texts, spans, strict=True) for a, b in s)
+        owners = np.concatenate([self._owners(texts[k], s, k) for k, s in enumerate(spans)], axis=1)
+        leaves = [(k, start, end) for k, s in enumerate(spans) for start, end in s]
+
+        def part_name(first: int, last: int) -> str:
+            k, start, _ = leaves[first]
+            return _short(texts[k][start : leaves[last][2]])
+
         levels = ("texts", *(k for k in self.levels if k in ("paragraphs", "sentences")))
         ids: list[IntArray] = []
         names: list[tuple[str, ...]] = []
         new = np.zeros(owners.shape[1] - 1, dtype=np.bool_)
-        where = [(k, span) for k, s in enumerate(spans) for span in s]
         for level, row in zip(levels, owners, strict=True):
             new = new | (row[1:] != row[:-1])
             if level not in self.levels:
                 continue
             first = np.concatenate(([0], np.flatnonzero(new) + 1))
-            last = np.concatenate((first[1:], [len(where)])) - 1
+            last = np.concatenate((first[1:], [len(leaves)])) - 1
             ids.append(np.concatenate(([0], np.cumsum(new))))
-            names.append(
-                tuple(
-                    _short(texts[where[i][0]][where[i][1][0] : where[j][1][1]])
-                    for i, j in zip(first.tolist(), last.tolist(), strict=True)
-                )
-            )
+            names.append(tuple(map(part_name, first.tolist(), last.tolist())))
         parents = [b[np.unique(a, return_index=True)[1]] for b, a in pairwise(ids)]
-        return Structure((*parents, *ids[-1:]), (*names, leaf_names))
+        return Structure((*parents, *ids[-1:]), (*names, tuple(texts[k][a:b] for k, a, b in leaves)))
 
     def _renderer(self, text: str, spans: Spans) -> Callable[[BoolArray], list[str]]:
         edges = [0, *(edge for span in spans for edge in span), len(text)]
@@ -178,15 +166,31 @@ class Text:
         return remover(gaps, leaves) if self.mask is None else replacer(gaps, leaves, self.mask)
 
 
-def _texts(x: Any) -> tuple[list[Any], list[str]]:
-    """The texts of an input, with their keys."""
+def _texts(x: Any) -> list[str]:
+    """The texts of an input."""
     if isinstance(x, str):
-        return [None], [x]
-    if isinstance(x, Mapping) and x and all(isinstance(t, str) for t in x.values()):
-        return list(x), list(x.values())
-    if isinstance(x, tuple | list) and x and all(isinstance(t, str) for t in x):
-        return list(range(len(x))), list(x)
+        return [x]
+    texts = list(x.values()) if isinstance(x, Mapping) else x
+    if isinstance(texts, tuple | list) and texts and all(isinstance(t, str) for t in texts):
+        return list(texts)
     raise TypeError(f"the input must be a text, or a tuple, list or dict of texts, not {type(x).__name__}")
+
+
+def _in_container(rendered: list[list[str]], x: Any) -> list[Any]:
+    """The rows of several texts, each row as the input is: a dict, a list or a tuple."""
+    rows = zip(*rendered, strict=True)
+    if isinstance(x, Mapping):
+        return [dict(zip(x, row, strict=True)) for row in rows]
+    return [list(row) for row in rows] if isinstance(x, list) else list(rows)
+
+
+def _begin_words(spans: list[Spans]) -> BoolArray:
+    """Which leaves begin a word; a further piece of a word touches the piece before it."""
+    begin: list[bool] = []
+    for one_text in spans:
+        begin.append(True)
+        begin += [start > end for (_, end), (start, _) in pairwise(one_text)]
+    return np.array(begin)
 
 
 def _short(text: str, width: int = 80) -> str:

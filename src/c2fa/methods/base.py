@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from c2fa.fingerprint import Identity
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel
-from c2fa.masking import Identity
 from c2fa.masks import distinct
 from c2fa.penalties import L2, Auto, Penalty
 from c2fa.problem import Level
@@ -38,8 +38,8 @@ class Task:
         The output that the reader asked about.
     neighbours
         Gives the graph of leaves that may be held to matter alike; None where the masker knows of none.
-    alike
-        Whether the masker expects neighbours to matter alike, without being told.
+    smooth_by_default
+        Whether to smooth where the user does not say; the masker knows what its neighbours are like.
     identity
         Which input it is, so that it gets masks of its own.
     """
@@ -52,7 +52,7 @@ class Task:
     seed: int
     allows_empty: bool = True
     neighbours: Callable[[], Graph] | None = None
-    alike: bool = False
+    smooth_by_default: bool = False
     identity: Identity = field(default_factory=Identity)
 
     def rng(self, stream: int) -> np.random.Generator:

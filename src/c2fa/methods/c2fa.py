@@ -156,7 +156,7 @@ class C2FA(BaseMethod):
         if not isinstance(self.smooth, str):
             return _asked(self.smooth)
         exact = self.solver in ("auto", "direct") and self._chooses_strengths
-        return STRENGTHS if exact and task.alike else ()
+        return STRENGTHS if exact and task.smooth_by_default else ()
 
     @property
     def _chooses_strengths(self) -> bool:

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from c2fa.driver import Job, drive
 from c2fa.masking import Masked
 from c2fa.metrics._direction import higher_is_better
-from c2fa.querying import Answer, Ask, Cache, Conversation, Model, Queries
+from c2fa.model import Model
+from c2fa.querying import Answer, Ask, Cache, Conversation, Queries
 from c2fa.structure import BoolArray, FloatArray
 
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from c2fa.models.demo import DemoSentiment
     from c2fa.models.http import EndpointError
     from c2fa.models.huggingface import HuggingFace
     from c2fa.models.loading import load, wrap
@@ -57,14 +58,13 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'c2fa.models' has no attribute {name!r}")
     module, extra = _WHERE[name]
     try:
-        found = getattr(import_module(f"c2fa.models.{module}"), name)
+        globals()[name] = getattr(import_module(f"c2fa.models.{module}"), name)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if not extra or missing in ("", "c2fa"):
             raise
         raise ImportError(f"c2fa.models.{name} needs {missing}: pip install 'c2fa[{extra}]'") from error
-    globals()[name] = found
-    return found
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

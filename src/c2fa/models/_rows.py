@@ -10,19 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.extras import host_array, is_missing
+
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class WireRows:
     """The rows of a batch in one of three forms; exactly one of them is set.
 
     Examples
     --------
-    >>> Rows.of(["a text", "another"]).texts
+    >>> WireRows.of(["a text", "another"]).texts
     ('a text', 'another')
-    >>> rows = Rows.of([[1, 2], [3, 4], [1, 2]])
+    >>> rows = WireRows.of([[1, 2], [3, 4], [1, 2]])
     >>> rows.array.shape, rows.keys()[0] == rows.keys()[2]
     ((3, 2), True)
-    >>> Rows.of([{"age": 3}, {"age": 4}]).take([1]).columns
+    >>> WireRows.of([{"age": 3}, {"age": 4}]).take([1]).columns
     {'age': [4]}
     """
 
@@ -31,45 +33,45 @@ class Rows:
     columns: dict[str, list[Any]] | None = None
 
     @classmethod
-    def of(cls, batch: Any) -> Rows:
+    def of(cls, batch: Any) -> WireRows:
         """Read a list of texts, an array, a tensor, a frame, or a list of records or vectors."""
         if hasattr(batch, "columns") and hasattr(batch, "to_numpy"):
             return cls(columns={str(name): _plain(batch[name]) for name in batch.columns})
-        if hasattr(batch, "detach"):
-            batch = batch.detach().cpu().numpy()
-        if not isinstance(batch, np.ndarray):
-            batch = list(batch)
-            if batch and all(isinstance(row, str) for row in batch):
-                return cls(texts=tuple(batch))
-            if batch and all(isinstance(row, Mapping) for row in batch):
-                return cls(columns={str(k): _plain([row[k] for row in batch]) for k in batch[0]})
-            if batch and all(hasattr(row, "detach") for row in batch):
-                batch = [row.detach().cpu().numpy() for row in batch]
-            batch = _stack(batch)
-        if batch.dtype.kind in "US" or (batch.dtype == object and _all_text(batch)):
-            if batch.ndim != 1:
-                raise ValueError(f"texts must be a list of strings, not an array of shape {batch.shape}")
-            return cls(texts=tuple(map(str, batch)))
-        if batch.dtype.kind not in "biuf":
+        if isinstance(batch, np.ndarray) or hasattr(batch, "detach"):
+            return cls._of_array(host_array(batch))
+        rows = list(batch)
+        if rows and all(isinstance(row, str) for row in rows):
+            return cls(texts=tuple(rows))
+        if rows and all(isinstance(row, Mapping) for row in rows):
+            return cls(columns={str(name): _plain([row[name] for row in rows]) for name in rows[0]})
+        return cls._of_array(_stack(rows))
+
+    @classmethod
+    def _of_array(cls, array: npt.NDArray[Any]) -> WireRows:
+        if array.dtype.kind in "US" or _all_texts(array):
+            if array.ndim != 1:
+                raise ValueError(f"texts must be a list of strings, not an array of shape {array.shape}")
+            return cls(texts=tuple(map(str, array)))
+        if array.dtype.kind not in "biuf":
             raise TypeError(
-                f"a model behind HTTP takes numbers, texts or a frame, not rows of {batch.dtype}; "
+                f"a model behind HTTP takes numbers, texts or a frame, not rows of {array.dtype}; "
                 "wrap it in a function that turns your inputs into one of these"
             )
-        return cls(array=batch)
+        return cls(array=array)
 
     def __len__(self) -> int:
         if self.columns is not None:
             return len(next(iter(self.columns.values()), []))
         return len(self.texts if self.texts is not None else self.array)  # type: ignore[arg-type]
 
-    def take(self, index: Sequence[int]) -> Rows:
+    def take(self, index: Sequence[int]) -> WireRows:
         """Return the rows with these numbers, in this order."""
         if self.texts is not None:
-            return Rows(texts=tuple(self.texts[i] for i in index))
+            return WireRows(texts=tuple(self.texts[i] for i in index))
         if self.array is not None:
-            return Rows(array=self.array[list(index)])
+            return WireRows(array=self.array[list(index)])
         assert self.columns is not None
-        return Rows(columns={k: [v[i] for i in index] for k, v in self.columns.items()})
+        return WireRows(columns={k: [v[i] for i in index] for k, v in self.columns.items()})
 
     def keys(self) -> list[bytes]:
         """Return one key for each row, equal for equal rows alone."""
@@ -94,13 +96,13 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def _all_text(array: npt.NDArray[Any]) -> bool:
-    return bool(array.size) and all(isinstance(x, str) for x in array.flat)
+def _all_texts(array: npt.NDArray[Any]) -> bool:
+    return array.dtype == object and array.size > 0 and all(isinstance(item, str) for item in array.flat)
 
 
 def _stack(rows: list[Any]) -> npt.NDArray[Any]:
     try:
-        return np.asarray(rows)
+        return np.asarray([host_array(row) if hasattr(row, "detach") else row for row in rows])
     except ValueError:
         shapes = sorted({np.shape(row) for row in rows})
         raise ValueError(
@@ -117,13 +119,6 @@ def _plain(column: Any) -> list[Any]:
 
 def _as_json(value: Any) -> Any:
     """A value that JSON can hold."""
-    if _missing(value):
+    if is_missing(value) or value in (np.inf, -np.inf):
         return None
     return value.isoformat() if hasattr(value, "isoformat") else value
-
-
-def _missing(value: Any) -> bool:
-    try:
-        return value is None or bool(value != value) or value in (np.inf, -np.inf)
-    except TypeError:  # pandas' NA is neither equal to itself nor not
-        return True

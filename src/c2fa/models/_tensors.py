@@ -48,15 +48,16 @@ def encode(
     inputs, blobs = [], []
     for name, array, datatype in arrays:
         head, blob = tensor(name, array, datatype)
+        inputs.append(head)
+        is_text = head["datatype"] == "BYTES"
         if binary:
             head["parameters"] = {"binary_data_size": len(blob)}
             blobs.append(blob)
-        else:
-            flat = array if head["datatype"] == "BYTES" else array.astype(_DTYPES[head["datatype"]], copy=False)
-            head["data"] = jsonable(flat.ravel())
-            if head["datatype"] == "BYTES" and parameters:
-                head["parameters"] = {"content_type": "str"}
-        inputs.append(head)
+            continue
+        typed = array if is_text else array.astype(_DTYPES[head["datatype"]], copy=False)
+        head["data"] = jsonable(typed.ravel())
+        if is_text and parameters:
+            head["parameters"] = {"content_type": "str"}
     body: dict[str, Any] = {"inputs": inputs}
     wanted = {"parameters": {"binary_data": True}} if binary else {}
     if outputs:
@@ -77,7 +78,7 @@ def decode(reply: Reply) -> dict[str, npt.NDArray[Any]]:
         at, data = int(length), json.loads(reply.body[: int(length)])
     if not isinstance(data, Mapping) or not isinstance(data.get("outputs"), list):
         raise ValueError("the answer has no list of outputs; is this an Open Inference Protocol server?")
-    found: dict[str, npt.NDArray[Any]] = {}
+    arrays: dict[str, npt.NDArray[Any]] = {}
     for output in data["outputs"]:
         name, shape, datatype = output["name"], output["shape"], output["datatype"]
         if datatype not in _DTYPES:
@@ -93,5 +94,5 @@ def decode(reply: Reply) -> dict[str, npt.NDArray[Any]]:
             array = np.asarray(output["data"], dtype=np.float64)
         if array.size != int(np.prod(shape)):
             raise ValueError(f"the output {name!r} has {array.size} values for its shape {shape}")
-        found[name] = array.reshape(shape)
-    return found
+        arrays[name] = array.reshape(shape)
+    return arrays

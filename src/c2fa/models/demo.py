@@ -24,7 +24,7 @@ _Ids = NDArray[np.intp]
 
 _PAD, _CLS = 0, 2
 # Every tile holds as many pieces as any other, whatever the length of its rows. The large matrix products
-# then have one shape each, so a row's answer is the same whichever rows it is asked with, and BLAS runs well.
+# then have one shape each, so a row's outputs are the same whichever rows it is asked with, and BLAS runs well.
 _TILE = 768
 _LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
@@ -34,7 +34,7 @@ class DemoSentiment:
 
     A text is read up to its first 255 pieces (about 200 English words); what lies beyond has no influence.
     The word `[MASK]` is the model's own "nothing is known here", which it met often in training. A row's
-    answer depends on its text alone, never on the batch. The weights are read at the first call, from
+    outputs depend on its text alone, never on the batch. The weights are read at the first call, from
     `weights` or else from the package.
 
     >>> model = DemoSentiment()
@@ -102,8 +102,8 @@ class _Network:
             np.maximum(hidden, 0, out=hidden)
             x += hidden @ down
         pooled = self._pool(x.reshape(rows, length, self._width), absent[:, 0])
-        answer: NDArray[np.float64] = np.einsum("ij,j->i", pooled, self._head).astype(np.float64) + self._bias
-        return answer
+        logits: NDArray[np.float64] = np.einsum("ij,j->i", pooled, self._head).astype(np.float64) + self._bias
+        return logits
 
     def _attend(self, qkv: _Floats, absent: _Floats) -> _Floats:
         """Each position's mix of all positions' values, head by head."""

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa.models._portal import Portal
-from c2fa.models._rows import Rows
+from c2fa.models._rows import WireRows
 from c2fa.models._send import EndpointError, Reply, Request, send
 from c2fa.models._settings import Settings, check_url
 
-__all__ = ["Endpoint", "EndpointError", "Reply", "Request", "Rows", "Settings", "Usage"]
+__all__ = ["Endpoint", "EndpointError", "Reply", "Request", "Settings", "Usage", "WireRows"]
 
 Floats = npt.NDArray[np.float64]
 _MEMO = 65_536
@@ -66,11 +66,11 @@ class Endpoint(abc.ABC):
     # What an adapter answers.
 
     @abc.abstractmethod
-    def request(self, rows: Rows) -> Request:
+    def request(self, rows: WireRows) -> Request:
         """Return the request that asks for these rows."""
 
     @abc.abstractmethod
-    def answer(self, reply: Reply, rows: Rows) -> Floats:
+    def answer(self, reply: Reply, rows: WireRows) -> Floats:
         """Return one row of outputs for each row asked, or raise ValueError in half a sentence."""
 
     async def connect(self, portal: Portal) -> None:
@@ -108,7 +108,7 @@ class Endpoint(abc.ABC):
         return f"{type(self).__name__}({self.name!r})"
 
     def __call__(self, batch: Any) -> Floats:
-        rows = Rows.of(batch)
+        rows = WireRows.of(batch)
         if len(rows) == 0:
             raise ValueError("the batch is empty; a model behind HTTP needs at least one row")
         keys = rows.keys()
@@ -161,7 +161,7 @@ class Endpoint(abc.ABC):
             self._finalizer = weakref.finalize(self, self._portal.close)
         return self._portal
 
-    async def _ask(self, portal: Portal, rows: Rows, keys: Sequence[bytes]) -> dict[bytes, Floats]:
+    async def _ask(self, portal: Portal, rows: WireRows, keys: Sequence[bytes]) -> dict[bytes, Floats]:
         if not self._connected:
             await self.connect(portal)
             self._connected = True

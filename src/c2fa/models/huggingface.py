@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from c2fa.models.torch import (
     Floats,
     autocast_dtype,
     device_of,
+    precision,
     restored,
     tensor_of,
     to_numpy,
@@ -101,9 +101,8 @@ class HuggingFace:
         encoded = self._encoded(list(batch))
         order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]["input_ids"]))
         self.model.eval()
-        precise = nullcontext() if self.autocast is None else torch.autocast(self.device.type, self.autocast)
         pieces = []
-        with torch.inference_mode(), precise:
+        with torch.inference_mode(), precision(self.device, self.autocast):
             for start in range(0, len(order), self.batch):
                 index = order[start : start + self.batch]
                 inputs = self._padded([encoded[i] for i in index])
@@ -118,10 +117,10 @@ class HuggingFace:
         if len({second is None for _, second in pairs}) > 1:
             raise ValueError("a batch must be all texts or all pairs of texts, not a mixture")
         seconds = [second for _, second in pairs] if pairs[0][1] is not None else None
-        found = self.tokenizer(
+        columns = self.tokenizer(
             [first for first, _ in pairs], seconds, truncation=True, max_length=self.max_length, padding=False
         )
-        return [{k: found[k][i] for k in found} for i in range(len(rows))]
+        return [{name: columns[name][i] for name in columns} for i in range(len(rows))]
 
     def _padded(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
         longest = max(len(row["input_ids"]) for row in rows)
@@ -135,7 +134,7 @@ class HuggingFace:
             array = np.full((len(rows), longest), fill.get(key, 0), dtype=np.int64)
             for target, row in zip(array, rows, strict=True):
                 n = len(row[key])
-                target[longest - n if left else 0 : longest if left else n] = row[key]
+                target[slice(longest - n, longest) if left else slice(n)] = row[key]
             padded[key] = torch.from_numpy(array).to(self.device)
         return padded
 

@@ -7,12 +7,12 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from c2fa import models
+from c2fa.model import Model
 from c2fa.models._settings import Settings
 
-Model = Callable[[Any], Any]
 _FORMS = (
     "demo, python:package.module:function, sklearn:file.skops, hf:folder, onnx:file, oip:http://host:port#model, "
     "mlflow:http://host:port or openai:http://host:port/v1#model"
@@ -62,8 +62,7 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
         "openai": lambda url, **o: models.OpenAI(*_named(spec, url), **o),
     }
     if spec == "demo":
-        demo: Model = models.DemoSentiment(**options)
-        return demo
+        return models.DemoSentiment(**options)
     if kind not in makers or not rest:
         raise ValueError(f"{spec!r} names no model; write {_FORMS}")
     try:
@@ -108,8 +107,7 @@ def wrap(model: Any) -> Model:
     if hasattr(model, "get_inputs") and hasattr(model, "get_outputs") and hasattr(model, "run"):
         return models.Onnx(model)
     if callable(model):
-        found: Model = model
-        return found
+        return cast(Model, model)
     if hasattr(model, "predict_proba") or hasattr(model, "decision_function") or hasattr(model, "predict"):
         return models.Sklearn(model)
     raise TypeError(
@@ -127,7 +125,7 @@ def _python(path: str) -> Model:
     if added:  # a script beside the user is what the user means
         sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ValueError(
             f"cannot import {module!r} of 'python:{path}': {error}; run from the folder that holds it"
@@ -136,10 +134,10 @@ def _python(path: str) -> Model:
         if added:
             sys.path.remove(here)
     for name in attribute.split("."):
-        if not hasattr(found, name):
+        if not hasattr(value, name):
             raise ValueError(f"{module!r} has no {attribute!r}; 'python:{path}' must name a function of it")
-        found = getattr(found, name)
-    return wrap(found)
+        value = getattr(value, name)
+    return wrap(value)
 
 
 def _named(spec: str, url: str) -> tuple[str, str]:

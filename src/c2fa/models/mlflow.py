@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from c2fa.models._rows import Rows, jsonable
+from c2fa.models._rows import WireRows, jsonable
 from c2fa.models._send import Reply, Request
 from c2fa.models.http import Endpoint, Floats
 
@@ -47,7 +47,7 @@ class MLflow(Endpoint):
         super().__init__(url.removesuffix("/").removesuffix("/invocations"), output_names, **settings)
         self.column, self.params = column, dict(params or {})
 
-    def request(self, rows: Rows) -> Request:
+    def request(self, rows: WireRows) -> Request:
         """Return the request that asks for these rows."""
         body: dict[str, Any]
         columns = rows.columns
@@ -56,28 +56,30 @@ class MLflow(Endpoint):
         if columns is not None:
             data = [list(row) for row in zip(*columns.values(), strict=True)]
             body = {"dataframe_split": {"columns": list(columns), "data": data}}
+        elif rows.texts is not None:
+            body = {"inputs": list(rows.texts)}
         else:
-            body = {"inputs": list(rows.texts) if rows.texts is not None else jsonable(np.asarray(rows.array))}
+            body = {"inputs": jsonable(np.asarray(rows.array))}
         if self.params:
             body["params"] = self.params
         return Request("/invocations", json.dumps(body).encode())
 
-    def answer(self, reply: Reply, rows: Rows) -> Floats:
+    def answer(self, reply: Reply, rows: WireRows) -> Floats:
         """Return the predictions as numbers."""
         data = reply.data
-        found = data.get("predictions") if isinstance(data, Mapping) else data
-        if isinstance(found, Mapping):  # {"column": [values]}
-            found = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
-        if not isinstance(found, list):
+        predictions = data.get("predictions") if isinstance(data, Mapping) else data
+        if isinstance(predictions, Mapping):  # {"column": [values]}
+            predictions = [dict(zip(predictions, row, strict=True)) for row in zip(*predictions.values(), strict=True)]
+        if not isinstance(predictions, list):
             raise ValueError("the answer has no list of predictions; is this an MLflow scoring server?")
-        if found and all(isinstance(row, Mapping) for row in found):
-            names = list(found[0])
+        if predictions and all(isinstance(row, Mapping) for row in predictions):
+            names = list(predictions[0])
             self.output_names = self.output_names or tuple(map(str, names))
-            found = [[row[name] for name in names] for row in found]
-        first = np.ravel(np.asarray(found[:1], dtype=object))
+            predictions = [[row[name] for name in names] for row in predictions]
+        first = np.ravel(np.asarray(predictions[:1], dtype=object))
         if any(isinstance(value, str) for value in first):
             raise ValueError(
                 f"the model returns labels such as {first[0]!r}, not numbers; log it again with "
                 "pyfunc_predict_fn='predict_proba'"
             )
-        return np.asarray(found, dtype=np.float64)
+        return np.asarray(predictions, dtype=np.float64)

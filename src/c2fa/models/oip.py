@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa.models._portal import Portal
-from c2fa.models._rows import Rows
+from c2fa.models._rows import WireRows
 from c2fa.models._send import EndpointError, Reply, Request, send
 from c2fa.models._tensors import decode, encode
 from c2fa.models.http import Endpoint, Floats
@@ -90,7 +90,7 @@ class OpenInference(Endpoint):
             raise
         return reply.data if isinstance(reply.data, Mapping) else {}
 
-    def request(self, rows: Rows) -> Request:
+    def request(self, rows: WireRows) -> Request:
         """Return the request that asks for these rows."""
         parameters: dict[str, Any] = {}
         if rows.columns is not None:
@@ -108,7 +108,7 @@ class OpenInference(Endpoint):
         outputs = [self.output] if self.output is not None else []
         return encode(f"{self._path}/infer", typed, outputs, self._is_binary, parameters)
 
-    def answer(self, reply: Reply, rows: Rows) -> Floats:
+    def answer(self, reply: Reply, rows: WireRows) -> Floats:
         """Return the chosen output, flattened to one vector for each row."""
         outputs = decode(reply)
         if self.output is None and len(outputs) > 1:

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+from c2fa.extras import host_array
+
 _TYPES = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
@@ -84,8 +86,8 @@ class Onnx:
         rows = len(next(iter(feeds.values())))
         if rows == 0:
             raise ValueError("the batch is empty; an ONNX session needs at least one row")
-        found = [self._run(feeds, start, min(start + self.batch, rows)) for start in range(0, rows, self.batch)]
-        return np.concatenate(found)
+        starts = range(0, rows, self.batch)
+        return np.concatenate([self._run(feeds, start, min(start + self.batch, rows)) for start in starts])
 
     def _feeds(self, batch: Any) -> dict[str, npt.NDArray[Any]]:
         inputs = self.session.get_inputs()
@@ -94,9 +96,7 @@ class Onnx:
         if len(inputs) != 1:
             names = [i.name for i in inputs]
             raise ValueError(f"the model has {len(inputs)} inputs, {names}; give a frame with a column for each")
-        if hasattr(batch, "detach"):
-            batch = batch.detach().cpu().numpy()
-        array = batch.to_numpy() if hasattr(batch, "to_numpy") else np.asarray(batch)
+        array = batch.to_numpy() if hasattr(batch, "to_numpy") else host_array(batch)
         if array.ndim == 1 and len(inputs[0].shape) == 2:
             array = array.reshape(-1, 1)
         return {inputs[0].name: _cast(array, inputs[0])}
@@ -129,10 +129,10 @@ def _chosen(session: Any, output: str | None) -> str:
     names = [o.name for o in outputs]
     if output is not None and output not in names:
         raise ValueError(f"the model has no output {output!r}; it has {names}")
-    real = [o.name for o in outputs if any(t in o.type for t in ("float", "double"))]
-    found = names if len(names) == 1 else real
     if output is not None:
-        found = [output]
-    if len(found) != 1:
+        return output
+    real = [o.name for o in outputs if any(t in o.type for t in ("float", "double"))]
+    candidates = names if len(names) == 1 else real
+    if len(candidates) != 1:
         raise ValueError(f"the model has several outputs, {names}; pass output='...' with one of them")
-    return str(found[0])
+    return str(candidates[0])

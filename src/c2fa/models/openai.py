@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from c2fa.models._logprobs import class_logprobs, first_token
-from c2fa.models._rows import Rows
+from c2fa.models._rows import WireRows
 from c2fa.models._send import Reply, Request
 from c2fa.models.http import Endpoint, Floats
 
@@ -99,7 +99,7 @@ class OpenAI(Endpoint):
         """Return how many rows one request may hold: a chat is about one text."""
         return 1 if self.endpoint == "chat" else self.settings.rows_per_request
 
-    def request(self, rows: Rows) -> Request:
+    def request(self, rows: WireRows) -> Request:
         """Return the request that asks for these rows."""
         if rows.texts is None:
             raise TypeError("an OpenAI-compatible endpoint takes texts; wrap other inputs in a function")
@@ -118,7 +118,7 @@ class OpenAI(Endpoint):
         body = {k: v for k, v in (body | self.extra).items() if v is not None}
         return Request(path, json.dumps(body).encode())
 
-    def answer(self, reply: Reply, rows: Rows) -> Floats:
+    def answer(self, reply: Reply, rows: WireRows) -> Floats:
         """Return one (log-)probability for each row and class."""
         choices = reply.data.get("choices") if isinstance(reply.data, Mapping) else None
         if not isinstance(choices, list):

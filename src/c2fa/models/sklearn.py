@@ -37,14 +37,14 @@ class Sklearn:
 
     def __init__(self, estimator: Any, method: str | None = None) -> None:
         # hasattr and not the class: a support vector machine has predict_proba only where it was asked for
-        found = next((m for m in _METHODS if hasattr(estimator, m)), None)
+        first = next((m for m in _METHODS if hasattr(estimator, m)), None)
         if method is not None and method not in _METHODS:
             raise ValueError(f"method must be one of {', '.join(_METHODS)}, not {method!r}")
-        if found is None or (method is not None and not hasattr(estimator, method)):
+        if first is None or (method is not None and not hasattr(estimator, method)):
             wanted = method or "predict_proba, decision_function and predict"
             raise TypeError(f"{type(estimator).__name__} has no {wanted}; pass a fitted scikit-learn estimator")
         self.estimator = estimator
-        self.method: str = method or found
+        self.method: str = method or first
 
     @property
     def output_names(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ class Torch:
     """A torch module as a model.
 
     The module is put in eval mode and called without gradients. Rows of different shapes (bags, sequences)
-    are sorted by length and batched with rows of the very same shape, so that no padding can change an answer;
+    are sorted by length and batched with rows of the very same shape, so that no padding can change an output;
     with ``pad`` they are batched by nearly the same length and padded. The order is restored.
 
     Parameters
@@ -42,7 +42,7 @@ class Torch:
     bags
         ``"stack"``: a row that is a list of images or vectors of one shape is one tensor, and the module takes a
         batch of them, (n, instances, ...). ``"list"``: the module takes one row at a time, a list of tensors that may
-        differ in shape, and answers with its outputs.
+        differ in shape, and returns its outputs.
     output_names
         The names of the outputs, such as classes.
     """
@@ -90,25 +90,28 @@ class Torch:
             raise ValueError("the batch is empty; a torch module needs at least one row")
         self.module.eval()
         pieces: list[tuple[Sequence[int], Floats]] = []
-        with torch.inference_mode(), self._precision():
+        with torch.inference_mode(), precision(self.device, self.autocast):
             for index in self._buckets(rows):
-                inputs = self._inputs(rows, index)
-                if isinstance(inputs, Mapping):
-                    outputs = self.module(**inputs)
-                else:
-                    outputs = self.module(*inputs) if isinstance(inputs, tuple) else self.module(inputs)
-                logits = tensor_of(outputs).float()
-                logits = logits.reshape(1, -1) if self.bags == "list" and logits.ndim == 1 else logits
-                if len(logits) != len(index):
-                    raise ValueError(
-                        f"{type(self.module).__name__} returned {len(logits)} rows for {len(index)} inputs; "
-                        "it must return one row per input"
-                    )
-                pieces.append((index, to_numpy(logits.softmax(dim=-1) if self.softmax else logits)))
+                pieces.append((index, self._outputs(self._inputs(rows, index), len(index))))
         return restored(pieces, len(rows))
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.autocast is None else torch.autocast(self.device.type, self.autocast)
+    def _outputs(self, inputs: Any, rows: int) -> Floats:
+        """Call the module, and return one row of numbers for each row."""
+        if isinstance(inputs, Mapping):
+            outputs = self.module(**inputs)
+        elif isinstance(inputs, tuple):
+            outputs = self.module(*inputs)
+        else:
+            outputs = self.module(inputs)
+        logits = tensor_of(outputs).float()
+        if self.bags == "list" and logits.ndim == 1:
+            logits = logits.reshape(1, -1)
+        if len(logits) != rows:
+            raise ValueError(
+                f"{type(self.module).__name__} returned {len(logits)} rows for {rows} inputs; "
+                "it must return one row per input"
+            )
+        return to_numpy(logits.softmax(dim=-1) if self.softmax else logits)
 
     def _tensors(self, batch: Any) -> Any:
         if self.collate is not None:
@@ -156,8 +159,8 @@ class Torch:
             return value.to(self.device, own if value.is_floating_point() else None)
         if isinstance(value, Mapping):
             return {k: self._moved(v) for k, v in value.items()}
-        if isinstance(value, tuple | list):
-            return type(value)(self._moved(v) for v in value) if type(value) in (tuple, list) else value
+        if type(value) in (tuple, list):
+            return type(value)(self._moved(v) for v in value)
         return value
 
 
@@ -205,12 +208,14 @@ def to_numpy(tensor: torch.Tensor) -> Floats:
 
 def tensor_of(outputs: Any) -> torch.Tensor:
     """Return the tensor of outputs: the thing itself, its ``logits``, or the first of several."""
-    found = getattr(outputs, "logits", outputs)
-    found = found["logits"] if isinstance(found, Mapping) and "logits" in found else found
-    found = found[0] if isinstance(found, tuple | list) and found else found
-    if not isinstance(found, torch.Tensor):
-        raise TypeError(f"the module must return a tensor or have logits, not {type(found).__name__}")
-    return found.reshape(1) if found.ndim == 0 else found
+    tensor = getattr(outputs, "logits", outputs)
+    if isinstance(tensor, Mapping) and "logits" in tensor:
+        tensor = tensor["logits"]
+    if isinstance(tensor, tuple | list) and tensor:
+        tensor = tensor[0]
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"the module must return a tensor or have logits, not {type(tensor).__name__}")
+    return tensor.reshape(1) if tensor.ndim == 0 else tensor
 
 
 def device_of(module: torch.nn.Module) -> torch.device:
@@ -219,12 +224,17 @@ def device_of(module: torch.nn.Module) -> torch.device:
     return torch.device("cpu") if first is None else first.device
 
 
+def precision(device: torch.device, autocast: torch.dtype | None) -> AbstractContextManager[Any]:
+    """Return the context of mixed precision, where it is wanted."""
+    return nullcontext() if autocast is None else torch.autocast(device.type, autocast)
+
+
 def autocast_dtype(value: str | torch.dtype | None) -> torch.dtype | None:
     """Return the dtype of mixed precision, or say which there are."""
-    found = getattr(torch, value, None) if isinstance(value, str) else value
-    if value is not None and found not in (torch.bfloat16, torch.float16):
+    dtype = getattr(torch, value, None) if isinstance(value, str) else value
+    if value is not None and dtype not in (torch.bfloat16, torch.float16):
         raise ValueError(f"autocast must be 'bfloat16', 'float16' or None, not {value!r}")
-    return found
+    return dtype
 
 
 def weights_hash(module: torch.nn.Module) -> str:

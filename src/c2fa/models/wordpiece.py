@@ -1,6 +1,6 @@
 """A WordPiece tokenizer in plain Python: BERT's uncased text cleaning over a vocabulary of one's own.
 
-It answers like the `tokenizers` library's `BertNormalizer`, `BertPreTokenizer` and `WordPiece` do, with one
+It gives the pieces that the `tokenizers` library's `BertNormalizer`, `BertPreTokenizer` and `WordPiece` give, with one
 difference: of the special tokens only the mask is recognised inside a text. What a run of characters between
 blanks becomes is remembered, so the many masked variants of one text cost a dictionary look-up per word.
 """
@@ -80,9 +80,9 @@ class WordPiece:
         while start < len(word):
             prefix = "##" if start else ""
             for end in range(min(len(word), start + self._longest), start, -1):
-                found = self._ids.get(prefix + word[start:end])
-                if found is not None:
-                    ids.append(found)
+                piece = self._ids.get(prefix + word[start:end])
+                if piece is not None:
+                    ids.append(piece)
                     start = end
                     break
             else:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa.masking import fingerprint
+from c2fa.fingerprint import fingerprint
 
 
 def adder(k):
@@ -43,6 +43,12 @@ def test_images_with_the_same_numbers_and_other_colours_differ():
     red.putpalette([255, 0, 0])
     blue.putpalette([0, 0, 255])
     assert fingerprint(red) != fingerprint(blue)
+
+
+def test_tensors_of_types_that_numpy_lacks_have_fingerprints_too():
+    torch = pytest.importorskip("torch")
+    one = torch.tensor([0.5, 2.0], dtype=torch.bfloat16)
+    assert fingerprint(one) == fingerprint(one.clone()) != fingerprint(one + 1)
 
 
 def test_what_cannot_be_told_apart_is_said():

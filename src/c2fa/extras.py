@@ -1,0 +1,54 @@
+"""What comes from other libraries: imports that say how to get them, tensors, cells without a value."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def need(module: str, extra: str) -> Any:
+    """Import a module that comes with an extra, or say which command installs it.
+
+    >>> need("a_module_nobody_has", "images")
+    Traceback (most recent call last):
+    ImportError: a_module_nobody_has is not installed: pip install 'c2fa[images]'
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(f"{package} is not installed: pip install 'c2fa[{extra}]'") from error
+
+
+def host_array(values: Any) -> npt.NDArray[Any]:
+    """An array of what is one, or of a tensor wherever it lies; numpy has no bfloat16, so that becomes float32."""
+    if not hasattr(values, "detach"):
+        return np.asarray(values)
+    tensor = values.detach().cpu()
+    return np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
+
+
+def as_given(array: npt.NDArray[Any], x: Any) -> Any:
+    """The array; where x is a tensor, a tensor on its device and, for real numbers, of its type."""
+    if not hasattr(x, "detach"):
+        return array
+    import torch
+
+    return torch.as_tensor(array, device=x.device, dtype=x.dtype if x.is_floating_point() else None)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell of a table has no value: None, NaN, NaT or NA.
+
+    >>> [is_missing(value) for value in (None, float("nan"), 0, "")]
+    [True, True, False, False]
+    """
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas' NA is neither equal to itself nor not
+        return True
+    except ValueError:  # an array as a cell
+        return False

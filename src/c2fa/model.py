@@ -1,0 +1,93 @@
+"""What a model is, and what it may say of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from c2fa.masking import Inputs
+
+
+class Model(Protocol):
+    """Any callable from a batch to one row of numbers for each input, (n,) or (n, outputs).
+
+    It may have any of the attributes of ``Description``; ``describe`` reads them.
+    """
+
+    def __call__(self, batch: Inputs, /) -> Any:
+        """Return the outputs of a batch, in its order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a model says of itself, without what it leaves open.
+
+    Each attribute is read when it is asked for: costs grow, a name may be a hash of all weights, and some servers name
+    their outputs only in their replies.
+    """
+
+    model: Any
+
+    @property
+    def name(self) -> str | None:
+        """What a ledger keeps outputs under; it changes whenever the model does."""
+        return getattr(self.model, "name", None)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the outputs, such as classes."""
+        return tuple(map(str, getattr(self.model, "output_names", None) or ()))
+
+    @property
+    def cost(self) -> float | None:
+        """The money spent so far; None for a model that does not count it."""
+        return getattr(self.model, "cost", None)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for people about the outputs so far."""
+        return tuple(map(str, getattr(self.model, "notes", None) or ()))
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many rows to send at a time."""
+        return getattr(self.model, "batch_size", None)
+
+    @property
+    def chunk_size(self) -> int | None:
+        """How many rows go into one request to a server."""
+        size = getattr(self.model, "chunk_size", None)
+        return size() if callable(size) else size
+
+    @property
+    def mask_token(self) -> str | None:
+        """The word that the model reads as a masked one: its own, or its tokenizer's."""
+        tokenizer = getattr(self.model, "tokenizer", None)
+        return getattr(self.model, "mask_token", None) or getattr(tokenizer, "mask_token", None)
+
+
+_ATTRIBUTES = frozenset(name for name, value in vars(Description).items() if isinstance(value, property))
+
+
+def describe(model: Any) -> Description:
+    """Read what a model says of itself.
+
+    >>> class Counted:
+    ...     output_names, cost = ("score",), 0.5
+    >>> describe(Counted()).output_names, describe(Counted()).cost, describe(len).name
+    (('score',), 0.5, None)
+    """
+    return Description(model)
+
+
+class ModelProxy:
+    """A model around another one: what that one says of itself goes for both."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _ATTRIBUTES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(describe(self.model), name)
