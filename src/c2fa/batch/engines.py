@@ -23,6 +23,8 @@ from c2fa.batch.recipe import dumps
 from c2fa.batch.worker import Assignment
 
 Work: TypeAlias = Callable[[Assignment], Report]
+Result: TypeAlias = tuple[Exception | None, Report]
+"""The error that ended a shard, or None, and what the shard took."""
 
 _STARTS = 3  # workers that die before they are ready, one after another, until the engine gives up
 _RESTARTS = 20  # the same once a worker has shown that it can be done
@@ -66,12 +68,50 @@ def engine(name: str | Engine) -> Engine:
     raise ValueError(f"engine must be 'processes', 'ray', 'dask' or 'serial', or an engine of your own; got {name!r}")
 
 
-def attempt(work: Work, task: Assignment) -> Done:
+def attempt(work: Work, task: Assignment) -> Result:
     """Run one task, with its error as a value."""
     try:
-        return Done(task, None, work(task))
+        return None, work(task)
     except Exception as error:
-        return Done(task, error)
+        return error, Report()
+
+
+def library(module: str, name: str) -> Any:
+    """Import what another engine needs, or say how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"engine='{name.lower()}' needs {name}: pip install 'c2fa[{name.lower()}]'") from error
+
+
+def keep_busy(
+    workers: Iterable[Any],
+    tasks: Iterable[Assignment],
+    submit: Callable[[Any, Assignment], Any],
+    first_of: Callable[[list[Any]], tuple[Any, Result | None]],
+) -> Iterator[Done]:
+    """Give each worker a shard, and the next when it is done.
+
+    ``submit`` starts a shard on a worker and returns a handle; ``first_of`` waits for the first of several handles and
+    returns it with the result, or with None where the worker was killed and the shard is to be tried again.
+    """
+    queue = iter(tasks)
+    busy: dict[Any, tuple[Any, Assignment]] = {}
+
+    def give(worker: Any, task: Assignment | None) -> None:
+        if task is not None:
+            busy[submit(worker, task)] = worker, task
+
+    for worker in workers:
+        give(worker, next(queue, None))
+    while busy:
+        handle, result = first_of(list(busy))
+        worker, task = busy.pop(handle)
+        if result is None:
+            give(worker, task)
+        else:
+            give(worker, next(queue, None))
+            yield Done(task, *result)
 
 
 def serial(
@@ -80,7 +120,7 @@ def serial(
     """Run everything in this very process, one shard after another."""
     work = make()
     for task in tasks:
-        yield attempt(work, task)
+        yield Done(task, *attempt(work, task))
 
 
 # -- processes -------------------------------------------------------------------------------------
@@ -157,10 +197,7 @@ class _Crew:
         worker.ready = self.proven = True
         self.failures, task = 0, worker.task
         self._give(worker)
-        if kind != "done" or task is None:
-            return None
-        error, report = value
-        return Done(task, error, report)
+        return Done(task, *value) if kind == "done" and task is not None else None
 
     def _give(self, worker: _Process) -> None:
         """Hand the next task to a worker that is free, or let it go."""
@@ -214,20 +251,11 @@ def _serve(pipe: Connection, payload: bytes) -> None:
     except Exception as error:
         pipe.send(("failed", _sendable(error)))
         return
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, EOFError):  # the driver is gone
         pipe.send(("ready", None))
-        while (task := _next(pipe)) is not None:
-            done = attempt(work, task)
-            said = None if done.error is None else _sendable(done.error)
-            pipe.send(("done", (said, done.report)))
-
-
-def _next(pipe: Connection) -> Assignment | None:
-    try:
-        task: Assignment | None = pipe.recv()
-        return task
-    except (EOFError, OSError):
-        return None
+        while (task := pipe.recv()) is not None:
+            failure, report = attempt(work, task)
+            pipe.send(("done", (_sendable(failure), report)))
 
 
 def _follow_parent() -> None:
@@ -238,7 +266,8 @@ def _follow_parent() -> None:
         os._exit(1)
 
 
-def _sendable(error: Exception) -> Exception:
+def _sendable(error: Exception | None) -> Exception | None:
+    """The error itself where it can be pickled, else one that says the same."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

@@ -157,7 +157,6 @@ def _files(path: Path, column: Pick, key: Pick) -> Source:
     total = None
     if all(f.suffix == ".parquet" for f in files):
         pq = arrow("parquet")
-
         total = sum(pq.read_metadata(f).num_rows for f in files)
     return Source(lambda: (row for f in files for row in _rows_of(f)), total, column, key)
 
@@ -165,7 +164,6 @@ def _files(path: Path, column: Pick, key: Pick) -> Source:
 def _rows_of(file: Path) -> Iterator[Any]:
     if file.suffix == ".parquet":
         pq = arrow("parquet")
-
         with pq.ParquetFile(file) as parquet:
             yield from _arrow_rows(parquet.iter_batches(batch_size=1024))
         return

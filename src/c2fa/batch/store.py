@@ -104,7 +104,6 @@ class Store(Sequence[Explanation]):
         if known is not None:
             return known
         pq = arrow("parquet")
-
         try:
             footer = pq.read_metadata(self.file(number))
             meta = json.loads((footer.metadata or {}).get(_META, b"{}"))
@@ -136,7 +135,6 @@ class Store(Sequence[Explanation]):
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[Table]:
         """One Arrow table for each shard, in order; columns that a shard does not have are left out."""
         pq = arrow("parquet")
-
         for number in self.finished():
             with pq.ParquetFile(self.file(number)) as file:
                 present = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
@@ -187,7 +185,6 @@ class Store(Sequence[Explanation]):
     def errors(self) -> list[Failure]:
         """The inputs that were set aside."""
         pc = arrow("compute")
-
         found = []
         for table in self.tables(["index", "key", "error"]):
             bad = table.filter(pc.is_valid(table["error"]))
@@ -227,7 +224,6 @@ class Store(Sequence[Explanation]):
     ) -> Path:
         """Write one shard, whole or not at all: under a name that readers pass over, then renamed."""
         pq = arrow("parquet")
-
         table = encode(outcomes, precision, views)
         meta = {
             "schema": _SCHEMA,

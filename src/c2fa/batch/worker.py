@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from c2fa.batch.packing import Isolation, Item, Outcome, Report, packed
+from c2fa.batch.packing import Health, Isolation, Item, Outcome, Report, packed
 from c2fa.batch.recipe import settings_of
 from c2fa.batch.records import Precision, Views, arrow, decode, encode, provenance
 from c2fa.batch.sources import digest
 from c2fa.batch.store import Store
 from c2fa.explainer import Explainer
 from c2fa.masking import fingerprint
+from c2fa.querying import Model
 
 _FIRST = 10.0  # the first call may take so many times the time limit: models load lazily
 _TIMED_OUT = 75  # the exit status of a worker whose model gave no answer in time
@@ -56,12 +57,11 @@ class MakeWorker:
         explainer = self.make()
         if not isinstance(explainer, Explainer):
             raise TypeError(f"the factory must return a c2fa.Explainer; it returned {type(explainer).__name__}")
-        settings = full_settings(explainer, self.shard_size, self.precision)
-        if self.settings is not None:
-            settings = dict(self.settings)
-        else:
+        settings = self.settings
+        if settings is None:
+            settings = full_settings(explainer, self.shard_size, self.precision)
             Store(self.store).check(settings)
-        return Worker(self, explainer, settings, Isolation(self.tries, self.patience))
+        return Worker(self, explainer, settings, Health(self.patience))
 
 
 def full_settings(explainer: Explainer, shard_size: int, precision: Precision) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Worker:
     made: MakeWorker
     explainer: Explainer
     settings: Mapping[str, Any]
-    isolation: Isolation
+    health: Health
     _watchdog: Watchdog | None = field(default=None, repr=False)
 
     def __call__(self, task: Assignment) -> Report:
@@ -86,11 +86,11 @@ class Worker:
         if store.file(task.number).exists():
             return Report()
         store.path.mkdir(parents=True, exist_ok=True)
-        report = self.isolation.report = Report()
+        report = Report()
         inputs = digest(task.items)
         name = f"_part-{task.number:08d}-{fingerprint(dict(self.settings), inputs)[:8]}"
         with Diary(store.path / f"{name}.diary") as diary:
-            outcomes = self._explain(task, diary)
+            outcomes = self._explain(task, diary, report)
             store.write(
                 task.number,
                 outcomes,
@@ -105,10 +105,10 @@ class Worker:
         report.seconds = time.monotonic() - begin
         return report
 
-    def _explain(self, task: Assignment, diary: Diary) -> list[Outcome]:
-        model = self.explainer.model
+    def _explain(self, task: Assignment, diary: Diary, report: Report) -> list[Outcome]:
+        model: Model = self.explainer.model
         if self.made.timeout is not None:
-            self._watchdog = self._watchdog or Watchdog(self.explainer.model, self.made.timeout)
+            self._watchdog = self._watchdog or Watchdog(model, self.made.timeout)
             self._watchdog.diary = diary
             model = self._watchdog
         outcomes: list[Outcome] = []
@@ -123,22 +123,22 @@ class Worker:
                 outcomes += kept
                 continue
             diary.begin(start, stop)
-            done = packed(
+            explained = packed(
                 self.explainer,
                 task.items[start:stop],
                 batch_size=self.made.batch_size,
                 in_flight=self.made.in_flight,
                 model=model,
-                isolation=self.isolation,
+                isolation=Isolation(self.made.tries, self.health, report),
             )
-            outcomes += done if len(plan) == 1 else diary.keep(start, stop, list(done))
+            outcomes += explained if len(plan) == 1 else diary.keep(start, stop, list(explained))
         return outcomes
 
 
 class Watchdog:
     """A model with a time limit: nothing else ends a call that hangs, so the process ends with it."""
 
-    def __init__(self, model: Callable[[Any], Any], timeout: float) -> None:
+    def __init__(self, model: Model, timeout: float) -> None:
         self.model, self.timeout = model, timeout
         self.diary: Diary | None = None
         self._deadlines: dict[int, float] = {}  # of each thread that is calling
