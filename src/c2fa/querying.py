@@ -50,8 +50,8 @@ class Answer:
 
 Conversation: TypeAlias = Generator[Ask, Answer, T]
 
-
 _Key: TypeAlias = tuple[int, bytes]
+"""A masked input: the level and the packed bits of its mask."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,8 +133,8 @@ class Cache:
             if (level, mask) not in self.known and (level, mask) not in self.under_way:
                 levels.setdefault(level, []).append(mask)
         for level, masks in levels.items():
-            found = self.ledger.get(self.model_name, self.identity.key, level, masks)
-            self.known.update({(level, mask): row for mask, row in found.items()})
+            rows = self.ledger.get(self.model_name, self.identity.key, level, masks)
+            self.known.update({(level, mask): row for mask, row in rows.items()})
 
     def put(self, key: _Key, row: FloatArray | None) -> None:
         """Keep a row's answer, None where it was dropped; the ledger has it once the driver has written it."""
@@ -283,33 +283,33 @@ class Queries:
     def _checked(self, pending: Pending, reply: Any) -> tuple[FloatArray, BoolArray, QueryError | None]:
         """Return a reply's outputs, which rows of them are good, and what is wrong with the others."""
         where = f"querying {pending}"
+        outputs = np.full((len(pending), 1), np.nan)
         bad: QueryError | None = None
-        nothing = np.full((len(pending), 1), np.nan), np.zeros(len(pending), np.bool_)
         if isinstance(reply, Failed):
-            bad = _failure(reply.error, where)
-            if reply.partial is None:
-                return *nothing, bad
-            reply = reply.partial
-        try:
-            outputs = as_outputs(reply, len(pending), where)
-            width = self.cache.width
-            if bad is None and width not in (None, outputs.shape[1]):
-                raise QueryError(
-                    f"{where}: the model returned {outputs.shape[1]} outputs a row and {width} before; "
-                    "it must always return the same number"
-                )
-        except QueryError as error:
-            return *nothing, bad or error
-        good = np.asarray((np.abs(outputs) <= _LARGEST).all(axis=1))  # which NaN is not
+            bad, reply = _failure(reply.error, where), reply.partial
+        if bad is None or reply is not None:
+            try:
+                outputs = self._of_one_width(as_outputs(reply, len(pending), where), where)
+            except QueryError as error:
+                bad = bad or error
+        good = np.asarray((np.abs(outputs) <= _LARGEST).all(axis=1))  # NaN is not
         if bad is None and not good.all():
-            rows = np.flatnonzero(~good)
             what = "numbers beyond 1e100" if np.isfinite(outputs).all() else "NaN or infinity"
             advice = "" if self.cache.on_error == "drop" else ", or use on_error='drop' to leave such rows out"
             bad = QueryError(
-                f"{where}: the model returned {what} for {len(rows)} of {len(pending)} rows (first: row "
-                f"{rows[0]} of the batch); repair the model{advice}"
+                f"{where}: the model returned {what} for {int((~good).sum())} of {len(pending)} rows (first: row "
+                f"{int(np.argmin(good))} of the batch); repair the model{advice}"
             )
         return outputs, good, bad
+
+    def _of_one_width(self, outputs: FloatArray, where: str) -> FloatArray:
+        width = self.cache.width
+        if width not in (None, outputs.shape[1]):
+            raise QueryError(
+                f"{where}: the model returned {outputs.shape[1]} outputs a row and {width} before; "
+                "it must always return the same number"
+            )
+        return outputs
 
     def answer(self, ask: Ask) -> Answer:
         """Return what is known of the rows of a question; all of them must have been answered."""

@@ -63,8 +63,8 @@ def engine(name: str | Engine) -> Engine:
     if name == "processes":
         return processes
     if name in ("ray", "dask"):
-        found: Engine = import_module(f"c2fa.batch.{name}").engine
-        return found
+        other: Engine = import_module(f"c2fa.batch.{name}").engine
+        return other
     raise ValueError(f"engine must be 'processes', 'ray', 'dask' or 'serial', or an engine of your own; got {name!r}")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 from weakref import WeakValueDictionary
 
-from c2fa.driver import AskModel, Job, Part, Replies, Reply, drive
+from c2fa.driver import AskModel, Job, Received, Share, drive
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.masking import Identity
@@ -173,13 +173,13 @@ class Health:
     """
 
     patience: float = 60.0
-    canary: Part | None = field(default=None, repr=False)
+    canary: Share | None = field(default=None, repr=False)
     unanswered: int = 0
 
-    def answered(self, part: Part) -> None:
+    def answered(self, share: Share) -> None:
         """Keep the first row ever answered as the canary."""
         if self.canary is None:
-            self.canary = Part(part.job, part.rows[:1], part.inputs[:1])
+            self.canary = Share(share.job, share.rows[:1], share.inputs[:1])
 
     def failed(self, error: BaseException) -> None:
         """An input is blamed: stop where none was ever answered, for then it is the model that fails."""
@@ -242,26 +242,26 @@ class Isolation:
         if self.tries < 1:
             raise ValueError(f"tries must be at least 1, not {self.tries!r}")
 
-    def answered(self, batch: Sequence[Part]) -> None:
+    def answered(self, batch: Sequence[Share]) -> None:
         """Count a batch."""
-        self.report.rows += sum(len(part.rows) for part in batch)
+        self.report.rows += sum(len(share.rows) for share in batch)
         self.report.calls += 1
         self.health.answered(batch[0])
 
-    def failed(self, batch: Sequence[Part], failure: Failed, ask: AskModel) -> Replies:
+    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Received]]:
         """Send the rows of each input alone."""
-        for part in batch:
-            if part.job.ended:  # another part of it failed
-                yield part, Failed(failure.error)
+        for share in batch:
+            if share.job.ended:  # another share of it failed
+                yield share, Failed(failure.error)
             else:
-                yield part, self._alone(part, failure, int(len(batch) == 1), ask)
+                yield share, self._alone(share, failure, int(len(batch) == 1), ask)
 
-    def _alone(self, part: Part, failure: Failed, tried: int, ask: AskModel) -> Reply:
+    def _alone(self, share: Share, failure: Failed, tried: int, ask: AskModel) -> Received:
         """Send one input's rows until they are answered or the input is to blame."""
 
-        def resend(parts: Sequence[Part]) -> FloatArray:
-            self.report.resent += sum(len(part.rows) for part in parts)
-            return ask(parts)
+        def resend(shares: Sequence[Share]) -> FloatArray:
+            self.report.resent += sum(len(share.rows) for share in shares)
+            return ask(shares)
 
         deadline = time.monotonic() + self.health.patience
         while True:
@@ -274,9 +274,9 @@ class Isolation:
                 tried = 0
             tried += 1
             try:
-                outputs = resend([part])
+                outputs = resend([share])
             except Exception as error:
                 failure = Failed.of(error)
             else:
-                self.answered([part])
+                self.answered([share])
                 return outputs

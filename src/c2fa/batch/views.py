@@ -118,10 +118,10 @@ def important(
     sums = np.zeros((0, 4))
     level = _level(store, level)
     for table in _tables(store, level, target):
-        owners, names, values = _flat(table, level)
-        codes = np.array([places.setdefault(name(k) if name else k, len(places)) for k in names.vocabulary], np.intp)
+        owners, names, codes, values = _flat(table, level)
+        place_of = np.array([places.setdefault(name(k) if name else k, len(places)) for k in names], np.intp)
         sums = np.concatenate([sums, np.zeros((len(places) - len(sums), 4))])
-        pair = owners.astype(np.int64) * len(places) + codes[names.codes]
+        pair = owners.astype(np.int64) * len(places) + place_of[codes]
         unique, at = np.unique(pair, return_inverse=True)
         total = np.bincount(at, weights=values, minlength=len(unique))
         of = unique % len(places)
@@ -150,10 +150,10 @@ def values_of(
     pieces: dict[str, list[FloatArray]] = {n: [] for n in names}
     level = _level(store, level)
     for table in _tables(store, level, target):
-        owners, coded, values = _flat(table, level)
-        made = np.array([name(k) if name else k for k in coded.vocabulary], dtype=object)
+        owners, vocabulary, codes, values = _flat(table, level)
+        made = np.array([name(k) if name else k for k in vocabulary], dtype=object)
         for wanted, parts in pieces.items():
-            here = np.flatnonzero((made == wanted)[coded.codes]) if len(made) else np.zeros(0, dtype=np.intp)
+            here = np.flatnonzero((made == wanted)[codes]) if len(made) else np.zeros(0, dtype=np.intp)
             if len(here):
                 total = np.bincount(owners[here], weights=values[here])
                 parts.append(total[np.unique(owners[here])])
@@ -165,11 +165,11 @@ def strongest(store: Store, level: int = 0, n: int = 20, *, target: str | None =
     best: list[Single] = []
     level = _level(store, level)
     for table in _tables(store, level, target):
-        owners, names, values = _flat(table, level)
+        owners, names, codes, values = _flat(table, level)
         index, key, said = (table[c].to_pylist() for c in ("index", "key", "target_name"))
         for i in np.argsort(-np.abs(values), kind="stable")[:n]:
             row = int(owners[i])
-            best.append(Single(index[row], key[row], names.vocabulary[names.codes[i]], float(values[i]), said[row]))
+            best.append(Single(index[row], key[row], names[codes[i]], float(values[i]), said[row]))
         best = sorted(best, key=lambda s: -abs(s.value))[:n]
     return best
 
@@ -233,12 +233,6 @@ def gallery(
 # -- reading ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Names:
-    vocabulary: list[str]
-    codes: Any
-
-
 def _level(store: Store, level: int) -> int:
     """Turn a level that may be negative into its number, or say which levels there are."""
     first = next(iter(store.finished()), None)
@@ -265,14 +259,14 @@ def _tables(store: Store, level: int, target: str | None) -> Iterator[Any]:
         yield table.filter(pc.fill_null(keep, False)).combine_chunks()
 
 
-def _flat(table: Any, level: int) -> tuple[Any, _Names, FloatArray]:
-    """All features of a shard in one row each: whose input they are, their names as codes, their values."""
+def _flat(table: Any, level: int) -> tuple[Any, list[str], Any, FloatArray]:
+    """All features of a shard in one row each: their inputs, the distinct names, each one's among them, and values."""
     pc = arrow("compute")
     names, values = table[f"names_{level}"], table[f"values_{level}"]
     coded = pc.dictionary_encode(pc.list_flatten(names)).combine_chunks()
     owners = np.asarray(pc.list_parent_indices(values.combine_chunks()), dtype=np.int64)
     flat = np.asarray(pc.list_flatten(values), dtype=np.float64)
-    return owners, _Names(coded.dictionary.to_pylist(), np.asarray(coded.indices)), flat
+    return owners, coded.dictionary.to_pylist(), np.asarray(coded.indices), flat
 
 
 def _twins(one: Store, other: Store, level: int) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from c2fa.batch.packing import Health, Isolation, Item, Outcome, Report, packed
 from c2fa.batch.recipe import settings_of
-from c2fa.batch.records import Precision, Views, arrow, decode, encode, provenance
+from c2fa.batch.records import Precision, Views, read, write
 from c2fa.batch.sources import digest
 from c2fa.batch.store import Store
 from c2fa.explainer import Explainer
@@ -215,24 +215,13 @@ class Diary:
 
     def keep(self, start: int, stop: int, outcomes: list[Outcome]) -> list[Outcome]:
         """Keep what became of a range until the shard is whole, exactly; return it."""
-        table = encode(outcomes, "float64", "all")
-        shared = json.dumps(provenance(outcomes)).encode()
-        half = self._kept(start, stop).with_suffix(".tmp")
-        arrow("parquet").write_table(table.replace_schema_metadata({b"c2fa": shared}), half)
-        half.replace(self._kept(start, stop))
+        write(self._kept(start, stop), outcomes, "float64", "all", {})
         return outcomes
 
     def recall(self, start: int, stop: int) -> list[Outcome] | None:
         """What an earlier worker kept of a range, or None."""
         file = self._kept(start, stop)
-        if not file.exists():
-            return None
-        table = arrow("parquet").read_table(file, partitioning=None)
-        shared = json.loads(table.schema.metadata[b"c2fa"])
-        return [
-            Outcome(row["index"], row["key"], None if row["error"] else decode(row, shared), row["error"])
-            for row in table.to_pylist()
-        ]
+        return read(file) if file.exists() else None
 
     def _kept(self, start: int, stop: int) -> Path:
         return self.path.with_name(f"{self.path.stem}-{start}-{stop}.kept")
@@ -242,7 +231,7 @@ class Diary:
 
         A worker that goes from one range to the next has survived the first, so only the last range of a life counts.
         """
-        found: dict[tuple[int, int], list[str]] = {}
+        deaths: dict[tuple[int, int], list[str]] = {}
         current: tuple[int, int] | None = None
         why = "the worker died"
         for line in [*self._lines, {"life": os.getpid()}]:
@@ -252,14 +241,14 @@ class Diary:
                 current = None
             elif "try" in line:
                 if current is not None:
-                    found.pop(current, None)
+                    deaths.pop(current, None)
                 start, stop = line["try"]
                 current = (start, stop)
             elif "life" in line:
                 if current is not None:
-                    found.setdefault(current, []).append(why)
+                    deaths.setdefault(current, []).append(why)
                 current, why = None, "the worker died"
-        return found
+        return deaths
 
     def plan(self, count: int, tries: int) -> list[tuple[int, int | None]]:
         """The ranges to try; (i, None) stands for an input that is to be set aside.

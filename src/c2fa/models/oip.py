@@ -115,8 +115,8 @@ class OpenInference(Endpoint):
             raise ValueError(f"the model has several outputs, {sorted(outputs)}; pass output='...' with one of them")
         if not outputs or (self.output is not None and self.output not in outputs):
             raise ValueError(f"the model has no output {self.output!r}; it has {sorted(outputs)}")
-        found = outputs[self.output] if self.output is not None else next(iter(outputs.values()))
-        return found.reshape(len(found), -1) if found.ndim else found
+        output = outputs[self.output] if self.output is not None else next(iter(outputs.values()))
+        return output.reshape(len(output), -1) if output.ndim else output
 
 
 def _column(values: Sequence[Any]) -> npt.NDArray[Any]:
