@@ -21,7 +21,7 @@ from batch_helpers import KILLS, RAISES, STALLS, Model, explainer, inputs, make,
 pytest.importorskip("pyarrow")
 
 from c2fa.batch import ModelDownError, Recipe, Store, StoreError, WorkerError, many
-from c2fa.batch.worker import Diary
+from c2fa.batch.worker import Journal
 
 
 def serial(path: Path, xs: object, **options: object) -> Store:
@@ -198,27 +198,27 @@ def test_a_model_that_is_down_ends_the_run_and_the_same_call_continues(tmp_path:
     assert store.errors() == []
 
 
-def test_the_diary_finds_who_kills(tmp_path: Path) -> None:
+def test_the_journal_finds_who_kills(tmp_path: Path) -> None:
     """Each life dies at input 37 of 100: after a few its range is that input, after `tries` more it is set aside."""
-    path, lives = tmp_path / "diary", 0
+    path, lives = tmp_path / "journal", 0
     while True:
-        diary = Diary(path)
-        plan = diary.plan(100, tries=3)
+        journal = Journal(path)
+        plan = journal.plan(100, tries=3)
         covered = [i for a, b in plan for i in range(a, a + 1 if b is None else b)]
         assert sorted(covered) == list(range(100))
         if (37, None) in plan:
             break
         lives += 1
-        diary.__enter__()
+        journal.__enter__()
         for start, stop in plan:
             assert stop is not None
-            diary.begin(start, stop)
+            journal.begin(start, stop)
             if start <= 37 < stop:
                 break
-        diary._file.write('{"try": [3')  # a line cut short by the death
-        diary._file.close()
+        journal._file.write('{"range": [3')  # a line cut short by the death
+        journal._file.close()
     assert lives == 3 + 3
-    assert diary.verdict(37) == "the worker died while this input was explained alone (3 times)"
+    assert journal.reason(37) == "the worker died while this input was explained alone (3 times)"
 
 
 SCRIPT = """

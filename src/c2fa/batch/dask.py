@@ -55,7 +55,7 @@ def engine(
         try:
             return ready, ready.result()
         except distributed.KilledWorker:
-            return ready, None  # the diary of the shard finds the input that kills
+            return ready, None  # the journal of the shard finds the input that kills
 
     try:
         yield from keep_busy(range(workers), tasks, submit, first_of)

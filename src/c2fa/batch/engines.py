@@ -128,6 +128,8 @@ def serial(
 
 @dataclass(eq=False)
 class _Process:
+    """A worker process, the shard that it is at, and whether it has loaded its model."""
+
     number: int
     process: Any
     pipe: Connection
@@ -139,40 +141,40 @@ def processes(
     make: Callable[[], Work], tasks: Iterable[Assignment], *, workers: int, gpus: float = 0.0
 ) -> Iterator[Done]:
     """Run workers as processes of this machine; one that dies is replaced and its shard tried again."""
-    crew = _Crew(dumps(make), iter(tasks), workers, gpus)
+    pool = _Pool(dumps(make), iter(tasks), workers, gpus)
     try:
-        yield from crew.run()
+        yield from pool.run()
     finally:
-        crew.kill()
+        pool.kill()
 
 
-class _Crew:
+class _Pool:
     """The worker processes of a run, and the shards that are theirs or still to be given."""
 
     def __init__(self, payload: bytes, tasks: Iterator[Assignment], workers: int, gpus: float) -> None:
         self.payload, self.tasks, self.workers, self.gpus = payload, tasks, workers, gpus
-        self.again: list[Assignment] = []  # shards whose worker died
-        self.members: list[_Process] = []
-        self.failures, self.proven = 0, False
+        self.unfinished: list[Assignment] = []  # shards whose worker died
+        self.running: list[_Process] = []
+        self.failed_starts, self.any_started = 0, False
 
     def run(self) -> Iterator[Done]:
         first = next(self.tasks, None)
         if first is None:
             return
-        self.again.append(first)
+        self.unfinished.append(first)
         for number in range(self.workers):
             self._start(number)
-        while self.members:
-            by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.members}
+        while self.running:
+            by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.running}
             for pipe in wait(list(by_pipe)):
-                done = self._hear(by_pipe[pipe])
+                done = self._receive(by_pipe[pipe])
                 if done is not None:
                     yield done
 
     def kill(self) -> None:
-        for worker in self.members:
+        for worker in self.running:
             worker.process.kill()
-        for worker in self.members:
+        for worker in self.running:
             worker.process.join()
             worker.pipe.close()
 
@@ -183,44 +185,44 @@ class _Crew:
             process = context.Process(target=_serve, args=(theirs, self.payload), daemon=True, name=f"c2fa-{number}")
             process.start()
         theirs.close()
-        self.members.append(_Process(number, process, ours))
+        self.running.append(_Process(number, process, ours))
 
-    def _hear(self, worker: _Process) -> Done | None:
-        """Take in what a worker says and give it its next shard; return the shard that it has finished, if any."""
+    def _receive(self, worker: _Process) -> Done | None:
+        """Read a worker's message and assign its next shard; return the shard that it has finished, if any."""
         try:
             kind, value = worker.pipe.recv()
         except (EOFError, OSError, pickle.UnpicklingError):
-            self._bury(worker)
+            self._replace(worker)
             return None
         if kind == "failed":
             raise value
-        worker.ready = self.proven = True
-        self.failures, task = 0, worker.task
-        self._give(worker)
+        worker.ready = self.any_started = True
+        self.failed_starts, task = 0, worker.task
+        self._assign(worker)
         return Done(task, *value) if kind == "done" and task is not None else None
 
-    def _give(self, worker: _Process) -> None:
-        """Hand the next task to a worker that is free, or let it go."""
-        worker.task = self.again.pop() if self.again else next(self.tasks, None)
+    def _assign(self, worker: _Process) -> None:
+        """Send the next shard to a worker that is free, or None, which ends it."""
+        worker.task = self.unfinished.pop() if self.unfinished else next(self.tasks, None)
         with contextlib.suppress(OSError):  # it died in between; the next wait sees that
             worker.pipe.send(worker.task)
 
-    def _bury(self, worker: _Process) -> None:
-        """A worker ended: replace it, unless it had nothing left to do or none can be started."""
-        self.members.remove(worker)
+    def _replace(self, worker: _Process) -> None:
+        """Start another worker for one that has ended, unless nothing was left to do; refuse where none can start."""
+        self.running.remove(worker)
         worker.pipe.close()
         worker.process.join()
         if worker.ready and worker.task is None:
             return
-        self.failures = 0 if worker.ready else self.failures + 1
-        if self.failures >= (_RESTARTS if self.proven else _STARTS):
+        self.failed_starts = 0 if worker.ready else self.failed_starts + 1
+        if self.failed_starts >= (_RESTARTS if self.any_started else _STARTS):
             raise WorkerError(
-                f"{self.failures} workers in a row died while they loaded the model (exit code "
+                f"{self.failed_starts} workers in a row died while they loaded the model (exit code "
                 f"{worker.process.exitcode}): in a script, put the call under 'if __name__ == \"__main__\":', as every "
                 "worker imports it; else try engine='serial' to see why, or give each more memory with fewer workers"
             )
         if worker.task is not None:
-            self.again.append(worker.task)
+            self.unfinished.append(worker.task)
         self._start(worker.number)
 
 
