@@ -268,6 +268,27 @@ def test_a_signal_finishes_what_runs_and_the_same_command_continues(
     same(serial(tmp_path / "fresh", inputs(60), shard_size=5, precision="float32"), store)
 
 
+def test_a_bar_that_the_environment_forbids_is_not_drawn(tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from batch_helpers import explainer, inputs\n"
+        "from c2fa.batch import many\n"
+        "for count in (4, 8):\n"
+        f"    many(explainer(), inputs(count), {str(tmp_path / 's')!r}, engine='serial', shard_size=4, progress=True)\n"
+    )
+    for forbidden, shown in (("1", 0), ("", 2)):
+        (tmp_path / "s" / "part-00000001.parquet").unlink(missing_ok=True)
+        said = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "TQDM_DISABLE": forbidden},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert said.stderr.count("explaining: 100%") >= shown
+        assert bool(said.stderr) == bool(shown)
+
+
 def test_an_explainer_explains_a_dataset(tmp_path):
     import c2fa
 

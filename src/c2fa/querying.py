@@ -156,7 +156,7 @@ class Queries:
     ----------
     cache
         The answers about the input. A row that someone else asked about is not sent again, but counts as recalled, so
-        that what an explanation used is the same in company as alone.
+        that an explanation uses as many rows whether or not others ask about the same input.
     budget
         The most rows that may ever be used; a question that would exceed it is not asked.
     """
@@ -169,8 +169,8 @@ class Queries:
     cost: float = 0.0
     notes: list[str] = field(default_factory=list)
     awaits: list[_Key] = field(default_factory=list)
-    _mine: dict[_Key, None] = field(default_factory=dict)
-    _read: tuple[Ask, int, BoolArray, list[_Key]] | None = None
+    _used_keys: dict[_Key, None] = field(default_factory=dict)
+    _last_question: tuple[Ask, int, BoolArray, list[_Key]] | None = None
 
     @property
     def used(self) -> int:
@@ -185,7 +185,7 @@ class Queries:
     @property
     def answers(self) -> FloatArray:
         """Every usable answer so far, (rows, outputs)."""
-        return np.array([row for key in self._mine if (row := self.cache.known[key]) is not None])
+        return np.array([row for key in self._used_keys if (row := self.cache.known[key]) is not None])
 
     @property
     def waits(self) -> bool:
@@ -194,11 +194,11 @@ class Queries:
 
     def _question(self, ask: Ask) -> tuple[int, BoolArray, list[_Key]]:
         """A question's level, masks and keys, computed once although planning and answering both need them."""
-        if self._read is None or self._read[0] is not ask:
+        if self._last_question is None or self._last_question[0] is not ask:
             structure = self.cache.masked.structure
             masks, level = structure.check_masks(ask.masks, ask.level), structure.level(ask.level)
-            self._read = ask, level, masks, self._keys(masks, level)
-        return self._read[1:]
+            self._last_question = ask, level, masks, self._keys(masks, level)
+        return self._last_question[1:]
 
     def _keys(self, masks: BoolArray, level: int) -> list[_Key]:
         """Name each masked input, so that the same input has one name whatever the level it was asked at."""
@@ -222,7 +222,7 @@ class Queries:
         level, masks, keys = self._question(ask)
         first: dict[_Key, int] = {}
         for i, key in enumerate(keys):
-            if key not in self._mine:
+            if key not in self._used_keys:
                 first.setdefault(key, i)
         if self.used + len(first) > self.budget:
             raise BudgetError(
@@ -244,7 +244,7 @@ class Queries:
         return Pending(level, list(rows), masks[at], total=len(rows))
 
     def _use(self, key: _Key) -> None:
-        self._mine[key] = None
+        self._used_keys[key] = None
         self.dropped += self.cache.known[key] is None
 
     def inputs(self, pending: Pending) -> Inputs:

@@ -270,20 +270,25 @@ class _Run:
         )
 
     def _note(self, done: Done, bar: _Progress) -> None:
-        error = done.error
-        if error is None:
+        if done.error is None:
             self.report = self.report + done.report
-            bar.add(done.report)
-            return
-        if isinstance(error, OSError) and error.errno in _FULL and self.fatal is None:
-            self.fatal = BatchError(
-                f"cannot write to {str(self.store.path)!r}: {error.strerror}; {self.report.inputs} inputs were "
-                "written by this run. Make room, and the same command continues"
-            )
-            self.fatal.__cause__ = error
-        elif isinstance(error, ModelDownError | StoreError) and self.fatal is None:
-            self.fatal = error
-        self.failed.append(done)
+            bar.show(self.report)
+        else:
+            self.failed.append(done)
+            self.fatal = self.fatal or self._fatal(done.error)
+
+    def _fatal(self, error: Exception) -> Exception | None:
+        """What ends the run, where it is of no use to go on with other shards."""
+        if isinstance(error, ModelDownError | StoreError):
+            return error
+        if not (isinstance(error, OSError) and error.errno in _FULL):
+            return None
+        fatal = BatchError(
+            f"cannot write to {str(self.store.path)!r}: {error.strerror}; {self.report.inputs} inputs were written by "
+            "this run. Make room, and the same command continues"
+        )
+        fatal.__cause__ = error
+        return fatal
 
 
 def _leave(number: int) -> None:
@@ -296,12 +301,13 @@ class _Progress:
     """A bar over the inputs of a run; inputs of earlier runs count as done from the start."""
 
     def __init__(self, total: int | None, shown: bool) -> None:
-        self._begin, self._sum = time.monotonic(), Report()
+        self._begin = time.monotonic()
         self._bar: Any = None
         if shown:
             from tqdm.auto import tqdm
 
-            self._bar = tqdm(total=total, unit="input", desc="explaining", smoothing=0.1)
+            bar = tqdm(total=total, unit="input", desc="explaining", smoothing=0.1)
+            self._bar = None if bar.disable else bar  # as TQDM_DISABLE=1 does
 
     def skip(self, inputs: int) -> None:
         """Count inputs that were finished before; they must not make the time left look short."""
@@ -310,18 +316,17 @@ class _Progress:
             self._bar.n += inputs
             self._bar.refresh()
 
-    def add(self, report: Report) -> None:
-        """Count a shard that was finished: rows a second, what was set aside, and what it cost."""
+    def show(self, report: Report) -> None:
+        """Show what the run took so far: rows a second, inputs set aside, and the cost."""
         if self._bar is None:
             return
-        self._sum = self._sum + report
-        said = [f"{self._sum.rows / max(time.monotonic() - self._begin, 1e-9):,.0f} rows/s"]
-        if self._sum.failed:
-            said.append(f"{self._sum.failed} set aside")
-        if self._sum.cost:
-            said.append(f"cost {self._sum.cost:.4g}")
+        said = [f"{report.rows / max(time.monotonic() - self._begin, 1e-9):,.0f} rows/s"]
+        if report.failed:
+            said.append(f"{report.failed} set aside")
+        if report.cost:
+            said.append(f"cost {report.cost:.4g}")
         self._bar.set_postfix_str(", ".join(said), refresh=False)
-        self._bar.update(report.inputs)
+        self._bar.update(self._bar.initial + report.inputs - self._bar.n)
 
     def close(self) -> None:
         """Take the bar away."""
