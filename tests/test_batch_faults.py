@@ -29,6 +29,8 @@ from c2fa.batch import BatchError, Store, many
 
 COUNT, SIZE = 120, 6
 BUDGET = 8 + 24
+# Where workers find this folder's helpers, and the c2fa that is tested.
+SEARCH_PATH = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 pytestmark = pytest.mark.slow
 
 
@@ -60,7 +62,7 @@ def driver(
         f"    made = explainer(Model(delay={delay}, log={str(log)!r}){kept})\n"
         f"    many(made, inputs({count}), {str(store)!r}, engine={engine!r}, workers=2, shard_size={SIZE})\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": SEARCH_PATH}
     return subprocess.Popen([sys.executable, str(tmp_path / "run.py")], env=environment)
 
 
@@ -189,7 +191,7 @@ def _installed(name: str) -> None:
 @pytest.mark.parametrize("engine", ["ray", "dask"])
 def test_other_engines_give_what_serial_gives(tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _installed(engine)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", SEARCH_PATH)
     xs = inputs(COUNT)
     xs[7][0], xs[40][0] = RAISES, KILLS
     calm = inputs(COUNT)

@@ -21,7 +21,7 @@ from batch_helpers import KILLS, RAISES, STALLS, Model, explainer, inputs, make,
 pytest.importorskip("pyarrow")
 
 from c2fa.batch import ModelDownError, Recipe, Store, StoreError, WorkerError, many
-from c2fa.batch.worker import Diary
+from c2fa.batch.worker import Journal
 
 
 def serial(path: Path, xs: object, **options: object) -> Store:
@@ -198,27 +198,27 @@ def test_a_model_that_is_down_ends_the_run_and_the_same_call_continues(tmp_path:
     assert store.errors() == []
 
 
-def test_the_diary_finds_who_kills(tmp_path: Path) -> None:
+def test_the_journal_finds_who_kills(tmp_path: Path) -> None:
     """Each life dies at input 37 of 100: after a few its range is that input, after `tries` more it is set aside."""
-    path, lives = tmp_path / "diary", 0
+    path, lives = tmp_path / "journal", 0
     while True:
-        diary = Diary(path)
-        plan = diary.plan(100, tries=3)
+        journal = Journal(path)
+        plan = journal.plan(100, tries=3)
         covered = [i for a, b in plan for i in range(a, a + 1 if b is None else b)]
         assert sorted(covered) == list(range(100))
         if (37, None) in plan:
             break
         lives += 1
-        diary.__enter__()
+        journal.__enter__()
         for start, stop in plan:
             assert stop is not None
-            diary.begin(start, stop)
+            journal.begin(start, stop)
             if start <= 37 < stop:
                 break
-        diary._file.write('{"try": [3')  # a line cut short by the death
-        diary._file.close()
+        journal._file.write('{"range": [3')  # a line cut short by the death
+        journal._file.close()
     assert lives == 3 + 3
-    assert diary.verdict(37) == "the worker died while this input was explained alone (3 times)"
+    assert journal.reason(37) == "the worker died while this input was explained alone (3 times)"
 
 
 SCRIPT = """
@@ -266,6 +266,27 @@ def test_a_signal_finishes_what_runs_and_the_same_command_continues(
     store = Store.open(tmp_path / "s")
     assert repeated(tmp_path / "log", store) == 0
     same(serial(tmp_path / "fresh", inputs(60), shard_size=5, precision="float32"), store)
+
+
+def test_a_bar_that_the_environment_forbids_is_not_drawn(tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from batch_helpers import explainer, inputs\n"
+        "from c2fa.batch import many\n"
+        "for count in (4, 8):\n"
+        f"    many(explainer(), inputs(count), {str(tmp_path / 's')!r}, engine='serial', shard_size=4, progress=True)\n"
+    )
+    for forbidden, shown in (("1", 0), ("", 2)):
+        (tmp_path / "s" / "part-00000001.parquet").unlink(missing_ok=True)
+        said = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "TQDM_DISABLE": forbidden},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert said.stderr.count("explaining: 100%") >= shown
+        assert bool(said.stderr) == bool(shown)
 
 
 def test_an_explainer_explains_a_dataset(tmp_path):

@@ -7,12 +7,12 @@ import pytest
 
 import c2fa
 from batch_helpers import NAN, RAISES, STRUCTURE, Model, explainer, inputs
-from c2fa.batch.packing import Isolation, Item, ModelDownError, Outcome, Report, packed
+from c2fa.batch.packing import Health, Isolation, Item, ModelDownError, Outcome, Report, packed
 
 
 def pack(explainer: c2fa.Explainer, xs: list[object], **options: object) -> list[Outcome]:
-    names = {"tries", "patience", "report"} & set(options)
-    isolation = Isolation(**{name: options.pop(name) for name in names})  # type: ignore[arg-type]
+    health = Health(options.pop("patience", 60.0))  # type: ignore[arg-type]
+    isolation = Isolation(options.pop("tries", 3), health, options.pop("report", Report()))  # type: ignore[arg-type]
     found = packed(explainer, (Item(i, x) for i, x in enumerate(xs)), isolation=isolation, **options)  # type: ignore[arg-type]
     return sorted(found, key=lambda o: o.index)
 

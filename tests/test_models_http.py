@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInference
 from c2fa.models._logprobs import class_logprobs
+from c2fa.models._retry import retry_after
 from c2fa.models._rows import WireRows
-from c2fa.models._send import _retry_after
 from servers.fake import Model, Proxy, reply
 
 FAST = {"wait": 0.01, "timeout": 5.0}
@@ -228,9 +228,10 @@ def test_retry_after_is_waited_for_by_every_request(server):
 
 def test_retry_after_may_be_a_date_or_nonsense():
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
-    assert 80 < _retry_after(later) < 91
-    assert _retry_after("7") == 7
-    assert _retry_after("soon") is None
+    assert 80 < retry_after({"retry-after": later}) < 91
+    assert retry_after({"retry-after": "7"}) == 7
+    assert retry_after({"retry-after": "soon"}) is None
+    assert retry_after({}) is None
 
 
 def test_a_wait_longer_than_allowed_stops_with_the_reason(server):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa.driver import Job, drive, join
+from c2fa.driver import Job, concatenate, drive
 from c2fa.querying import Ask, Cache, Queries, as_outputs
 
 S = c2fa.Structure.from_tree({f"P{j}": [f"{j}.{i}" for i in range(4)] for j in range(5)})
@@ -226,6 +226,22 @@ def test_answers_that_an_exception_brings_along_are_kept(tmp_path, kind):
     assert not set(first.rows) & set(second.rows)
 
 
+def test_answers_of_another_width_that_an_exception_brings_along_are_dropped():
+    model = Model()
+
+    def halfway(batch):
+        if model.calls != 1:
+            return model(batch)
+        model.calls += 1
+        error = TimeoutError("gone")
+        error.partial = np.ones((len(batch), 3))
+        raise error
+
+    e = explain(halfway, on_error="drop", batch_size=16)
+    assert e.diagnostics.dropped == 16
+    assert any("TimeoutError" in w for w in e.diagnostics.warnings)
+
+
 def test_ctrl_c_loses_nothing(tmp_path):
     model = Model()
 
@@ -336,10 +352,10 @@ def test_a_progress_bar_appears_on_long_work(capsys, monkeypatch):
 
 def test_batches_of_different_inputs_can_be_joined():
     torch, pd = pytest.importorskip("torch"), pytest.importorskip("pandas")
-    assert join([["a"], ["b", "c"]]) == ["a", "b", "c"]
-    assert join([np.ones((1, 2)), np.zeros((2, 2))]).shape == (3, 2)
-    assert join([torch.ones(1, 2), torch.ones(2, 2)]).shape == (3, 2)
-    assert len(join([pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2]})])) == 2
+    assert concatenate([["a"], ["b", "c"]]) == ["a", "b", "c"]
+    assert concatenate([np.ones((1, 2)), np.zeros((2, 2))]).shape == (3, 2)
+    assert concatenate([torch.ones(1, 2), torch.ones(2, 2)]).shape == (3, 2)
+    assert len(concatenate([pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2]})])) == 2
 
 
 def asks(*questions):

@@ -50,7 +50,7 @@ class Job(Generic[T]):
     _value: T | None = None
     _ask: Ask | None = None
     _unsent: Pending | None = None
-    _away: int = 0
+    _under_way: int = 0
 
     def result(self) -> T:
         """What the conversation returned; the error that ended it is raised."""
@@ -60,40 +60,41 @@ class Job(Generic[T]):
 
 
 @dataclass(eq=False)
-class Part:
-    """Rows of one job that go into one batch, and their masked inputs."""
+class Share:
+    """A job's share of a batch: some of its rows, and their masked inputs."""
 
     job: Job[Any]
     rows: Pending
     inputs: Inputs = None
 
 
-AskModel: TypeAlias = Callable[[Sequence[Part]], FloatArray]
-Reply: TypeAlias = FloatArray | Failed
-Replies: TypeAlias = Iterator[tuple[Part, Reply]]
+AskModel: TypeAlias = Callable[[Sequence[Share]], FloatArray]
+"""Calls the model with the rows of a batch; raises what the model raises."""
+Received: TypeAlias = FloatArray | Failed
+"""What came back for rows that were sent: their outputs, or the failure."""
 
 
 class Policy(Protocol):
     """What to do about batches that fail; ``drive`` calls both methods from the thread that iterates over it."""
 
-    def answered(self, batch: Sequence[Part]) -> None:
+    def answered(self, batch: Sequence[Share]) -> None:
         """A batch was answered."""
         ...
 
-    def failed(self, batch: Sequence[Part], failure: Failed, ask: AskModel) -> Replies:
-        """A batch failed: yield what is to be recorded for each part, after asking again as often as is wise."""
+    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Received]]:
+        """A batch failed: yield what is to be recorded for each share, after asking again as often as is wise."""
         ...
 
 
 class Blame:
-    """The plain policy: a failed batch is every part's failure."""
+    """The plain policy: a failed batch is every share's failure."""
 
-    def answered(self, batch: Sequence[Part]) -> None:
+    def answered(self, batch: Sequence[Share]) -> None:
         """Nothing needs to be noted."""
 
-    def failed(self, batch: Sequence[Part], failure: Failed, ask: AskModel) -> Replies:
-        """Hand the error to every part, each with its piece of what was answered."""
-        return _pieces(batch, failure)
+    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Received]]:
+        """Hand the error to every share, each with its piece of what was answered."""
+        return iter(_pieces(batch, failure))
 
 
 def drive(
@@ -137,16 +138,16 @@ def drive(
 
 
 class _Driver(Generic[T]):
-    """The jobs that are open, the batches that are away, and the jobs that ended and were not yet handed out."""
+    """The jobs that are open, the batches under way, and the jobs that have ended but were not yet handed out."""
 
     def __init__(self, model: Model, batch_size: int, in_flight: int, policy: Policy, bar: _Bar) -> None:
         self.model, self.batch_size, self.in_flight = model, batch_size, in_flight
         self.policy, self.bar = policy, bar
         self.open: dict[Job[T], None] = {}
         self.ended: list[Job[T]] = []
-        self.away: dict[Future[Reply], list[Part]] = {}
-        self.touched: dict[Cache, None] = {}  # caches with answers that are not written yet
-        self.full: set[Ledger] = set()  # ledgers that could not be written
+        self.under_way: dict[Future[Received], list[Share]] = {}
+        self.unwritten: dict[Cache, None] = {}  # caches with answers that are not written yet
+        self.unwritable: set[Ledger] = set()  # ledgers that could not be written
         self.paid = self._cost()
         self.threads = ThreadPoolExecutor(in_flight, "c2fa-batch") if in_flight > 1 else None
 
@@ -175,7 +176,7 @@ class _Driver(Generic[T]):
                 return False
             self.open[job] = None
             self.bar.add(job.queries)
-            if job.queries.cache.ledger in self.full:
+            if job.queries.cache.ledger in self.unwritable:
                 job.queries.cache.ledger = None
             self._advance(job)
             left += job.queries.budget - job.queries.used
@@ -187,12 +188,13 @@ class _Driver(Generic[T]):
         """Answer the job's question and go on to its next that needs rows from the model, or to its end."""
         try:
             while True:
+                answer = None
                 if job._ask is not None:
                     pending = job.queries.plan(job._ask)
                     job._unsent = pending if len(pending) else None
                     if len(pending) or job.queries.awaits:
                         return
-                answer = None if job._ask is None else job.queries.answer(job._ask)
+                    answer = job.queries.answer(job._ask)
                 job._ask, result = step(job.conversation, answer)
                 if job._ask is None:
                     job._value = result
@@ -226,80 +228,82 @@ class _Driver(Generic[T]):
             for batch in self._batches():
                 self._receive(batch, self._reply(batch))
         else:
-            while len(self.away) < self.in_flight and (batches := self._batches()):
-                self.away.update({self.threads.submit(self._reply, batch): batch for batch in batches})
-            for future in wait(self.away, return_when=FIRST_COMPLETED).done if self.away else ():
-                self._receive(self.away.pop(future), future.result())
+            while len(self.under_way) < self.in_flight and (batches := self._batches()):
+                self.under_way.update({self.threads.submit(self._reply, batch): batch for batch in batches})
+            for future in wait(self.under_way, return_when=FIRST_COMPLETED).done:
+                self._receive(self.under_way.pop(future), future.result())
         for job in list(self.open):
-            if job._unsent is None and not job._away and not job.queries.waits:
+            if job._unsent is None and not job._under_way and not job.queries.waits:
                 self._advance(job)
 
-    def _batches(self) -> list[list[Part]]:
-        """The next rows, as many as one batch holds; those that cannot be joined go in batches of their own."""
-        batches: dict[Any, list[Part]] = {}
-        for part in self._take():
+    def _batches(self) -> list[list[Share]]:
+        """The next rows, as many as one batch holds, in one batch for each kind of inputs."""
+        batches: dict[Any, list[Share]] = {}
+        for share in self._take():
             try:
-                part.inputs = part.job.queries.inputs(part.rows)
-                batches.setdefault(kind(part.inputs), []).append(part)
+                share.inputs = share.job.queries.inputs(share.rows)
+                batches.setdefault(kind_of(share.inputs), []).append(share)
             except Exception as error:
-                part.job._away -= 1
-                part.job.queries.cache.release(part.rows.keys)
-                if not part.job.ended:
-                    self._fail(part.job, error)
+                share.job._under_way -= 1
+                share.job.queries.cache.release(share.rows.keys)
+                if not share.job.ended:
+                    self._fail(share.job, error)
         return list(batches.values())
 
-    def _take(self) -> list[Part]:
+    def _take(self) -> list[Share]:
         """Take the next batch's rows: small questions first, since large ones wait behind them."""
-        parts, room = [], self.batch_size
+        shares, room = [], self.batch_size
         waiting = [(job, job._unsent) for job in self.open if job._unsent is not None]
         for job, unsent in sorted(waiting, key=lambda pair: len(pair[1])):
             if room == 0:
                 break
             rows, left = unsent[:room], unsent[room:]
             job._unsent = left if len(left) else None
-            job._away += 1
-            parts.append(Part(job, rows))
+            job._under_way += 1
+            shares.append(Share(job, rows))
             room -= len(rows)
-        return parts
+        return shares
 
-    def _reply(self, batch: Sequence[Part]) -> Reply:
+    def _reply(self, batch: Sequence[Share]) -> Received:
         """What the model says of a batch, or its error; Ctrl-C is one too, for it may bring answers along."""
         try:
             return self._ask(batch)
         except (Exception, KeyboardInterrupt) as error:
             return Failed.of(error)
 
-    def _ask(self, batch: Sequence[Part]) -> FloatArray:
+    def _ask(self, batch: Sequence[Share]) -> FloatArray:
         """Call the model."""
-        rows = sum(len(part.rows) for part in batch)
+        rows = sum(len(share.rows) for share in batch)
         what = str(batch[0].rows) if len(batch) == 1 else f"{rows} rows of {len(batch)} questions"
-        return as_outputs(self.model(join([part.inputs for part in batch])), rows, f"querying {what}")
+        return as_outputs(self.model(concatenate([share.inputs for share in batch])), rows, f"querying {what}")
 
-    def _receive(self, batch: list[Part], reply: Reply) -> None:
-        """Record a batch's answers, or what the policy makes of its failure."""
-        if isinstance(reply, Failed) and not reply.interrupted:
-            for part, again in self.policy.failed(batch, reply, self._ask):
-                self._charge([part])
-                self._record(part, again)
-                self._write()
-        else:
-            self._charge(batch)
-            if not isinstance(reply, Failed):
-                self.policy.answered(batch)
-            for part, piece in _pieces(batch, reply):
-                self._record(part, piece)
-            self._write()  # before any solving: until then a killed process loses the answers
-        if isinstance(reply, Failed) and reply.interrupted:
+    def _receive(self, batch: list[Share], reply: Received) -> None:
+        """Keep a batch's answers, or what the policy makes of its failure."""
+        if not isinstance(reply, Failed):
+            self.policy.answered(batch)
+            self._keep(_pieces(batch, reply))
+        elif reply.interrupted:
+            self._keep(_pieces(batch, reply))
             raise reply.error
+        else:
+            for share, again in self.policy.failed(batch, reply, self._ask):
+                self._keep([(share, again)])
         self.bar.update()
 
-    def _record(self, part: Part, reply: Reply) -> None:
-        """Keep what came back for a part, even where its job ended meanwhile: it was paid for."""
-        job = part.job
-        job._away -= 1
-        self.touched[job.queries.cache] = None
+    def _keep(self, pieces: Sequence[tuple[Share, Received]]) -> None:
+        """Record what came back for each share, with what it cost."""
+        self._charge([share for share, _ in pieces])
+        for share, piece in pieces:
+            self._record(share, piece)
+        self._write()  # before any solving: until then a killed process loses the answers
+
+    def _record(self, share: Share, reply: Received) -> None:
+        """Keep what came back for a share, even where its job ended meanwhile: it was paid for."""
+        job = share.job
+        job._under_way -= 1
+        self.unwritten[job.queries.cache] = None
         try:
-            job.queries.record(part.rows, reply)
+            job.queries.record(share.rows, reply)
         except QueryError as error:
             if not job.ended:
                 self._fail(job, error)
@@ -307,21 +311,21 @@ class _Driver(Generic[T]):
     def _cost(self) -> float:
         return float(describe(self.model).cost or 0.0)
 
-    def _charge(self, batch: Sequence[Part]) -> None:
+    def _charge(self, batch: Sequence[Share]) -> None:
         """Share what was spent since the last time among the rows of a batch."""
-        cost, rows = self._cost(), sum(len(part.rows) for part in batch)
+        cost, rows = self._cost(), sum(len(share.rows) for share in batch)
         spent, self.paid = cost - self.paid, cost
-        for part in batch:
-            part.job.queries.cost += spent * len(part.rows) / rows
+        for share in batch:
+            share.job.queries.cost += spent * len(share.rows) / rows
 
     def _write(self) -> None:
         """Commit the answers that came back, at once for all inputs: a commit waits for the disk."""
         rows: dict[Ledger, list[Row]] = {}
-        for cache in self.touched:
+        for cache in self.unwritten:
             if cache.ledger is not None:
                 rows.setdefault(cache.ledger, []).extend(cache.unwritten)
             cache.unwritten.clear()
-        self.touched.clear()
+        self.unwritten.clear()
         for ledger, answers in rows.items():
             try:
                 ledger.write(answers)
@@ -330,25 +334,27 @@ class _Driver(Generic[T]):
 
     def _give_up(self, ledger: Ledger, error: LedgerError) -> None:
         """The answers are here and paid for: finish the explanations, and say that they are not kept."""
-        self.full.add(ledger)
+        self.unwritable.add(ledger)
         concerned = [job.queries for job in self.open if job.queries.cache.ledger is ledger]
         for queries in concerned:
             queries.notes.append(f"{error}; the explanation goes on, but its answers from here on are not kept")
             queries.cache.ledger = None
 
 
-def _pieces(batch: Sequence[Part], reply: Reply) -> Replies:
-    """Each part with its piece of a reply, or of the answers that a failure brought along."""
+def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Received]]:
+    """Each share with its piece of a reply, or of the answers that a failure brought along."""
+    pieces: list[tuple[Share, Received]] = []
     start = 0
-    for part in batch:
-        piece = slice(start, start + len(part.rows))
-        start = piece.stop
+    for share in batch:
+        rows = slice(start, start + len(share.rows))
+        start = rows.stop
+        piece = reply
         if not isinstance(reply, Failed):
-            yield part, reply[piece]
-        elif reply.partial is None:
-            yield part, reply
-        else:
-            yield part, Failed(reply.error, reply.partial[piece])
+            piece = reply[rows]
+        elif reply.partial is not None:
+            piece = Failed(reply.error, reply.partial[rows])
+        pieces.append((share, piece))
+    return pieces
 
 
 class _Bar:
@@ -386,8 +392,8 @@ class _Bar:
             self._bar.close()
 
 
-def join(batches: Sequence[Inputs]) -> Inputs:
-    """Put several inputs' batches together into one, for arrays, tensors, frames and lists alike."""
+def concatenate(batches: Sequence[Inputs]) -> Inputs:
+    """Put batches of one kind together into one: arrays, tensors, frames or lists."""
     first = batches[0]
     if len(batches) == 1:
         return first
@@ -404,8 +410,8 @@ def join(batches: Sequence[Inputs]) -> Inputs:
     return [item for batch in batches for item in batch]
 
 
-def kind(batch: Inputs) -> Any:
-    """What batches must share to be joined without changing a row: arrays of one type and shape, like frames."""
+def kind_of(batch: Inputs) -> Any:
+    """What batches must have in common to be concatenated without changing a row, such as a type and a shape."""
     if isinstance(batch, np.ndarray) or hasattr(batch, "detach"):
         return type(batch), str(batch.dtype), tuple(batch.shape[1:]), str(getattr(batch, "device", ""))
     if hasattr(batch, "iloc"):
@@ -414,4 +420,4 @@ def kind(batch: Inputs) -> Any:
         return type(batch), columns, tuple(dtypes) if hasattr(dtypes, "__iter__") else dtypes
     if isinstance(batch, list | tuple):
         return type(batch)
-    return object()  # a masker's own kind of batch is not for us to join: it goes to the model as it is
+    return object()  # a masker's own kind of batch goes to the model as it is

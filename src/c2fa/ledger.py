@@ -27,8 +27,8 @@ class LedgerError(RuntimeError):
     """The file is not a ledger, or cannot be read or written."""
 
 
-class _Connection(sqlite3.Connection):
-    """A connection that several threads may use, one after the other."""
+class Connection(sqlite3.Connection):
+    """A connection that several threads may use, each while it holds the lock."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, timeout=60.0, isolation_level=None, check_same_thread=False)
@@ -51,7 +51,7 @@ class Ledger:
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = fspath(path)
         try:
-            self._db = _Connection(self.path)
+            self._db = Connection(self.path)
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version not in (0, _SCHEMA):
                 raise LedgerError(

@@ -51,8 +51,8 @@ class Answer:
 
 Conversation: TypeAlias = Generator[Ask, Answer, T]
 
-
 _Key: TypeAlias = tuple[int, bytes]
+"""A masked input: the level and the packed bits of its mask."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +134,8 @@ class Cache:
             if (level, mask) not in self.known and (level, mask) not in self.under_way:
                 levels.setdefault(level, []).append(mask)
         for level, masks in levels.items():
-            found = self.ledger.get(self.model_name, self.identity.key, level, masks)
-            self.known.update({(level, mask): row for mask, row in found.items()})
+            rows = self.ledger.get(self.model_name, self.identity.key, level, masks)
+            self.known.update({(level, mask): row for mask, row in rows.items()})
 
     def put(self, key: _Key, row: FloatArray | None) -> None:
         """Keep a row's answer, None where it was dropped; the ledger has it once the driver has written it."""
@@ -157,7 +157,7 @@ class Queries:
     ----------
     cache
         The answers about the input. A row that someone else asked about is not sent again, but counts as recalled, so
-        that what an explanation used is the same in company as alone.
+        that an explanation uses as many rows whether or not others ask about the same input.
     budget
         The most rows that may ever be used; a question that would exceed it is not asked.
     """
@@ -170,8 +170,8 @@ class Queries:
     cost: float = 0.0
     notes: list[str] = field(default_factory=list)
     awaits: list[_Key] = field(default_factory=list)
-    _mine: dict[_Key, None] = field(default_factory=dict)
-    _read: tuple[Ask, int, BoolArray, list[_Key]] | None = None
+    _used_keys: dict[_Key, None] = field(default_factory=dict)
+    _last_question: tuple[Ask, int, BoolArray, list[_Key]] | None = None
 
     @property
     def used(self) -> int:
@@ -186,7 +186,7 @@ class Queries:
     @property
     def answers(self) -> FloatArray:
         """Every usable answer so far, (rows, outputs)."""
-        return np.array([row for key in self._mine if (row := self.cache.known[key]) is not None])
+        return np.array([row for key in self._used_keys if (row := self.cache.known[key]) is not None])
 
     @property
     def waits(self) -> bool:
@@ -195,11 +195,11 @@ class Queries:
 
     def _question(self, ask: Ask) -> tuple[int, BoolArray, list[_Key]]:
         """A question's level, masks and keys, computed once although planning and answering both need them."""
-        if self._read is None or self._read[0] is not ask:
+        if self._last_question is None or self._last_question[0] is not ask:
             structure = self.cache.masked.structure
             masks, level = structure.check_masks(ask.masks, ask.level), structure.level(ask.level)
-            self._read = ask, level, masks, self._keys(masks, level)
-        return self._read[1:]
+            self._last_question = ask, level, masks, self._keys(masks, level)
+        return self._last_question[1:]
 
     def _keys(self, masks: BoolArray, level: int) -> list[_Key]:
         """Name each masked input, so that the same input has one name whatever the level it was asked at."""
@@ -223,7 +223,7 @@ class Queries:
         level, masks, keys = self._question(ask)
         first: dict[_Key, int] = {}
         for i, key in enumerate(keys):
-            if key not in self._mine:
+            if key not in self._used_keys:
                 first.setdefault(key, i)
         if self.used + len(first) > self.budget:
             raise BudgetError(
@@ -245,7 +245,7 @@ class Queries:
         return Pending(level, list(rows), masks[at], total=len(rows))
 
     def _use(self, key: _Key) -> None:
-        self._mine[key] = None
+        self._used_keys[key] = None
         self.dropped += self.cache.known[key] is None
 
     def inputs(self, pending: Pending) -> Inputs:
@@ -284,33 +284,33 @@ class Queries:
     def _checked(self, pending: Pending, reply: Any) -> tuple[FloatArray, BoolArray, QueryError | None]:
         """Return a reply's outputs, which rows of them are good, and what is wrong with the others."""
         where = f"querying {pending}"
+        outputs = np.full((len(pending), 1), np.nan)
         bad: QueryError | None = None
-        nothing = np.full((len(pending), 1), np.nan), np.zeros(len(pending), np.bool_)
         if isinstance(reply, Failed):
-            bad = _failure(reply.error, where)
-            if reply.partial is None:
-                return *nothing, bad
-            reply = reply.partial
-        try:
-            outputs = as_outputs(reply, len(pending), where)
-            width = self.cache.width
-            if bad is None and width not in (None, outputs.shape[1]):
-                raise QueryError(
-                    f"{where}: the model returned {outputs.shape[1]} outputs a row and {width} before; "
-                    "it must always return the same number"
-                )
-        except QueryError as error:
-            return *nothing, bad or error
-        good = np.asarray((np.abs(outputs) <= _LARGEST).all(axis=1))  # which NaN is not
+            bad, reply = _failure(reply.error, where), reply.partial
+        if bad is None or reply is not None:
+            try:
+                outputs = self._of_one_width(as_outputs(reply, len(pending), where), where)
+            except QueryError as error:
+                bad = bad or error
+        good = np.asarray((np.abs(outputs) <= _LARGEST).all(axis=1))  # NaN is not
         if bad is None and not good.all():
-            rows = np.flatnonzero(~good)
             what = "numbers beyond 1e100" if np.isfinite(outputs).all() else "NaN or infinity"
             advice = "" if self.cache.on_error == "drop" else ", or use on_error='drop' to leave such rows out"
             bad = QueryError(
-                f"{where}: the model returned {what} for {len(rows)} of {len(pending)} rows (first: row "
-                f"{rows[0]} of the batch); repair the model{advice}"
+                f"{where}: the model returned {what} for {int((~good).sum())} of {len(pending)} rows (first: row "
+                f"{int(np.argmin(good))} of the batch); repair the model{advice}"
             )
         return outputs, good, bad
+
+    def _of_one_width(self, outputs: FloatArray, where: str) -> FloatArray:
+        width = self.cache.width
+        if width not in (None, outputs.shape[1]):
+            raise QueryError(
+                f"{where}: the model returned {outputs.shape[1]} outputs a row and {width} before; "
+                "it must always return the same number"
+            )
+        return outputs
 
     def answer(self, ask: Ask) -> Answer:
         """Return what is known of the rows of a question; all of them must have been answered."""

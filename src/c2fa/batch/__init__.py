@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from c2fa.batch import views
 from c2fa.batch.engines import WorkerError
-from c2fa.batch.limits import Bucket, Limited
 from c2fa.batch.many import BatchError, many
-from c2fa.batch.packing import Isolation, Item, ModelDownError, Outcome, packed
+from c2fa.batch.packing import Health, Isolation, Item, ModelDownError, Outcome, packed
 from c2fa.batch.recipe import Recipe
 from c2fa.batch.store import NotExplainedError, Store, StoreError
+from c2fa.models.limits import Bucket, Limited
 
 __all__ = [
     "BatchError",
     "Bucket",
+    "Health",
     "Isolation",
     "Item",
     "Limited",

@@ -23,6 +23,8 @@ from c2fa.batch.recipe import dumps
 from c2fa.batch.worker import Assignment
 
 Work: TypeAlias = Callable[[Assignment], Report]
+Result: TypeAlias = tuple[Exception | None, Report]
+"""The error that ended a shard, or None, and what the shard took."""
 
 _STARTS = 3  # workers that die before they are ready, one after another, until the engine gives up
 _RESTARTS = 20  # the same once a worker has shown that it can be done
@@ -61,17 +63,55 @@ def engine(name: str | Engine) -> Engine:
     if name == "processes":
         return processes
     if name in ("ray", "dask"):
-        found: Engine = import_module(f"c2fa.batch.{name}").engine
-        return found
+        other: Engine = import_module(f"c2fa.batch.{name}").engine
+        return other
     raise ValueError(f"engine must be 'processes', 'ray', 'dask' or 'serial', or an engine of your own; got {name!r}")
 
 
-def attempt(work: Work, task: Assignment) -> Done:
+def attempt(work: Work, task: Assignment) -> Result:
     """Run one task, with its error as a value."""
     try:
-        return Done(task, None, work(task))
+        return None, work(task)
     except Exception as error:
-        return Done(task, error)
+        return error, Report()
+
+
+def library(module: str, name: str) -> Any:
+    """Import what another engine needs, or say how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"engine='{name.lower()}' needs {name}: pip install 'c2fa[{name.lower()}]'") from error
+
+
+def keep_busy(
+    workers: Iterable[Any],
+    tasks: Iterable[Assignment],
+    submit: Callable[[Any, Assignment], Any],
+    first_of: Callable[[list[Any]], tuple[Any, Result | None]],
+) -> Iterator[Done]:
+    """Give each worker a shard, and the next when it is done.
+
+    ``submit`` starts a shard on a worker and returns a handle; ``first_of`` waits for the first of several handles and
+    returns it with the result, or with None where the worker was killed and the shard is to be tried again.
+    """
+    queue = iter(tasks)
+    busy: dict[Any, tuple[Any, Assignment]] = {}
+
+    def give(worker: Any, task: Assignment | None) -> None:
+        if task is not None:
+            busy[submit(worker, task)] = worker, task
+
+    for worker in workers:
+        give(worker, next(queue, None))
+    while busy:
+        handle, result = first_of(list(busy))
+        worker, task = busy.pop(handle)
+        if result is None:
+            give(worker, task)
+        else:
+            give(worker, next(queue, None))
+            yield Done(task, *result)
 
 
 def serial(
@@ -80,7 +120,7 @@ def serial(
     """Run everything in this very process, one shard after another."""
     work = make()
     for task in tasks:
-        yield attempt(work, task)
+        yield Done(task, *attempt(work, task))
 
 
 # -- processes -------------------------------------------------------------------------------------
@@ -88,6 +128,8 @@ def serial(
 
 @dataclass(eq=False)
 class _Process:
+    """A worker process, the shard that it is at, and whether it has loaded its model."""
+
     number: int
     process: Any
     pipe: Connection
@@ -99,40 +141,40 @@ def processes(
     make: Callable[[], Work], tasks: Iterable[Assignment], *, workers: int, gpus: float = 0.0
 ) -> Iterator[Done]:
     """Run workers as processes of this machine; one that dies is replaced and its shard tried again."""
-    crew = _Crew(dumps(make), iter(tasks), workers, gpus)
+    pool = _Pool(dumps(make), iter(tasks), workers, gpus)
     try:
-        yield from crew.run()
+        yield from pool.run()
     finally:
-        crew.kill()
+        pool.kill()
 
 
-class _Crew:
+class _Pool:
     """The worker processes of a run, and the shards that are theirs or still to be given."""
 
     def __init__(self, payload: bytes, tasks: Iterator[Assignment], workers: int, gpus: float) -> None:
         self.payload, self.tasks, self.workers, self.gpus = payload, tasks, workers, gpus
-        self.again: list[Assignment] = []  # shards whose worker died
-        self.members: list[_Process] = []
-        self.failures, self.proven = 0, False
+        self.unfinished: list[Assignment] = []  # shards whose worker died
+        self.running: list[_Process] = []
+        self.failed_starts, self.any_started = 0, False
 
     def run(self) -> Iterator[Done]:
         first = next(self.tasks, None)
         if first is None:
             return
-        self.again.append(first)
+        self.unfinished.append(first)
         for number in range(self.workers):
             self._start(number)
-        while self.members:
-            by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.members}
+        while self.running:
+            by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.running}
             for pipe in wait(list(by_pipe)):
-                done = self._hear(by_pipe[pipe])
+                done = self._receive(by_pipe[pipe])
                 if done is not None:
                     yield done
 
     def kill(self) -> None:
-        for worker in self.members:
+        for worker in self.running:
             worker.process.kill()
-        for worker in self.members:
+        for worker in self.running:
             worker.process.join()
             worker.pipe.close()
 
@@ -143,47 +185,44 @@ class _Crew:
             process = context.Process(target=_serve, args=(theirs, self.payload), daemon=True, name=f"c2fa-{number}")
             process.start()
         theirs.close()
-        self.members.append(_Process(number, process, ours))
+        self.running.append(_Process(number, process, ours))
 
-    def _hear(self, worker: _Process) -> Done | None:
-        """Take in what a worker says and give it its next shard; return the shard that it has finished, if any."""
+    def _receive(self, worker: _Process) -> Done | None:
+        """Read a worker's message and assign its next shard; return the shard that it has finished, if any."""
         try:
             kind, value = worker.pipe.recv()
         except (EOFError, OSError, pickle.UnpicklingError):
-            self._bury(worker)
+            self._replace(worker)
             return None
         if kind == "failed":
             raise value
-        worker.ready = self.proven = True
-        self.failures, task = 0, worker.task
-        self._give(worker)
-        if kind != "done" or task is None:
-            return None
-        error, report = value
-        return Done(task, error, report)
+        worker.ready = self.any_started = True
+        self.failed_starts, task = 0, worker.task
+        self._assign(worker)
+        return Done(task, *value) if kind == "done" and task is not None else None
 
-    def _give(self, worker: _Process) -> None:
-        """Hand the next task to a worker that is free, or let it go."""
-        worker.task = self.again.pop() if self.again else next(self.tasks, None)
+    def _assign(self, worker: _Process) -> None:
+        """Send the next shard to a worker that is free, or None, which ends it."""
+        worker.task = self.unfinished.pop() if self.unfinished else next(self.tasks, None)
         with contextlib.suppress(OSError):  # it died in between; the next wait sees that
             worker.pipe.send(worker.task)
 
-    def _bury(self, worker: _Process) -> None:
-        """A worker ended: replace it, unless it had nothing left to do or none can be started."""
-        self.members.remove(worker)
+    def _replace(self, worker: _Process) -> None:
+        """Start another worker for one that has ended, unless nothing was left to do; refuse where none can start."""
+        self.running.remove(worker)
         worker.pipe.close()
         worker.process.join()
         if worker.ready and worker.task is None:
             return
-        self.failures = 0 if worker.ready else self.failures + 1
-        if self.failures >= (_RESTARTS if self.proven else _STARTS):
+        self.failed_starts = 0 if worker.ready else self.failed_starts + 1
+        if self.failed_starts >= (_RESTARTS if self.any_started else _STARTS):
             raise WorkerError(
-                f"{self.failures} workers in a row died while they loaded the model (exit code "
+                f"{self.failed_starts} workers in a row died while they loaded the model (exit code "
                 f"{worker.process.exitcode}): in a script, put the call under 'if __name__ == \"__main__\":', as every "
                 "worker imports it; else try engine='serial' to see why, or give each more memory with fewer workers"
             )
         if worker.task is not None:
-            self.again.append(worker.task)
+            self.unfinished.append(worker.task)
         self._start(worker.number)
 
 
@@ -214,20 +253,11 @@ def _serve(pipe: Connection, payload: bytes) -> None:
     except Exception as error:
         pipe.send(("failed", _sendable(error)))
         return
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, EOFError):  # the driver is gone
         pipe.send(("ready", None))
-        while (task := _next(pipe)) is not None:
-            done = attempt(work, task)
-            said = None if done.error is None else _sendable(done.error)
-            pipe.send(("done", (said, done.report)))
-
-
-def _next(pipe: Connection) -> Assignment | None:
-    try:
-        task: Assignment | None = pipe.recv()
-        return task
-    except (EOFError, OSError):
-        return None
+        while (task := pipe.recv()) is not None:
+            failure, report = attempt(work, task)
+            pipe.send(("done", (_sendable(failure), report)))
 
 
 def _follow_parent() -> None:
@@ -238,7 +268,8 @@ def _follow_parent() -> None:
         os._exit(1)
 
 
-def _sendable(error: Exception) -> Exception:
+def _sendable(error: Exception | None) -> Exception | None:
+    """The error itself where it can be pickled, else one that says the same."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, TypeAlias
+from typing import Any
 
-from c2fa.batch.engines import Done, Engine, engine, serial
-from c2fa.batch.packing import ModelDownError, Report
+from c2fa.batch import engines
+from c2fa.batch.engines import Done, Engine
+from c2fa.batch.packing import Item, ModelDownError, Report
 from c2fa.batch.recipe import MakeModel, PortableExplainer, Recipe
 from c2fa.batch.records import Precision, Views, arrow
 from c2fa.batch.sources import Pick, Source, digest, source
@@ -22,8 +24,7 @@ from c2fa.batch.worker import Assignment, MakeWorker, full_settings
 from c2fa.explainer import Explainer
 from c2fa.signals import Signals
 
-Engines: TypeAlias = str | Engine
-_SHARD = 256
+_SHARD = 256  # inputs in a file, where the number of inputs is not known
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -36,7 +37,7 @@ def many(
     inputs: Any,
     store: str | PathLike[str],
     *,
-    engine: Engines = "processes",
+    engine: str | Engine = "processes",
     workers: int | None = None,
     gpus_per_worker: float = 0.0,
     model: MakeModel | None = None,
@@ -123,6 +124,7 @@ def many(
             f"timeout must be seconds above 0, and needs workers that can be ended: engine={engine!r}, "
             f"timeout={timeout!r}"
         )
+    on = engines.engine(engine)
     size = run.shard_size(shard_size)
     make, settings = _recipe(explainer, model, engine, size, precision)
     if settings is not None:
@@ -145,20 +147,16 @@ def many(
     run.store.path.mkdir(parents=True, exist_ok=True)
     run.store.sweep()
     shown = sys.stderr.isatty() if progress is None else progress
-    with _Progress(run.source.total, shown) as bar:
-        run.go(_engine(engine), worker, size, bar, gpus_per_worker)
+    with contextlib.closing(_Progress(run.source.total, shown)) as bar:
+        run.go(on, worker, bar, gpus_per_worker)
     run.store.run = run.report
     return run.store
-
-
-def _engine(name: Engines) -> Engine:
-    return engine(name)
 
 
 def _recipe(
     explainer: Explainer | Callable[[], Explainer],
     model: MakeModel | None,
-    name: Engines,
+    engine: str | Engine,
     size: int,
     precision: Precision,
 ) -> tuple[Callable[[], Explainer], dict[str, Any] | None]:
@@ -172,7 +170,7 @@ def _recipe(
             raise ValueError("model= goes with an explainer; a function that makes one makes its model too")
         return explainer, None
     settings = full_settings(explainer, size, precision)
-    if name in ("serial", serial) and model is None:
+    if engine in ("serial", engines.serial) and model is None:
         return lambda: explainer, settings
     return PortableExplainer.of(explainer, model), settings
 
@@ -207,40 +205,45 @@ class _Run:
             return _SHARD
         return min(max(self.source.total // (8 * self.workers), 8), _SHARD)
 
-    def tasks(self, size: int, bar: _Progress) -> Iterator[Assignment]:
-        """The shards that have no file yet, until someone asks to stop."""
+    @property
+    def ending(self) -> bool:
+        """Whether no further shard is to be begun."""
+        return self.stopped is not None or self.fatal is not None
+
+    def pending(self, size: int, bar: _Progress) -> Iterator[Assignment]:
+        """The shards that have no file yet, until the run is ending."""
         finished = set(self.store.finished())
         for number, items in enumerate(self.source.shards(size)):
-            if self.stopped is not None or self.fatal is not None:
+            if self.ending:
                 return
             if number in finished:
-                self._same(number, Assignment(number, items))
+                self._check_inputs(number, items)
                 bar.skip(len(items))
             else:
                 yield Assignment(number, items)
 
-    def _same(self, number: int, task: Assignment) -> None:
+    def _check_inputs(self, number: int, items: Sequence[Item]) -> None:
         """Refuse inputs that are not those a finished shard was made from."""
-        shard, now = self.store.shard(number), digest(task.items)
-        if shard.rows != len(task.items) or (None not in (shard.digest, now) and shard.digest != now):
-            first = task.items[0].index
+        shard, now = self.store.shard(number), digest(items)
+        if shard.rows != len(items) or (None not in (shard.digest, now) and shard.digest != now):
             raise StoreError(
-                f"inputs {first} to {first + len(task.items) - 1} are not those that shard {number} of "
-                f"{str(self.store.path)!r} was made from ({shard.rows} inputs there, {len(task.items)} now); give the "
+                f"inputs {items[0].index} to {items[-1].index} are not those that shard {number} of "
+                f"{str(self.store.path)!r} was made from ({shard.rows} inputs there, {len(items)} now); give the "
                 "same inputs in the same order, or another folder"
             )
 
-    def go(self, run: Engine, worker: MakeWorker, size: int, bar: _Progress, gpus: float) -> None:
-        tasks: Any = self.tasks(size, bar)
+    def go(self, run: Engine, worker: MakeWorker, bar: _Progress, gpus: float) -> None:
+        """Run the pending shards, and again those that fail; raise what ended the run, if anything did."""
+        tasks: Iterable[Assignment] = self.pending(worker.shard_size, bar)
         with Signals(self._asked_to_stop):
             for round_ in range(self.tries):
+                if round_:
+                    tasks, self.failed = [done.task for done in self.failed], []
+                    time.sleep(min(2.0 ** (round_ - 1), 5.0))
                 for done in run(worker, tasks, workers=self.workers, gpus=gpus):
                     self._note(done, bar)
-                if not self.failed or self.stopped is not None or self.fatal is not None:
+                if not self.failed or self.ending:
                     break
-                if round_ + 1 < self.tries:
-                    tasks, self.failed = iter([done.task for done in self.failed]), []
-                    time.sleep(min(2.0**round_, 5.0))
         bar.close()
         self.store.sweep()
         if self.fatal is not None:
@@ -267,20 +270,25 @@ class _Run:
         )
 
     def _note(self, done: Done, bar: _Progress) -> None:
-        error = done.error
-        if error is None:
+        if done.error is None:
             self.report = self.report + done.report
-            bar.add(done.report)
-            return
-        if isinstance(error, OSError) and error.errno in _FULL and self.fatal is None:
-            self.fatal = BatchError(
-                f"cannot write to {str(self.store.path)!r}: {error.strerror}; {self.report.inputs} inputs were "
-                "written by this run. Make room, and the same command continues"
-            )
-            self.fatal.__cause__ = error
-        elif isinstance(error, ModelDownError | StoreError) and self.fatal is None:
-            self.fatal = error
-        self.failed.append(done)
+            bar.show(self.report)
+        else:
+            self.failed.append(done)
+            self.fatal = self.fatal or self._fatal(done.error)
+
+    def _fatal(self, error: Exception) -> Exception | None:
+        """What ends the run, where it is of no use to go on with other shards."""
+        if isinstance(error, ModelDownError | StoreError):
+            return error
+        if not (isinstance(error, OSError) and error.errno in _FULL):
+            return None
+        fatal = BatchError(
+            f"cannot write to {str(self.store.path)!r}: {error.strerror}; {self.report.inputs} inputs were written by "
+            "this run. Make room, and the same command continues"
+        )
+        fatal.__cause__ = error
+        return fatal
 
 
 def _leave(number: int) -> None:
@@ -293,49 +301,34 @@ class _Progress:
     """A bar over the inputs of a run; inputs of earlier runs count as done from the start."""
 
     def __init__(self, total: int | None, shown: bool) -> None:
-        self._total, self._shown = total, shown
         self._begin = time.monotonic()
-        self._skipped = 0
-        self._sum = Report()
         self._bar: Any = None
-
-    def __enter__(self) -> _Progress:
-        if self._shown:
+        if shown:
             from tqdm.auto import tqdm
 
-            self._bar = tqdm(total=self._total, unit="input", desc="explaining", smoothing=0.1)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+            bar = tqdm(total=total, unit="input", desc="explaining", smoothing=0.1)
+            self._bar = None if bar.disable else bar  # as TQDM_DISABLE=1 does
 
     def skip(self, inputs: int) -> None:
-        """Inputs that were finished before; they must not make the time left look short."""
-        self._skipped += inputs
+        """Count inputs that were finished before; they must not make the time left look short."""
         if self._bar is not None:
             self._bar.initial += inputs
             self._bar.n += inputs
             self._bar.refresh()
 
-    def add(self, report: Report) -> None:
-        """A shard was finished."""
-        self._sum = self._sum + report
-        if self._bar is not None:
-            self._bar.set_postfix_str(self.words(), refresh=False)
-            self._bar.update(report.inputs)
-
-    def words(self) -> str:
-        """Rows a second, what was set aside, and what it cost, where it costs anything."""
-        seconds = max(time.monotonic() - self._begin, 1e-9)
-        said = [f"{self._sum.rows / seconds:,.0f} rows/s"]
-        if self._sum.failed:
-            said.append(f"{self._sum.failed} set aside")
-        if self._sum.cost:
-            said.append(f"cost {self._sum.cost:.4g}")
-        return ", ".join(said)
+    def show(self, report: Report) -> None:
+        """Show what the run took so far: rows a second, inputs set aside, and the cost."""
+        if self._bar is None:
+            return
+        said = [f"{report.rows / max(time.monotonic() - self._begin, 1e-9):,.0f} rows/s"]
+        if report.failed:
+            said.append(f"{report.failed} set aside")
+        if report.cost:
+            said.append(f"cost {report.cost:.4g}")
+        self._bar.set_postfix_str(", ".join(said), refresh=False)
+        self._bar.update(self._bar.initial + report.inputs - self._bar.n)
 
     def close(self) -> None:
         """Take the bar away."""
         if self._bar is not None:
             self._bar.close()
-            self._bar = None

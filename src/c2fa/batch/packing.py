@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 from weakref import WeakValueDictionary
 
-from c2fa.driver import AskModel, Job, Part, Replies, drive
+from c2fa.driver import AskModel, Job, Received, Share, drive
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.fingerprint import Identity
 from c2fa.model import Model
 from c2fa.querying import BudgetError, Cache, Failed, QueryError
+from c2fa.structure import FloatArray
 
 _AHEAD = 4  # open as many inputs as can still fill this many batches
 _UNANSWERED = 10  # so many inputs failing before the first answer is the model's fault
@@ -159,6 +160,65 @@ def _words(error: BaseException) -> str:
 
 
 @dataclass(eq=False)
+class Health:
+    """What is known of a model: a row that it answered once, and how many inputs it failed for before.
+
+    Parameters
+    ----------
+    patience
+        Seconds to wait for a model that no longer answers even what it answered before, until ``ModelDownError``.
+    canary
+        The first row that was answered; a model that fails on it is down, whatever else it is asked.
+    unanswered
+        Inputs that failed before any was answered.
+    """
+
+    patience: float = 60.0
+    canary: Share | None = field(default=None, repr=False)
+    unanswered: int = 0
+
+    def answered(self, share: Share) -> None:
+        """Keep the first row ever answered as the canary."""
+        if self.canary is None:
+            self.canary = Share(share.job, share.rows[:1], share.inputs[:1])
+
+    def failed(self, error: BaseException) -> None:
+        """An input is blamed: stop where none was ever answered, for then it is the model that fails."""
+        if self.canary is not None:
+            return
+        self.unanswered += 1
+        if self.unanswered >= _UNANSWERED:
+            raise ModelDownError(
+                f"the model failed for each of the first {self.unanswered} inputs (last: {_words(error)}); try it on "
+                "one input, then run the same command again"
+            )
+
+    def is_down(self, ask: AskModel) -> bool:
+        """Whether the model fails on a row that it answered before."""
+        if self.canary is None:
+            return False
+        try:
+            ask([self.canary])
+        except Exception:
+            return True
+        return False
+
+    def wait(self, deadline: float, error: BaseException, ask: AskModel) -> None:
+        """Wait until the model answers again."""
+        pause = 0.25
+        while True:
+            if time.monotonic() + pause > deadline:
+                raise ModelDownError(
+                    f"the model no longer answers, not even rows that it answered before, for {self.patience:g} s "
+                    f"({_words(error)}); see that it runs, then run the same command again"
+                )
+            time.sleep(pause)
+            if not self.is_down(ask):
+                return
+            pause = min(pause * 2, 5.0)
+
+
+@dataclass(eq=False)
 class Isolation:
     """Finds the input that makes the model fail, and tells it from a model that is down.
 
@@ -169,87 +229,55 @@ class Isolation:
     ----------
     tries
         How often the rows of one input are sent by themselves, when the model raises, before it is set aside.
-    patience
-        Seconds to wait for a model that no longer answers even what it answered before, until ``ModelDownError``.
+    health
+        What is known of the model, from all inputs that it was asked about.
     report
         Where to count what was sent.
     """
 
     tries: int = 3
-    patience: float = 60.0
+    health: Health = field(default_factory=Health)
     report: Report = field(default_factory=Report)
-    _canary: Part | None = field(default=None, repr=False)
-    _unanswered: int = 0
 
     def __post_init__(self) -> None:
         if self.tries < 1:
             raise ValueError(f"tries must be at least 1, not {self.tries!r}")
 
-    def answered(self, batch: Sequence[Part]) -> None:
-        """Count a batch, and keep the first row ever answered as the canary."""
-        self.report.rows += sum(len(part.rows) for part in batch)
+    def answered(self, batch: Sequence[Share]) -> None:
+        """Count a batch."""
+        self.report.rows += sum(len(share.rows) for share in batch)
         self.report.calls += 1
-        if self._canary is None:
-            first = batch[0]
-            self._canary = Part(first.job, first.rows[:1], first.inputs[:1])
+        self.health.answered(batch[0])
 
-    def failed(self, batch: Sequence[Part], failure: Failed, ask: AskModel) -> Replies:
+    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Received]]:
         """Send the rows of each input alone."""
-        for part in batch:
-            if part.job.ended:  # another part of it failed
-                yield part, Failed(failure.error)
+        for share in batch:
+            if share.job.ended:  # another share of it failed
+                yield share, Failed(failure.error)
             else:
-                yield part, self._alone(part, failure, int(len(batch) == 1), ask)
+                yield share, self._alone(share, failure, int(len(batch) == 1), ask)
 
-    def _alone(self, part: Part, failure: Failed, tried: int, ask: AskModel) -> Any:
+    def _alone(self, share: Share, failure: Failed, tried: int, ask: AskModel) -> Received:
         """Send one input's rows until they are answered or the input is to blame."""
-        deadline = time.monotonic() + self.patience
+
+        def resend(shares: Sequence[Share]) -> FloatArray:
+            self.report.resent += sum(len(share.rows) for share in shares)
+            return ask(shares)
+
+        deadline = time.monotonic() + self.health.patience
         while True:
             if tried == self.tries:
-                if not self._down(ask):
-                    break
-                self._wait(deadline, failure, ask)
+                if not self.health.is_down(resend):
+                    self.health.failed(failure.error)
+                    blamed = QueryError(f"{_words(failure.error)} (sent alone {self.tries} times)")
+                    return Failed(blamed, failure.partial)
+                self.health.wait(deadline, failure.error, resend)
                 tried = 0
             tried += 1
-            self.report.resent += len(part.rows)
             try:
-                outputs = ask([part])
+                outputs = resend([share])
             except Exception as error:
                 failure = Failed.of(error)
             else:
-                self.answered([part])
+                self.answered([share])
                 return outputs
-        if self._canary is None:
-            self._unanswered += 1
-            if self._unanswered >= _UNANSWERED:
-                raise ModelDownError(
-                    f"the model failed for each of the first {self._unanswered} inputs (last: "
-                    f"{_words(failure.error)}); try it on one input, then run the same command again"
-                )
-        blamed = QueryError(f"{_words(failure.error)} (sent alone {self.tries} times)")
-        return Failed(blamed, failure.partial)
-
-    def _down(self, ask: AskModel) -> bool:
-        """Whether the model fails on a row that it answered before."""
-        if self._canary is None:
-            return False
-        try:
-            self.report.resent += 1
-            ask([self._canary])
-        except Exception:
-            return True
-        return False
-
-    def _wait(self, deadline: float, failure: Failed, ask: AskModel) -> None:
-        """Wait until the model answers again."""
-        pause = 0.25
-        while True:
-            if time.monotonic() + pause > deadline:
-                raise ModelDownError(
-                    f"the model no longer answers, not even rows that it answered before, for {self.patience:g} s "
-                    f"({_words(failure.error)}); see that it runs, then run the same command again"
-                )
-            time.sleep(pause)
-            if not self._down(ask):
-                return
-            pause = min(pause * 2, 5.0)

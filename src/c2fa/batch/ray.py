@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
 from typing import Any
 
-from c2fa.batch.engines import Done, Work, WorkerError, attempt
-from c2fa.batch.packing import Report
+from c2fa.batch.engines import Done, Result, Work, WorkerError, attempt, keep_busy, library
 from c2fa.batch.worker import Assignment
 
 
@@ -17,9 +15,8 @@ class _Actor:
     def __init__(self, make: Callable[[], Work]) -> None:
         self._work = make()
 
-    def run(self, task: Assignment) -> tuple[Exception | None, Report]:
-        done = attempt(self._work, task)
-        return done.error, done.report
+    def run(self, task: Assignment) -> Result:
+        return attempt(self._work, task)
 
 
 def engine(
@@ -35,37 +32,23 @@ def engine(
 
     An actor that is killed is restarted and its shard run again, as often as it takes: by default Ray does neither.
     """
-    try:
-        ray: Any = import_module("ray")
-    except ImportError as error:
-        raise ImportError("engine='ray' needs Ray: pip install 'c2fa[ray]'") from error
+    ray = library("ray", "Ray")
     started = not ray.is_initialized()
     if started:
         ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="WARNING")
+
+    def first_of(running: list[Any]) -> tuple[Any, Result]:
+        (ready, *_), _ = ray.wait(running, num_returns=1)
+        try:
+            return ready, ray.get(ready)
+        except ray.exceptions.ActorDiedError as died:  # only where its constructor raised
+            raise WorkerError(f"a Ray worker could not be made: {died.__cause__ or died}") from died
+
     try:
         actor: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=-1)(_Actor)
-        queue = iter(tasks)
-        busy: dict[Any, tuple[Any, Assignment]] = {}
-
-        def give(crew: Any) -> None:
-            task = next(queue, None)
-            if task is not None:
-                busy[crew.run.remote(task)] = (crew, task)
-
         # The recipe itself, not a reference: an actor is restarted from it, and references may be lost (ray#53727).
         crew = [actor.remote(make) for _ in range(workers)]
-        for one in crew:
-            give(one)
-        while busy:
-            (ready, *_), _ = ray.wait(list(busy), num_returns=1)
-            one, task = busy.pop(ready)
-            try:
-                failure, report = ray.get(ready)
-            except ray.exceptions.ActorDiedError as died:  # only where its constructor raised
-                cause = died.__cause__ or died
-                raise WorkerError(f"a Ray worker could not be made: {cause}") from died
-            give(one)
-            yield Done(task, failure, report)
+        yield from keep_busy(crew, tasks, lambda one, task: one.run.remote(task), first_of)
     finally:
         if started:
             ray.shutdown()

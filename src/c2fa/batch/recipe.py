@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 from c2fa.explainer import Explainer
 from c2fa.fingerprint import fingerprint
-from c2fa.ledger import Ledger
 from c2fa.masking import Masker
 from c2fa.model import describe
 
@@ -58,32 +57,26 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class PortableExplainer:
-    """An explainer that travels to a worker: without its ledger's open file, and perhaps without its model."""
+    """An explainer that travels to a worker, where it may be given a model that is made there."""
 
     explainer: Explainer
-    ledger: str | None
     model: MakeModel | None
 
     @classmethod
     def of(cls, explainer: Explainer, model: MakeModel | None = None) -> PortableExplainer:
-        """Take what cannot travel out of an explainer; the explainer itself stays as it is."""
-        bare = copy.copy(explainer)
-        ledger = None
-        if explainer.ledger is not None:
-            ledger = str(explainer.ledger.path)
-            if ledger == ":memory:":
-                raise ValueError("a ledger in memory cannot be shared by workers; give a file, or engine='serial'")
-            bare.ledger = None
+        """Leave the model behind where workers make their own; the explainer itself stays as it is."""
+        if explainer.ledger is not None and explainer.ledger.path == ":memory:":
+            raise ValueError("a ledger in memory cannot be shared by workers; give a file, or engine='serial'")
         if model is not None:
-            bare.model = _absent
-        return cls(bare, ledger, model)
+            explainer = copy.copy(explainer)
+            explainer.model = _absent
+        return cls(explainer, model)
 
     def __call__(self) -> Explainer:
+        if self.model is None:
+            return self.explainer
         made = copy.copy(self.explainer)
-        if self.model is not None:
-            made.model = make_model(self.model)
-        if self.ledger is not None:
-            made.ledger = Ledger(self.ledger)
+        made.model = make_model(self.model)
         return made
 
 

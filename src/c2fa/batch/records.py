@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import secrets
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
@@ -19,6 +23,7 @@ Table: TypeAlias = Any
 Precision: TypeAlias = Literal["float32", "float64"]
 Views: TypeAlias = Literal["auto", "all", "none"]
 
+META = b"c2fa"  # the key of what is said of a whole table
 _VIEW_LIMIT = 16_384  # bytes; a picture of the input in every row would outweigh its attributions by far
 _FITS = tuple(LevelReport.__dataclass_fields__)
 _CONSTANT = ("c2fa", "numpy", "method", "settings", "seed", "model", "until", "link")
@@ -81,6 +86,64 @@ def encode(outcomes: Sequence[Outcome], precision: Precision, views: Views) -> T
     made = schema(levels, precision)
     arrays = [pa.array([row.get(f.name) for row in rows], type=f.type) for f in made]
     return pa.Table.from_arrays(arrays, schema=made)
+
+
+def write(file: Path, outcomes: Sequence[Outcome], precision: Precision, views: Views, meta: Mapping[str, Any]) -> None:
+    """Write a table, whole or not at all: under a name that readers pass over, then renamed.
+
+    The footer holds ``meta``, and what all explanations share.
+    """
+    table = encode(outcomes, precision, views)
+    table = table.replace_schema_metadata({META: json.dumps({**meta, "provenance": provenance(outcomes)}).encode()})
+    split, dictionary = _encodings(table.schema)
+    half = file.with_name(f"_{file.stem.lstrip('_')}-{secrets.token_hex(4)}.tmp")
+    try:
+        with half.open("wb") as handle:
+            arrow("parquet").write_table(
+                table, handle, compression="zstd", use_dictionary=dictionary, use_byte_stream_split=split
+            )
+            handle.flush()
+            os.fsync(handle.fileno())
+        half.replace(file)
+    except OSError:
+        half.unlink(missing_ok=True)
+        raise
+    _sync_folder(file.parent)
+
+
+def read(file: Path) -> list[Outcome]:
+    """Read back what ``write`` wrote."""
+    table = arrow("parquet").read_table(file, partitioning=None)
+    shared = json.loads(table.schema.metadata[META])["provenance"]
+    return [
+        Outcome(row["index"], row["key"], None if row["error"] else decode(row, shared), row["error"])
+        for row in table.to_pylist()
+    ]
+
+
+def _sync_folder(path: Path) -> None:
+    """Make a rename in a folder outlive a power cut, where the system can."""
+    with contextlib.suppress(OSError):  # Windows cannot open a folder
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _encodings(schema: Any) -> tuple[list[str], list[str]]:
+    """The columns of numbers, whose bytes are split into streams, and those of words, which repeat."""
+    pa = arrow()
+    split, dictionary = [], []
+    for column in schema:
+        nested = pa.types.is_list(column.type)
+        kind = column.type.value_type if nested else column.type
+        path = f"{column.name}.list.element" if nested else column.name
+        if pa.types.is_floating(kind):
+            split.append(path)
+        elif not pa.types.is_binary(kind):
+            dictionary.append(path)
+    return split, dictionary
 
 
 def provenance(outcomes: Sequence[Outcome]) -> dict[str, Any]:

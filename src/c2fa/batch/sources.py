@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import gzip
 import json
+import lzma
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +19,7 @@ from c2fa.fingerprint import fingerprint
 
 Pick: TypeAlias = str | Callable[[Any], Any] | None
 _SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".jsonl.xz")
+_OPEN: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,16 +129,16 @@ def _frame(frame: Any, column: Pick, key: Pick) -> Source:
             raise KeyError(f"column={column!r} is not in the frame; it has {', '.join(names)}")
         series = frame[column]
         return Source(lambda: iter(series), len(frame))
+    places = range(len(frame))
     if column is not None:
-        return Source(lambda: _series(frame), len(frame), column, key)
-    rows = (lambda: (frame.iloc[i : i + 1] for i in range(len(frame))), len(frame), lambda row: row)
-    if key is None or callable(key):
-        return Source(*rows, key)
-    return Source(*rows, lambda row: row[key].iloc[0])
+        return Source(lambda: (frame.iloc[i] for i in places), len(frame), column, key)
+    if key is not None and not callable(key):
+        key = functools.partial(_first, name=key)
+    return Source(lambda: (frame.iloc[i : i + 1] for i in places), len(frame), lambda row: row, key)
 
 
-def _series(frame: Any) -> Iterator[Any]:
-    return (frame.iloc[i] for i in range(len(frame)))
+def _first(frame: Any, name: str) -> Any:
+    return frame[name].iloc[0]
 
 
 def _arrow_rows(batches: Iterable[Any]) -> Iterator[_Row]:
@@ -152,12 +156,11 @@ def _files(path: Path, column: Pick, key: Pick) -> Source:
         raise FileNotFoundError(f"there is no file or folder {str(path)!r}; give a folder of Parquet or JSONL")
     wrong = [f.name for f in files if not f.name.endswith(_SUFFIXES)]
     if wrong or not files:
-        found = f"{wrong[0]!r}" if wrong else "none"
-        raise ValueError(f"{str(path)!r} must hold .parquet or .jsonl files; found {found}")
+        there = repr(wrong[0]) if wrong else "none"
+        raise ValueError(f"{str(path)!r} must hold .parquet or .jsonl files; found {there}")
     total = None
     if all(f.suffix == ".parquet" for f in files):
         pq = arrow("parquet")
-
         total = sum(pq.read_metadata(f).num_rows for f in files)
     return Source(lambda: (row for f in files for row in _rows_of(f)), total, column, key)
 
@@ -165,11 +168,10 @@ def _files(path: Path, column: Pick, key: Pick) -> Source:
 def _rows_of(file: Path) -> Iterator[Any]:
     if file.suffix == ".parquet":
         pq = arrow("parquet")
-
         with pq.ParquetFile(file) as parquet:
             yield from _arrow_rows(parquet.iter_batches(batch_size=1024))
         return
-    with _open_text(file) as lines:
+    with _OPEN.get(file.suffix, open)(file, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -179,15 +181,3 @@ def _rows_of(file: Path) -> Iterator[Any]:
                 yield Unreadable(f"line {number} of {str(file)!r} is not JSON: {error}")
                 continue
             yield _Row(value) if isinstance(value, dict) else value
-
-
-def _open_text(file: Path) -> Any:
-    if file.suffix == ".gz":
-        import gzip
-
-        return gzip.open(file, "rt", encoding="utf-8")
-    if file.suffix == ".xz":
-        import lzma
-
-        return lzma.open(file, "rt", encoding="utf-8")
-    return file.open(encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from c2fa.batch.packing import Outcome
-from c2fa.batch.records import Precision, Table, Views, arrow, decode, encode, provenance
+from c2fa.batch.records import META, Precision, Table, Views, arrow, decode, write
 from c2fa.explanation import Explanation
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SCHEMA = 1
 _STALE = 3600.0  # seconds after which a half-written file belongs to no one
-_META = b"c2fa"
+_SHARD_FILE = re.compile(r"part-(\d+)\.parquet")
 
 
 class StoreError(RuntimeError):
@@ -90,13 +90,11 @@ class Store(Sequence[Explanation]):
 
     def finished(self) -> list[int]:
         """The numbers of the finished shards, in order."""
-        found = []
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
-            for entry in entries:
-                name = entry.name
-                if name.startswith("part-") and name.endswith(".parquet") and name[5:-8].isdigit():
-                    found.append(int(name[5:-8]))
-        return sorted(found)
+        try:
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            return []
+        return sorted(int(match[1]) for match in map(_SHARD_FILE.fullmatch, names) if match is not None)
 
     def shard(self, number: int) -> Shard:
         """What a finished shard says of itself; only the end of its file is read."""
@@ -104,10 +102,9 @@ class Store(Sequence[Explanation]):
         if known is not None:
             return known
         pq = arrow("parquet")
-
         try:
             footer = pq.read_metadata(self.file(number))
-            meta = json.loads((footer.metadata or {}).get(_META, b"{}"))
+            meta = json.loads((footer.metadata or {}).get(META, b"{}"))
         except (OSError, ValueError) as error:
             raise StoreError(
                 f"cannot read {self.file(number)}: {error}; delete it and run the same command again"
@@ -136,7 +133,6 @@ class Store(Sequence[Explanation]):
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[Table]:
         """One Arrow table for each shard, in order; columns that a shard does not have are left out."""
         pq = arrow("parquet")
-
         for number in self.finished():
             with pq.ParquetFile(self.file(number)) as file:
                 present = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
@@ -187,12 +183,11 @@ class Store(Sequence[Explanation]):
     def errors(self) -> list[Failure]:
         """The inputs that were set aside."""
         pc = arrow("compute")
-
-        found = []
+        failures = []
         for table in self.tables(["index", "key", "error"]):
             bad = table.filter(pc.is_valid(table["error"]))
-            found += [Failure(**row) for row in bad.to_pylist()]
-        return found
+            failures += [Failure(**row) for row in bad.to_pylist()]
+        return failures
 
     def _explanation(self, row: Mapping[str, Any], number: int) -> Explanation:
         if row["error"] is not None:
@@ -225,32 +220,11 @@ class Store(Sequence[Explanation]):
         precision: Precision = "float32",
         views: Views = "auto",
     ) -> Path:
-        """Write one shard, whole or not at all: under a name that readers pass over, then renamed."""
-        pq = arrow("parquet")
-
-        table = encode(outcomes, precision, views)
-        meta = {
-            "schema": _SCHEMA,
-            "settings": dict(settings),
-            "provenance": provenance(outcomes),
-            "digest": digest,
-        }
-        table = table.replace_schema_metadata({_META: json.dumps(meta).encode()})
-        split, dictionary = _encodings(table.schema)
+        """Write one shard, whole or not at all."""
         self.path.mkdir(parents=True, exist_ok=True)
-        target = self.file(number)
-        half = self.path / f"_{target.stem}-{secrets.token_hex(4)}.tmp"
-        try:
-            with half.open("wb") as file:
-                pq.write_table(table, file, compression="zstd", use_dictionary=dictionary, use_byte_stream_split=split)
-                file.flush()
-                os.fsync(file.fileno())
-            half.replace(target)
-        except OSError:
-            half.unlink(missing_ok=True)
-            raise
-        sync_folder(self.path)
-        return target
+        meta = {"schema": _SCHEMA, "settings": dict(settings), "digest": digest}
+        write(self.file(number), outcomes, precision, views, meta)
+        return self.file(number)
 
     def sweep(self) -> None:
         """Remove what runs that were killed left behind, once it is of no use to anyone."""
@@ -258,28 +232,3 @@ class Store(Sequence[Explanation]):
             with contextlib.suppress(OSError):
                 if time.time() - half.stat().st_mtime > _STALE or self.file(int(half.name[6:14])).exists():
                     half.unlink()
-
-
-def sync_folder(path: Path) -> None:
-    """Make a rename in a folder outlive a power cut, where the system can."""
-    with contextlib.suppress(OSError):  # Windows cannot open a folder
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _encodings(schema: Any) -> tuple[list[str], list[str]]:
-    """The columns of numbers, whose bytes are split into streams, and those of words, which repeat."""
-    pa = arrow()
-    split, dictionary = [], []
-    for column in schema:
-        nested = pa.types.is_list(column.type)
-        kind = column.type.value_type if nested else column.type
-        path = f"{column.name}.list.element" if nested else column.name
-        if pa.types.is_floating(kind):
-            split.append(path)
-        elif not pa.types.is_binary(kind):
-            dictionary.append(path)
-    return split, dictionary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -117,26 +118,24 @@ def important(
     sums = np.zeros((0, 4))
     level = _level(store, level)
     for table in _tables(store, level, target):
-        owners, names, values = _flat(table, level)
-        codes = np.array([places.setdefault(name(k) if name else k, len(places)) for k in names.vocabulary], np.intp)
+        owners, names, codes, values = _flat(table, level)
+        place_of = np.array([places.setdefault(name(k) if name else k, len(places)) for k in names], np.intp)
         sums = np.concatenate([sums, np.zeros((len(places) - len(sums), 4))])
-        pair = owners.astype(np.int64) * len(places) + codes[names.codes]
+        pair = owners.astype(np.int64) * len(places) + place_of[codes]
         unique, at = np.unique(pair, return_inverse=True)
         total = np.bincount(at, weights=values, minlength=len(unique))
         of = unique % len(places)
         for column, weights in enumerate((np.ones_like(total), total, np.abs(total), np.square(total))):
             sums[:, column] += np.bincount(of, weights=weights, minlength=len(places))
-    found = []
+    features = []
     for key, place in places.items():
-        count, signed, size, square = sums[place].tolist()
+        count, total, total_abs, total_square = sums[place].tolist()
         if count < least or not key:
             continue
-        mean = signed / count
-        spread = np.sqrt(max(square / count - mean**2, 0.0) / max(count - 1, 1))
-        found.append(
-            Feature(key, int(count), float(mean), float(size / count), mean - 1.96 * spread, mean + 1.96 * spread)
-        )
-    return sorted(found, key=lambda f: -f.mean_abs)[:n]
+        mean = total / count
+        half = 1.96 * np.sqrt(max(total_square / count - mean**2, 0.0) / max(count - 1, 1))
+        features.append(Feature(key, int(count), mean, total_abs / count, mean - half, mean + half))
+    return sorted(features, key=lambda f: -f.mean_abs)[:n]
 
 
 def values_of(
@@ -148,17 +147,17 @@ def values_of(
     name: Callable[[str], str] | None = None,
 ) -> dict[str, FloatArray]:
     """The attributions of some names, one for each input that has the name."""
-    found: dict[str, list[FloatArray]] = {n: [] for n in names}
+    pieces: dict[str, list[FloatArray]] = {n: [] for n in names}
     level = _level(store, level)
     for table in _tables(store, level, target):
-        owners, coded, values = _flat(table, level)
-        made = np.array([name(k) if name else k for k in coded.vocabulary], dtype=object)
-        for wanted, parts in found.items():
-            here = np.flatnonzero((made == wanted)[coded.codes]) if len(made) else np.zeros(0, dtype=np.intp)
+        owners, vocabulary, codes, values = _flat(table, level)
+        made = np.array([name(k) if name else k for k in vocabulary], dtype=object)
+        for wanted, parts in pieces.items():
+            here = np.flatnonzero((made == wanted)[codes]) if len(made) else np.zeros(0, dtype=np.intp)
             if len(here):
                 total = np.bincount(owners[here], weights=values[here])
                 parts.append(total[np.unique(owners[here])])
-    return {n: np.concatenate(parts) if parts else np.zeros(0) for n, parts in found.items()}
+    return {n: np.concatenate(parts) if parts else np.zeros(0) for n, parts in pieces.items()}
 
 
 def strongest(store: Store, level: int = 0, n: int = 20, *, target: str | None = None) -> list[Single]:
@@ -166,11 +165,11 @@ def strongest(store: Store, level: int = 0, n: int = 20, *, target: str | None =
     best: list[Single] = []
     level = _level(store, level)
     for table in _tables(store, level, target):
-        owners, names, values = _flat(table, level)
+        owners, names, codes, values = _flat(table, level)
         index, key, said = (table[c].to_pylist() for c in ("index", "key", "target_name"))
         for i in np.argsort(-np.abs(values), kind="stable")[:n]:
             row = int(owners[i])
-            best.append(Single(index[row], key[row], names.vocabulary[names.codes[i]], float(values[i]), said[row]))
+            best.append(Single(index[row], key[row], names[codes[i]], float(values[i]), said[row]))
         best = sorted(best, key=lambda s: -abs(s.value))[:n]
     return best
 
@@ -182,39 +181,33 @@ def disagreement(one: Store, other: Store, level: int = -1, n: int | None = None
             f"the stores have shards of {one.settings.get('shard_size')} and {other.settings.get('shard_size')} "
             "inputs; make them with the same shard_size"
         )
-    found = []
     level = _level(one, level)
-    for a, b in _pairs(one, other, level):
-        left = {row["index"]: row for row in _rows(a, level)}
-        for row in _rows(b, level):
-            twin = left.get(row["index"])
-            if twin is None:
-                continue
-            if twin["names"] != row["names"]:
-                raise ValueError(
-                    f"input {row['index']} has other features in each store; give stores of the same inputs"
-                )
-            found.append(_apart(row, np.asarray(twin["values"]), np.asarray(row["values"])))
-    return sorted(found, key=lambda d: d.correlation)[:n]
+    names, values = f"names_{level}", f"values_{level}"
+    apart = []
+    for a, b in _twins(one, other, level):
+        if a[names] != b[names]:
+            raise ValueError(f"input {b['index']} has other features in each store; give stores of the same inputs")
+        apart.append(_apart(b, np.asarray(a[values]), np.asarray(b[values])))
+    return sorted(apart, key=lambda d: d.correlation)[:n]
 
 
 def warned(store: Store, *, errors: bool = True) -> list[Warned]:
     """The inputs whose diagnostics warn, and those that were set aside."""
-    found = []
-    for table in store.tables(["index", "key", "warnings", "error"]):
-        for row in table.to_pylist():
-            if row["warnings"] or (errors and row["error"] is not None):
-                found.append(Warned(row["index"], row["key"], tuple(row["warnings"] or ()), row["error"]))
-    return found
+    return [
+        Warned(row["index"], row["key"], tuple(row["warnings"] or ()), row["error"])
+        for table in store.tables(["index", "key", "warnings", "error"])
+        for row in table.to_pylist()
+        if row["warnings"] or (errors and row["error"] is not None)
+    ]
 
 
 def warning_kinds(store: Store) -> dict[str, int]:
     """How many inputs have each kind of warning or error, most frequent first; numbers in them are left out."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for one in warned(store):
-        for text in {_NUMBER.sub("…", t) for t in (*one.warnings, *([one.error] if one.error else []))}:
-            counts[text] = counts.get(text, 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+        texts = [*one.warnings, one.error] if one.error else one.warnings
+        counts.update({_NUMBER.sub("…", text) for text in texts})
+    return dict(counts.most_common())
 
 
 def gallery(
@@ -240,12 +233,6 @@ def gallery(
 # -- reading ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Names:
-    vocabulary: list[str]
-    codes: Any
-
-
 def _level(store: Store, level: int) -> int:
     """Turn a level that may be negative into its number, or say which levels there are."""
     first = next(iter(store.finished()), None)
@@ -258,38 +245,39 @@ def _level(store: Store, level: int) -> int:
     return level % depth
 
 
+def _columns(level: int) -> list[str]:
+    return ["index", "key", "target_name", f"names_{level}", f"values_{level}"]
+
+
 def _tables(store: Store, level: int, target: str | None) -> Iterator[Any]:
     """Each shard's explained rows, for one target where one is asked for."""
     pc = arrow("compute")
-
-    for table in store.tables(["index", "key", "target_name", f"names_{level}", f"values_{level}"]):
+    for table in store.tables(_columns(level)):
         keep = pc.is_valid(table["target_name"])
         if target is not None:
             keep = pc.and_kleene(keep, pc.equal(table["target_name"], target))
         yield table.filter(pc.fill_null(keep, False)).combine_chunks()
 
 
-def _flat(table: Any, level: int) -> tuple[Any, _Names, FloatArray]:
-    """All features of a shard in one row each: whose input they are, their names as codes, their values."""
+def _flat(table: Any, level: int) -> tuple[Any, list[str], Any, FloatArray]:
+    """All features of a shard in one row each: their inputs, the distinct names, each one's among them, and values."""
     pc = arrow("compute")
-
     names, values = table[f"names_{level}"], table[f"values_{level}"]
     coded = pc.dictionary_encode(pc.list_flatten(names)).combine_chunks()
     owners = np.asarray(pc.list_parent_indices(values.combine_chunks()), dtype=np.int64)
     flat = np.asarray(pc.list_flatten(values), dtype=np.float64)
-    return owners, _Names(coded.dictionary.to_pylist(), np.asarray(coded.indices)), flat
+    return owners, coded.dictionary.to_pylist(), np.asarray(coded.indices), flat
 
 
-def _rows(table: Any, level: int) -> Iterator[dict[str, Any]]:
-    for row in table.to_pylist():
-        if row["target_name"] is not None:
-            yield {**row, "names": row[f"names_{level}"], "values": row[f"values_{level}"]}
-
-
-def _pairs(one: Store, other: Store, level: int) -> Iterator[tuple[Any, Any]]:
-    pq, columns = arrow("parquet"), ["index", "key", "target_name", f"names_{level}", f"values_{level}"]
+def _twins(one: Store, other: Store, level: int) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The rows of each input that is explained in both stores."""
+    pq = arrow("parquet")
     for number in sorted(set(one.finished()) & set(other.finished())):
-        yield pq.read_table(one.file(number), columns=columns), pq.read_table(other.file(number), columns=columns)
+        rows, others = (pq.read_table(s.file(number), columns=_columns(level)).to_pylist() for s in (one, other))
+        explained = {row["index"]: row for row in rows if row["target_name"] is not None}
+        for row in others:
+            if row["target_name"] is not None and row["index"] in explained:
+                yield explained[row["index"]], row
 
 
 def _apart(row: dict[str, Any], a: FloatArray, b: FloatArray) -> Disagreement:
@@ -308,50 +296,34 @@ def _apart(row: dict[str, Any], a: FloatArray, b: FloatArray) -> Disagreement:
 # -- pictures --------------------------------------------------------------------------------------
 
 
-def bars(
-    store: Store,
-    level: int = -1,
-    n: int = 15,
-    *,
-    target: str | None = None,
-    least: int = 2,
-    name: Callable[[str], str] | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """Mean attributions of the most important names, with 95 % intervals; see ``important``."""
-    found = important(store, level, n, target=target, least=least, name=name)
-    ax = _axes(ax, len(found))
-    places = np.arange(len(found))
-    means = np.array([f.mean for f in found])
-    reach = np.array([[f.mean - f.low for f in found], [f.high - f.mean for f in found]])
+def bars(store: Store, level: int = -1, n: int = 15, *, ax: Axes | None = None, **which: Any) -> Axes:
+    """Mean attributions of the most important names, with 95 % intervals; ``which`` are options of ``important``."""
+    features = important(store, level, n, **which)
+    ax = _axes(ax, len(features))
+    places = np.arange(len(features))
+    means = np.array([f.mean for f in features])
+    reach = np.array([[f.mean - f.low for f in features], [f.high - f.mean for f in features]])
     ax.barh(places, means, color=_colours(means))
     ax.errorbar(means, places, xerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
-    _label(ax, [f"{f.name} ({f.inputs})" for f in found], f"mean attribution{_unit(store)}, 95 % interval", target)
-    return ax
+    return _label(ax, features, f"mean attribution{_unit(store)}, 95 % interval", which.get("target"))
 
 
-def beeswarm(
-    store: Store,
-    level: int = -1,
-    n: int = 15,
-    *,
-    target: str | None = None,
-    least: int = 2,
-    name: Callable[[str], str] | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """One dot for each input that has the name, so that a mean cannot hide two opposite habits."""
-    found = important(store, level, n, target=target, least=least, name=name)
-    ax = _axes(ax, len(found))
-    spread = values_of(store, [f.name for f in found], level, target=target, name=name)
+def beeswarm(store: Store, level: int = -1, n: int = 15, *, ax: Axes | None = None, **which: Any) -> Axes:
+    """One dot for each input that has the name, so that a mean cannot hide two opposite habits.
+
+    The names are those of ``bars``; ``which`` are options of ``important``.
+    """
+    features = important(store, level, n, **which)
+    ax = _axes(ax, len(features))
+    target, name = which.get("target"), which.get("name")
+    dots = values_of(store, [f.name for f in features], level, target=target, name=name)
     rng = np.random.default_rng(0)
-    for place, feature in enumerate(found):
-        values = spread[feature.name]
+    for place, feature in enumerate(features):
+        values = dots[feature.name]
         if len(values) > _DOTS:
             values = rng.choice(values, _DOTS, replace=False)
         ax.scatter(values, place + _swarm(values), s=6, c=_colours(values), alpha=0.6, linewidths=0)
-    _label(ax, [f"{f.name} ({f.inputs})" for f in found], f"attribution{_unit(store)} in each input", target)
-    return ax
+    return _label(ax, features, f"attribution{_unit(store)} in each input", target)
 
 
 def _swarm(values: FloatArray) -> FloatArray:
@@ -388,9 +360,11 @@ def _unit(store: Store) -> str:
     return f" ({unit})" if unit else ""
 
 
-def _label(ax: Axes, names: list[str], what: str, target: str | None) -> None:
+def _label(ax: Axes, features: list[Feature], what: str, target: str | None) -> Axes:
+    names = [f"{f.name} ({f.inputs})" for f in features]
     ax.axvline(0.0, color="black", linewidth=0.8)
     ax.set_yticks(range(len(names)), [n if len(n) <= 40 else n[:39] + "…" for n in names])
     ax.invert_yaxis()
     ax.set_xlabel(what if target is None else f"{what}, for {target}")
     ax.spines[["top", "right"]].set_visible(False)
+    return ax

@@ -19,7 +19,6 @@ def first_token(choice: Mapping[str, Any]) -> dict[str, float]:
     Chat answers list them as ``content[0].top_logprobs``, completions as ``top_logprobs[0]``.
     """
     logprobs = choice.get("logprobs") or {}
-    found: dict[str, float] = {}
     if logprobs.get("content"):
         pairs = [(t["token"], t["logprob"]) for t in logprobs["content"][0].get("top_logprobs") or []]
     elif logprobs.get("top_logprobs"):
@@ -31,9 +30,10 @@ def first_token(choice: Mapping[str, Any]) -> dict[str, float]:
             "the server returned no top log-probabilities of the first answer token; it must support "
             "logprobs (check the model, top_logprobs and kind='chat' or 'completions')"
         )
+    tokens: dict[str, float] = {}
     for token, value in pairs:  # two tokens may read the same
-        found[token] = float(np.logaddexp(found.get(token, -math.inf), float(value)))
-    return found
+        tokens[token] = float(np.logaddexp(tokens.get(token, -math.inf), float(value)))
+    return tokens
 
 
 def class_logprobs(

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
-from aiolimiter import AsyncLimiter
 
 from c2fa.models._settings import Settings
+from c2fa.models.limits import Bucket
 
 T = TypeVar("T")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -26,10 +26,9 @@ class Portal:
     alive from one batch to the next.
     """
 
-    def __init__(self, url: str, settings: Settings) -> None:
+    def __init__(self, url: str, settings: Settings, bucket: Bucket) -> None:
+        self.url, self.settings, self.bucket = url, settings, bucket
         self.pid = os.getpid()  # a forked child has the object but not the thread
-        self.resume_at = 0.0
-        self._settings = settings
         # A proxy of the environment is for other hosts; a server on this machine is reached directly.
         self._trust_env = urlsplit(url).hostname not in _LOOPBACK
         self._ready = threading.Event()
@@ -48,13 +47,10 @@ class Portal:
             self._ready.set()
 
     async def _serve(self) -> None:
-        settings = self._settings
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.slots = asyncio.Semaphore(settings.concurrency)
-        rate = settings.rate
-        self.limiter = None if rate is None else AsyncLimiter(max(rate, 1.0), max(1.0, 1.0 / rate))
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=settings.concurrency)
+        self.slots = asyncio.Semaphore(self.settings.concurrency)
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self.settings.concurrency)
         async with httpx2.AsyncClient(timeout=None, limits=limits, trust_env=self._trust_env) as client:
             self.client = client
             self._ready.set()
@@ -90,3 +86,4 @@ class Portal:
         self._loop.call_soon_threadsafe(self._stop.set)
         if threading.current_thread() is not self._thread:  # the collector may run in any thread
             self._thread.join(5.0)
+        self.bucket.close()

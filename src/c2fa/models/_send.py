@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx2
-import stamina
 
 from c2fa.models._portal import Portal
-from c2fa.models._settings import Settings
+from c2fa.models._retry import concerns_all, is_transient, retry_after
 
-# stamina logs every retry; without a handler of the user's own those lines would break a progress bar.
-logging.getLogger("stamina").addHandler(logging.NullHandler())
-
+_CRASH = 500  # the server failed on the request itself
 _HINTS = {
     401: "set the secret in the environment variable named by auth_env",
     403: "set the secret in the environment variable named by auth_env",
@@ -33,28 +27,39 @@ class EndpointError(RuntimeError):
     """A model behind HTTP gave no usable answer; the message says why, for which rows, and what to do.
 
     ``status`` is the HTTP status of a refusal, ``transient`` whether the same may be answered later, ``wait`` how many
-    seconds the server asked for, and ``partial`` what was answered of the batch.
+    seconds the server asked for, ``tries`` how often the request was sent, and ``partial`` what was answered of the
+    batch.
     """
 
     def __init__(
-        self, message: str, status: int | None = None, *, transient: bool = False, wait: float | None = None
+        self,
+        message: str,
+        status: int | None = None,
+        *,
+        transient: bool = False,
+        wait: float | None = None,
+        tries: int = 1,
     ) -> None:
         super().__init__(message)
-        self.status, self.transient, self.wait = status, transient, wait
+        self.status, self.transient, self.wait, self.tries = status, transient, wait, tries
         self.partial: Any = None
 
 
-class _Again(Exception):
-    """A failure that may pass; ``wait`` is what the server asked for, in seconds."""
+class _Failure(Exception):
+    """Why one request brought no answer, and what to do about it."""
 
-    def __init__(self, reason: str, hint: str, wait: float | None = None, status: int | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        hint: str,
+        status: int | None = None,
+        *,
+        transient: bool | None = None,
+        wait: float | None = None,
+    ) -> None:
         super().__init__(reason)
-        self.hint, self.wait, self.status = hint, wait, status
-
-    @property
-    def broken(self) -> bool:
-        """Whether the server failed on the request itself."""
-        return self.status == 500
+        self.hint, self.status, self.wait = hint, status, wait
+        self.transient = transient  # None where the status tells
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,7 @@ class Reply:
 
 
 async def send(
-    portal: Portal,
-    url: str,
-    settings: Settings,
-    request: Request,
-    what: str,
-    probe: bool = False,
-    stopped: Callable[[], bool] = lambda: False,
+    portal: Portal, request: Request, what: str, probe: bool = False, stopped: Callable[[], bool] = lambda: False
 ) -> Reply:
     """Send a request, again where that may help, and return the reply or raise an EndpointError.
 
@@ -90,44 +89,39 @@ async def send(
     never take. ``stopped`` tells that another request of the same batch has failed for good, so that
     sending this one again is of no use.
     """
-    broken = 0
-
-    def again(error: Exception) -> bool | float:
-        nonlocal broken
-        if not isinstance(error, _Again):
-            return False
-        broken = broken + 1 if error.broken else 0
-        if stopped() or (probe and broken > 1) or (error.wait or 0.0) > settings.max_wait:
-            return False
-        return True if error.wait is None else error.wait
-
-    tries = 0
-    try:
-        async for attempt in stamina.retry_context(
-            on=again,
-            attempts=settings.retries + 1,
-            timeout=None,
-            wait_initial=settings.wait,
-            wait_max=settings.max_wait,
-            wait_jitter=settings.wait / 2,
-        ):
-            with attempt:
-                tries += 1
-                return await _once(portal, url, settings, request, what)
-    except _Again as error:
-        count = "once" if tries == 1 else f"{tries} times"
-        hint = error.hint
-        if probe and error.broken:
-            hint = "it fails on even one row, so compare the shape and type of the inputs with what it expects"
-        # A server that fails on even one row will fail again; any other such failure may pass.
-        lasting = probe and error.broken
-        raise EndpointError(
-            f"{what}: {error} (tried {count}); {hint}", error.status, transient=not lasting, wait=error.wait
-        ) from None
-    raise AssertionError("unreachable")
+    settings, bucket = portal.settings, portal.bucket
+    tries = crashes = 0
+    while True:
+        try:
+            return await _send_once(portal, request)
+        except _Failure as error:
+            failure = error
+        tries += 1
+        crashes = crashes + 1 if failure.status == _CRASH else 0
+        seconds = settings.retry.pause(failure, tries)
+        too_long = (failure.wait or 0.0) > settings.max_wait
+        if seconds is None or too_long or stopped() or (probe and crashes > 1):
+            raise _final(failure, what, tries, probe)
+        if concerns_all(failure):
+            bucket.pause(seconds)
+        else:
+            await asyncio.sleep(seconds)
 
 
-async def _once(portal: Portal, url: str, settings: Settings, request: Request, what: str) -> Reply:
+def _final(failure: _Failure, what: str, tries: int, probe: bool) -> EndpointError:
+    """The failure as an error that names the rows, says how often they were sent, and what to do."""
+    transient, hint, sent = is_transient(failure), failure.hint, ""
+    if transient:
+        sent = " (tried once)" if tries == 1 else f" (tried {tries} times)"
+    if probe and failure.status == _CRASH:  # a server that fails on even one row will fail again
+        transient = False
+        hint = "it fails on even one row, so compare the shape and type of the inputs with what it expects"
+    message = f"{what}: {failure}{sent}; {hint}"
+    return EndpointError(message, failure.status, transient=transient, wait=failure.wait, tries=tries)
+
+
+async def _send_once(portal: Portal, request: Request) -> Reply:
+    settings = portal.settings
     secret = settings.secret()
     headers = {"accept": "application/json", **settings.headers, **request.headers}
     if request.body is not None:
@@ -136,80 +130,65 @@ async def _once(portal: Portal, url: str, settings: Settings, request: Request, 
         headers[settings.auth_header] = f"{settings.auth_scheme} {secret}".strip()
     method = "GET" if request.body is None else "POST"
     async with portal.slots:
-        await asyncio.sleep(max(0.0, portal.resume_at - asyncio.get_running_loop().time()))
-        if portal.limiter is not None:
-            await portal.limiter.acquire()
+        for seconds in portal.bucket.waits():
+            await asyncio.sleep(seconds)
         try:
             async with asyncio.timeout(settings.timeout):
                 response = await portal.client.request(
-                    method, url + request.path, content=request.body, headers=headers
+                    method, portal.url + request.path, content=request.body, headers=headers
                 )
         except TimeoutError:
             reason = f"no whole answer within {settings.timeout:g} s"
-            raise _Again(reason, "raise timeout or lower rows_per_request") from None
+            raise _Failure(reason, "raise timeout or lower rows_per_request", transient=True) from None
         except httpx2.TransportError as error:
-            text = _hide(str(error) or type(error).__name__, secret)
-            raise _Again(f"the connection failed ({text})", "see that the server runs and call again") from None
-    return _checked(portal, response, settings, secret, what)
-
-
-def _checked(portal: Portal, response: httpx2.Response, settings: Settings, secret: str | None, what: str) -> Reply:
-    status = response.status_code
+            reason = f"the connection failed ({_hide(str(error) or type(error).__name__, secret)})"
+            raise _Failure(reason, "see that the server runs and call again", transient=True) from None
     if response.is_success:
-        headers = {k.lower(): v for k, v in response.headers.items()}
-        kind = headers.get("content-type", "json")
-        if "octet-stream" in kind:
-            return Reply(headers, response.content)
-        try:
-            return Reply(headers, response.content, json.loads(response.content))
-        except ValueError:
-            if "json" in kind:
-                raise _Again("half an answer came back", "see the server's log and call again") from None
-        said = _hide(" ".join(response.text.split())[:120], secret)
-        raise EndpointError(f"{what}: the server answered {kind}, not JSON: {said!r}; check the address")
+        return _reply(response, secret)
+    raise _refusal(response, settings.max_wait, secret)
+
+
+def _reply(response: httpx2.Response, secret: str | None) -> Reply:
+    headers = {k.lower(): v for k, v in response.headers.items()}
+    kind = headers.get("content-type", "json")
+    if "octet-stream" in kind:
+        return Reply(headers, response.content)
+    try:
+        return Reply(headers, response.content, json.loads(response.content))
+    except ValueError:
+        if "json" in kind:
+            hint = "see the server's log and call again"
+            raise _Failure("half an answer came back", hint, transient=True) from None
+    said = _hide(" ".join(response.text.split())[:120], secret)
+    raise _Failure(f"the server answered {kind}, not JSON: {said!r}", "check the address", transient=False)
+
+
+def _refusal(response: httpx2.Response, max_wait: float, secret: str | None) -> _Failure:
+    status = response.status_code
     said = _hide(_error_text(response), secret)
     reason = f"the server answered {status}" + (f": {said!r}" if said else "")
     hint = _HINTS.get(status, "see the server's log")
     if 300 <= status < 400:  # a POST that is sent on may arrive as a GET, and a secret at another host
         hint = f"give the address that it points to, {response.headers.get('location', '').partition('?')[0]!r}"
-    if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
-        wait = _retry_after(response.headers.get("retry-after"))
-        if wait is not None:
-            if wait > settings.max_wait:
-                reason += f" and asked to wait {wait:.0f} s, longer than max_wait={settings.max_wait:g}"
-            else:  # every other request of this model waits too
-                portal.resume_at = max(portal.resume_at, asyncio.get_running_loop().time() + wait)
-        raise _Again(reason, hint, wait, status)
-    raise EndpointError(f"{what}: {reason}; {hint}", status)
-
-
-def _retry_after(value: str | None) -> float | None:
-    if not value:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        then = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return max(0.0, (then - datetime.datetime.now(datetime.UTC)).total_seconds())
+    wait = retry_after(response.headers)
+    if wait is not None and wait > max_wait:
+        reason += f" and asked to wait {wait:.0f} s, longer than max_wait={max_wait:g}"
+    return _Failure(reason, hint, status, wait=wait)
 
 
 def _error_text(response: httpx2.Response) -> str:
     """Find the sentence that the server itself gives for its refusal."""
     try:
-        found = response.json()
+        said = response.json()
     except ValueError:
-        found = response.text
+        said = response.text
     for _ in range(3):
-        if isinstance(found, Mapping):
+        if isinstance(said, Mapping):
             keys = ("error", "message", "detail", "error_msg", "msg")
-            found = next((found[k] for k in keys if found.get(k)), dict(found))
-        if isinstance(found, list) and found:
-            found = found[0]
-    text = " ".join(str(found).split())
+            said = next((said[k] for k in keys if said.get(k)), dict(said))
+        if isinstance(said, list) and said:
+            said = said[0]
+    text = " ".join(str(said).split())
     return text if len(text) <= 300 else text[:299] + "…"
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from c2fa.models._retry import Retry
+
 _SECRET = re.compile(r"auth|token|key|secret|cookie|password", re.IGNORECASE)
 
 
@@ -89,6 +91,11 @@ class Settings:
                     f"the header {name!r} looks like a secret; put its value in an environment variable and "
                     f"pass auth_env='NAME', auth_header={name!r}"
                 )
+
+    @property
+    def retry(self) -> Retry:
+        """When a request is sent again."""
+        return Retry(self.retries, self.wait, self.max_wait)
 
     @property
     def token_prices(self) -> tuple[float, float]:

@@ -7,7 +7,7 @@ import asyncio
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from c2fa.models._portal import Portal
 from c2fa.models._rows import WireRows
 from c2fa.models._send import EndpointError, Reply, Request, send
 from c2fa.models._settings import Settings, check_url
+from c2fa.models.limits import Bucket, Paced
 
 __all__ = ["Endpoint", "EndpointError", "Reply", "Request", "Settings", "Usage", "WireRows"]
 
@@ -34,7 +35,7 @@ class Usage:
     tokens_out: int = 0
 
 
-class Endpoint(abc.ABC):
+class Endpoint(Paced):
     """A model behind HTTP, called like any other: ``model(batch)`` gives one row of numbers per input.
 
     A batch is cut into requests that run side by side. The first row asked is a request of its own: it
@@ -53,6 +54,8 @@ class Endpoint(abc.ABC):
             known = ", ".join(Settings.__dataclass_fields__)
             wrong = ", ".join(repr(k) for k in settings if k not in Settings.__dataclass_fields__)
             raise TypeError(f"{type(self).__name__} has no option {wrong}; it takes {known}") from None
+        rate = self.settings.rate
+        self.bucket = Bucket(":memory:", rate, burst=max(int(rate or 1), 1))  # what a second allows may go at once
         self.output_names = tuple(output_names)
         self.usage = Usage()
         self.notes: list[str] = []
@@ -104,6 +107,11 @@ class Endpoint(abc.ABC):
         """How many rows keep every connection busy."""
         return self.chunk_size() * self.settings.concurrency
 
+    def pace(self, bucket: Bucket) -> None:
+        """Take the turns of all requests from this bucket, in place of the model's own ``rate``."""
+        self.close()
+        self.bucket = bucket
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
@@ -112,15 +120,17 @@ class Endpoint(abc.ABC):
         if len(rows) == 0:
             raise ValueError("the batch is empty; a model behind HTTP needs at least one row")
         keys = rows.keys()
+        asked = _Batch(rows, keys, self._answered(keys))
         portal = self._open()
         try:
-            answers = portal.run(self._ask(portal, rows, keys))
+            portal.run(self._ask(portal, asked))
         except BaseException as error:
             error.partial = self._partial(keys)  # type: ignore[attr-defined]
             if isinstance(error, KeyboardInterrupt):
                 self.close()
             raise
-        widths = {len(a) for a in answers.values()}
+        answers = asked.answers
+        widths = {len(row) for row in answers.values()}
         if len(widths) > 1:
             raise EndpointError(f"{self!r} gave rows of {sorted(widths)} outputs in one batch; they must agree")
         bad = {key for key, row in answers.items() if not np.isfinite(row).all()}
@@ -129,13 +139,17 @@ class Endpoint(abc.ABC):
         self.finish()
         return np.stack([answers[key] for key in keys])
 
+    def _answered(self, keys: Sequence[bytes]) -> dict[bytes, Floats]:
+        """What an earlier call, which failed, got of these rows."""
+        return {key: self._memo[key] for key in keys if key in self._memo}
+
     def _partial(self, keys: Sequence[bytes]) -> Floats | None:
         """Return what was answered of a batch that failed, NaN elsewhere: a ledger may keep it."""
-        found = {key: self._memo[key] for key in keys if key in self._memo}
-        if not found:
+        answers = self._answered(keys)
+        if not answers:
             return None
-        blank = np.full(len(next(iter(found.values()))), np.nan)
-        return np.stack([found.get(key, blank) for key in keys])
+        blank = np.full(len(next(iter(answers.values()))), np.nan)
+        return np.stack([answers.get(key, blank) for key in keys])
 
     def close(self) -> None:
         """Close the connections; the next call opens them again."""
@@ -157,59 +171,74 @@ class Endpoint(abc.ABC):
 
     def _open(self) -> Portal:
         if self._portal is None or not self._portal.alive:
-            self._portal = Portal(self.url, self.settings)
+            self._portal = Portal(self.url, self.settings, self.bucket)
             self._finalizer = weakref.finalize(self, self._portal.close)
         return self._portal
 
-    async def _ask(self, portal: Portal, rows: WireRows, keys: Sequence[bytes]) -> dict[bytes, Floats]:
+    async def _ask(self, portal: Portal, batch: _Batch) -> None:
         if not self._connected:
             await self.connect(portal)
             self._connected = True
-        answers = {key: self._memo[key] for key in keys if key in self._memo}
-        first: dict[bytes, int] = {}
-        for i, key in enumerate(keys):
-            first.setdefault(key, i)
-        missing = [i for key, i in first.items() if key not in answers]
-        errors: list[Exception] = []
-
-        async def ask(chunk: list[int], probe: bool = False) -> None:
-            part = rows.take(chunk)
-            what = f"{self!r}, {_span(chunk)} of {len(rows)}"
-            reply = await send(portal, self.url, self.settings, self.request(part), what, probe, lambda: bool(errors))
-            try:
-                found = np.asarray(self.answer(reply, part), dtype=np.float64)
-            except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-                reason = error if type(error) is ValueError else f"the answer has no {error}"
-                raise EndpointError(f"{what}: {reason}") from error
-            found = found.reshape(-1, 1) if found.ndim == 1 else found
-            if found.ndim != 2 or len(found) != len(chunk):
-                raise EndpointError(
-                    f"{what}: the server returned {_shape(found)} for {len(chunk)} inputs; "
-                    "it must return one row per input"
-                )
-            self.usage.rows += len(chunk)
-            self.usage.requests += 1
-            for i, row in zip(chunk, found, strict=True):
-                answers[keys[i]] = self._memo[keys[i]] = row
-
+        missing = batch.missing()
         if missing and not self._probed:
-            await ask(missing[:1], probe=True)
+            await self._ask_chunk(portal, batch, missing[:1], probe=True)
             self._probed, missing = True, missing[1:]
-        pending = deque(_cut(missing, self.chunk_size()))
-
-        async def work() -> None:
-            while pending and not errors:
-                try:
-                    await ask(pending.popleft())
-                except Exception as error:
-                    errors.append(error)
-
-        await asyncio.gather(*(work() for _ in range(min(self.settings.concurrency, len(pending)))))
+        chunks = deque(_cut(missing, self.chunk_size()))
+        workers = min(self.settings.concurrency, len(chunks))
+        await asyncio.gather(*(self._work(portal, batch, chunks) for _ in range(workers)))
         while len(self._memo) > _MEMO:
             del self._memo[next(iter(self._memo))]
-        if errors:
-            raise errors[0]
-        return answers
+        if batch.errors:
+            raise batch.errors[0]
+
+    async def _work(self, portal: Portal, batch: _Batch, chunks: deque[list[int]]) -> None:
+        while chunks and not batch.errors:
+            try:
+                await self._ask_chunk(portal, batch, chunks.popleft())
+            except Exception as error:
+                batch.errors.append(error)
+
+    async def _ask_chunk(self, portal: Portal, batch: _Batch, chunk: list[int], probe: bool = False) -> None:
+        part = batch.rows.take(chunk)
+        what = f"{self!r}, {_span(chunk)} of {len(batch.rows)}"
+        reply = await send(portal, self.request(part), what, probe, stopped=lambda: bool(batch.errors))
+        outputs = self._outputs(reply, part, what)
+        self.usage.rows += len(chunk)
+        self.usage.requests += 1
+        for i, row in zip(chunk, outputs, strict=True):
+            batch.answers[batch.keys[i]] = self._memo[batch.keys[i]] = row
+
+    def _outputs(self, reply: Reply, part: WireRows, what: str) -> Floats:
+        """What the adapter reads out of a reply, as one row for each row asked."""
+        try:
+            outputs = np.asarray(self.answer(reply, part), dtype=np.float64)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            reason = error if type(error) is ValueError else f"the answer has no {error}"
+            raise EndpointError(f"{what}: {reason}") from error
+        outputs = outputs.reshape(-1, 1) if outputs.ndim == 1 else outputs
+        if outputs.ndim != 2 or len(outputs) != len(part):
+            got = f"{len(outputs)} rows" if outputs.ndim == 2 else f"an array of shape {outputs.shape}"
+            raise EndpointError(
+                f"{what}: the server returned {got} for {len(part)} inputs; it must return one row per input"
+            )
+        return outputs
+
+
+@dataclass(eq=False)
+class _Batch:
+    """The rows of one call, the answers so far by the rows' keys, and the failures that end it."""
+
+    rows: WireRows
+    keys: list[bytes]
+    answers: dict[bytes, Floats]
+    errors: list[Exception] = field(default_factory=list)
+
+    def missing(self) -> list[int]:
+        """The rows without an answer; of equal rows the first."""
+        first: dict[bytes, int] = {}
+        for i, key in enumerate(self.keys):
+            first.setdefault(key, i)
+        return [i for key, i in first.items() if key not in self.answers]
 
 
 def _cut(items: list[int], size: int) -> list[list[int]]:
@@ -220,7 +249,3 @@ def _cut(items: list[int], size: int) -> list[list[int]]:
 
 def _span(chunk: Sequence[int]) -> str:
     return f"row {chunk[0]}" if len(chunk) == 1 else f"rows {min(chunk)}–{max(chunk)}"
-
-
-def _shape(found: Floats) -> str:
-    return f"{len(found)} rows" if found.ndim == 2 else f"an array of shape {found.shape}"

@@ -82,7 +82,7 @@ class OpenInference(Endpoint):
     async def _describe(self, portal: Portal, path: str) -> Mapping[str, Any]:
         what = f"{self!r}, connecting to {path}"
         try:
-            reply = await send(portal, self.url, self.settings, Request(path), what, probe=True)
+            reply = await send(portal, Request(path), what, probe=True)
         except EndpointError as error:
             # A gateway may hide the descriptions; the first row then shows whether the model is there.
             if error.status in (404, 405):
@@ -115,8 +115,8 @@ class OpenInference(Endpoint):
             raise ValueError(f"the model has several outputs, {sorted(outputs)}; pass output='...' with one of them")
         if not outputs or (self.output is not None and self.output not in outputs):
             raise ValueError(f"the model has no output {self.output!r}; it has {sorted(outputs)}")
-        found = outputs[self.output] if self.output is not None else next(iter(outputs.values()))
-        return found.reshape(len(found), -1) if found.ndim else found
+        output = outputs[self.output] if self.output is not None else next(iter(outputs.values()))
+        return output.reshape(len(output), -1) if output.ndim else output
 
 
 def _column(values: Sequence[Any]) -> npt.NDArray[Any]:

@@ -133,10 +133,10 @@ class OpenAI(Endpoint):
             self._seen += 1
             self.censored += censored
             self._shared |= several
-        found = np.asarray(outputs)
-        if self.probabilities and found.size:
-            found = np.exp(found - np.logaddexp.reduce(found, axis=1, keepdims=True))
-        return found
+        logprobs = np.asarray(outputs)
+        if self.probabilities and logprobs.size:
+            return np.exp(logprobs - np.logaddexp.reduce(logprobs, axis=1, keepdims=True))
+        return logprobs
 
     def finish(self) -> None:
         """Say what is only a bound: once aloud, always in the notes."""
