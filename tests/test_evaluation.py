@@ -477,6 +477,14 @@ def test_tune_runs_the_papers_grid_with_the_papers_solver():
     assert list(tuned.table.columns[:3]) == ["λ_H", "λ_L", "μ₂"]
 
 
+def test_tune_takes_a_class_of_methods():
+    options = {"masks": [(8, 20)], "strengths": ((0.1,), (0.1, 1.0)), "anchor": False}
+    by_name = tune(INPUTS[:1], Counting(), MASKER, method="lime", **options)
+    by_class = tune(INPUTS[:1], Counting(), MASKER, method=c2fa.methods.Lime, **options)
+    pd.testing.assert_frame_equal(by_class.table, by_name.table)
+    assert by_class.options == {"method": c2fa.methods.Lime(penalty=by_name.options["penalty"], anchor=False)}
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
