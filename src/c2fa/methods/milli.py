@@ -98,9 +98,9 @@ class Milli(Lime):
 
     Each part is asked about alone first; these rows count against the first level's budget, which they do not in the
     authors' code, and are not fitted. Parts then enter coalitions with their inclusion weight as the chance, empty and
-    full coalitions are redrawn, repeats are kept, a coalition weighs the mean inclusion weight of its members, and least
-    squares with an intercept gives the attributions. Whether an absent part is removed or blanked out is the masker's
-    business.
+    full coalitions are redrawn, repeats are kept, a coalition weighs the mean inclusion weight of its members, and
+    least squares with an intercept gives the attributions. Whether an absent part is removed or blanked out is the
+    masker's business.
 
     The authors rank by ``1 − P(class 0)``, class 0 being the background by their convention. A target is known
     here, so parts are ranked by the target's own output. One part alone has no rank and no coalition: it is
