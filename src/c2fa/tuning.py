@@ -115,9 +115,9 @@ def tune(
     depth = _depth(sizes, inputs, masker)
     score = _deciding(criterion, depth)
     candidates = _candidates(depth, strengths, mu2, options)
-    chosen = [_explaining(method, settings) for _, settings in candidates]
+    specs = [_spec(k, method, settings) for k, (_, settings) in enumerate(candidates)]
     result = evaluate(
-        [(str(k), each.pop("method"), each) for k, each in enumerate(map(dict, chosen))],
+        specs,
         inputs,
         model,
         masker,
@@ -140,7 +140,8 @@ def tune(
     level = f" at level {score.levels}" if isinstance(score.levels, int) else ""
     unit = "rows" if isinstance(sizes[0], int) else "masks"
     what = f"the {way} mean {score.name}{level} over {len(inputs)} inputs at {unit} {', '.join(map(str, sizes))}"
-    return Tuned(chosen[table.index[0]], table.reset_index(drop=True), what, result.rows)
+    _, best, settings = specs[table.index[0]]
+    return Tuned({"method": best, **settings}, table.reset_index(drop=True), what, result.rows)
 
 
 def _candidates(
@@ -166,9 +167,13 @@ def _candidates(
     return candidates
 
 
-def _explaining(method: str | Callable[..., AnyMethod], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A method with its settings as ``Explainer`` takes them: by its name, or as an object."""
-    return {"method": method, **settings} if isinstance(method, str) else {"method": method(**settings)}
+def _spec(
+    number: int, method: str | Callable[..., AnyMethod], settings: dict[str, Any]
+) -> tuple[str, str | AnyMethod, Mapping[str, Any]]:
+    """A candidate as ``evaluate`` takes it: a name and options, or an object that was made with them."""
+    if isinstance(method, str):
+        return str(number), method, settings
+    return str(number), method(**settings), {}
 
 
 def _table(candidates: Sequence[_Candidate], frame: pd.DataFrame, score: Score) -> pd.DataFrame:

@@ -340,24 +340,23 @@ def _settings(runs: Sequence[_Run], scores: Sequence[Score], target: Any, name: 
             what = fingerprint(method)
         except TypeError:  # an option that has no stable hash: its text will do
             what = repr(method)
-        until = [] if run.explainer.until is None else [str(run.explainer.until)]
-        link = [run.explainer.link.name] if run.explainer.link.unit else []
-        cells.append([run.label, run.explainer.method_name, what, str(run.size), run.seed, *until, *link])
+        asked = [str(run.size), run.seed, str(run.explainer.until), run.explainer.link.name]
+        cells.append([run.label, run.explainer.method_name, what, *asked])
     return fingerprint(__version__, cells, [[s.name, str(s.levels)] for s in scores], str(target), name, on_error)
 
 
 def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
     """What was left out and why, each reason once."""
-    sizes: dict[tuple[str, str], dict[str, None]] = {}
-    inputs: dict[tuple[str, str], set[int]] = {}
+    refused: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for number, record in records.items():
         for label, size, reason in record["refused"]:
-            sizes.setdefault((label, reason), {})[size] = None
-            inputs.setdefault((label, reason), set()).add(number)
-    notes = [
-        f"{label} was left out on {len(inputs[label, reason])} of {len(records)} inputs at {', '.join(at)}: {reason}"
-        for (label, reason), at in sizes.items()
-    ]
+            refused.setdefault((label, reason), []).append((number, size))
+    notes = []
+    for (label, reason), runs in refused.items():
+        inputs, sizes = (dict.fromkeys(column) for column in zip(*runs, strict=True))
+        notes.append(
+            f"{label} was left out on {len(inputs)} of {len(records)} inputs at {', '.join(map(str, sizes))}: {reason}"
+        )
     if len(records) < count:
         notes.append(f"{count - len(records)} of {count} inputs were not begun in time; the same call does them")
     return (*notes, *dict.fromkeys(note for record in records.values() for note in record["notes"]))

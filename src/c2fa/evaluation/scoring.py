@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """A metric of the harness: its name, its function, which way it points, and the levels it is taken at."""
+    """A metric: its name, its function, which way it points, and the levels it is taken at."""
 
     name: str
     function: Callable[[Case], Any]
@@ -126,12 +126,8 @@ def _coverage(case: Case) -> float:
     return metrics.coverage(case.values(), errors[case.level], case.known(case.level, "coverage"))
 
 
-def _curve(metric: Callable[..., Any]) -> Callable[[Case], Conversation[float]]:
-    def score(case: Case) -> Conversation[float]:
-        curve = yield from metric(case.values(), case.level, case.explanation.target, empty=case.empty)
-        return float(curve)
-
-    return score
+def _curve(metric: Callable[..., Any]) -> Callable[[Case], Any]:
+    return lambda case: metric(case.values(), case.level, case.explanation.target, empty=case.empty)
 
 
 def _faithfulness(case: Case) -> Conversation[float]:
@@ -176,7 +172,7 @@ SCORES: Mapping[str, Score] = {
         ),
         Score("mihl", lambda c: metrics.mihl(c.explanation.values, c.explanation.structure), True, "parts"),
         Score("coverage", _coverage, None),
-        # Needs the other seeds, so the harness fills it in once an input's whole grid is there.
+        # Needs the other seeds, so ``evaluate`` fills it in once an input's whole grid is there.
         Score("stability", lambda c: float("nan"), True),
     )
 }
