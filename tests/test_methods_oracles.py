@@ -355,13 +355,13 @@ def test_the_preset_shap_gives_shapley_values_where_everything_is_asked():
 
 
 def test_shap_sizes_have_the_kernels_mass():
-    masks = ShapSizes()(np.random.default_rng(1), 40_001, c2fa.Structure.flat(6), 0)
+    masks = ShapSizes()(np.random.default_rng(1), 40_001, 6)
     assert not masks[0].any()
     sizes = np.bincount(masks[1:].sum(axis=1), minlength=7) / 40_000
     mass = np.array([0, *(1 / (s * (6 - s)) for s in range(1, 6)), 0])
     np.testing.assert_allclose(sizes, mass / mass.sum(), atol=0.01)
     np.testing.assert_allclose(masks[1:].mean(axis=0), 0.5)
-    one = ShapSizes()(np.random.default_rng(1), 3, c2fa.Structure.flat(1), 0)
+    one = ShapSizes()(np.random.default_rng(1), 3, 1)
     assert one.ravel().tolist() == [False, True, True]
     assert "at 0x" not in str(methods.C2FA(**SHAP))  # settings that are kept read the same in every process
 

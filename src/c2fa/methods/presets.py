@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from c2fa.methods.c2fa import PAPER
-from c2fa.structure import BoolArray, FloatArray, Structure
+from c2fa.structure import BoolArray, FloatArray
 
 _PIN = 1e6  # what stands for SHAP's infinite weight of the empty and the full mask, beside any number of others
 
@@ -18,14 +18,12 @@ _PIN = 1e6  # what stands for SHAP's infinite weight of the empty and the full m
 class ShapSizes:
     """Draws the empty mask, then masks whose size has Kernel SHAP's mass ``1 / (s (width − s))``, with complements.
 
-    >>> flat = Structure.flat(7)
-    >>> few, many = (ShapSizes()(np.random.default_rng(0), n, flat, 0) for n in (20, 50))
+    >>> few, many = (ShapSizes()(np.random.default_rng(0), n, 7) for n in (20, 50))
     >>> bool((many[:20] == few).all()), few[:3].sum(axis=1).tolist()[0], int(few[1:3].sum())
     (True, 0, 7)
     """
 
-    def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
-        width = structure.widths[level]
+    def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
         masks = np.ones((n, width), dtype=np.bool_)
         masks[:1] = False
         if width > 1 and n > 1:
