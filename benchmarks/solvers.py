@@ -3,7 +3,8 @@
     python benchmarks/solvers.py [--quick]
 
 Every line is the median of several runs in CPU time, so that other work on the machine disturbs it little; a ratio
-above 1 means that ``direct`` is faster. What is not installed is left out and said.
+above 1 means that ``direct`` is faster. Algorithm 1 is the fast one of ``experiments/variants``. What is not installed
+is left out and said.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 # One thread for everybody: waiting BLAS threads burn CPU time, which is what is measured here.
@@ -25,6 +27,9 @@ import numpy as np
 
 import c2fa
 from c2fa import kernels
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from experiments.variants.algorithm1 import iterate
 
 ROWS = ((20, 50), (50, 150), (100, 400))  # N = 70, 200, 500
 LEAVES = (100, 200, 1_000, 10_000, 100_000)
@@ -94,9 +99,9 @@ def by_cvxpy(p: c2fa.Problem) -> np.ndarray:
 
 
 OTHERS: dict[str, tuple[int, Callable[[c2fa.Problem], np.ndarray]]] = {  # largest number of leaves, and how
-    "Alg.1 μ₂=.1": (1_000, lambda p: c2fa.solve(fresh(p), "paper", mu2=0.1).values[-1]),
-    "μ₂=.01": (1_000, lambda p: c2fa.solve(fresh(p), "paper", mu2=0.01).values[-1]),
-    "μ₂=.001": (200, lambda p: c2fa.solve(fresh(p), "paper", mu2=0.001).values[-1]),
+    "Alg.1 μ₂=.1": (1_000, lambda p: iterate(fresh(p), mu2=0.1)[-1]),
+    "μ₂=.01": (1_000, lambda p: iterate(fresh(p), mu2=0.01)[-1]),
+    "μ₂=.001": (200, lambda p: iterate(fresh(p), mu2=0.001)[-1]),
     "cvxpy": (1_000, by_cvxpy),
     "Ridge": (10_000, by_sklearn),
     "dense": (1_000, by_numpy),

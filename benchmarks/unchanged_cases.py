@@ -1,12 +1,14 @@
 """What ``benchmarks/unchanged.py`` explains: every masker, method, solver, penalty and option, on small models.
 
-Cases rest on public names alone, so that the same file runs on both sides of a change of the insides. A case is made
+Cases rest on public names alone, so that the same file runs on both sides of a change of the insides; what left the
+package is taken from ``experiments/variants``. A case is made
 first and run later: what a version does not know (a method, an option, a name) is refused while it is made, and that
 tells "this no longer exists" from "this gives another answer".
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.variants import TopDownProportional
 
 import c2fa
+from c2fa.methods.c2fa import PAPER
 
 Run = Callable[[], Any]
 
@@ -405,8 +409,20 @@ def _usual_budget(method: str, scene: Scene) -> int | tuple[int, ...]:
 
 
 def _explaining(scene: Scene, method: str, options: Mapping[str, Any]) -> Run:
-    explainer = c2fa.Explainer(scene.model, scene.masker(), method=method, **_ready(options))
+    explainer = c2fa.Explainer(scene.model, scene.masker(), **_chosen(method, _ready(options)))
     return lambda: explainer(scene.x())
+
+
+def _chosen(method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """A method by its name, or by what a name of earlier versions stands for now."""
+    if method == "c2fa-shap":
+        return {"preset": "shap", **options}
+    if method == "td-lime-proportional":
+        preset = PAPER if options.pop("preset", None) == "paper" else {}
+        names = {field.name for field in dataclasses.fields(TopDownProportional)}
+        own = {name: value for name, value in preset.items() if name in names}
+        return {"method": TopDownProportional(**own), **options}
+    return {"method": method, **options}
 
 
 def _ready(options: Mapping[str, Any]) -> dict[str, Any]:

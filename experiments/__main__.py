@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json as json_
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -33,6 +33,10 @@ Model = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="The trained network.", show_default="what the experiment's training wrote"),
 ]
+Cache = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Where decoded, cut or tokenised data is kept.", show_default="build/…"),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -54,6 +58,10 @@ Seconds = Annotated[
     float | None,
     typer.Option(min=0, help="Start nothing new after this time; the same command continues.", show_default=False),
 ]
+Batch = Annotated[
+    int | None,
+    typer.Option(min=1, help="Images, or word pieces, in one forward pass.", show_default="by the device"),
+]
 Queries = Annotated[
     bool, typer.Option("--queries", help="Compare what budgets buy instead: the table of 'make bench-queries'.")
 ]
@@ -62,51 +70,65 @@ Results = Annotated[
 ]
 
 
-@app.command()
-def images(
+def _help(name: str, what: str) -> str:
+    return f"""Explain {what}.
+
+    \bExamples:
+      {NAME} {name}
+      {NAME} {name} --scale paper --device cuda --workers 28
+    """
+
+
+@app.command("images", help=_help("images", "bags of Pascal VOC images: which image holds the cat, and where"))
+@app.command("text", help=_help("text", "product reviews: which sentences and word pieces decide"))
+def experiment(
+    context: typer.Context,
     scale: Scale = "small",
     data: Data = None,
     model: Model = None,
+    cache: Cache = None,
     out: Out = None,
     device: Device = None,
     workers: Workers = None,
     seconds: Seconds = None,
     queries: Queries = False,
+    batch: Batch = None,
     debug: Debug = False,
 ) -> None:
-    """Explain bags of Pascal VOC images: which image holds the cat, and where.
-
-    \bExamples:
-      python -m experiments images
-      python -m experiments images --scale paper --device cuda --workers 28
-    """
-    given = {"data": data, "model": model, "out": out, "device": device, "workers": workers, "seconds": seconds}
+    name = str(context.command.name)
     with guarded(debug):
-        need(("skimage",), "the image experiment")
-        _run("images", scale, given, queries)
+        need(("torch", "pandas", "pyarrow", *(("skimage",) if name == "images" else ())), f"the {name} experiment")
+        _check(scale, data, model, device)
+        module = importlib.import_module(f"experiments.{name}.run")
+        module.main(
+            module.DEFAULTS.options(
+                scale=scale,
+                data=data,
+                model=model,
+                cache=cache,
+                out=out,
+                device=device,
+                workers=workers,
+                seconds=seconds,
+                queries=queries,
+                batch=batch,
+            )
+        )
 
 
-@app.command()
-def text(
-    scale: Scale = "small",
-    data: Data = None,
-    model: Model = None,
-    out: Out = None,
-    device: Device = None,
-    workers: Workers = None,
-    seconds: Seconds = None,
-    queries: Queries = False,
-    debug: Debug = False,
-) -> None:
-    """Explain product reviews: which sentences and word pieces decide.
-
-    \bExamples:
-      python -m experiments text
-      python -m experiments text --scale paper --device cuda --workers 28
-    """
-    given = {"data": data, "model": model, "out": out, "device": device, "workers": workers, "seconds": seconds}
-    with guarded(debug):
-        _run("text", scale, given, queries)
+def _check(scale: str, data: Path | None, model: Path | None, device: str | None) -> None:
+    """Refuse what can be refused before anything is loaded."""
+    if scale not in ("small", "paper"):
+        raise RefusedError(f"--scale must be small or paper; got {scale!r}", USAGE)
+    if device is not None and device.partition(":")[0] not in ("cpu", "cuda"):
+        raise RefusedError(f"--device must be cpu or cuda; got {device!r}", USAGE)
+    if data is not None and not data.is_dir():
+        raise RefusedError(f"--data: there is no folder {str(data)!r}; experiments/README.md says what it must hold")
+    # Weights may also lie in parts, or compressed, under a name that begins with the same word.
+    if model is not None and not model.exists() and not list(model.parent.glob(f"{model.stem}.*")):
+        raise RefusedError(f"--model: there is no file {str(model)!r}; experiments/README.md says how it is trained")
+    if device is not None and device.startswith("cuda") and not importlib.import_module("torch").cuda.is_available():
+        raise RefusedError("--device cuda: torch sees no GPU here; leave it out, or give --device cpu")
 
 
 @app.command()
@@ -181,28 +203,6 @@ def claims(
         if readme is not None:
             done = pages.refresh(readme, pages.blocks(read, judged))
             say(f"refreshed {', '.join(done) or 'nothing: it has no markers'} in {readme}")
-
-
-def _run(name: str, scale: str, given: dict[str, Any], queries: bool) -> None:
-    """Refuse what can be refused before anything is loaded, and run an experiment with the options that were given."""
-    need(("torch", "pandas", "pyarrow"), f"the {name} experiment")
-    data, model, device = given["data"], given["model"], given["device"]
-    if scale not in ("small", "paper"):
-        raise RefusedError(f"--scale must be small or paper; got {scale!r}", USAGE)
-    if device is not None and device.partition(":")[0] not in ("cpu", "cuda"):
-        raise RefusedError(f"--device must be cpu or cuda; got {device!r}", USAGE)
-    if data is not None and not data.is_dir():
-        raise RefusedError(f"--data: there is no folder {str(data)!r}; experiments/README.md says what it must hold")
-    # Weights may also lie in parts, or compressed, under a name that begins alike.
-    if model is not None and not model.exists() and not list(model.parent.glob(f"{model.stem}.*")):
-        raise RefusedError(f"--model: there is no file {str(model)!r}; experiments/README.md says how it is trained")
-    if device is not None and device.startswith("cuda") and not importlib.import_module("torch").cuda.is_available():
-        raise RefusedError("--device cuda: torch sees no GPU here; leave it out, or give --device cpu")
-    argv = ["--scale", scale, *(["--queries"] if queries else [])]
-    for option, chosen in given.items():
-        if chosen is not None:
-            argv += [f"--{option}", str(chosen)]
-    importlib.import_module(f"experiments.{name}.run").main(argv)
 
 
 def _results(given: Path | None) -> Path:

@@ -382,7 +382,7 @@ def test_text_is_judged_against_lime_and_milli() -> None:
 
 def test_without_a_file_it_says_which_command_makes_it(tmp_path: Path) -> None:
     (table,) = networks.tables("text", tmp_path)
-    assert "python -m experiments.text.run --scale paper --queries" in str(table)
+    assert "python -m experiments text --scale paper --queries" in str(table)
     wrong = Domain("text", results("text", dict.fromkeys(networks.SCORES["text"], 0.5)).frame.assign(N_H=5))
     assert "no method that begins with C2FA was run with N_H = 20, N_L = 50" in str(networks.judged(wrong)[0])
 

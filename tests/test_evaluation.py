@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -343,19 +344,49 @@ def test_a_second_call_sends_nothing_and_another_grid_only_what_is_new(tmp_path)
         evaluate(["c2fa"], INPUTS, lambda b: b @ WEIGHTS, MASKER, **sizes)
 
 
-def test_a_line_that_was_being_written_is_done_again(tmp_path):
+def test_an_input_that_was_being_written_is_done_again(tmp_path):
     model = Counting()
     given = (["c2fa"], INPUTS, model, MASKER)
     options = {"masks": [(8, 10)], "seeds": 1, "metrics": ["mihl"], "store": tmp_path}
     first = evaluate(*given, **options)
-    (path,) = tmp_path.glob("results-*.jsonl")
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-7])
+    paths = sorted(tmp_path.glob("results-*/*"))
+    assert len(paths) == 3
+    whole = paths[0].read_bytes()
+    paths[0].with_suffix(".1.part").write_bytes(whole[:-7])
+    paths[0].unlink()
     again = evaluate(*given, **options)
     assert again.rows.sent == 0  # the answers are in the ledger
     pd.testing.assert_frame_equal(first.frame, again.frame, check_exact=True)
-    assert path.read_bytes() == whole
-    assert [json.loads(line)["input"] for line in whole.splitlines()] == [0, 1, 2]
+    assert json.loads(paths[0].read_bytes())["scores"] == json.loads(whole)["scores"]
+
+
+def test_processes_that_share_a_store_make_what_one_call_makes(tmp_path):
+    options = {"masks": [(8, 10), (3, 10)], "seeds": 2, "metrics": ["deletion"], "keep_answers": False}
+    methods = ["c2fa", "milli"]
+    whole = evaluate(methods, INPUTS, Counting(), MASKER, **options)
+    for i in (2, 0):  # as two processes would, each with inputs of its own
+        evaluate(methods, [INPUTS[i]], Counting(), MASKER, store=tmp_path, **options)
+    model = Counting()
+    some = evaluate(methods, INPUTS, model, MASKER, store=tmp_path, seconds=0, **options)
+    assert model.total == some.rows.sent == 0
+    pd.testing.assert_frame_equal(some.frame, whole.frame[whole.frame["input"] != 1].reset_index(drop=True))
+    assert some.notes[0].startswith("milli was left out on 2 of 2 inputs at (3, 10)")
+    assert some.notes[1] == "1 of 3 inputs were not begun in time; the same call does them"
+    every = evaluate(methods, INPUTS, model, MASKER, store=tmp_path, **options)
+    assert model.total == every.rows.sent > 0
+    pd.testing.assert_frame_equal(every.frame, whole.frame)
+    assert every.notes == whole.notes
+    assert dataclasses.replace(every.rows, sent=whole.rows.sent) == whole.rows
+    assert not list(tmp_path.glob("*.sqlite"))
+
+
+def test_nothing_is_begun_when_the_time_is_over():
+    model = Counting()
+    result = evaluate(["c2fa"], INPUTS, model, MASKER, masks=[(8, 10)], seconds=0)
+    assert model.total == 0
+    assert result.frame.empty
+    assert result.summary().empty
+    assert "3 of 3 inputs were not begun in time" in str(result)
 
 
 SCRIPT = """
@@ -444,6 +475,14 @@ def test_tune_runs_the_papers_grid_with_the_papers_solver():
     assert len(tuned.table) == 2 * 2 * 3
     assert tuned.options["solver_options"]["mu2"] in (0.001, 0.01, 0.1)
     assert list(tuned.table.columns[:3]) == ["λ_H", "λ_L", "μ₂"]
+
+
+def test_tune_takes_a_class_of_methods():
+    options = {"masks": [(8, 20)], "strengths": ((0.1,), (0.1, 1.0)), "anchor": False}
+    by_name = tune(INPUTS[:1], Counting(), MASKER, method="lime", **options)
+    by_class = tune(INPUTS[:1], Counting(), MASKER, method=c2fa.methods.Lime, **options)
+    pd.testing.assert_frame_equal(by_class.table, by_name.table)
+    assert by_class.options == {"method": c2fa.methods.Lime(penalty=by_name.options["penalty"], anchor=False)}
 
 
 @pytest.mark.parametrize(

@@ -650,19 +650,23 @@ def test_what_is_missing_is_said_in_one_sentence(tmp_path: Path) -> None:
 def test_options_reach_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With an experiment that only says what it was told."""
     pytest.importorskip("torch")
+    from experiments.harness.command import Defaults, Options
+
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
 
-    def main(argv: list[str]) -> None:
-        print("told:", *argv)
+    def main(options: Options) -> None:
+        print("told:", *(getattr(options, name) for name in ("scale_name", "data", "model", "out", "device")))
+        print(options.workers, options.seconds, options.queries, options.batch)
         raise FileNotFoundError("there is no x; y")
 
     told = types.ModuleType("experiments.text.run")
     monkeypatch.setitem(sys.modules, told.__name__, told)
     told.main = main
+    told.DEFAULTS = Defaults(Path("a"), Path("b"), Path("c"), Path("d"), (3, 5))
     given = ("--scale", "paper", "--data", "data", "--workers", "3", "--seconds", "60", "--device", "cpu", "-o", "o")
     ended = command("text", *given, code=3)
-    assert ended.stdout == "told: --scale paper --data data --out o --device cpu --workers 3 --seconds 60.0\n"
+    assert ended.stdout == "told: paper data b o cpu\n3 60.0 False 3\n"
     assert ended.stderr == "error: there is no x; y\n"
     ended = command("text", "--model", "missing.safetensors", code=3)
     assert ended.stdout == ""

@@ -1,4 +1,4 @@
-"""The experiments' harness on a network that takes no time: workers, shards, choices, and who asked what."""
+"""The experiments' harness on a network that takes no time: workers, stores, choices, and who asked what."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("pyarrow")
 
-from experiments.harness import grid as grids
 from experiments.harness import reproduce as reproducing
 from experiments.harness import settings, weights
-from experiments.harness.grid import Grid, collect, run, shards
+from experiments.harness.grid import Grid, Outcome, run
 from experiments.harness.service import Item, Remote, here, masker, unpack
 from experiments.text.answers import ReviewClient, ReviewRequest
 
@@ -95,23 +94,23 @@ def small_grid(**changes: Any) -> Grid:
     return Grid(methods, **{**plain, **changes})  # type: ignore[arg-type]
 
 
-def sorted_frame(folder: Any) -> pd.DataFrame:
-    frame = collect(folder)
-    return frame.sort_values(["method", "N_H", "N_L", "seed", "input"], ignore_index=True)
+def sorted_frame(outcome: Outcome) -> pd.DataFrame:
+    return outcome.frame.sort_values(["method", "N_H", "N_L", "seed", "input"], ignore_index=True)
 
 
 def test_workers_find_what_one_process_finds(tmp_path: Any) -> None:
     inputs, grid = items(5), small_grid()
     alone = run(grid, inputs, Sum(inputs), ReviewClient, tmp_path / "alone")
     crew = run(grid, inputs, Sum(inputs), ReviewClient, tmp_path / "crew", workers=2)
-    assert alone.rows == crew.rows > 0
-    pd.testing.assert_frame_equal(sorted_frame(tmp_path / "alone"), sorted_frame(tmp_path / "crew"))
+    assert alone.load.rows == crew.load.rows == alone.rows["sent"] > 0
+    assert alone.rows == crew.rows
+    pd.testing.assert_frame_equal(sorted_frame(alone), sorted_frame(crew))
 
 
 def test_scores_are_those_of_evaluate(tmp_path: Any) -> None:
     inputs, grid = items(2), small_grid(metrics=("ndcg", "deletion@0", "mihl"))
-    run(grid, inputs, Sum(inputs), ReviewClient, tmp_path)
-    mine = collect(tmp_path).set_index(["method", "N_H", "N_L", "seed", "input"]).sort_index()
+    outcome = run(grid, inputs, Sum(inputs), ReviewClient, tmp_path)
+    mine = outcome.frame.set_index(["method", "N_H", "N_L", "seed", "input"]).sort_index()
     theirs = evaluate(
         grid.methods,
         inputs,
@@ -132,43 +131,29 @@ def test_scores_are_those_of_evaluate(tmp_path: Any) -> None:
 
 def test_curves_over_leaves_are_taken_where_they_are_wanted(tmp_path: Any) -> None:
     inputs = items(5)
-    run(small_grid(curves=2), inputs, Sum(inputs), ReviewClient, tmp_path)
-    frame = collect(tmp_path)
+    frame = run(small_grid(curves=2), inputs, Sum(inputs), ReviewClient, tmp_path).frame
+    assert sorted(frame["input"].unique()) == [0, 1, 2, 3, 4]
     wanted = (frame["N_H"] == 6) & (frame["input"] < 2)
     assert (frame["deletion of leaves"].notna() == wanted).all()
     assert frame["deletion of parts"].notna().all()
 
 
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs, grid = items(5), small_grid(shard=1)
-    run(grid, inputs[:3], Sum(inputs), ReviewClient, tmp_path)
-    network = Sum(inputs)
-    seen: list[int] = []
-    plain = grids.evaluate
-
-    def watched(methods: Any, chosen: Any, *args: Any, **options: Any) -> Any:
-        seen.extend(item.number for item in chosen)
-        return plain(methods, chosen, *args, **options)
-
-    monkeypatch.setattr(grids, "evaluate", watched)
-    run(grid, inputs, network, ReviewClient, tmp_path)
-    assert seen == [3, 4]
-    assert sorted(collect(tmp_path)["input"].unique()) == [0, 1, 2, 3, 4]
+def test_a_stopped_run_goes_on_where_it_was(tmp_path: Any) -> None:
+    inputs, grid = items(5), small_grid()
+    some = run(grid, inputs[:3], Sum(inputs), ReviewClient, tmp_path)
+    every = run(grid, inputs, Sum(inputs), ReviewClient, tmp_path)
+    whole = run(grid, inputs, Sum(inputs), ReviewClient, tmp_path / "whole")
+    assert some.load.rows + every.load.rows == whole.load.rows == every.rows["sent"]
+    assert run(grid, inputs, Sum(inputs), ReviewClient, tmp_path, workers=1).load.rows == 0
+    pd.testing.assert_frame_equal(sorted_frame(every), sorted_frame(whole))
 
 
-def test_no_shard_begins_when_the_time_is_over(tmp_path: Any) -> None:
+def test_no_input_begins_when_the_time_is_over(tmp_path: Any) -> None:
     inputs = items(3)
-    load = run(small_grid(), inputs, Sum(inputs), ReviewClient, tmp_path, seconds=-1.0)
-    assert load.rows == 0
-    with pytest.raises(FileNotFoundError, match="no finished shard"):
-        collect(tmp_path)
-
-
-def test_shards_hold_every_input_once() -> None:
-    grid = small_grid(curves=5, shard=2)
-    found = shards(grid, items(9))
-    assert [k for a, b, _ in found for k in range(a, b)] == list(range(9))
-    assert all(with_curves == (b <= 5) for _, b, with_curves in found)
+    network = Sum(inputs)
+    with pytest.raises(FileNotFoundError, match="no input is finished"):
+        run(small_grid(), inputs, network, ReviewClient, tmp_path, seconds=-1.0)
+    assert network.rows == 0
 
 
 def test_bits_come_back_as_masks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -23,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 import pandas as pd  # noqa: E402
 from experiments.__main__ import app  # noqa: E402
 from experiments.harness import reading, settings, showing  # noqa: E402
+from experiments.harness.command import Options  # noqa: E402
 from experiments.harness.examples import BagExample, ReviewExample, load_examples  # noqa: E402
 from experiments.harness.queries import VARIANTS, compare  # noqa: E402
 from experiments.harness.reproduce import SCALES, Domain  # noqa: E402
@@ -300,15 +302,16 @@ def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-def twice(main: Any, arguments: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> pd.DataFrame:
+def twice(main: Any, options: Options, capsys: pytest.CaptureFixture[str]) -> pd.DataFrame:
     """Run an experiment, then again, which finds everything done; return its scores."""
-    main(arguments)
+    folder = options.out
+    main(options)
     assert "there is no trained network" in capsys.readouterr().out
     scores = pd.read_parquet(folder / "scores.parquet")
-    kept = ["tuned.json", "examples.json", *(str(p.relative_to(folder)) for p in folder.glob("*/shard-*"))]
+    kept = ["tuned.json", "examples.json", *(str(p.relative_to(folder)) for p in folder.glob("*/results-*/*"))]
     assert len(kept) > 4
     before = {name: (folder / name).stat().st_mtime_ns for name in kept}
-    main(arguments)
+    main(options)
     assert "\n0 rows through the network" in capsys.readouterr().out
     assert {name: (folder / name).stat().st_mtime_ns for name in kept} == before
     pd.testing.assert_frame_equal(pd.read_parquet(folder / "scores.parquet"), scores)
@@ -362,9 +365,9 @@ def test_the_image_experiment_runs(
     shared: Path, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "results" / "images"
-    given = {"--scale": "small", "--data": shared, "--cache": cache, "--out": folder, "--device": "cpu"}
-    arguments = [str(word) for pair in given.items() for word in pair]
-    scores = twice(images.main, [*arguments, "--model", str(tmp_path / "none.safetensors")], folder, capsys)
+    none = tmp_path / "none.safetensors"
+    options = images.DEFAULTS.options(data=shared, cache=cache, out=folder, device="cpu", model=none)
+    scores = twice(images.main, options, capsys)
     check_scores(scores, images.N_H, images.METRICS)
     check_reading(tmp_path / "results", "images", showing.METHODS)
     about = json.loads((folder / "about.json").read_text())
@@ -378,12 +381,12 @@ def test_the_text_experiment_runs(
 ) -> None:
     pytest.importorskip("tokenizers")
     folder = tmp_path / "results" / "text"
-    given = {"--scale": "small", "--data": shared, "--cache": cache, "--out": folder, "--device": "cpu"}
-    arguments = [str(word) for pair in given.items() for word in pair]
-    scores = twice(text.main, [*arguments, "--model", str(tmp_path / "none.safetensors")], folder, capsys)
+    none = tmp_path / "none.safetensors"
+    options = text.DEFAULTS.options(data=shared, cache=cache, out=folder, device="cpu", model=none)
+    scores = twice(text.main, options, capsys)
     check_scores(scores, text.N_H, text.METRICS)
     check_reading(tmp_path / "results", "text", showing.METHODS)
-    text.main([*arguments, "--model", str(tmp_path / "none.safetensors"), "--queries"])
+    text.main(dataclasses.replace(options, queries=True))
     bought = pd.read_parquet(folder / "queries.parquet")
     assert set(bought["method"]) == set(VARIANTS)
     assert bought["deletion of leaves"].notna().all()
@@ -402,6 +405,4 @@ def test_a_large_run_wants_a_trained_network(tmp_path: Path) -> None:
     if not (cached / text.REVIEWS).exists():
         pytest.skip("the reviews are not tokenised here; 'python -m experiments.text.reviews' does it")
     with pytest.raises(FileNotFoundError, match=r"'python -m experiments\.text\.train --out .*none"):
-        text.main(
-            ["--scale", "paper", "--data", str(cached), "--model", str(tmp_path / "none"), "--out", str(tmp_path)]
-        )
+        text.main(text.DEFAULTS.options(scale="paper", data=cached, model=tmp_path / "none", out=tmp_path))

@@ -16,6 +16,7 @@ from c2fa.methods import bridge as bridging
 from c2fa.methods import milli, peers, top_down
 from c2fa.methods.base import Task
 from c2fa.methods.milli import inclusion_weights
+from c2fa.methods.presets import SHAP, ShapSizes
 from c2fa.querying import Answer, step
 from c2fa.samplers import milli as milli_sampler
 
@@ -55,9 +56,9 @@ def keys(asks, level):
 def test_methods_that_can_share_their_queries_ask_the_same_masks():
     of = {name: drive(methods.METHODS[name](), task())[1] for name in methods.METHODS if name not in methods.PEERS}
     planned, of["c2fa"] = of["c2fa"], drive(methods.C2FA(sampler="uniform"), task())[1]
-    for name in ("lime", "td-lime", "td-lime-proportional"):
+    for name in ("lime", "td-lime"):
         assert keys(of[name], 0) == keys(of["c2fa"], 0)
-    for name in ("lime", "bu-lime", "milli", "td-lime-proportional"):
+    for name in ("lime", "bu-lime", "milli"):
         assert keys(of[name], 1) == keys(of["c2fa"], 1)
     assert keys(of["td-milli"], 0) == keys(of["milli"], 0)
     alike = drive(methods.Lime(sampler="planned"), task())[1]
@@ -219,41 +220,7 @@ def test_milli_does_not_loop_on_small_bags():
 
 
 @pytest.mark.parametrize("kind", [methods.Milli, methods.TopDownMilli, methods.C2FAMilli])
-def test_a_ranking_on_top_of_the_budget_leaves_every_row_to_the_samples(kind):
-    """Three rows for the ranking of three parts are what the budget of the counted ranking has more."""
-    on_top, asks = drive(kind(ranking_on_top=True), task(budget=(11, 60)))
-    counted, same = drive(kind(), task(budget=(14, 60)))
-    assert [keys(asks, k) for k in range(2)] == [keys(same, k) for k in range(2)]
-    for mine, theirs in zip(on_top.values, counted.values, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    drive(kind(ranking_on_top=True), task(budget=(1, 60)))  # one sample; the counted ranking could not be afforded
-
-
-@pytest.mark.parametrize("name", ["milli", "td-milli", "c2fa-milli"])
-@pytest.mark.parametrize("structure", [S, THREE, c2fa.Structure.from_groups("aaaa")])
-def test_the_budget_grows_by_exactly_the_ranking_on_top(name, structure):
-    def queries(budget, **options):
-        explainer = c2fa.Explainer(
-            lambda b: model(b, structure), c2fa.maskers.Array(structure), method=name, budget=budget, **options
-        )
-        masked = explainer.masker(np.ones(structure.leaves))
-        return explainer.queries(None, masked), explainer(np.ones(structure.leaves))
-
-    ranked = structure.widths[0] if structure.widths[0] > 1 else 0
-    for budget in (30, (20, 30, 40)[: structure.depth]):
-        rows = budget if isinstance(budget, int) else sum(budget)
-        counted, _ = queries(budget)
-        on_top, e = queries(budget, ranking_on_top=True)
-        assert (counted.budget, on_top.budget) == (rows, rows + ranked)
-        assert e.queries <= rows + ranked
-    one, e = queries((2, 3, 3)[: structure.depth], ranking_on_top=True)  # the prediction and one sample of the parts
-    assert e.queries <= one.budget
-
-
-@pytest.mark.parametrize("kind", [methods.Milli, methods.TopDownMilli, methods.C2FAMilli])
 def test_a_curve_that_is_none_is_refused(kind):
-    with pytest.raises(TypeError, match="ranking_on_top must be True or False; got 'yes'"):
-        kind(ranking_on_top="yes")
     with pytest.raises(ValueError, match=r"alpha .* got 1.5"):
         kind(alpha=1.5)
     with pytest.raises(ValueError, match=r"beta .* got inf"):
@@ -325,35 +292,6 @@ def test_a_part_with_one_child_hands_its_value_down():
     np.testing.assert_allclose(values, [[0.7], [0.3]])
 
 
-@pytest.mark.parametrize(
-    ("part", "children", "expected"),
-    [
-        (6.0, [1.0, 2.0], [2.0, 4.0]),  # in proportion
-        (1.0, [-1.0, 3.0], [-0.5, 1.5]),  # signs may differ as long as the sum is of the part's sign
-        (-1.0, [1.0, 2.0], [-1.0, 0.0]),  # opposite: the order is kept, the difference shared
-        (1.0, [1.0, -1.0], [1.5, -0.5]),  # a sum of zero has no proportion
-        (1.0, [0.01, -0.001], [0.5055, 0.4945]),  # a hundredth of the part: scaling would blow up noise
-        (0.003, [1.0, 2.0], [0.001, 0.002]),
-        (1.0, [0.0, 0.0], [0.5, 0.5]),
-        (0.0, [0.0, 0.0], [0.0, 0.0]),
-    ],
-)
-def test_a_part_is_shared_in_proportion_where_there_is_one(part, children, expected):
-    values = top_down.share(np.array([[part]]), np.array(children)[:, None], np.zeros(2, int))
-    np.testing.assert_allclose(values[:, 0], expected, atol=1e-12)
-
-
-def test_the_proportional_split_keeps_limes_order_within_each_part():
-    lime, _ = drive(methods.Lime(), task())
-    found, _ = drive(methods.TopDownProportional(), task())
-    np.testing.assert_allclose(found.values[0], lime.values[0], atol=1e-12)
-    for j in range(3):
-        own = S.owners(0) == j
-        np.testing.assert_array_equal(np.argsort(found.values[1][own, 0]), np.argsort(lime.values[1][own, 0]))
-    by_hand = found.levels[1].rows.intercept(found.values[1])
-    np.testing.assert_allclose(found.intercepts[1], by_hand)
-
-
 # -- C2FA's variants -------------------------------------------------------------------------------
 
 
@@ -395,10 +333,10 @@ def test_c2fa_milli_of_one_part_is_c2fa_with_fair_coins_and_limes_weights(penalt
     np.testing.assert_array_equal(found.levels[1].weights, plain.levels[1].weights)
 
 
-def test_c2fa_shap_is_never_smooth():
-    given = dataclasses.replace(task(S), neighbours=lambda: chain(S.owners(0)))
-    there, _ = drive(methods.C2FAShap(penalty="auto"), given)
-    without, _ = drive(methods.C2FAShap(penalty="auto"), task(S))
+def test_shapley_values_are_never_smooth():
+    given = dataclasses.replace(task(S), neighbours=lambda: chain(S.owners(0)), alike=True)
+    there, _ = drive(methods.C2FA(**{**SHAP, "penalty": "auto"}), given)
+    without, _ = drive(methods.C2FA(**{**SHAP, "penalty": "auto"}), task(S))
     np.testing.assert_array_equal(there.values[1], without.values[1])
 
 
@@ -407,9 +345,9 @@ def test_c2fa_milli_refuses_a_share_that_is_none():
         methods.C2FAMilli(carry=2)
 
 
-def test_c2fa_shap_finds_shapley_values_where_everything_is_asked():
+def test_the_preset_shap_gives_shapley_values_where_everything_is_asked():
     flat = c2fa.Structure.flat(4)
-    found, asks = drive(methods.C2FAShap(penalty=c2fa.L2(1e-9)), task(flat, (6000,)))
+    found, asks = drive(methods.C2FA(**{**SHAP, "penalty": c2fa.L2(1e-9)}), task(flat, (6000,)))
     assert len(asks[0].masks) == 15  # all but the prediction's
     for c in (0, 1):
         exact = oracle.shapley(lambda mask, c=c: model(mask[None] * 1.0, flat)[0, c], 4)
@@ -417,23 +355,23 @@ def test_c2fa_shap_finds_shapley_values_where_everything_is_asked():
 
 
 def test_shap_sizes_have_the_kernels_mass():
-    from c2fa.methods.c2fa_shap import shap_sizes
-
-    masks = shap_sizes(np.random.default_rng(1), 40_001, 6)
+    masks = ShapSizes()(np.random.default_rng(1), 40_001, 6)
     assert not masks[0].any()
     sizes = np.bincount(masks[1:].sum(axis=1), minlength=7) / 40_000
     mass = np.array([0, *(1 / (s * (6 - s)) for s in range(1, 6)), 0])
     np.testing.assert_allclose(sizes, mass / mass.sum(), atol=0.01)
     np.testing.assert_allclose(masks[1:].mean(axis=0), 0.5)
-    assert shap_sizes(np.random.default_rng(1), 3, 1).ravel().tolist() == [False, True, True]
+    one = ShapSizes()(np.random.default_rng(1), 3, 1)
+    assert one.ravel().tolist() == [False, True, True]
+    assert "at 0x" not in str(methods.C2FA(**SHAP))  # settings that are kept read the same in every process
 
 
 def test_every_method_recovers_an_additive_model():
     w = np.arange(1.0, 13.0)
     exact = {"penalty": c2fa.L2(1e-9)}
     options = {
-        "c2fa": exact, "lime": exact, "milli": exact, "bu-lime": exact, "td-lime-proportional": exact,
-        "c2fa-milli": exact, "c2fa-shap": exact, "shap-partition": {}, "shap-kernel": {}, "captum-kernelshap": {},
+        "c2fa": exact, "lime": exact, "milli": exact, "bu-lime": exact, "c2fa-milli": exact,
+        "shap-partition": {}, "shap-kernel": {}, "captum-kernelshap": {},
     }  # fmt: skip
     for name, given in options.items():
         if name in methods.PEERS and not installed(methods.PEERS[name].package):
@@ -441,6 +379,8 @@ def test_every_method_recovers_an_additive_model():
         e = c2fa.Explainer(lambda b: b @ w, c2fa.maskers.Array(S), method=name, budget=(40, 400), **given)(np.ones(12))
         np.testing.assert_allclose(e.low, w, atol=1e-3, err_msg=name)
         np.testing.assert_allclose(e.high, S.sums(w, 0), atol=1e-3, err_msg=name)
+    e = c2fa.Explainer(lambda b: b @ w, c2fa.maskers.Array(S), preset="shap", budget=(40, 400), **exact)(np.ones(12))
+    np.testing.assert_allclose(e.low, w, atol=1e-3)
 
 
 # -- peers -----------------------------------------------------------------------------------------

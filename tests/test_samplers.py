@@ -377,7 +377,7 @@ class Modest:
         return width if width < 8 else None
 
 
-@pytest.mark.parametrize("method", ["c2fa", "lime", "td-lime-proportional"])
+@pytest.mark.parametrize("method", ["c2fa", "lime", "bu-lime"])
 def test_a_budget_in_one_number_gives_parts_the_rows_that_their_sampler_prefers(method):
     def split(structure, budget=200, sampler="planned"):
         made = c2fa.Explainer(len, c2fa.maskers.Array(structure), method=method, budget=budget, sampler=sampler)

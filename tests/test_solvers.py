@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +9,6 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa.graph import Graph, Smoother
-from c2fa.solvers.paper import _Affine
 from c2fa.solvers.tree import TreePrior
 from oracles import algorithm_1, convex, dense, membership, objective, smoother
 from strategies import problems
@@ -167,51 +164,13 @@ def test_the_printed_sign_of_line_12_solves_another_problem(seed):
     np.testing.assert_allclose(mine.values[0], corrected[0], atol=1e-8)
 
 
-def one_by_one(problem):
-    """The same problem with its strengths written out feature by feature, for which no affine map is made."""
-    levels = (replace(lv, penalty=c2fa.L2Each(np.full(lv.width, lv.penalty.lam))) for lv in problem.levels)
-    return c2fa.Problem(problem.structure, tuple(levels))
-
-
-@given(
-    problems(penalties=st.sampled_from([0.0, 0.01, 0.1, 1.0]).map(c2fa.L2), depths=(2,)),
-    st.sampled_from([0.03, 0.1, 1.0]),
-    st.sampled_from([0.01, 0.1, 0.7]),
-    st.sampled_from([1e-2, 1e-4, 1e-7]),
-    st.sampled_from([1e-2, 1e-4, 1e-7]),
-    st.sampled_from([0, 1, 31, 32, 33, 100, 1500]),
-)
-@settings(max_examples=60)
-def test_algorithm_1_as_one_affine_map_is_algorithm_1(problem, mu1, mu2, eps1, eps2, most):
-    options = {"mu1": mu1, "mu2": mu2, "eps1": eps1, "eps2": eps2, "max_iterations": most}
-    loop, affine = (c2fa.solve(p, "paper", **options) for p in (one_by_one(problem), problem))
-    assert (affine.status, affine.iterations) == (loop.status, loop.iterations)
-    for k in (0, 1):
-        assert affine.values[k].shape == loop.values[k].shape
-        np.testing.assert_allclose(affine.values[k], loop.values[k], atol=1e-9)
-        np.testing.assert_allclose(affine.intercepts[k], loop.intercepts[k], atol=1e-9)
-    np.testing.assert_allclose(affine.objective, loop.objective, rtol=1e-9)
-
-
 @pytest.mark.parametrize("iterations", [1, 2, 7, 40])
-def test_every_iterate_of_the_affine_map_is_the_papers(iterations):
+def test_every_iterate_is_the_papers(iterations):
     problem = random_problem(5, (4, 20), (20, 50), (0.1, 0.4))
     found = c2fa.solve(problem, "paper", mu1=0.2, mu2=0.3, eps1=0.0, eps2=0.0, max_iterations=iterations)
     assert found.iterations == iterations
     for mine, theirs in zip(found.values, algorithm_1(problem, 0.1, 0.4, 0.2, 0.3, iterations, sign=+1), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-11)
-
-
-def test_fixed_strengths_do_take_the_affine_map(monkeypatch):
-    """Else the comparison above would be of the loop with itself."""
-    taken = []
-    run = _Affine.run
-    monkeypatch.setattr(_Affine, "run", lambda self, *args: taken.append(1) or run(self, *args))
-    problem = random_problem(5, (4, 20), (20, 50), (0.1, 0.4))
-    c2fa.solve(one_by_one(problem), "paper")
-    assert not taken
-    c2fa.solve(problem, "paper")
-    assert taken
 
 
 PENALTIES = {

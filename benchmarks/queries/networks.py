@@ -56,7 +56,7 @@ def tables(name: str, folder: Path | None = None) -> list[Table]:
     path = (FOLDER if folder is None else Path(folder)) / name / "queries.parquet"
     if not path.exists():
         said = (
-            f"{path} is not there; 'python -m experiments.{name}.run --scale paper --queries' makes it, on a "
+            f"{path} is not there; 'python -m experiments {name} --scale paper --queries' makes it, on a "
             "machine with a GPU and with the trained network."
         )
         return [Table(f"{name}. Not run: {said}")]

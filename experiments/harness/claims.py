@@ -197,10 +197,12 @@ def _judge(lines: Sequence[Line], judged: bool = True) -> str | None:
     """True everywhere, somewhere, nowhere."""
     if not judged:
         return None
-    found = [line.true for line in lines if line.true is not None]
-    if not found:
+    truths = [line.true for line in lines if line.true is not None]
+    if not truths:
         return NOT_RUN
-    return HOLDS if all(found) else IN_PART if any(found) else NOT
+    if all(truths):
+        return HOLDS
+    return IN_PART if any(truths) else NOT
 
 
 def _line(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
@@ -19,10 +18,22 @@ from experiments.harness.showing import N_L, Describe, keep_examples
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for on the command line.
+    """What was asked for on the command line; what was not asked for is the experiment's own.
 
     Attributes
     ----------
+    data, model
+        The folder of data, or of what was prepared of it, and the network that the experiment's training wrote.
+    cache
+        Where decoded, cut or tokenised data is kept.
+    out
+        Where results go.
+    workers
+        Processes that draw, fit and score.
+    seconds
+        Begin no input after so long.
+    queries
+        Compare what budgets buy, and nothing else.
     batch
         Images, or word pieces, in one forward pass.
     """
@@ -52,50 +63,52 @@ class Options:
         return self.device.startswith("cuda")
 
 
-def options(
-    argv: Sequence[str] | None,
-    description: str,
-    *,
-    data: Path,
-    model: Path,
-    work: Path,
-    results: Path,
-    batches: tuple[int, int],
-    unit: str,
-) -> Options:
-    """Read the command line of an experiment.
+@dataclass(frozen=True)
+class Defaults:
+    """What an experiment takes where nothing was asked for.
 
-    Parameters
+    Attributes
     ----------
     work, results
         Folders: of what is kept between runs, a trial's results among it, and of results at the paper's scale.
-    batches, unit
-        How much goes through the network at once by default, on a CPU and on a GPU, and what it is counted in.
+    batches
+        How much goes through the network at once, on a CPU and on a GPU.
     """
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--scale", choices=sorted(SCALES), default="small")
-    parser.add_argument("--data", type=Path, default=data, help="the folder with the data, or what was prepared of it")
-    parser.add_argument("--model", type=Path, default=model, help="the network that the experiment's training wrote")
-    parser.add_argument("--cache", type=Path, default=work, help="where decoded, cut or tokenised data is kept")
-    parser.add_argument("--out", type=Path, default=None, help="where results go")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=0, help="processes that draw, fit and score")
-    parser.add_argument("--seconds", type=float, default=None, help="begin no shard after so long")
-    parser.add_argument("--queries", action="store_true", help="compare what budgets buy, and nothing else")
-    parser.add_argument("--batch", type=int, default=None, help=f"{unit} in one forward pass")
-    a = parser.parse_args(argv)
-    return Options(
-        a.scale,
-        a.data,
-        a.model,
-        a.cache,
-        a.out or (work / "small" if a.scale == "small" else results),
-        a.device,
-        a.workers,
-        a.seconds,
-        a.queries,
-        a.batch or batches[a.device.startswith("cuda")],
-    )
+
+    data: Path
+    model: Path
+    work: Path
+    results: Path
+    batches: tuple[int, int]
+
+    def options(
+        self,
+        *,
+        scale: str = "small",
+        data: Path | None = None,
+        model: Path | None = None,
+        cache: Path | None = None,
+        out: Path | None = None,
+        device: str | None = None,
+        workers: int | None = None,
+        seconds: float | None = None,
+        queries: bool = False,
+        batch: int | None = None,
+    ) -> Options:
+        """The options that were given, with this experiment's own in the place of the others."""
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        return Options(
+            scale,
+            data or self.data,
+            model or self.model,
+            cache or self.work,
+            out or (self.work / "small" if scale == "small" else self.results),
+            device,
+            workers or 0,
+            seconds,
+            queries,
+            batch or self.batches[device.startswith("cuda")],
+        )
 
 
 def run(domain: Domain, describe: Describe, o: Options, *, shown: Sequence[str], alone: float, unit: str) -> None:

@@ -136,12 +136,12 @@ def load_examples(folder: Path | str) -> list[Example]:
     """The examples of a folder of results; none where it has none."""
     folder = Path(folder)
     arrays = _arrays(folder)
-    found: list[Example] = []
+    examples: list[Example] = []
     for one in _listed(folder):
         values = {method: (np.array(a), np.array(b)) for method, (a, b) in one["values"].items()}
         budget = (int(one["budget"][0]), int(one["budget"][1]))
         if "pieces" in one:
-            found.append(
+            examples.append(
                 ReviewExample(
                     one["name"],
                     one["pieces"],
@@ -157,8 +157,8 @@ def load_examples(folder: Path | str) -> list[Example]:
             positive = np.array(one["positive"])
             images = np.stack([_pixels(arrays[f"{one['name']}/image/{j}"]) for j in range(len(positive))])
             labels = arrays[f"{one['name']}/labels"]
-            found.append(BagExample(one["name"], images, labels, positive, values, one["prediction"], budget))
-    return found
+            examples.append(BagExample(one["name"], images, labels, positive, values, one["prediction"], budget))
+    return examples
 
 
 def _listed(folder: Path) -> list[dict[str, Any]]:

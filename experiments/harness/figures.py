@@ -176,8 +176,8 @@ def _line(d: Domain, panel: Panel, label: str) -> tuple[Any, Any, Any]:
         return np.array(at, float), np.array([taken[n].mean() for n in at]), np.zeros(len(at))
     n_h = FEW if panel.few else d.many
     at = [n for n in d.budgets if d.has(panel.score, label, n_h, n)]
-    found = np.array([d.mean(panel.score, label, n_h, n) for n in at]).reshape(-1, 2)
-    return np.array(at, float), found[:, 0], found[:, 1]
+    means = np.array([d.mean(panel.score, label, n_h, n) for n in at]).reshape(-1, 2)
+    return np.array(at, float), means[:, 0], means[:, 1]
 
 
 def _trivial(d: Domain, panel: Panel) -> float | None:
@@ -253,20 +253,20 @@ def draw_all(
 ) -> list[Path]:
     """Draw every figure for which there are numbers, and every example; return the files."""
     folder = None if isinstance(results, Results) else Path(results)
-    found = results if isinstance(results, Results) else read(results)
+    runs = results if isinstance(results, Results) else read(results)
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     made: dict[str, Figure] = {}
     for name, layout in FIGURES.items():
-        if layout.domain not in found:
+        if layout.domain not in runs:
             continue
-        d = found[layout.domain]
+        d = runs[layout.domain]
         for suffix, labels in (("", [m for m in d.labels if m in PAPER_METHODS]), ("-variants", variants(d))):
             one = curves(d, layout, labels)
             if one is not None:
                 made[name + suffix] = one
     if folder is not None:
-        for name in found.domains:
+        for name in runs.domains:
             made |= draw_examples(name, folder / name)
     files = []
     for name, one in made.items():

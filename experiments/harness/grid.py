@@ -1,28 +1,34 @@
-"""The grid of an experiment, run in shards: a shard is a few inputs with every method, budget and seed.
+"""The grid of an experiment, evaluated by many processes around one network.
 
-A shard is written when it is finished, so a run that was stopped goes on where it was. Within an input all methods,
-budgets and seeds share one set of answers (``c2fa.evaluation.evaluate``).
+Each process evaluates one input after another into one store (``c2fa.evaluate``), so a run that was stopped goes on
+where it was. Within an input all methods, budgets and seeds share one set of answers.
 """
 
 from __future__ import annotations
 
-import json
+import functools
+import math
+import multiprocessing
 import os
 import queue
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from c2fa import metrics
-from c2fa.evaluation import evaluate
+from c2fa.evaluation import Result, RowCount, evaluate
 from c2fa.querying import Conversation
 from experiments.harness.service import Client, Crew, Item, Load, Network, Remote, here, masker, serve
+from experiments.harness.settings import Method
 
-WHOLE = 1 << 30  # rows of one request: a question is sent as it is, the network makes its own batches
+ASKING: Mapping[str, Any] = {"batch_size": 1 << 30, "progress": False}
+"""A question is sent as it is: the network makes its own batches."""
+KEEPING: Mapping[str, Any] = {"keep_answers": False, "model_name": "network"}
+"""Asking the network again costs less than a file of its answers that all workers write."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +38,7 @@ class Grid:
     Attributes
     ----------
     methods
-        ``(label, name, options)``, as ``evaluate`` takes them.
+        As ``evaluate`` takes them.
     masks
         ``(N_H, N_L)``, the row of the prediction on top.
     leaves_at
@@ -45,7 +51,7 @@ class Grid:
         Further scores, ``(name, function)``.
     """
 
-    methods: tuple[tuple[str, str, Mapping[str, Any]], ...]
+    methods: tuple[Method, ...]
     masks: tuple[tuple[int, int], ...]
     seeds: tuple[int, ...]
     metrics: tuple[str, ...]
@@ -53,10 +59,34 @@ class Grid:
     target: int | None = None
     curves: int = 1 << 30
     points: int = 25
-    shard: int = 2
     extra: tuple[tuple[str, Any], ...] = ()
 
-    def scores(self, with_curves: bool) -> list[Any]:
+    def evaluate(
+        self,
+        items: Sequence[Item],
+        with_curves: bool,
+        folder: Path,
+        model: Remote,
+        seconds: float | None = None,
+    ) -> Result:
+        """Evaluate some items into a store, with curves over leaves or without."""
+        return evaluate(
+            self.methods,
+            items,
+            model,
+            masker,
+            masks=self.masks,
+            seeds=self.seeds,
+            metrics=self._scores(with_curves),
+            truths=[item.truth for item in items],
+            target=self.target,
+            store=folder,
+            seconds=seconds,
+            **KEEPING,
+            **ASKING,
+        )
+
+    def _scores(self, with_curves: bool) -> list[Any]:
         """The metrics as ``evaluate`` takes them."""
         leaf_curves = {
             "insertion of leaves": metrics.insertion,
@@ -81,11 +111,23 @@ class Grid:
         return metrics.higher_is_better(bool(better))(score)
 
 
-def shards(grid: Grid, items: Sequence[Item]) -> list[tuple[int, int, bool]]:
-    """From … to … of the items, and whether with curves over leaves."""
-    cut = min(grid.curves, len(items))
-    found = [(a, min(a + grid.shard, cut), True) for a in range(0, cut, grid.shard)]
-    return found + [(a, min(a + grid.shard, len(items)), False) for a in range(cut, len(items), grid.shard)]
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The finished inputs of a run.
+
+    Attributes
+    ----------
+    load
+        What the network did for it now.
+    frame
+        A row for each run on each input and a column for each score.
+    rows
+        Model rows over all finished inputs: shared, and what separate runs would have asked.
+    """
+
+    load: Load
+    frame: Any
+    rows: Mapping[str, int]
 
 
 def run(
@@ -97,30 +139,65 @@ def run(
     *,
     workers: int = 0,
     seconds: float | None = None,
-) -> Load:
-    """Run the grid on all items into a folder of shards; no worker but this process where ``workers`` is 0.
+) -> Outcome:
+    """Evaluate the grid on all items into a store, and read what it has.
 
-    ``seconds`` begins no shard after so long: what is missing then is done by the same call another time.
+    ``seconds`` begins no input after so long: what is missing then is done by the same call another time.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    todo = [k for k in range(len(shards(grid, items))) if not _path(folder, k).exists()]
-    until = None if seconds is None else time.time() + seconds
-    if not workers:
-        rows, work, begin = network.rows, network.work, time.perf_counter()
-        _work_all(grid, items, Remote(client(), here(network)), folder, iter(todo), until)
-        return Load(network.rows - rows, network.work - work, time.perf_counter() - begin)
-    import multiprocessing
+    jobs = [functools.partial(grid.evaluate, [item], k < grid.curves, folder) for k, item in enumerate(items)]
+    load = work(jobs, network, client, workers=workers, seconds=seconds)
+    import pandas as pd
 
+    wide, rows = [], []
+    cut = min(grid.curves, len(items))
+    for first, chosen, with_curves in ((0, items[:cut], True), (cut, items[cut:], False)):
+        if chosen:
+            stored = grid.evaluate(chosen, with_curves, folder, Remote(client(), here(network)), seconds=0)
+            stored.frame["input"] += first
+            wide.append(_wide(stored.frame))
+            rows.append(asdict(stored.rows))
+    frame = pd.concat(wide).reset_index()
+    if frame.empty:
+        raise FileNotFoundError(f"no input is finished in {folder}; run the experiment first, or for more seconds")
+    total = asdict(RowCount.total(rows))
+    return Outcome(load, frame, {**total, "sent": total["explaining"] + total["scoring"]})
+
+
+def _wide(frame: Any) -> Any:
+    """A column for each score, those of several levels with the level in their names."""
+    frame["score"] = np.where(
+        frame["metric"].isin(["insertion", "deletion"]),
+        frame["metric"] + np.where(frame["level"] == 0, " of parts", " of leaves"),
+        frame["metric"],
+    )
+    keys = ["method", "N_H", "N_L", "seed", "input"]
+    return frame.pivot_table(index=keys, columns="score", values="value", observed=True)
+
+
+def work(
+    jobs: Sequence[Callable[[Remote], object]],
+    network: Network,
+    client: Callable[[], Client],
+    *,
+    workers: int = 0,
+    seconds: float | None = None,
+) -> Load:
+    """Do jobs with a model whose answers come from the network, in processes of their own, or in this one for 0."""
+    until = math.inf if seconds is None else time.time() + seconds
+    if not workers:
+        rows, done, begin = network.rows, network.work, time.perf_counter()
+        _do_all(jobs, Remote(client(), here(network)), until)
+        return Load(network.rows - rows, network.work - done, time.perf_counter() - begin)
     tasks: Any = multiprocessing.get_context("spawn").Queue()
-    for k in todo:
-        tasks.put(k)
-    crew = Crew.start(min(workers, max(len(todo), 1)), _worker, grid, list(items), client, folder, tasks, until)
+    for job in jobs:
+        tasks.put(job)
+    crew = Crew.start(min(workers, max(len(jobs), 1)), _worker, client, tasks, until)
     load = serve(network, crew.lines)
     crew.finish()
     return load
 
 
-def _worker(line: Any, number: int, grid: Grid, items: Any, client: Any, folder: Path, tasks: Any, until: Any) -> None:
+def _worker(line: Any, number: int, client: Callable[[], Client], tasks: Any, until: float) -> None:
     if hasattr(os, "nice"):
         os.nice(10)  # the process that feeds the network goes first, so that there may be more workers than cores
 
@@ -128,75 +205,19 @@ def _worker(line: Any, number: int, grid: Grid, items: Any, client: Any, folder:
         line.send(request)
         return line.recv()
 
-    def left() -> Any:
+    def left() -> Iterator[Callable[[Remote], object]]:
         while True:
             try:
                 yield tasks.get(timeout=1.0)
             except queue.Empty:
                 return
 
-    _work_all(grid, items, Remote(client(), ask), folder, left(), until)
+    _do_all(left(), Remote(client(), ask), until)
     line.close()
 
 
-def _work_all(grid: Grid, items: Any, model: Remote, folder: Path, todo: Any, until: float | None) -> None:
-    every = shards(grid, items)
-    for k in todo:
-        if until is not None and time.time() > until:
+def _do_all(jobs: Iterable[Callable[[Remote], object]], model: Remote, until: float) -> None:
+    for job in jobs:
+        if time.time() > until:
             return
-        first, last, with_curves = every[k]
-        chosen = items[first:last]
-        result = evaluate(
-            grid.methods,
-            chosen,
-            model,
-            masker,
-            masks=list(grid.masks),
-            seeds=list(grid.seeds),
-            metrics=grid.scores(with_curves),
-            truths=[item.truth for item in chosen],
-            target=grid.target,
-            reference=grid.methods[0][0],
-            batch_size=WHOLE,
-            progress=False,
-        )
-        frame = result.frame
-        frame["input"] += first
-        part = _path(folder, k).with_suffix(".part")
-        frame.to_parquet(part, index=False)
-        note = {"rows": result.rows.__dict__, "notes": list(result.notes)}
-        _path(folder, k).with_suffix(".json").write_text(json.dumps(note))
-        os.replace(part, _path(folder, k))
-
-
-def _path(folder: Path, shard: int) -> Path:
-    return folder / f"shard-{shard:05d}.parquet"
-
-
-def collect(folder: Path) -> Any:
-    """All finished shards as one table with a row for each run on each input and a column for each score."""
-    import pandas as pd
-
-    files = sorted(folder.glob("shard-*.parquet"))
-    if not files:
-        raise FileNotFoundError(f"there is no finished shard in {folder}; run the experiment first")
-    wide = []
-    for path in files:
-        frame = pd.read_parquet(path)
-        frame["score"] = np.where(
-            frame["metric"].isin(["insertion", "deletion"]),
-            frame["metric"] + np.where(frame["level"] == 0, " of parts", " of leaves"),
-            frame["metric"],
-        )
-        keys = ["method", "N_H", "N_L", "seed", "input"]
-        wide.append(frame.pivot_table(index=keys, columns="score", values="value", observed=True))
-    return pd.concat(wide).reset_index()
-
-
-def row_counts(folder: Path) -> dict[str, int]:
-    """Model rows over all finished shards: shared, and what separate runs would have asked."""
-    total: dict[str, int] = {}
-    for path in sorted(folder.glob("shard-*.json")):
-        for name, value in json.loads(path.read_text())["rows"].items():
-            total[name] = total.get(name, 0) + int(value)
-    return total
+        job(model)

@@ -127,8 +127,8 @@ def verdicts(tables: Mapping[str, Table]) -> str:
     first = tables[labels[0]]
     rows = []
     for claim in first.claims:
-        found = (tables[label][claim.number].verdict for label in labels)
-        rows.append((f"{claim.number}", f"{claim.domain}: {claim.words}", *found))
+        outcomes = (tables[label][claim.number].verdict for label in labels)
+        rows.append((f"{claim.number}", f"{claim.domain}: {claim.words}", *outcomes))
     return grid(("", "claim", *labels), rows)
 
 
@@ -137,11 +137,11 @@ def verdicts(tables: Mapping[str, Table]) -> str:
 
 def queries(d: Domain, reference: str) -> str:
     """For each method and score, the leaf questions it needs to reach the reference at N_L = 150."""
-    found = [row for row in queries_needed.all_needed(d) if row.reference == reference]
-    scores = list(dict.fromkeys(row.score for row in found))
+    needed = [row for row in queries_needed.all_needed(d) if row.reference == reference]
+    scores = list(dict.fromkeys(row.score for row in needed))
     if not scores:
         return ""
-    cells = {(row.method, row.score): row for row in found}
+    cells = {(row.method, row.score): row for row in needed}
     head = [""] + [
         f"{NAMES[s]} ({number(cells[reference, s].target)}; N_H = {cells[reference, s].n_h})" for s in scores
     ]
@@ -157,12 +157,12 @@ def queries(d: Domain, reference: str) -> str:
 
 def best_at_each(d: Domain, labels: Sequence[str] | None = None) -> str:
     """Who is best at each N_L, with those who are not told apart from it."""
-    found = queries_needed.best_at_each(d, labels)
-    scores = list(dict.fromkeys(row.score for row in found))
-    cells = {(row.score, row.n_l): row for row in found}
+    winners = queries_needed.best_at_each(d, labels)
+    scores = list(dict.fromkeys(row.score for row in winners))
+    cells = {(row.score, row.n_l): row for row in winners}
     rows = []
     for score in scores:
-        row = [f"{NAMES[score]}, N_H = {next(c.n_h for c in found if c.score == score)}"]
+        row = [f"{NAMES[score]}, N_H = {next(c.n_h for c in winners if c.score == score)}"]
         for n_l in d.budgets:
             one = cells.get((score, n_l))
             row.append("–" if one is None else f"**{one.label}** {number(one.mean)}{_level(one.level)}")
@@ -229,12 +229,12 @@ _SAID: Mapping[str, str] = {
 
 def runs(results: Results) -> str:
     """What was run, on what, how fast: all that the runs wrote down about themselves."""
-    found = {
+    columns = {
         name: {_SAID.get(key, key): text for key, text in _flat({**d.about, **_share(d.about)})}
         for name, d in results.domains.items()
     }
-    keys = list(dict.fromkeys(key for facts in found.values() for key in facts))
-    return grid(("", *found), [(key, *(facts.get(key, "") for facts in found.values())) for key in keys])
+    keys = list(dict.fromkeys(key for facts in columns.values() for key in facts))
+    return grid(("", *columns), [(key, *(facts.get(key, "") for facts in columns.values())) for key in keys])
 
 
 # ------------------------------------------------------------------------------------------------ reasons
@@ -277,8 +277,8 @@ def stopped(results: Results, label: str = "C2FA") -> str:
         if "consistency" not in d.scores or label not in d.labels:
             continue
         frame = d.frame[(d.frame["method"].astype(str) == label) & (d.frame["N_H"] == d.many)]
-        found = frame.groupby("N_L")["consistency"]
-        means, above = found.mean(), found.apply(lambda values: float((values > 1.5 * _TOLERANCE).mean()))
+        by_budget = frame.groupby("N_L")["consistency"]
+        means, above = by_budget.mean(), by_budget.apply(lambda values: float((values > 1.5 * _TOLERANCE).mean()))
         rows.append((f"{name}, mean", *(number(means[n], 5) for n in d.budgets)))
         rows.append((f"{name}, above {_TOLERANCE:g}", *(f"{above[n]:.0%}" for n in d.budgets)))
     budgets = next(iter(results.domains.values())).budgets
@@ -349,8 +349,8 @@ def blocks(results: Results, judged: Mapping[str, Table]) -> dict[str, str]:
     needed = []
     for name, d in results.domains.items():
         for reference in queries_needed.REFERENCES:
-            if found := queries(d, reference):
-                needed.append(f"**{name}, to reach {reference} at N_L = {queries_needed.AT}**\n\n{found}")
+            if table := queries(d, reference):
+                needed.append(f"**{name}, to reach {reference} at N_L = {queries_needed.AT}**\n\n{table}")
     return {
         "claims": summary(first),
         "details": details(first),
@@ -431,10 +431,10 @@ def plain(judged: Mapping[str, Table]) -> list[dict[str, Any]]:
 
 def _rounded(row: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers to six digits, so that machines that add in another order write the same; no NaN, which JSON lacks."""
-    found: dict[str, Any] = {}
+    rounded: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, float):
-            found[key] = float(f"{value:.6g}") if math.isfinite(value) else None
+            rounded[key] = float(f"{value:.6g}") if math.isfinite(value) else None
         else:
-            found[key] = value
-    return found
+            rounded[key] = value
+    return rounded

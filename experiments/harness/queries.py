@@ -16,9 +16,10 @@ import numpy as np
 
 from c2fa import L2, metrics
 from c2fa.querying import Ask, Conversation
-from experiments.harness.grid import Grid, collect, run
+from experiments.harness.grid import Grid, run
 from experiments.harness.reproduce import Domain, save, say
-from experiments.harness.settings import AS_PRINTED, INTERCEPT
+from experiments.harness.settings import AS_PRINTED, INTERCEPT, Kind, with_options
+from experiments.variants import milli_on_top
 
 N_H = 20
 N_L = (5, 10, 15, 20, 50, 100, 150, 300)
@@ -27,10 +28,10 @@ SEEDS = (0, 1, 2)
 COINS: Mapping[str, Any] = {**INTERCEPT, "penalty": None}
 AUTO: Mapping[str, Any] = {"sampler": "planned", "kernel": "uniform", "penalty": "auto", "smooth": None}
 
-VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+VARIANTS: Mapping[str, tuple[Kind, Mapping[str, Any]]] = {
     "LIME": ("lime", {**AS_PRINTED, "penalty": L2(0.1)}),
     "LIME intercept": ("lime", {}),
-    "MILLI": ("milli", {**AS_PRINTED, "penalty": L2(0.1), "ranking_on_top": True}),
+    "MILLI": (milli_on_top, {**AS_PRINTED, "penalty": L2(0.1)}),
     "C2FA coins": ("c2fa", COINS),
     "C2FA planned": ("c2fa", {**COINS, "sampler": "planned"}),
     "C2FA auto": ("c2fa", AUTO),
@@ -64,18 +65,18 @@ def shapley(outputs: Any) -> Any:
     masks = np.array(list(itertools.product([False, True], repeat=n)))
     sizes = masks.sum(axis=1)
     factorial = np.cumprod([1.0, *range(1, n + 1)])
-    found = np.zeros(n)
+    values = np.zeros(n)
     for j in range(n):
         without = np.flatnonzero(~masks[:, j])
         weight = factorial[sizes[without]] * factorial[n - 1 - sizes[without]] / factorial[n]
-        found[j] = weight @ (outputs[without + 2 ** (n - 1 - j)] - outputs[without])
-    return found
+        values[j] = weight @ (outputs[without + 2 ** (n - 1 - j)] - outputs[without])
+    return values
 
 
-def grid(domain: Domain, seeds: tuple[int, ...], labels: tuple[str, ...], leaf_rows: tuple[int, ...] = N_L) -> Grid:
+def grid(domain: Domain, seeds: tuple[int, ...], leaf_rows: tuple[int, ...]) -> Grid:
     """The grid of this comparison for a domain."""
     return Grid(
-        tuple((label, VARIANTS[label][0], dict(VARIANTS[label][1])) for label in labels),
+        tuple(with_options(label, kind, options) for label, (kind, options) in VARIANTS.items()),
         tuple((N_H, n) for n in leaf_rows),
         seeds,
         domain.metrics,
@@ -100,20 +101,19 @@ def compare(
     begin = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     seeds, leaf_rows = ((0,), (10,)) if small else (SEEDS, N_L)
-    labels = tuple(VARIANTS)
     for name, items, share in (("queries-validation", domain.validation, 1 / 3), ("queries", domain.test, 1.0)):
-        load = run(
-            grid(domain, seeds, labels, leaf_rows),
+        outcome = run(
+            grid(domain, seeds, leaf_rows),
             items,
             domain.network,
             domain.client,
-            folder / f"{name}-shards",
+            folder / f"{name}-store",
             workers=workers,
             seconds=None if seconds is None else share * (seconds - (time.monotonic() - begin)),
         )
-        frame = collect(folder / f"{name}-shards")
-        save(frame, folder / f"{name}.parquet")
-        about = {"inputs": int(frame["input"].nunique()), "seeds": list(seeds), "work a second": load.rate}
+        save(outcome.frame, folder / f"{name}.parquet")
+        inputs = int(outcome.frame["input"].nunique())
+        about = {"inputs": inputs, "seeds": list(seeds), "work a second": outcome.load.rate}
         (folder / f"{name}.json").write_text(json.dumps(about, indent=1))
-        print(f"{name}: {about['inputs']} inputs", flush=True)
-        say(load, {}, load.seconds)
+        print(f"{name}: {inputs} inputs", flush=True)
+        say(outcome.load, {}, outcome.load.seconds)

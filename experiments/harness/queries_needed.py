@@ -82,14 +82,14 @@ def crossing(budgets: npt.ArrayLike, curves: npt.ArrayLike, targets: npt.ArrayLi
     goal = np.asarray(targets, dtype=np.float64)[:, None]
     reached = y >= goal - _ROUNDING
     first = reached.argmax(axis=1)
-    found = np.full(len(y), np.inf)
-    found[reached[:, 0]] = 0.0
+    crossings = np.full(len(y), np.inf)
+    crossings[reached[:, 0]] = 0.0
     rows = np.flatnonzero(reached.any(axis=1) & ~reached[:, 0])
     k = first[rows]
     before, after = y[rows, k - 1], y[rows, k]
     share = (goal[rows, 0] - before) / (after - before)
-    found[rows] = x[k - 1] + share * (x[k] - x[k - 1])
-    return found
+    crossings[rows] = x[k - 1] + share * (x[k] - x[k - 1])
+    return crossings
 
 
 @lru_cache(maxsize=4)
@@ -106,7 +106,7 @@ def needed(d: Domain, score: str, reference: str, n_h: int, labels: Sequence[str
         return []
     sign = 1.0 if HIGHER_IS_BETTER[score] else -1.0
     goal = sign * d.inputs(score, reference, n_h, AT)
-    found = []
+    rows = []
     for label in d.labels if labels is None else labels:
         if not all(d.has(score, label, n_h, n) for n in there):
             continue
@@ -119,17 +119,17 @@ def needed(d: Domain, score: str, reference: str, n_h: int, labels: Sequence[str
         low, high = many[int(0.025 * RESAMPLES)], many[int(0.975 * RESAMPLES)]
         ends = (there[0], there[-1])
         target = float(sign * mean[0])
-        found.append(Needed(d.name, score, label, reference, n_h, target, float(middle), float(low), float(high), ends))
-    return found
+        rows.append(Needed(d.name, score, label, reference, n_h, target, float(middle), float(low), float(high), ends))
+    return rows
 
 
 def all_needed(d: Domain) -> list[Needed]:
     """For every score and every reference: leaves' at the larger N_H, parts' at the smaller."""
-    found = []
+    rows = []
     for reference in REFERENCES:
         for score in (*LEAVES, *PARTS):
-            found += needed(d, score, reference, d.many if score in LEAVES else FEW)
-    return found
+            rows += needed(d, score, reference, d.many if score in LEAVES else FEW)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Best:
 
 def best_at_each(d: Domain, labels: Sequence[str] | None = None) -> list[Best]:
     """The best method at each N_L, with those whose interval of the difference to it holds zero."""
-    found = []
+    winners = []
     for score in (*LEAVES, *PARTS):
         n_h = d.many if score in LEAVES else FEW
         for n_l in d.budgets:
@@ -156,5 +156,5 @@ def best_at_each(d: Domain, labels: Sequence[str] | None = None) -> list[Best]:
                 continue
             first = d.best(score, there, n_h, n_l)
             level = [label for label in there if label != first and not d.gap(score, label, first, n_h, n_l).behind]
-            found.append(Best(d.name, score, n_h, n_l, first, d.mean(score, first, n_h, n_l)[0], tuple(level)))
-    return found
+            winners.append(Best(d.name, score, n_h, n_l, first, d.mean(score, first, n_h, n_l)[0], tuple(level)))
+    return winners

@@ -134,11 +134,11 @@ class Domain:
             cell = ["method", "N_H", "N_L"]
             tidy = self.frame[[*cell, "seed", "input"]].assign(value=self.frame[score].astype(np.float64))
             tidy["method"] = tidy["method"].astype(str)
-            found = []
+            tables = []
             for other in ("input", "seed"):
                 wide = tidy.groupby([*cell, other])["value"].mean().unstack(other)
-                found.append(dict(zip(wide.index, wide.to_numpy(), strict=True)))
-            self._tables[score] = (found[0], found[1])
+                tables.append(dict(zip(wide.index, wide.to_numpy(), strict=True)))
+            self._tables[score] = (tables[0], tables[1])
         return self._tables[score]
 
     def has(self, score: str, label: str, n_h: int, n_l: int) -> bool:
@@ -209,20 +209,20 @@ def read(folder: Path | str = FOLDER) -> Results:
     import pandas as pd
 
     folder = Path(folder)
-    found = {}
+    domains = {}
     for name in DOMAINS:
         path = folder / name / "scores.parquet"
         if path.exists():
             extra = {key: _json(folder / name / f"{key}.json") for key in ("times", "about", "tuned")}
-            found[name] = Domain(
+            domains[name] = Domain(
                 name, pd.read_parquet(path), extra["times"] or (), extra["about"] or {}, extra["tuned"] or ()
             )
-    if not found:
+    if not domains:
         raise FileNotFoundError(
             f"there are no results in {str(folder)!r}: neither images/scores.parquet nor text/scores.parquet; "
             "run 'python -m experiments images' or 'python -m experiments text' first"
         )
-    return Results(found)
+    return Results(domains)
 
 
 def _json(path: Path) -> Any:

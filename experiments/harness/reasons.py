@@ -71,9 +71,9 @@ def joint(inputs: Sequence[Input], strengths: Strengths, intercept: bool, n_h: i
     return {name: float(np.nanmean([row.get(name, np.nan) for row in table])) for name in names}
 
 
-def inconsistency(x: Input, found: Solution) -> float:
+def inconsistency(x: Input, solution: Solution) -> float:
     """‖α − Mβ‖² of a solution."""
-    high, low = (np.ravel(v) for v in found.values)
+    high, low = (np.ravel(v) for v in solution.values)
     return float(np.square(high - np.bincount(x.structure.owners(0), low, len(high))).sum())
 
 
@@ -84,8 +84,8 @@ def iterations(
     runs = []
     for x in inputs:
         problem = Problem(x.structure, level_pair(x, strengths, False, n_l, n_h))
-        found = solve(problem, "paper", mu2=strengths.mu2, max_iterations=most)
-        runs.append((found.iterations, found.iterations >= most, inconsistency(x, found)))
+        solution = solve(problem, "paper", mu2=strengths.mu2, max_iterations=most)
+        runs.append((solution.iterations, solution.iterations >= most, inconsistency(x, solution)))
     taken, cut, apart = np.array(runs, dtype=np.float64).T
     return float(np.median(taken)), float(cut.mean()), float(apart.mean())
 
@@ -117,8 +117,8 @@ def report(domain: str, inputs: Sequence[Input], strengths: Mapping[str, Strengt
     lines.append(f"the joint fit, N_H = {MANY[domain]}, N_L = {N_L[0]}, λ_H = {strengths['C2FA'].parts:g}")
     for intercept in (False, True):
         for lam in WIDER_LAMBDA:
-            found = joint(inputs, Strengths(strengths["C2FA"].parts, lam), intercept, MANY[domain], N_L[0])
-            shown = "  ".join(f"{name} {value:.3f}" for name, value in found.items())
+            scores = joint(inputs, Strengths(strengths["C2FA"].parts, lam), intercept, MANY[domain], N_L[0])
+            shown = "  ".join(f"{name} {value:.3f}" for name, value in scores.items())
             lines.append(f"  {'with' if intercept else 'without'} an intercept, λ_L = {lam:5g}: {shown}")
     some = inputs[:SOLVED]
     lines.append(f"Algorithm 1 with {strengths['C2FA']}, on {len(some)} of them")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import platform
 import time
@@ -14,10 +15,11 @@ from typing import Any
 import numpy as np
 
 import c2fa
-from c2fa import Explainer
-from c2fa.tuning import ranked
+from c2fa import Explainer, Explanation, metrics
+from c2fa.querying import Conversation
+from c2fa.tuning import Tuned
 from experiments.harness import settings
-from experiments.harness.grid import Grid, collect, row_counts, run
+from experiments.harness.grid import ASKING, KEEPING, Grid, run, work
 from experiments.harness.service import Client, Item, Load, Network, Remote, here, masker
 from experiments.harness.settings import Method, Strengths
 
@@ -49,6 +51,16 @@ class Domain:
     curves: int = 1 << 30
     about: Mapping[str, Any] = field(default_factory=dict)
 
+    def model(self) -> Remote:
+        """The network as a model that this process alone asks."""
+        return Remote(self.client(), here(self.network))
+
+    def explainer(self, model: Remote, method: Method, n_l: int) -> Explainer:
+        """What explains one input with a method at the larger N_H."""
+        _, name, options = method
+        budget = (self.many + 1, n_l)  # the prediction comes on top
+        return Explainer(model, masker, method=name, budget=budget, target=self.target, **ASKING, **options)
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -62,7 +74,7 @@ class Scale:
     points: int
     timed: int
     tries: int | None = None
-    """Candidates of each method that are tried on validation inputs; None tries the whole grid."""
+    """Strengths of each method that are tried on validation inputs; None tries the whole grid."""
 
 
 SCALES: Mapping[str, Scale] = {
@@ -71,50 +83,68 @@ SCALES: Mapping[str, Scale] = {
 }
 
 
+@dataclass(frozen=True)
+class Tuning:
+    """How strengths are chosen: by insertion minus deletion, averaged over parts and leaves.
+
+    It needs no truth, so that it can be had wherever the methods are used.
+    """
+
+    masks: tuple[tuple[int, int], ...]
+    points: int
+    tries: int | None
+    target: int | None
+    folder: Path
+
+    def __call__(self, label: str, items: Sequence[Item], model: Remote) -> Tuned:
+        """Choose a method's strengths by some items, whose scores are kept."""
+        return c2fa.tune(
+            items,
+            model,
+            masker,
+            masks=self.masks,
+            criterion=("insertion minus deletion", self.criterion),
+            seeds=(TUNING_SEED,),
+            target=self.target,
+            store=self.folder,
+            **KEEPING,
+            **ASKING,
+            **settings.grid(label, self.tries),
+        )
+
+    @metrics.higher_is_better(True)
+    def criterion(self, e: Explanation, truth: Any) -> Conversation[float]:
+        """Insertion minus deletion."""
+        total = 0.0
+        for level, points in ((0, None), (1, self.points)):
+            shown = yield from metrics.insertion(e.values[level], level, e.target, points=points)
+            hidden = yield from metrics.deletion(e.values[level], level, e.target, points=points)
+            total += float(shown) - float(hidden)
+        return total / 2
+
+
 def tune(domain: Domain, scale: Scale, folder: Path, labels: Sequence[str], workers: int) -> dict[str, Strengths]:
     """Choose every method's strengths on validation inputs, and write down among what.
 
-    Half of the validation inputs decide; the others are for comparisons that come after. The criterion is insertion
-    minus deletion, averaged over parts and leaves, at N_L = 50 and 150 (at
-    the small scale, at both it has): it needs no truth, so that it can be had wherever the methods are used.
+    Half of the validation inputs decide, at N_L = 50 and 150 (at the small scale, at both it has); the others are for
+    comparisons that come after.
     """
-    tries = {label: settings.candidates(label)[: scale.tries] for label in labels}
     masks = tuple((domain.many, n) for n in scale.leaf_rows if n in (50, 150) or len(scale.leaf_rows) <= 2)
-    grid = Grid(
-        tuple(candidate.spec for tried in tries.values() for candidate in tried),
-        masks,
-        (TUNING_SEED,),
-        ("insertion@0", "deletion@0", "insertion of leaves", "deletion of leaves"),
-        domain.many,
-        domain.target,
-        points=scale.points,
-        shard=1,
-    )
-    run(
-        grid,
-        domain.validation[: (scale.validation + 1) // 2],
-        domain.network,
-        domain.client,
-        folder / "tuning",
-        workers=workers,
-    )
-    frame = collect(folder / "tuning")
-    frame["value"] = (
-        frame["insertion of parts"]
-        + frame["insertion of leaves"]
-        - frame["deletion of parts"]
-        - frame["deletion of leaves"]
-    ) / 2
-    chosen, table = {}, []
-    for label, tried in tries.items():
-        best, scores = ranked(tried, frame, "insertion minus deletion", higher_is_better=True)
-        chosen[label] = Strengths.of(best)
-        for place, (parts, leaves, *mu2, score, _) in enumerate(scores.itertuples(index=False)):
+    tuning = Tuning(masks, scale.points, scale.tries, domain.target, folder / "tuning")
+    items = domain.validation[: (scale.validation + 1) // 2]
+    # Workers fill the store, a method and an input at a time; with all inputs the same call reads it.
+    jobs = [functools.partial(tuning, label, [item]) for item in items for label in labels]
+    work(jobs, domain.network, domain.client, workers=workers)
+    chosen: dict[str, Strengths] = {}
+    rows = []
+    for label in labels:
+        table = tuning(label, items, domain.model()).table
+        for place, (parts, leaves, *mu2, score, _) in enumerate(table.itertuples(index=False)):
             strengths = Strengths(parts, leaves, *mu2)
-            table.append(
-                {"method": label, **dataclasses.asdict(strengths), "score": round(score, 5), "chosen": place == 0}
-            )
-    (folder / "tuned.json").write_text(json.dumps(table, indent=1))
+            chosen.setdefault(label, strengths)
+            one = {"method": label, **dataclasses.asdict(strengths)}
+            rows.append({**one, "score": round(score, 5), "chosen": place == 0})
+    (folder / "tuned.json").write_text(json.dumps(rows, indent=1))
     return chosen
 
 
@@ -154,19 +184,18 @@ def reproduce(
     )
     items = domain.test[: scale.test]
     begin = time.perf_counter()
-    load = run(
+    outcome = run(
         grid,
         items,
         domain.network,
         domain.client,
-        folder / "shards",
+        folder / "store",
         workers=workers,
         seconds=None if seconds is None else seconds - tuning,
     )
     wall = time.perf_counter() - begin
-    frame = collect(folder / "shards")
+    load, frame = outcome.load, outcome.frame
     save(frame, folder / "scores.parquet")
-    counts = row_counts(folder / "shards")
     if not (folder / "times.json").exists():
         (folder / "times.json").write_text(json.dumps(timing(domain, methods, scale), indent=1))
     about = {
@@ -177,11 +206,11 @@ def reproduce(
         "seeds": list(scale.seeds),
         "points of leaf curves": scale.points,
         "inputs with leaf curves": int((frame["input"].unique() < min(scale.curves, domain.curves)).sum()),
-        "model rows": counts,
+        "model rows": outcome.rows,
         "load": {**dataclasses.asdict(load), "work a second": load.rate, "wall": wall},
     }
     (folder / "about.json").write_text(json.dumps(about, indent=1))
-    say(load, counts, wall)
+    say(load, outcome.rows, wall)
     return folder
 
 
@@ -200,29 +229,20 @@ def save(frame: Any, path: Path) -> None:
 def timing(domain: Domain, methods: Sequence[Method], scale: Scale) -> list[dict[str, Any]]:
     """Seconds of one explanation, the model's answers included, over N_L: one after another, nothing shared."""
     items = domain.test[: scale.timed]
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     if not items:
-        return found
-    for label, name, options in methods:
+        return rows
+    for method in methods:
         for n_l in scale.leaf_rows:
-            explainer = Explainer(
-                Remote(domain.client(), here(domain.network)),
-                masker,
-                method=name,
-                budget=(domain.many + 1, n_l),
-                target=domain.target,
-                batch_size=1 << 30,
-                progress=False,
-                **options,
-            )
+            explainer = domain.explainer(domain.model(), method, n_l)
             taken = []
             for item in (items[-1], *items):  # the first is a warm-up, on another input: answers are remembered
                 begin = time.perf_counter()
                 explainer(item)
                 taken.append(time.perf_counter() - begin)
             seconds = [round(t, 5) for t in taken[1:]]
-            found.append({"method": label, "N_H": domain.many, "N_L": n_l, "seconds": seconds})
-    return found
+            rows.append({"method": method[0], "N_H": domain.many, "N_L": n_l, "seconds": seconds})
+    return rows
 
 
 def say(load: Load, counts: Mapping[str, int], wall: float) -> None:

@@ -1,19 +1,30 @@
-"""The methods and budgets of both experiments, and the grids in which their strengths are looked for.
+"""The methods and budgets of both experiments, and the grids in which their strengths are chosen.
 
-A method's strengths are chosen on validation inputs alone (``candidates``); the test inputs see what was chosen.
+A method's strengths are chosen on validation inputs alone (``grid``); the test inputs see what was chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from c2fa import L2, tuning
+from c2fa import L2
+from c2fa.methods import AnyMethod
 from c2fa.methods.c2fa import PAPER
-from c2fa.tuning import Candidate
+from c2fa.tuning import PAPER_MU2, PAPER_STRENGTHS
+from experiments.variants import (
+    FastPaper,
+    TopDownProportional,
+    c2fa_milli_on_top,
+    milli_on_top,
+    top_down_milli_on_top,
+)
 
-Method = tuple[str, str, dict[str, Any]]
+Kind = str | Callable[..., AnyMethod]
+"""A method of the package by its name, or what makes another of its options."""
+Method = tuple[str, str | AnyMethod, Mapping[str, Any]]
+"""Label, method and options, as ``evaluate`` takes them."""
 
 N_L = (20, 50, 100, 150, 200, 250, 300)
 WIDER_LAMBDA = (0.1, 1.0, 10.0, 100.0)
@@ -41,11 +52,6 @@ class Strengths:
     leaves: float
     mu2: float | None = None
 
-    @classmethod
-    def of(cls, candidate: Candidate) -> Strengths:
-        """The strengths that a candidate has."""
-        return cls(*candidate.strengths.values())
-
     @property
     def penalty(self) -> tuple[L2, L2]:
         return L2(self.parts), L2(self.leaves)
@@ -56,27 +62,32 @@ class Strengths:
 
 
 def method(label: str, strengths: Strengths) -> Method:
-    """A method of the experiments with its strengths, as ``evaluate`` takes it."""
-    name, options = _KINDS[label]
+    """A method of the experiments with its strengths."""
+    kind, options = _KINDS[label]
     options = {**options, "penalty": strengths.penalty}
     if strengths.mu2 is not None:
         options["solver_options"] = {**options["solver_options"], "mu2": strengths.mu2}
-    return label, name, options
+    return with_options(label, kind, options)
 
 
-_KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "C2FA": ("c2fa", {**PAPER, "solver_options": {"max_iterations": CAP}}),
+def with_options(label: str, kind: Kind, options: Mapping[str, Any]) -> Method:
+    """A method with options; one that is not the package's own takes them when it is made."""
+    return (label, kind, options) if isinstance(kind, str) else (label, kind(**options), {})
+
+
+_KINDS: Mapping[str, tuple[Kind, dict[str, Any]]] = {
+    "C2FA": (FastPaper, {**PAPER, "solver_options": {"max_iterations": CAP}}),
     "LIME": ("lime", {**AS_PRINTED}),
-    "MILLI": ("milli", {**AS_PRINTED, "ranking_on_top": True}),
+    "MILLI": (milli_on_top, {**AS_PRINTED}),
     "BU-LIME": ("bu-lime", {**AS_PRINTED}),
     "TD-LIME": ("td-lime", {**AS_PRINTED}),
-    "TD-MILLI": ("td-milli", {**AS_PRINTED, "ranking_on_top": True}),
+    "TD-MILLI": (top_down_milli_on_top, {**AS_PRINTED}),
     "C2FA exact": ("c2fa", {**EXACT}),
     "C2FA intercept": ("c2fa", {**INTERCEPT}),
     "C2FA paired": ("c2fa", {**INTERCEPT, "sampler": "paired"}),
-    "C2FA-MILLI": ("c2fa-milli", {"ranking_on_top": True}),
+    "C2FA-MILLI": (c2fa_milli_on_top, {}),
     "LIME intercept": ("lime", {}),
-    "TD proportional": ("td-lime-proportional", {}),
+    "TD proportional": (TopDownProportional, {}),
 }
 
 TUNED_AS: Mapping[str, str] = {
@@ -89,13 +100,19 @@ TUNED_AS: Mapping[str, str] = {
 """Methods that take over another's strengths: what they fit is what that one fits."""
 
 
-def candidates(label: str) -> list[Candidate]:
-    """What is tried on validation inputs: the paper's grid for the paper's methods, a wider one for ours."""
-    name, given = _KINDS[label]
+def grid(label: str, tries: int | None = None) -> dict[str, Any]:
+    """What ``c2fa.tune`` tries on validation inputs: the paper's grid for the paper's methods, a wider one for ours.
+
+    ``tries`` are the most λ of leaves, with one λ of parts and one μ₂; None tries the whole grid.
+    """
+    kind, given = _KINDS[label]
     options = {option: value for option, value in given.items() if option != "penalty"}
-    leaves = tuning.PAPER_STRENGTHS if label in ("C2FA", "LIME", "C2FA exact") else WIDER_LAMBDA
+    leaves = PAPER_STRENGTHS if label in ("C2FA", "LIME", "C2FA exact") else WIDER_LAMBDA
     parts = tuple(lam for lam in leaves if lam <= 10.0)
-    return tuning.candidates(name, strengths=(parts, leaves), prefix=f"{label} | ", **options)
+    if tries is None:
+        return {"method": kind, "strengths": (parts, leaves), **options}
+    mu2 = {"mu2": PAPER_MU2[:1]} if options.get("solver") == "paper" else {}
+    return {"method": kind, "strengths": (parts[:1], leaves[:tries]), **mu2, **options}
 
 
 def to_tune() -> Sequence[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from c2fa import Explainer, Explanation
+from c2fa import Explanation
 from experiments.harness import settings
 from experiments.harness.examples import Example, Values, load_examples, save_example
 from experiments.harness.reproduce import Domain, chosen_before
-from experiments.harness.service import Item, Remote, here, masker
+from experiments.harness.service import Item
 
 METHODS = ("C2FA", "LIME", "C2FA intercept")
 """What an example shows, unless told: the paper's method, the one it is compared to, and ours."""
@@ -46,21 +46,11 @@ def keep_examples(
     for number, item in enumerate(domain.test[:count]):
         if str(number) in there or not labels:
             continue
-        found, model = {}, Remote(domain.client(), here(domain.network))
+        explained, model = {}, domain.model()
         for label in labels:
-            _, name, options = settings.method(label, strengths[settings.TUNED_AS.get(label, label)])
-            explainer = Explainer(
-                model,
-                masker,
-                method=name,
-                budget=(budget[0] + 1, budget[1]),  # the prediction comes on top
-                target=domain.target,
-                batch_size=1 << 30,
-                progress=False,
-                **options,
-            )
-            found[label] = explainer(item)
-        values = {label: (e.high, e.low) for label, e in found.items()}
-        save_example(folder, describe(str(number), item, values, found[labels[0]], budget))
+            method = settings.method(label, strengths[settings.TUNED_AS.get(label, label)])
+            explained[label] = domain.explainer(model, method, n_l)(item)
+        values = {label: (e.high, e.low) for label, e in explained.items()}
+        save_example(folder, describe(str(number), item, values, explained[labels[0]], budget))
         made.append(str(number))
     return made

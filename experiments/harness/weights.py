@@ -139,7 +139,7 @@ def _parts(path: Path) -> list[Path]:
     beside = [p for p in path.parent.glob("*") if p.name.startswith(path.name)]
     for spelling in _PARTS:
         numbers = {p: spelling.fullmatch(p.name.removeprefix(path.name)) for p in beside}
-        found = {p: int(match[1]) for p, match in numbers.items() if match}
-        if found:
-            return sorted(found, key=lambda p: found[p])
+        parts = {p: int(match[1]) for p, match in numbers.items() if match}
+        if parts:
+            return sorted(parts, key=lambda p: parts[p])
     return []

@@ -1,7 +1,6 @@
 """The paper's image experiment: bags of images, super-pixels, DeepSets on ResNet-50.
 
 python -m experiments images --scale paper --device cuda --workers 28
-python -m experiments.images.run --help            # its own options, such as --cache and --batch
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import numpy as np
 import torch
 
 from c2fa import Explanation, metrics
-from c2fa.graph import disjoint_union
-from c2fa.maskers._pictures import superpixel_graph
-from experiments.harness.command import options, rate, run
+from c2fa.graph import join
+from c2fa.maskers._neighbours import alike
+from experiments.harness.command import Defaults, Options, rate, run
 from experiments.harness.examples import BagExample, Values
 from experiments.harness.reproduce import Domain
 from experiments.harness.service import Item
@@ -30,7 +29,7 @@ from experiments.images.network import IMAGENET, MEAN, STD, DeepSets, FastPhi, a
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "images"
 MODEL = WORK / "deepsets.safetensors"
-RESULTS = ROOT / "experiments" / "results" / "images"
+DEFAULTS = Defaults(DATA, MODEL, WORK, ROOT / "experiments" / "results" / "images", batches=(8, 512))
 METRICS = (
     "ndcg",
     "auroc",
@@ -49,8 +48,8 @@ POSITIVE = 1
 
 def positives(bags: Bags, count: int, largest: int = max(SIZES)) -> list[np.ndarray[Any, Any]]:
     """The images of the first positive bags: of the others there is nothing that an explanation should find."""
-    found = [bag for bag, label in zip(bags.members, bags.labels, strict=True) if label == POSITIVE]
-    return [bag for bag in found if len(bag) <= largest][:count]
+    positive = [bag for bag, label in zip(bags.members, bags.labels, strict=True) if label == POSITIVE]
+    return [bag for bag in positive if len(bag) <= largest][:count]
 
 
 def truth_of(labels: Sequence[Any], masks: Sequence[Any]) -> tuple[Any, Any]:
@@ -62,17 +61,15 @@ def truth_of(labels: Sequence[Any], masks: Sequence[Any]) -> tuple[Any, Any]:
 
 def items_of(members: Sequence[Any], images: Any, labels: Any, masks: Any, first: int) -> list[Item]:
     """Bags as workers know them, numbered from ``first``."""
-    found = []
+    items = []
     used = np.unique(np.concatenate(members))
     graphs = {int(k): superpixel_graph(images[k], labels[k].astype(np.intp)) for k in used}
     for number, bag in enumerate(members, start=first):
         counts = [int(labels[image].max()) + 1 for image in bag]
         owner = np.repeat(np.arange(len(bag)), counts)
         truth = truth_of([labels[k] for k in bag], [masks[k] for k in bag])
-        found.append(
-            Item(number, owner, truth, disjoint_union([graphs[int(k)] for k in bag], counts), smooth_by_default=True)
-        )
-    return found
+        items.append(Item(number, owner, truth, join([graphs[int(k)] for k in bag], counts), alike=True))
+    return items
 
 
 def trivial_auroc(items: Sequence[Item]) -> float:
@@ -165,17 +162,8 @@ def bare(network: BagNetwork, seconds: float) -> float:
     return rate(step, cuda, seconds)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    o = options(
-        argv,
-        (__doc__ or "").splitlines()[0],
-        data=DATA,
-        model=MODEL,
-        work=WORK,
-        results=RESULTS,
-        batches=(8, 512),
-        unit="images",
-    )
+def main(o: Options) -> None:
+    """Run the experiment."""
     voc = read_voc(o.data, cache=o.cache / "voc.npz")
     split = make_bags(voc)
     if o.small and not present(o.model):
@@ -196,7 +184,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     alone = bare(cast(BagNetwork, made.network), 2.0 if o.cuda else 0.5)
     run(made, describe, o, shown=METHODS, alone=alone, unit="images")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """The paper's text experiment: reviews, sentences, word pieces, a fine-tuned BERT-architecture encoder.
 
 python -m experiments text --scale paper --device cuda --workers 28
-python -m experiments.text.run --help            # its own options, such as --cache and --batch
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import torch
 
 from c2fa import Explanation
 from c2fa.graph import Graph, chain
-from experiments.harness.command import options, rate, run
+from experiments.harness.command import Defaults, Options, rate, run
 from experiments.harness.examples import ReviewExample, Values
 from experiments.harness.reproduce import Domain
 from experiments.harness.service import Item
@@ -41,7 +40,7 @@ from experiments.text.train import Rows
 from experiments.train_demo_text import ROOT
 
 MODEL = WORK / "bert.safetensors"
-RESULTS = ROOT / "experiments" / "results" / "text"
+DEFAULTS = Defaults(DATA, MODEL, WORK, ROOT / "experiments" / "results" / "text", batches=(1 << 10, 1 << 17))
 METRICS = (
     "insertion@0",
     "deletion@0",
@@ -153,17 +152,8 @@ def bare(network: ReviewNetwork, reviews: int, seconds: float) -> float:
     return rate(step, network.device.startswith("cuda"), seconds)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    o = options(
-        argv,
-        (__doc__ or "").splitlines()[0],
-        data=DATA,
-        model=MODEL,
-        work=WORK,
-        results=RESULTS,
-        batches=(1 << 10, 1 << 17),
-        unit="word pieces",
-    )
+def main(o: Options) -> None:
+    """Run the experiment."""
     prepared = o.data if (o.data / REVIEWS).exists() else o.cache
     if not (prepared / REVIEWS).exists():
         prepare(o.data, prepared)
@@ -178,7 +168,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     alone = bare(cast(ReviewNetwork, made.network), 40 if o.cuda else 1, 2.0 if o.cuda else 0.5)
     run(made, describe, o, shown=METHODS, alone=alone, unit="pieces")
-
-
-if __name__ == "__main__":
-    main()

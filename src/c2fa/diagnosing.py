@@ -51,7 +51,7 @@ def diagnose(
         if 2 * light > len(one.weights):
             warnings.append(
                 f"{light} of the {len(one.weights)} rows of level {k} weigh next to nothing beside the others, so that "
-                "hardly any answer counts; use another kernel, or method='c2fa-shap' for SHAP's weights"
+                "hardly any answer counts; use another kernel, or preset='shap' for SHAP's weights"
             )
     if spread == 0 and any(level is not None for level in found.levels):
         warnings = [*found.notes, _nothing(structure, found)]

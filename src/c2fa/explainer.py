@@ -21,8 +21,7 @@ from c2fa.links import ensure, on_scale
 from c2fa.masking import Masked, Masker
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
 from c2fa.methods.budget import Budget, as_budget, is_whole, rows_per_level
-from c2fa.methods.c2fa import PAPER
-from c2fa.model import Model, describe
+from c2fa.methods.presets import PRESETS
 from c2fa.models.loading import wrap
 from c2fa.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries, QueryError
 from c2fa.stopping import Judge, Rule, as_rule, looks
@@ -31,7 +30,6 @@ from c2fa.structure import Structure
 if TYPE_CHECKING:
     from c2fa.batch import Store
 
-_PRESETS = {"paper": PAPER}
 _BATCH = 64
 _MANY_OUTPUTS = 32  # beyond this many classes only the target's attributions are kept, unless asked otherwise
 
@@ -51,7 +49,7 @@ class Explainer:
     budget
         Model rows, every one of them counted, never exceeded: a number that the method splits over the levels, or a
         tuple with the rows of each level, coarse to fine (the prediction itself is one of the first level's). None, the
-        default, is 200 rows. Only MILLI's ranking comes on top of it, where ``ranking_on_top=True`` asks for that.
+        default, is 200 rows.
     target
         The output to explain: an index, a name, or None for the predicted class.
     seed
@@ -82,8 +80,8 @@ class Explainer:
     progress
         Whether long work shows a progress bar; None shows one in a terminal.
     preset
-        ``"paper"`` for what the paper does to the letter, as far as the method has the options; single ones may still
-        be given.
+        ``"paper"`` for what the paper does to the letter, ``"shap"`` for Kernel SHAP's weights, as far as the method
+        has the options; single ones may still be given.
     options
         The method's own options: ``kernel``, ``sampler``, ``penalty``, ``intercept``, ``solver``, …; an unknown one is
         refused.
@@ -124,10 +122,10 @@ class Explainer:
             what = f"the class {masker.__name__}" if isinstance(masker, type) else type(masker).__name__
             raise TypeError(f"masker must be a masker such as c2fa.maskers.Text(), not {what}")
         if preset is not None:
-            if preset not in _PRESETS:
-                raise ValueError(f"preset must be one of {sorted(_PRESETS)}; got {preset!r}")
+            if preset not in PRESETS:
+                raise ValueError(f"preset must be one of {sorted(PRESETS)}; got {preset!r}")
             known = options_of(method)
-            options = {**{name: value for name, value in _PRESETS[preset].items() if name in known}, **options}
+            options = {**{name: value for name, value in PRESETS[preset].items() if name in known}, **options}
         if on_error not in ("raise", "drop"):
             raise ValueError(f"on_error must be 'raise' or 'drop'; got {on_error!r}")
         if outputs not in ("auto", "all", "target"):

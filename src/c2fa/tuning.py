@@ -1,22 +1,18 @@
-"""Choosing a method's strengths on validation inputs: the fits are many, the queries are made once.
-
-``candidates`` makes the grid and ``ranked`` chooses from its scores; ``tune`` runs ``evaluate`` in between. Code that
-runs the grid in another way, with several methods at once or in many processes, calls the two itself.
-"""
+"""Choosing a method's strengths on validation inputs: the fits are many, the queries are made once."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from c2fa.evaluation import RowCount, evaluate
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores
 from c2fa.evaluation.sizes import Size, as_sizes
 from c2fa.masking import Masker
-from c2fa.model import Model
+from c2fa.methods import AnyMethod
 from c2fa.penalties import L2
 from c2fa.querying import OnError
 
@@ -26,20 +22,8 @@ if TYPE_CHECKING:
 PAPER_STRENGTHS = (0.1, 1.0)
 PAPER_MU2 = (0.001, 0.01, 0.1)
 
-
-@dataclass(frozen=True)
-class Candidate:
-    """One combination of strengths: its label in a grid, what ``evaluate`` runs, and the strengths by their names."""
-
-    label: str
-    method: str
-    options: Mapping[str, Any]
-    strengths: Mapping[str, float]
-
-    @property
-    def spec(self) -> tuple[str, str, Mapping[str, Any]]:
-        """As ``evaluate`` takes it."""
-        return self.label, self.method, self.options
+_Candidate: TypeAlias = tuple[dict[str, float], dict[str, Any]]
+"""One combination of strengths, by their names, and the method's options with it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +61,7 @@ def tune(
     *,
     masks: Sequence[Sequence[int]] | None = None,
     budgets: Sequence[int | Sequence[int]] | None = None,
-    method: str = "c2fa",
+    method: str | Callable[..., AnyMethod] = "c2fa",
     strengths: Sequence[float] | Sequence[Sequence[float]] = PAPER_STRENGTHS,
     mu2: Sequence[float] | None = None,
     criterion: MetricSpec = "faithfulness",
@@ -86,6 +70,7 @@ def tune(
     keys: Sequence[str] | None = None,
     target: int | str | None = None,
     store: str | PathLike[str] | None = None,
+    keep_answers: bool = True,
     model_name: str | None = None,
     batch_size: int = 64,
     on_error: OnError = "raise",
@@ -102,6 +87,8 @@ def tune(
     masks, budgets
         The masks of each level, such as ``masks=[(20, 50)]``, or budgets as ``Explainer`` takes them; see ``evaluate``.
         With several of them the mean over all decides.
+    method
+        A name, or a class of methods such as one of your own, whose ``penalty`` is chosen.
     strengths
         The λ to try at every level, or one sequence for each level; all combinations are tried. The default is the
         paper's grid, {0.1, 1} at both levels.
@@ -127,9 +114,10 @@ def tune(
     sizes = as_sizes(masks, budgets)
     depth = _depth(sizes, inputs, masker)
     score = _deciding(criterion, depth)
-    grid = candidates(method, depth, strengths, mu2, **options)
+    candidates = _candidates(depth, strengths, mu2, options)
+    specs = [_spec(k, method, settings) for k, (_, settings) in enumerate(candidates)]
     result = evaluate(
-        [candidate.spec for candidate in grid],
+        specs,
         inputs,
         model,
         masker,
@@ -141,71 +129,65 @@ def tune(
         keys=keys,
         target=target,
         store=store,
+        keep_answers=keep_answers,
         model_name=model_name,
         batch_size=batch_size,
         on_error=on_error,
         progress=progress,
     )
-    best, table = ranked(grid, result.frame, score.name, higher_is_better=bool(score.higher_is_better))
+    table = _table(candidates, result.frame, score)
     way = "highest" if score.higher_is_better else "lowest"
     level = f" at level {score.levels}" if isinstance(score.levels, int) else ""
     unit = "rows" if isinstance(sizes[0], int) else "masks"
     what = f"the {way} mean {score.name}{level} over {len(inputs)} inputs at {unit} {', '.join(map(str, sizes))}"
-    return Tuned({"method": method, **best.options}, table, what, result.rows)
+    _, best, settings = specs[table.index[0]]
+    return Tuned({"method": best, **settings}, table.reset_index(drop=True), what, result.rows)
 
 
-def candidates(
-    method: str = "c2fa",
-    depth: int = 2,
-    strengths: Sequence[float] | Sequence[Sequence[float]] = PAPER_STRENGTHS,
-    mu2: Sequence[float] | None = None,
-    prefix: str = "",
-    **options: Any,
-) -> list[Candidate]:
-    """Every combination of strengths, as ``tune`` tries them; ``prefix`` begins their labels.
-
-    >>> [(c.label, c.strengths) for c in candidates("lime", strengths=((0.1,), (1.0, 10.0)), prefix="LIME ")]
-    [('LIME 0', {'λ_H': 0.1, 'λ_L': 1.0}), ('LIME 1', {'λ_H': 0.1, 'λ_L': 10.0})]
-    """
+def _candidates(
+    depth: int, strengths: Sequence[float] | Sequence[Sequence[float]], mu2: Sequence[float] | None, options: Any
+) -> list[_Candidate]:
+    """Every combination of strengths."""
     if "penalty" in options:
         raise ValueError("penalty is what tune chooses; give strengths= with the values to try")
     solver = options.get("solver", "paper" if options.get("preset") == "paper" else "auto")
     if mu2 is not None and solver != "paper":
         raise ValueError(f"mu2 belongs to solver='paper', and the solver is {solver!r}; leave mu2 out")
     names = ["λ_H", "λ_L"] if depth == 2 else [f"λ_{k}" for k in range(depth)]
-    combinations: list[tuple[float, ...]] = list(itertools.product(*_per_level(strengths, depth)))
-    found = []
-    for lams in combinations:
-        shown = dict(zip(names, lams, strict=True))
+    candidates = []
+    for lams in itertools.product(*_per_level(strengths, depth)):
+        shown: dict[str, float] = dict(zip(names, lams, strict=True))
         settings = {**options, "penalty": tuple(L2(lam) for lam in lams)}
         if solver != "paper":
-            found.append((shown, settings))
+            candidates.append((shown, settings))
             continue
         for mu in PAPER_MU2 if mu2 is None else mu2:
             solver_options = {**options.get("solver_options", {}), "mu2": mu}
-            found.append(({**shown, "μ₂": mu}, {**settings, "solver_options": solver_options}))
-    return [Candidate(f"{prefix}{k}", method, settings, shown) for k, (shown, settings) in enumerate(found)]
+            candidates.append(({**shown, "μ₂": mu}, {**settings, "solver_options": solver_options}))
+    return candidates
 
 
-def ranked(
-    grid: Sequence[Candidate], frame: pd.DataFrame, criterion: str, *, higher_is_better: bool
-) -> tuple[Candidate, pd.DataFrame]:
-    """The best of a grid and the table of all, the best first, from scores of the criterion.
+def _spec(
+    number: int, method: str | Callable[..., AnyMethod], settings: dict[str, Any]
+) -> tuple[str, str | AnyMethod, Mapping[str, Any]]:
+    """A candidate as ``evaluate`` takes it: a name and options, or an object that was made with them."""
+    if isinstance(method, str):
+        return str(number), method, settings
+    return str(number), method(**settings), {}
 
-    ``frame`` is that of ``Result``, as far as it has ``method`` (the candidates' labels), ``seed`` and ``value``. The
-    mean over everything decides; ties go to the earlier in the grid.
-    """
+
+def _table(candidates: Sequence[_Candidate], frame: pd.DataFrame, score: Score) -> pd.DataFrame:
+    """The mean score of each candidate and its standard deviation over seeds, the best first."""
     import pandas as pd
 
+    labels = [str(k) for k in range(len(candidates))]
     mean = frame.groupby("method")["value"].mean()
     std = frame.groupby(["method", "seed"])["value"].mean().groupby("method").std(ddof=1)
-    labels = [candidate.label for candidate in grid]
-    table = pd.DataFrame([candidate.strengths for candidate in grid])
+    table = pd.DataFrame([strengths for strengths, _ in candidates])
     table["score"], table["std"] = mean.reindex(labels).to_numpy(), std.reindex(labels).to_numpy()
     if table["score"].isna().all():
-        raise ValueError(f"the criterion {criterion!r} is undefined on all inputs; use another")
-    table = table.sort_values("score", ascending=not higher_is_better, kind="stable")
-    return grid[int(table.index[0])], table.reset_index(drop=True)
+        raise ValueError(f"the criterion {score.name!r} is undefined on all inputs; use another")
+    return table.sort_values("score", ascending=not score.higher_is_better, kind="stable")
 
 
 def _depth(sizes: Sequence[Size], inputs: Sequence[Any], masker: Masker) -> int:

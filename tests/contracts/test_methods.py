@@ -1,4 +1,4 @@
-"""One battery for every registered method."""
+"""One battery for every registered method, the presets and a method that is not the package's own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ import c2fa
 from c2fa.methods import METHODS, PEERS
 from c2fa.querying import Queries, step
 
+CHOSEN = {**{name: {"method": name} for name in METHODS}, "preset=shap": {"preset": "shap"}}
+try:
+    from experiments.variants import TopDownProportional
+except ImportError:  # the experiments are not part of every copy of the project
+    pass
+else:
+    CHOSEN["proportional"] = {"method": TopDownProportional()}
 PACKAGES = {name: kind.package for name, kind in PEERS.items()}
-CONSISTENT = sorted(set(METHODS) - {"lime", "milli"})
+CONSISTENT = sorted(set(CHOSEN) - {"lime", "milli"})
 RANKS = {"milli", "td-milli", "c2fa-milli"}
 
 STRUCTURES = {
@@ -34,7 +41,7 @@ def each_method():
             name,
             marks=pytest.mark.filterwarnings("ignore::PendingDeprecationWarning") if name in PEERS else (),
         )
-        for name in METHODS
+        for name in CHOSEN
     ]
 
 
@@ -66,7 +73,7 @@ class Model:
 def explain(method, structure, model=None, budget=60, **kwargs):
     model = model or Model(structure.leaves)
     masker = c2fa.maskers.Array(structure)
-    return c2fa.Explainer(model, masker, method=method, budget=budget, **kwargs)(np.ones(structure.leaves))
+    return c2fa.Explainer(model, masker, **CHOSEN[method], budget=budget, **kwargs)(np.ones(structure.leaves))
 
 
 def generous(structure):
@@ -132,7 +139,7 @@ def test_parts_are_exactly_the_sums_of_their_leaves_where_promised(name, structu
 
 def test_a_constant_model_has_nothing_to_attribute(method, structure):
     e = explain(method, structure, lambda batch: np.full((len(batch), 2), 0.7), budget=generous(structure))
-    if method.startswith("td-") and method != "td-lime-proportional":
+    if method.startswith("td-"):
         np.testing.assert_allclose(e.high, 0.0, atol=1e-7)  # its leaves are random by design
     else:
         for values in e.values:
@@ -148,7 +155,7 @@ def test_a_masker_that_cannot_be_empty_is_never_asked_to_be(method):
         return s.expand(masks, level) * 1.0
 
     masker = c2fa.maskers.Custom(s, inputs, allows_empty=False)
-    explainer = c2fa.Explainer(Model(s.leaves), masker, method=method, budget=(13, 60))
+    explainer = c2fa.Explainer(Model(s.leaves), masker, **CHOSEN[method], budget=(13, 60))
     if method in PEERS and PEERS[method].needs_empty:
         with pytest.raises(ValueError, match="everything masked, which this masker does not allow"):
             explainer(None)
@@ -159,7 +166,7 @@ def test_a_masker_that_cannot_be_empty_is_never_asked_to_be(method):
 
 def test_a_conversation_that_is_dropped_midway_leaves_nothing_behind(method):
     s = STRUCTURES["ragged"]
-    explainer = c2fa.Explainer(Model(s.leaves), c2fa.maskers.Array(s), method=method, budget=(13, 30))
+    explainer = c2fa.Explainer(Model(s.leaves), c2fa.maskers.Array(s), **CHOSEN[method], budget=(13, 30))
     masked = explainer.masker(np.ones(s.leaves))
     queries = explainer.queries(np.ones(s.leaves), masked)
     conversation = explainer.conversation(masked, queries)
@@ -182,7 +189,7 @@ def test_two_conversations_taken_in_turns_do_not_disturb_each_other(method):
     runs = []
     for seed in (1, 2):
         explainer = c2fa.Explainer(
-            Model(s.leaves, seed), c2fa.maskers.Array(s), method=method, budget=(13, 30), seed=seed
+            Model(s.leaves, seed), c2fa.maskers.Array(s), **CHOSEN[method], budget=(13, 30), seed=seed
         )
         masked = explainer.masker(np.ones(s.leaves))
         queries = explainer.queries(np.ones(s.leaves), masked)
@@ -208,8 +215,8 @@ def test_nobody_elses_random_numbers_are_drawn(method):
 
 
 def test_an_unknown_option_is_refused_by_name(method):
-    with pytest.raises(TypeError, match="has no option 'colour'"):
-        c2fa.Explainer(len, c2fa.maskers.Array(STRUCTURES["flat"]), method=method, colour=1)
+    with pytest.raises(TypeError, match=r"has no option 'colour'|options \['colour'\] belong to the method object"):
+        c2fa.Explainer(len, c2fa.maskers.Array(STRUCTURES["flat"]), **CHOSEN[method], colour=1)
 
 
 def test_a_failing_row_is_left_out_or_said(method):
@@ -221,7 +228,7 @@ def test_a_failing_row_is_left_out_or_said(method):
         out[(batch.sum(axis=1) == 5)] = np.nan
         return out
 
-    explainer = c2fa.Explainer(model, c2fa.maskers.Array(s), method=method, budget=(15, 40), on_error="drop")
+    explainer = c2fa.Explainer(model, c2fa.maskers.Array(s), **CHOSEN[method], budget=(15, 40), on_error="drop")
     if method in PEERS:
         with pytest.raises(c2fa.QueryError, match="cannot leave rows out"):
             explainer(np.ones(s.leaves))

@@ -1,8 +1,10 @@
-"""The harness: every method, budget and seed on every input, with no question asked twice."""
+"""Every method, budget and seed on every input, with no question asked twice."""
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -13,20 +15,21 @@ import numpy as np
 from c2fa import metrics as measures
 from c2fa._version import __version__
 from c2fa.driver import Job, drive
-from c2fa.evaluation.results import Result, RowCount, tidy
+from c2fa.evaluation.results import Record, Result, RowCount, tidy
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
 from c2fa.evaluation.sizes import Size, as_sizes, check_depth, rows_of
 from c2fa.evaluation.store import Store
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
-from c2fa.fingerprint import Identity, fingerprint, identify
-from c2fa.masking import Masker
+from c2fa.masking import Masker, fingerprint, identify
 from c2fa.methods import AnyMethod
 from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
 from c2fa.querying import BudgetError, Cache, OnError, Queries
 
 MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
+Scores: TypeAlias = list[tuple[str, int, float]]
+"""Of one explanation: metric, level, value."""
 
 _DEFAULT_METRICS = ("insertion", "deletion", "consistency", "mihl")
 
@@ -46,6 +49,8 @@ def evaluate(
     target: int | str | None = None,
     reference: str | None = None,
     store: str | PathLike[str] | None = None,
+    keep_answers: bool = True,
+    seconds: float | None = None,
     model_name: str | None = None,
     batch_size: int = 64,
     on_error: OnError = "raise",
@@ -89,7 +94,13 @@ def evaluate(
         The label to which the summary compares; ``"c2fa"`` where there is one, else the first.
     store
         A folder that keeps every answer and every finished input. A second call with the same settings goes on where
-        the first stopped; with other settings it repeats no question. It needs a name of the model.
+        the first stopped; with other settings it repeats no question. Several processes may evaluate their inputs into
+        one folder: a call with all inputs then reads what they did. It needs a name of the model.
+    keep_answers
+        Whether the store keeps the answers too. Without them an input that was not finished is asked about again.
+    seconds
+        Begin no further input after this time. The result has the inputs that are finished, those of the store among
+        them, so that ``seconds=0`` reads a store.
     batch_size, on_error
         As in ``Explainer``.
     progress
@@ -110,46 +121,60 @@ def evaluate(
     """
     scores = as_scores(metrics)
     model = wrap(model)
+    _check(inputs, {"truths": truths, "keys": keys}, batch_size)
+    runs = _runs(methods, as_sizes(masks, budgets), seeds, model, masker, target, on_error)
+    labels = tuple(dict.fromkeys(run.label for run in runs))
+    reference = _reference(reference, labels)
+    name, kept = "", None
+    if store is not None:
+        name = model_name or getattr(model, "name", None) or ""
+        if not name:
+            raise ValueError(
+                "a store keeps answers under the model's name, and this model has none; give model_name='…'"
+            )
+        kept = Store(store, _settings(runs, scores, target, name, on_error), keep_answers)
+    grid = _Grid(runs, scores, model, masker, batch_size, on_error, name, kept)
+    end = math.inf if seconds is None else time.monotonic() + seconds
+    records: dict[int, Record] = {}
+    count = 0
+    try:
+        for i, x in enumerate(_bar(inputs, progress)):
+            count += 1
+            truth, key = (None if given is None else given[i] for given in (truths, keys))
+            record = grid.record(x, truth, key, i, begin=time.monotonic() < end)
+            if record is not None:
+                records[i] = record
+    finally:
+        if kept is not None:
+            kept.close()
+    return Result(
+        tidy(records, [(run.label, run.size, run.seed) for run in runs]),
+        labels,
+        reference,
+        RowCount.total([record["rows"] for record in records.values()]),
+        {score.name: score.higher_is_better for score in scores},
+        _notes(records, count),
+    )
+
+
+def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: int) -> None:
+    """Refuse a batch size, inputs, and what is given for each of them, that cannot be."""
     if not (isinstance(batch_size, int | np.integer) and batch_size > 0):
         raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
     if hasattr(inputs, "__len__") and not len(inputs):
         raise ValueError("inputs is empty: give at least one input to explain")
-    name = model_name or describe(model).name
-    runs = _runs(methods, as_sizes(masks, budgets), seeds, model, masker, target, on_error)
-    labels = list(dict.fromkeys(run.label for run in runs))
-    reference = reference or ("c2fa" if "c2fa" in labels else labels[0])
-    if reference not in labels:
-        raise ValueError(f"reference {reference!r} is not one of the methods {labels}")
-    for what, given in (("truths", truths), ("keys", keys)):
+    for what, given in beside.items():
         if given is not None and len(given) != len(inputs):
             raise ValueError(f"{len(given)} {what} for {len(inputs)} inputs; give one for each")
-    if store is not None and not name:
-        raise ValueError("a store keeps answers under the model's name, and this model has none; give model_name='…'")
-    settings = _settings(runs, scores, target, name, on_error)
-    kept = None if store is None else Store(store, settings)
-    unit = _Unit(runs, scores, model, batch_size, on_error, None if kept is None else kept.ledger, name or "")
-    records, sent = [], 0
-    try:
-        for i, x in enumerate(_bar(inputs, progress)):
-            truth = None if truths is None else truths[i]
-            identity = identify(x, None if keys is None else keys[i], None if kept is None else masker)
-            cell = f"{identity.key}-{fingerprint(truth)}" if kept is not None else ""
-            if kept is not None and cell in kept.done:
-                records.append(kept.done[cell])
-                continue
-            record, now = unit.run(x, masker, truth, identity, i)
-            record["key"] = cell
-            sent += now
-            records.append(record)
-            if kept is not None:
-                kept.write(record)
-    finally:
-        if kept is not None:
-            kept.close()
-    rows = RowCount(**{**{k: sum(r["rows"][k] for r in records) for k in RowCount.KEPT}, "sent": sent})
-    frame = tidy(records, [(run.label, run.size, run.seed) for run in runs])
-    directions = {score.name: score.higher_is_better for score in scores}
-    return Result(frame, tuple(labels), reference, rows, directions, _notes(records))
+
+
+def _reference(given: str | None, labels: Sequence[str]) -> str:
+    """The label to which others are compared."""
+    if given is None:
+        return "c2fa" if "c2fa" in labels else labels[0]
+    if given not in labels:
+        raise ValueError(f"reference {given!r} is not one of the methods {list(labels)}")
+    return given
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +185,6 @@ class _Run:
     size: Size
     seed: int
     explainer: Explainer
-    options: Mapping[str, Any]
 
     def __str__(self) -> str:
         what = "budget" if isinstance(self.size, int) else "masks"
@@ -168,59 +192,89 @@ class _Run:
 
 
 @dataclass(frozen=True, eq=False)
-class _Unit:
-    """The whole grid on one input: first all explanations, then all scores."""
+class _Grid:
+    """All runs on one input after another: first all explanations of an input, then all their scores."""
 
     runs: Sequence[_Run]
     scores: Sequence[Score]
     model: Model
+    masker: Masker
     batch_size: int
     on_error: OnError
-    ledger: Any
     model_name: str
+    store: Store | None
 
-    def run(self, x: Any, masker: Masker, truth: Any, identity: Identity, number: int) -> tuple[dict[str, Any], int]:
-        """Return what is to be kept of an input, and how many rows were sent for it now."""
-        masked = masker(x)
+    def record(self, x: Any, truth: Any, key: str | None, number: int, begin: bool) -> Record | None:
+        """What is kept of an input, from the store or made now; None where it is to be made and may not begin."""
+        identity = identify(x, key, None if self.store is None else self.masker)
+        cell = ""
+        if self.store is not None:
+            cell = f"{identity.key}-{fingerprint(truth)}"
+            stored = self.store.read(cell)
+            if stored is not None:
+                stored["rows"]["sent"] = 0
+                return stored
+        if not begin:
+            return None
+        masked = self.masker(x)
         check_depth((run.size for run in self.runs), masked.structure.depth)
-        cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name)
-        explaining: list[Job[Explanation]] = []
-        for run in self.runs:
-            queries = run.explainer.queries(x, masked, cache=cache)
-            explaining.append(Job(run.explainer.conversation(masked, queries), queries, f"{run}, input {number}"))
-        self._drive(explaining)
+        ledger = None if self.store is None else self.store.ledger
+        cache = Cache(masked, self.on_error, identity, ledger, self.model_name)
+        record = self._run(x, truth, cache, number)
+        if self.store is not None:
+            self.store.write(cell, record)
+        return record
+
+    def _run(self, x: Any, truth: Any, cache: Cache, number: int) -> Record:
+        """Explain an input in every way and score every explanation."""
+        explaining = self._explain(x, cache, number)
         asked = len(cache.known)
         made = {i: job.result() for i, job in enumerate(explaining) if job.error is None}
-        refused = [
-            (run.label, str(run.size), str(job.error))
-            for run, job in zip(self.runs, explaining, strict=True)
-            if job.error is not None
-        ]
-        scoring: list[Job[list[tuple[str, int, float]]]] = []
-        for i, explanation in made.items():
-            scores = score_all(self.scores, explanation, truth, masked.allows_empty, identity)
-            place = f"the scores of {self.runs[i]}, input {number}"
-            scoring.append(Job(scores, Queries(cache, sys.maxsize), place))
-        self._drive(scoring)
-        table = {i: job.result() for i, job in zip(made, scoring, strict=True) if job.error is None}
+        scoring = self._score(made, truth, cache, number)
+        table = {i: job.result() for i, job in scoring.items() if job.error is None}
         if any(score.name == "stability" for score in self.scores):
             self._stability(made, table)
-        jobs: list[Job[Any]] = [*explaining, *scoring]
+        jobs: list[Job[Any]] = [*explaining, *scoring.values()]
         rows = RowCount(
-            asked,
-            sum(job.queries.used for job in explaining),
-            len(cache.known) - asked,
-            sum(job.queries.used for job in scoring),
-            sent=0,
+            explaining=asked,
+            explaining_alone=sum(job.queries.used for job in explaining),
+            scoring=len(cache.known) - asked,
+            scoring_alone=sum(job.queries.used for job in scoring.values()),
+            sent=cache.sent,
         )
-        record = {
-            "input": number,
+        return {
             "rows": asdict(rows),
-            "refused": refused,
+            "refused": [
+                (run.label, str(run.size), str(job.error))
+                for run, job in zip(self.runs, explaining, strict=True)
+                if job.error is not None
+            ],
             "notes": [note for job in jobs for note in job.queries.notes],
-            "scores": [[i, metric, level, _plain(value)] for i in table for metric, level, value in table[i]],
+            "scores": [
+                (i, metric, level, None if np.isnan(value) else value)
+                for i, scores in table.items()
+                for metric, level, value in scores
+            ],
         }
-        return record, cache.sent
+
+    def _explain(self, x: Any, cache: Cache, number: int) -> list[Job[Explanation]]:
+        """Every run's explanation of an input, all from one cache of answers."""
+        jobs = []
+        for run in self.runs:
+            queries = run.explainer.queries(x, cache.masked, cache=cache)
+            jobs.append(Job(run.explainer.conversation(cache.masked, queries), queries, f"{run}, input {number}"))
+        self._drive(jobs)
+        return jobs
+
+    def _score(self, made: Mapping[int, Explanation], truth: Any, cache: Cache, number: int) -> dict[int, Job[Scores]]:
+        """The scores of each run's explanation, from the same answers and some more."""
+        jobs: dict[int, Job[Scores]] = {}
+        for i, explanation in made.items():
+            scores = score_all(self.scores, explanation, truth, cache.masked.allows_empty, cache.identity)
+            place = f"the scores of {self.runs[i]}, input {number}"
+            jobs[i] = Job(scores, Queries(cache, sys.maxsize), place)
+        self._drive(list(jobs.values()))
+        return jobs
 
     def _drive(self, jobs: Sequence[Job[Any]]) -> None:
         """Drive all jobs to their ends; one whose budget is too small keeps its error, any other error is raised."""
@@ -229,7 +283,7 @@ class _Unit:
                 job.error.add_note(f"this happened in {job.about}")
                 raise job.error
 
-    def _stability(self, made: Mapping[int, Explanation], table: dict[int, list[tuple[str, int, float]]]) -> None:
+    def _stability(self, made: Mapping[int, Explanation], table: Mapping[int, Scores]) -> None:
         """Fill in each run's mean rank correlation with the runs of the other seeds."""
         for i, rows in table.items():
             cell = (self.runs[i].label, self.runs[i].size)
@@ -252,33 +306,33 @@ def _runs(
     """Make every cell of the grid before anything is asked, so that a misspelt option costs nothing."""
     if isinstance(methods, str) or not methods:
         raise ValueError(f"methods must be a list such as ['c2fa', 'lime']; got {methods!r}")
-    specs = [(m, m, {}) if isinstance(m, str) else (m[0], m[1], dict(m[2]) if len(m) == 3 else {}) for m in methods]
+    specs = [_spec(method) for method in methods]
     labels = [label for label, _, _ in specs]
     if len(set(labels)) < len(labels):
         raise ValueError(f"two methods have one label in {labels}; give (label, name, options) with different labels")
     numbers = list(range(seeds) if isinstance(seeds, int | np.integer) else seeds)
     if not numbers:
         raise ValueError(f"seeds must be their number, at least 1, or the seeds themselves; got {seeds!r}")
+    settings: dict[str, Any] = {"target": target, "on_error": on_error, "outputs": "target"}
     runs = []
     for label, method, options in specs:
         for size in sizes:
             for seed in numbers:
-                explainer = Explainer(
-                    model,
-                    masker,
-                    method=method,
-                    budget=rows_of(size),
-                    seed=seed,
-                    target=target,
-                    on_error=on_error,
-                    outputs="target",
-                    **options,
-                )
-                runs.append(_Run(label, size, int(seed), explainer, options))
+                chosen = {"method": method, "budget": rows_of(size), "seed": seed, **settings}
+                runs.append(_Run(label, size, int(seed), Explainer(model, masker, **chosen, **options)))
     return runs
 
 
-def _settings(runs: Sequence[_Run], scores: Sequence[Score], target: Any, name: str | None, on_error: str) -> str:
+def _spec(method: MethodSpec) -> tuple[str, str | AnyMethod, Mapping[str, Any]]:
+    """A method as label, name and options."""
+    if isinstance(method, str):
+        return method, method, {}
+    if len(method) == 2:
+        return *method, {}
+    return method
+
+
+def _settings(runs: Sequence[_Run], scores: Sequence[Score], target: Any, name: str, on_error: str) -> str:
     """A hash of all that decides the results besides the inputs."""
     cells = []
     for run in runs:
@@ -287,29 +341,26 @@ def _settings(runs: Sequence[_Run], scores: Sequence[Score], target: Any, name: 
             what = fingerprint(method)
         except TypeError:  # an option that has no stable hash: its text will do
             what = repr(method)
-        until = [] if run.explainer.until is None else [str(run.explainer.until)]
-        link = [run.explainer.link.name] if run.explainer.link.unit else []
-        cells.append([run.label, run.explainer.method_name, what, str(run.size), run.seed, *until, *link])
+        asked = [str(run.size), run.seed, str(run.explainer.until), run.explainer.link.name]
+        cells.append([run.label, run.explainer.method_name, what, *asked])
     return fingerprint(__version__, cells, [[s.name, str(s.levels)] for s in scores], str(target), name, on_error)
 
 
-def _notes(records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
     """What was left out and why, each reason once."""
-    sizes: dict[tuple[str, str], dict[str, None]] = {}
-    inputs: dict[tuple[str, str], set[int]] = {}
-    for number, record in enumerate(records):
+    refused: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for number, record in records.items():
         for label, size, reason in record["refused"]:
-            sizes.setdefault((label, reason), {})[size] = None
-            inputs.setdefault((label, reason), set()).add(number)
-    refused = [
-        f"{label} was left out on {len(inputs[label, reason])} of {len(records)} inputs at {', '.join(at)}: {reason}"
-        for (label, reason), at in sizes.items()
-    ]
-    return (*refused, *dict.fromkeys(note for record in records for note in record["notes"]))
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else value
+            refused.setdefault((label, reason), []).append((number, size))
+    notes = []
+    for (label, reason), runs in refused.items():
+        inputs, sizes = (dict.fromkeys(column) for column in zip(*runs, strict=True))
+        notes.append(
+            f"{label} was left out on {len(inputs)} of {len(records)} inputs at {', '.join(map(str, sizes))}: {reason}"
+        )
+    if len(records) < count:
+        notes.append(f"{count - len(records)} of {count} inputs were not begun in time; the same call does them")
+    return (*notes, *dict.fromkeys(note for record in records.values() for note in record["notes"]))
 
 
 def _bar(inputs: Iterable[Any], progress: bool | None) -> Iterable[Any]:

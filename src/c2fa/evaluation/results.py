@@ -1,11 +1,11 @@
-"""What an evaluation found: a tidy table, its summary with intervals, and the paper's kind of curve."""
+"""The result of an evaluation: a tidy table, its summary with intervals, and the paper's kind of curve."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _RESAMPLES = 2000
+
+Record: TypeAlias = dict[str, Any]
+"""What is kept of an input: its rows, runs that were refused, notes, and scores as (run, metric, level, value)."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,10 @@ class RowCount:
     scoring_alone: int
     sent: int
 
-    KEPT: ClassVar[tuple[str, ...]] = ("explaining", "explaining_alone", "scoring", "scoring_alone")
+    @classmethod
+    def total(cls, counts: Sequence[Mapping[str, int]]) -> RowCount:
+        """The sum over inputs."""
+        return cls(**{f.name: sum(count[f.name] for count in counts) for f in fields(cls)})
 
     def __str__(self) -> str:
         return (
@@ -44,7 +50,7 @@ class RowCount:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What an evaluation found.
+    """The scores of an evaluation, and what they cost.
 
     Attributes
     ----------
@@ -105,7 +111,7 @@ class Result:
                         low, high = bootstrap(gap, confidence=confidence, resamples=resamples, seed=seed)
                 rows.append({**row, "difference": middle, "low": low, "high": high})
         order = ["method", *cell, "higher_is_better", "mean", "std", "inputs", "difference", "low", "high"]
-        table = pd.DataFrame(rows)[order]
+        table = pd.DataFrame(rows, columns=order)
         methods = {name: k for k, name in enumerate(self.methods)}
         return table.sort_values(
             ["metric", "level", "method", *self.budgets],
@@ -204,15 +210,15 @@ def _draws(n: int, resamples: int, seed: int) -> FloatArray:
     return counts
 
 
-def tidy(records: Sequence[Mapping[str, Any]], cells: Sequence[tuple[str, Size, int]]) -> pd.DataFrame:
-    """Put the records of all inputs into one table."""
+def tidy(records: Mapping[int, Record], cells: Sequence[tuple[str, Size, int]]) -> pd.DataFrame:
+    """Put the records of all inputs, by their numbers, into one table."""
     try:
         import pandas as pd
     except ImportError as error:
         raise ImportError("evaluate needs pandas: pip install 'c2fa[frame]'") from error
     names = _size_names(cells[0][1])
     rows = []
-    for number, record in enumerate(records):
+    for number, record in records.items():
         for i, metric, level, value in record["scores"]:
             label, size, seed = cells[i]
             sizes = (size,) if isinstance(size, int) else size

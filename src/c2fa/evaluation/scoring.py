@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """A metric of the harness: its name, its function, which way it points, and the levels it is taken at."""
+    """A metric: its name, its function, which way it points, and the levels it is taken at."""
 
     name: str
     function: Callable[[Case], Any]
@@ -72,14 +72,14 @@ def score_all(
     scores: Sequence[Score], explanation: Explanation, truth: Any, empty: bool, identity: Identity
 ) -> Conversation[list[tuple[str, int, float]]]:
     """Take every metric of one explanation: (metric, level, value)."""
-    found = []
+    rows = []
     for score in scores:
         for level in score.at(explanation.structure.depth):
             value = score.function(Case(explanation, level, truth, empty, identity))
             if inspect.isgenerator(value):
                 value = yield from value
-            found.append((score.name, level, float(value)))
-    return found
+            rows.append((score.name, level, float(value)))
+    return rows
 
 
 def as_scores(specs: Sequence[MetricSpec]) -> tuple[Score, ...]:
@@ -114,9 +114,9 @@ def _auroc_within(case: Case) -> float:
     owners = case.explanation.structure.owners(0)
     leaves, labels = case.values(), np.asarray(case.known(case.level, "auroc-within"))
     parts = np.flatnonzero(np.asarray(case.known(0, "auroc-within")) == 1)
-    found = [metrics.auroc(leaves[owners == j], labels[owners == j]) for j in parts]
-    found = [value for value in found if not np.isnan(value)]
-    return float(np.mean(found)) if found else float("nan")
+    areas = [metrics.auroc(leaves[owners == j], labels[owners == j]) for j in parts]
+    areas = [value for value in areas if not np.isnan(value)]
+    return float(np.mean(areas)) if areas else float("nan")
 
 
 def _coverage(case: Case) -> float:
@@ -126,12 +126,8 @@ def _coverage(case: Case) -> float:
     return metrics.coverage(case.values(), errors[case.level], case.known(case.level, "coverage"))
 
 
-def _curve(metric: Callable[..., Any]) -> Callable[[Case], Conversation[float]]:
-    def score(case: Case) -> Conversation[float]:
-        curve = yield from metric(case.values(), case.level, case.explanation.target, empty=case.empty)
-        return float(curve)
-
-    return score
+def _curve(metric: Callable[..., Any]) -> Callable[[Case], Any]:
+    return lambda case: metric(case.values(), case.level, case.explanation.target, empty=case.empty)
 
 
 def _faithfulness(case: Case) -> Conversation[float]:
@@ -176,7 +172,7 @@ SCORES: Mapping[str, Score] = {
         ),
         Score("mihl", lambda c: metrics.mihl(c.explanation.values, c.explanation.structure), True, "parts"),
         Score("coverage", _coverage, None),
-        # Needs the other seeds, so the harness fills it in once an input's whole grid is there.
+        # Needs the other seeds, so ``evaluate`` fills it in once an input's whole grid is there.
         Score("stability", lambda c: float("nan"), True),
     )
 }

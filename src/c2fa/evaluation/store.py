@@ -1,46 +1,50 @@
-"""A folder from which an evaluation goes on after a crash: a ledger of answers and a file of finished inputs."""
+"""A folder from which an evaluation goes on after a crash: finished inputs, and a ledger of answers."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
-from typing import Any
 
+from c2fa.evaluation.results import Record
 from c2fa.ledger import Ledger
+from c2fa.masking import fingerprint
 
 
 class Store:
-    """Finished inputs, one line of JSON each, written to disk before the next input begins.
+    """Finished inputs, one file of JSON each: an input is finished if and only if its file exists.
 
-    The file's name carries a hash of the grid's settings: another grid begins another file, on the same ledger, so
-    that no question is repeated there either.
+    Files of one grid lie in a folder that is named by a hash of its settings. Another grid begins another folder, on
+    the same ledger, so that no question is repeated there either. Several processes may use one store.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], settings: str) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | os.PathLike[str], settings: str, keep_answers: bool = True) -> None:
+        self.folder = Path(folder) / f"results-{settings[:12]}"
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.ledger = Ledger(self.folder / "answers.sqlite")
-        self.path = self.folder / f"results-{settings[:12]}.jsonl"
-        self.done: dict[str, dict[str, Any]] = {}
-        good = 0
-        if self.path.exists():
-            for line in self.path.read_bytes().splitlines(keepends=True):
-                if not line.endswith(b"\n"):
-                    break  # the process died while it wrote this line: the input is done again
-                record = json.loads(line)
-                self.done[record["key"]] = record
-                good += len(line)
-            os.truncate(self.path, good)
+        self.ledger = Ledger(Path(folder) / "answers.sqlite") if keep_answers else None
 
-    def write(self, record: dict[str, Any]) -> None:
-        """Add one finished input; it is on the disk when this returns."""
-        with self.path.open("ab") as file:
-            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+    def read(self, cell: str) -> Record | None:
+        """What is kept of an input; None where it is not finished."""
+        try:
+            record: Record = json.loads(self._path(cell).read_bytes())
+        except FileNotFoundError:
+            return None
+        return record
+
+    def write(self, cell: str, record: Record) -> None:
+        """Keep a finished input; it is on the disk when this returns."""
+        path = self._path(cell)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        with part.open("wb") as file:
+            file.write(json.dumps(record, ensure_ascii=False).encode())
             file.flush()
             os.fsync(file.fileno())
-        self.done[record["key"]] = record
+        os.replace(part, path)
 
     def close(self) -> None:
         """Close the ledger."""
-        self.ledger.close()
+        if self.ledger is not None:
+            self.ledger.close()
+
+    def _path(self, cell: str) -> Path:
+        return self.folder / f"{fingerprint(cell)[:32]}.json"

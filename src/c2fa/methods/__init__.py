@@ -10,11 +10,10 @@ from c2fa.methods.base import AnyMethod, Attribution, BaseMethod, Method, Task, 
 from c2fa.methods.bottom_up import BottomUp
 from c2fa.methods.c2fa import C2FA
 from c2fa.methods.c2fa_milli import C2FAMilli
-from c2fa.methods.c2fa_shap import C2FAShap
 from c2fa.methods.lime import Lime
 from c2fa.methods.milli import Milli
 from c2fa.methods.peers import CaptumKernelShap, CaptumLime, LimePeer, ShapKernel, ShapPartition
-from c2fa.methods.top_down import TopDown, TopDownMilli, TopDownProportional
+from c2fa.methods.top_down import TopDown, TopDownMilli
 
 PEERS: Mapping[str, type[Any]] = {
     "shap-partition": ShapPartition,
@@ -28,13 +27,11 @@ PEERS: Mapping[str, type[Any]] = {
 METHODS: Mapping[str, type[Any]] = {
     "c2fa": C2FA,
     "c2fa-milli": C2FAMilli,
-    "c2fa-shap": C2FAShap,
     "lime": Lime,
     "milli": Milli,
     "bu-lime": BottomUp,
     "td-lime": TopDown,
     "td-milli": TopDownMilli,
-    "td-lime-proportional": TopDownProportional,
     **PEERS,
 }
 
@@ -47,7 +44,6 @@ __all__ = [
     "BaseMethod",
     "BottomUp",
     "C2FAMilli",
-    "C2FAShap",
     "CaptumKernelShap",
     "CaptumLime",
     "Lime",
@@ -59,7 +55,6 @@ __all__ = [
     "Task",
     "TopDown",
     "TopDownMilli",
-    "TopDownProportional",
     "make",
 ]
 

@@ -63,7 +63,7 @@ def bridge(task: Task, name: str, work: Callable[[Play], T]) -> Conversation[T]:
     def run() -> None:
         try:
             questions.put(_Done(work(play)))
-        except BaseException as error:  # whatever ends it has to be heard on the other side
+        except BaseException as error:  # whatever ends it is raised again by the conversation
             questions.put(_Failed(error))
 
     s = task.structure

@@ -23,7 +23,7 @@ from c2fa.methods.base import (
     per_level,
 )
 from c2fa.methods.c2fa import C2FA
-from c2fa.methods.milli import ALPHA, BETA, Ranking, after_ranking, check_curve, rank, ranking_rows
+from c2fa.methods.milli import ALPHA, BETA, Ranking, after_ranking, check_curve, rank
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
 from c2fa.samplers import milli as milli_sampler
@@ -55,8 +55,6 @@ class C2FAMilli(BaseMethod):
         As in ``C2FA``, but for the penalty's default: None, which gives each level ``L2(width / 50)``.
     reuse
         Whether the rows of the ranking, which are paid for, are fitted too, each as a coalition of one.
-    ranking_on_top
-        Whether these rows come on top of the budget; see ``Milli``.
     """
 
     alpha: float = ALPHA
@@ -68,25 +66,18 @@ class C2FAMilli(BaseMethod):
     solver_options: Mapping[str, Any] = field(default_factory=dict)
     anchor: bool = True
     reuse: bool = True
-    ranking_on_top: bool = False
 
     def __post_init__(self) -> None:
         check_curve(self.alpha, self.beta)
         if not 0.0 <= self.carry <= 1.0:
             raise ValueError(f"carry is a share, from 0 to 1; got {self.carry}")
         check_penalties(self.penalty)
-        check_switches(
-            intercept=self.intercept, anchor=self.anchor, reuse=self.reuse, ranking_on_top=self.ranking_on_top
-        )
+        check_switches(intercept=self.intercept, anchor=self.anchor, reuse=self.reuse)
         check_together(self.solver, self.solver_options, given_penalties(self.penalty))
 
     def min_rows(self, structure: Structure) -> int:
-        """The rows that the first level needs: the ranking, if it is counted, and one coalition."""
-        return 1 if self.ranking_on_top else structure.widths[0] + 1
-
-    def rows_on_top(self, structure: Structure) -> int:
-        """The rows that come on top of the budget."""
-        return ranking_rows(structure) if self.ranking_on_top else 0
+        """The rows that the first level needs: the ranking and one coalition."""
+        return structure.widths[0] + 1
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         s = task.structure
@@ -104,7 +95,7 @@ class C2FAMilli(BaseMethod):
             return (yield from plain(task))
         penalties = joint_penalties(self.penalty, task)
         intercepts = per_level("intercept", self.intercept, s.depth)
-        ranking = yield from rank(task, self.alpha, self.beta, self.ranking_on_top)
+        ranking = yield from rank(task, self.alpha, self.beta)
         levels = []
         for k in range(s.depth):
             ancestor = np.empty(s.widths[k], dtype=np.intp)
@@ -113,7 +104,7 @@ class C2FAMilli(BaseMethod):
             if k > 0:
                 inclusion = 0.5 + self.carry * (inclusion - 0.5)
             level = yield from gather(
-                after_ranking(task, self.ranking_on_top),
+                after_ranking(task),
                 k,
                 sampler=milli_sampler(inclusion),
                 kernel=milli_kernel(inclusion),

@@ -37,7 +37,7 @@ _FROM_BAD_TO_GOOD = (Status.MAX_ITERATIONS, Status.NOT_UNIQUE, Status.CONVERGED,
 
 
 def worst(fits: Sequence[Solution]) -> Status:
-    """The status that most needs to be heard among several fits."""
+    """The worst status of several fits."""
     return min((one.status for one in fits), key=_FROM_BAD_TO_GOOD.index)
 
 

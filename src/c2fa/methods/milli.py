@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from c2fa.kernels import milli as milli_kernel
-from c2fa.methods.base import Task, check_switches, gather
+from c2fa.methods.base import Task, gather
 from c2fa.methods.lime import Lime, fit
 from c2fa.penalties import L2
 from c2fa.querying import Ask, BudgetError, Conversation, QueryError
@@ -63,13 +63,13 @@ def inclusion_weights(ranks: IntArray, alpha: float = 0.1, beta: float = 1.0) ->
     return alpha + (1 - 2 * alpha) * (rank / last) * np.exp(beta * (last - rank))
 
 
-def rank(task: Task, alpha: float, beta: float, on_top: bool = False) -> Conversation[Ranking]:
+def rank(task: Task, alpha: float, beta: float) -> Conversation[Ranking]:
     """Ask about every part alone, order the parts by the target's output, and give each its inclusion weight.
 
     A part whose answer is unusable ranks last.
     """
     width = task.structure.widths[0]
-    if not on_top and task.budget[0] <= width:
+    if task.budget[0] <= width:
         raise BudgetError(
             f"MILLI ranks the {width} parts with one row each before it samples, so the first level needs a budget of "
             f"at least {width + 2} rows (the prediction, the ranking, one sample); it has {task.budget[0] + 1}; "
@@ -86,14 +86,9 @@ def rank(task: Task, alpha: float, beta: float, on_top: bool = False) -> Convers
     return Ranking(inclusion, alone[answer.ok], answer.outputs[answer.ok][:, task.columns])
 
 
-def ranking_rows(structure: Structure) -> int:
-    """The rows that the ranking costs: one for each part, and none for a part alone, which has no rank."""
-    return structure.widths[0] if structure.widths[0] > 1 else 0
-
-
-def after_ranking(task: Task, on_top: bool = False) -> Task:
-    """The task with the rows that are left once the parts are ranked: all of them where the ranking comes on top."""
-    left = task.budget[0] - (0 if on_top else ranking_rows(task.structure))
+def after_ranking(task: Task) -> Task:
+    """The task with the rows that are left once the parts are ranked."""
+    left = task.budget[0] - task.structure.widths[0]
     return dataclasses.replace(task, budget=(left, *task.budget[1:]))
 
 
@@ -101,11 +96,11 @@ def after_ranking(task: Task, on_top: bool = False) -> Task:
 class Milli(Lime):
     """MILLI for the coarsest level, LIME for every other.
 
-    Each part is asked about alone first; these rows count against the first level's budget, unless
-    ``ranking_on_top`` says otherwise, and are not fitted.
-    Parts then enter coalitions with their inclusion weight as the chance, empty and full coalitions are redrawn,
-    repeats are kept, a coalition weighs the mean inclusion weight of its members, and least squares with an
-    intercept gives the attributions. Whether an absent part is removed or blanked out is the masker's business.
+    Each part is asked about alone first; these rows count against the first level's budget, which they do not in the
+    authors' code, and are not fitted. Parts then enter coalitions with their inclusion weight as the chance, empty and
+    full coalitions are redrawn, repeats are kept, a coalition weighs the mean inclusion weight of its members, and
+    least squares with an intercept gives the attributions. Whether an absent part is removed or blanked out is the
+    masker's business.
 
     The authors rank by ``1 − P(class 0)``, class 0 being the background by their convention. A target is known
     here, so parts are ranked by the target's own output. One part alone has no rank and no coalition: it is
@@ -121,38 +116,29 @@ class Milli(Lime):
         How the chances go from one to the other: above 0 towards larger coalitions, below 0 towards smaller.
         The defaults of both are what the authors use for bags of about six instances. Their code's own (0.1 and
         1.0) draw the first-ranked part so rarely that some twenty rows often hold it not once.
-    ranking_on_top
-        Whether the rows of the ranking, one for each part, come on top of the budget, as in the authors' code, which
-        does not count them; the first level's rows are then all samples.
     """
 
     alpha: float = ALPHA
     beta: float = BETA
-    ranking_on_top: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_curve(self.alpha, self.beta)
-        check_switches(ranking_on_top=self.ranking_on_top)
 
     def min_rows(self, structure: Structure) -> int:
-        """The rows that the first level needs: the ranking, if it is counted, and one coalition."""
-        return 1 if self.ranking_on_top else structure.widths[0] + 1
+        """The rows that the first level needs: the ranking and one coalition."""
+        return structure.widths[0] + 1
 
     def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
         """As LIME's, but for the first level, whose sampler is MILLI's own."""
         return (None, *super().preferred_rows(structure)[1:])
 
-    def rows_on_top(self, structure: Structure) -> int:
-        """The rows that come on top of the budget."""
-        return ranking_rows(structure) if self.ranking_on_top else 0
-
     def coarsest(self, task: Task) -> Conversation[Solution]:
         if task.structure.widths[0] == 1:
             return (yield from self.fit(task, 0))
-        ranking = yield from rank(task, self.alpha, self.beta, self.ranking_on_top)
+        ranking = yield from rank(task, self.alpha, self.beta)
         rows = yield from gather(
-            after_ranking(task, self.ranking_on_top),
+            after_ranking(task),
             0,
             sampler=milli_sampler(ranking.inclusion),
             kernel=milli_kernel(ranking.inclusion),

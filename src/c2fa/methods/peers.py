@@ -22,8 +22,8 @@ from c2fa.structure import FloatArray, Structure
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
-    """What a library found: values of the leaves, (leaves, columns), and its intercept, (columns,)."""
+class _Leaves:
+    """A library's result: values of the leaves, (leaves, columns), and its intercept, (columns,)."""
 
     values: FloatArray
     intercept: FloatArray
@@ -56,23 +56,23 @@ class Peer(BaseMethod):
             import_module(self.package if self.package != "captum" else "captum.attr")
         # Told differences from the prediction, they round to nothing where a constant model leaves nothing.
         base = task.prediction[task.columns]
-        found = yield from bridge(
+        result = yield from bridge(
             task, type(self).__name__, lambda play: self._explain(task, lambda masks: play(masks) - base)
         )
         return Attribution(
-            values=tuple(s.sums(found.values, k) for k in range(s.depth)),
-            intercepts=(base + found.intercept,) * s.depth,
+            values=tuple(s.sums(result.values, k) for k in range(s.depth)),
+            intercepts=(base + result.intercept,) * s.depth,
             stderr=None,
             levels=(None,) * s.depth,
         )
 
-    def _explain(self, task: Task, play: Play) -> _Found:
+    def _explain(self, task: Task, play: Play) -> _Leaves:
         if self.needs_empty and task.structure.leaves == 1:  # these libraries fail on a single feature
             base = play(np.zeros((1, 1), dtype=np.bool_))
-            return _Found(play(np.ones((1, 1), dtype=np.bool_)) - base, base[0])
+            return _Leaves(play(np.ones((1, 1), dtype=np.bool_)) - base, base[0])
         return self._run(task, play, sum(task.budget))
 
-    def _run(self, task: Task, play: Play, rows: int) -> _Found:
+    def _run(self, task: Task, play: Play, rows: int) -> _Leaves:
         raise NotImplementedError
 
 
@@ -95,7 +95,7 @@ class ShapPartition(Peer):
         if self.fixed_context not in (None, 0, 1):
             raise ValueError(f"fixed_context must be None, 0 or 1; got {self.fixed_context!r}")
 
-    def _run(self, task: Task, play: Play, rows: int) -> _Found:
+    def _run(self, task: Task, play: Play, rows: int) -> _Leaves:
         import shap
 
         leaves = task.structure.leaves
@@ -104,8 +104,8 @@ class ShapPartition(Peer):
         # Of max_evals two are for the ends, of which the full one is known; the rest is spent two at a time, and
         # an odd rest would be overspent by one.
         pairs = (rows - 1) // 2
-        found = explainer(np.ones((1, leaves)), max_evals=2 * pairs + 2, fixed_context=self.fixed_context, silent=True)
-        return _Found(found.values[0], np.asarray(found.base_values[0]))
+        result = explainer(np.ones((1, leaves)), max_evals=2 * pairs + 2, fixed_context=self.fixed_context, silent=True)
+        return _Leaves(result.values[0], np.asarray(result.base_values[0]))
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class ShapKernel(Peer):
 
     package: ClassVar[str] = "shap"
 
-    def _run(self, task: Task, play: Play, rows: int) -> _Found:
+    def _run(self, task: Task, play: Play, rows: int) -> _Leaves:
         import shap
 
         if rows < 2:
@@ -124,7 +124,7 @@ class ShapKernel(Peer):
         leaves = task.structure.leaves
         explainer = shap.KernelExplainer(lambda x: play(x > 0.5), np.zeros((1, leaves)))
         values = explainer.shap_values(np.ones(leaves), nsamples=rows - 1, l1_reg=False, silent=True)
-        return _Found(np.asarray(values).reshape(leaves, -1), np.asarray(explainer.expected_value).reshape(-1))
+        return _Leaves(np.asarray(values).reshape(leaves, -1), np.asarray(explainer.expected_value).reshape(-1))
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class LimePeer(Peer):
         super().__post_init__()
         _check_positive("kernel_width", self.kernel_width)
 
-    def _run(self, task: Task, play: Play, rows: int) -> _Found:
+    def _run(self, task: Task, play: Play, rows: int) -> _Leaves:
         from lime.lime_text import LimeTextExplainer
 
         leaves, columns = task.structure.leaves, range(len(task.columns))
@@ -167,12 +167,12 @@ class LimePeer(Peer):
         )
         text = " ".join(f"w{i}" for i in range(leaves))
         # The first of its samples is the input itself, which is known.
-        found = explainer.explain_instance(text, model, labels=columns, num_features=leaves, num_samples=rows + 1)
+        result = explainer.explain_instance(text, model, labels=columns, num_features=leaves, num_samples=rows + 1)
         values = np.zeros((leaves, len(columns)))
         for c in columns:
-            for leaf, value in found.local_exp[c]:
+            for leaf, value in result.local_exp[c]:
                 values[leaf, c] = value
-        return _Found(values, np.array([found.intercept[c] for c in columns]))
+        return _Leaves(values, np.array([result.intercept[c] for c in columns]))
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class CaptumLime(Peer):
         _check_positive("kernel_width", self.kernel_width)
         _check_positive("alpha", self.alpha)
 
-    def _run(self, task: Task, play: Play, rows: int) -> _Found:
+    def _run(self, task: Task, play: Play, rows: int) -> _Leaves:
         from captum._utils.models.linear_model import SkLearnLasso
         from captum.attr import Lime
         from captum.attr._core.lime import get_exp_kernel_similarity_function
@@ -218,13 +218,13 @@ class CaptumKernelShap(Peer):
 
     package: ClassVar[str] = "captum"
 
-    def _run(self, task: Task, play: Play, rows: int) -> _Found:
+    def _run(self, task: Task, play: Play, rows: int) -> _Leaves:
         from captum.attr import KernelShap
 
         return _captum(task, play, rows + 1, KernelShap)  # its first sample is the input itself, which is known
 
 
-def _captum(task: Task, play: Play, samples: int, make: Any) -> _Found:
+def _captum(task: Task, play: Play, samples: int, make: Any) -> _Leaves:
     """Run a captum method once for each output, with the same draws, so that only the first run costs rows."""
     import torch
 
@@ -242,7 +242,7 @@ def _captum(task: Task, play: Play, samples: int, make: Any) -> _Found:
         )
         values.append(np.asarray(coefficients, dtype=np.float64).ravel())
         intercepts.append(float(method.interpretable_model.bias()))
-    return _Found(np.stack(values, axis=1), np.array(intercepts))
+    return _Leaves(np.stack(values, axis=1), np.array(intercepts))
 
 
 def linkage(structure: Structure) -> FloatArray:

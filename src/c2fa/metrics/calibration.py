@@ -1,4 +1,4 @@
-"""Whether standard errors mean what they say."""
+"""Whether intervals hold the truth as often as they claim."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ def ndcg(values: npt.ArrayLike, relevant: npt.ArrayLike) -> float:
     if n == 0:
         return float("nan")
     discount = 1.0 / np.log2(np.arange(2, n + 2))
-    return float(gains[_descending(scores)][:n] @ discount / discount.sum())
+    order = np.argsort(-scores, kind="stable")
+    return float(gains[order][:n] @ discount / discount.sum())
 
 
 @higher_is_better(True)
@@ -85,10 +86,8 @@ def pixel_counts(
     for labels, truth in zip(map(np.asarray, segments), map(np.asarray, truths), strict=True):
         if labels.shape != truth.shape:
             raise ValueError(f"a label map of shape {labels.shape} needs a truth of that shape; got {truth.shape}")
-        count, good = (
-            int(labels.max()) + 1,
-            truth != void if void is not None else np.ones_like(truth, np.bool_),
-        )
+        count = int(labels.max()) + 1
+        good = np.ones_like(truth, np.bool_) if void is None else truth != void
         tables.append([np.bincount(labels[good & on], minlength=count) for on in (truth == 1, truth != 1)])
     return np.concatenate([np.stack(table, axis=1) for table in tables]).astype(np.float64)
 
@@ -131,7 +130,3 @@ def _check_known(values: FloatArray) -> None:
     """Refuse NaN, which sorting would call the largest of all."""
     if np.isnan(values).any():
         raise ValueError(f"the attribution of feature {int(np.isnan(values).argmax())} is NaN; it cannot be ranked")
-
-
-def _descending(values: FloatArray) -> npt.NDArray[np.intp]:
-    return np.argsort(-values, kind="stable")

@@ -22,6 +22,8 @@ from c2fa.structure import BoolArray, FloatArray
 
 T = TypeVar("T")
 
+_HELD_OUT = 0x4E1D  # any stream that no method draws from
+
 
 @dataclass(frozen=True, eq=False)
 class Curve:
@@ -36,7 +38,7 @@ class Curve:
 
 
 def measure(conversation: Conversation[T], masked: Masked, model: Model, *, batch_size: int = 64) -> T:
-    """Put one metric's questions to the model and return what it comes to.
+    """Put one metric's questions to the model and return its value.
 
     >>> import c2fa
     >>> masked = c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))(np.ones(2))
@@ -157,9 +159,6 @@ def held_out(width: int, n: int, seed: int = 0, *, empty: bool = True) -> BoolAr
     return masks
 
 
-_HELD_OUT = 0x4E1D  # any stream that no method draws from
-
-
 def _curve(
     values: npt.ArrayLike, level: int, target: int, points: int | None, empty: bool, *, remove: bool
 ) -> Conversation[Curve]:
@@ -173,7 +172,7 @@ def _curve(
     kept = np.asarray(masks.any(axis=1)) | empty
     answer = yield Ask(level, masks[kept])
     x, y = (steps[kept] / n)[answer.ok], _output(answer, target)[answer.ok]
-    if len(x) < 2:  # one feature that cannot be masked, or no usable answer: a level, not a slope
+    if len(x) < 2:  # one feature that cannot be masked, or no usable answer: there is no curve, only a point
         return Curve(x, y, float(y[0]) if len(y) else float("nan"))
     return Curve(x, y, float(np.diff(x) @ (y[1:] + y[:-1])) / 2.0 / float(x[-1] - x[0]))
 

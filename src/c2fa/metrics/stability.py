@@ -1,4 +1,4 @@
-"""Whether another seed would have told the same story."""
+"""Whether another seed gives the same ranking of features."""
 
 from __future__ import annotations
 

@@ -1,0 +1,142 @@
+"""The experiments' own methods, against the package's and by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parents[1]
+if not (ROOT / "experiments" / "variants").is_dir():
+    pytest.skip("the experiments are not part of this copy of the project", allow_module_level=True)
+sys.path.insert(0, str(ROOT))
+
+from experiments import variants  # noqa: E402
+from experiments.variants.algorithm1 import iterate  # noqa: E402
+from experiments.variants.proportional import share  # noqa: E402
+
+import c2fa  # noqa: E402
+from c2fa import methods  # noqa: E402
+from strategies import problems  # noqa: E402
+
+S = c2fa.Structure.from_groups("aaabbbbccccc")
+THREE = c2fa.Structure.from_tree({"A": {"A1": ["x", "q"], "A2": ["y", "z"]}, "B": {"B1": ["w", "v", "u"]}})
+ON_TOP = {
+    methods.Milli: variants.milli_on_top,
+    methods.TopDownMilli: variants.top_down_milli_on_top,
+    methods.C2FAMilli: variants.c2fa_milli_on_top,
+}
+
+
+def explainer(method: Any, structure: c2fa.Structure = S, budget: Any = (15, 60), **options: Any) -> c2fa.Explainer:
+    weights = np.random.default_rng(7).normal(size=(structure.leaves, 2))
+    masker = c2fa.maskers.Array(structure)
+    return c2fa.Explainer(lambda b: np.tanh(b @ weights - 0.2), masker, method=method, budget=budget, **options)
+
+
+def explain(method: Any, structure: c2fa.Structure = S, budget: Any = (15, 60), **options: Any) -> c2fa.Explanation:
+    return explainer(method, structure, budget, **options)(np.ones(structure.leaves))
+
+
+# -- a ranking on top of the budget --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ON_TOP)
+def test_a_ranking_on_top_of_the_budget_leaves_every_row_to_the_samples(kind: Any) -> None:
+    """Three rows for the ranking of three parts are what the budget of the counted ranking has more."""
+    on_top, counted = explain(ON_TOP[kind](), budget=(12, 60)), explain(kind(), budget=(15, 60))
+    assert on_top.queries == counted.queries
+    for mine, theirs in zip(on_top.all_values, counted.all_values, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    explain(ON_TOP[kind](), budget=(2, 60))  # one sample; the counted ranking could not be afforded
+
+
+@pytest.mark.parametrize("kind", ON_TOP)
+@pytest.mark.parametrize("structure", [S, THREE, c2fa.Structure.from_groups("aaaa")])
+def test_the_budget_grows_by_exactly_the_ranking_on_top(kind: Any, structure: c2fa.Structure) -> None:
+    x = np.ones(structure.leaves)
+    ranked = structure.widths[0] if structure.widths[0] > 1 else 0
+    for budget in (30, (20, 30, 40)[: structure.depth], (2, 3, 3)[: structure.depth]):
+        rows = budget if isinstance(budget, int) else sum(budget)
+        on_top = explainer(ON_TOP[kind](), structure, budget)
+        assert on_top.queries(x, on_top.masker(x)).budget == rows + ranked
+        assert on_top(x).queries <= rows + ranked
+
+
+# -- parts split in proportion -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("part", "children", "expected"),
+    [
+        (6.0, [1.0, 2.0], [2.0, 4.0]),  # in proportion
+        (1.0, [-1.0, 3.0], [-0.5, 1.5]),  # signs may differ as long as the sum is of the part's sign
+        (-1.0, [1.0, 2.0], [-1.0, 0.0]),  # opposite: the order is kept, the difference shared
+        (1.0, [1.0, -1.0], [1.5, -0.5]),  # a sum of zero has no proportion
+        (1.0, [0.01, -0.001], [0.5055, 0.4945]),  # a hundredth of the part: scaling would blow up noise
+        (0.003, [1.0, 2.0], [0.001, 0.002]),
+        (1.0, [0.0, 0.0], [0.5, 0.5]),
+        (0.0, [0.0, 0.0], [0.0, 0.0]),
+    ],
+)
+def test_a_part_is_shared_in_proportion_where_there_is_one(part: float, children: Any, expected: Any) -> None:
+    values = share(np.array([[part]]), np.array(children)[:, None], np.zeros(2, int))
+    np.testing.assert_allclose(values[:, 0], expected, atol=1e-12)
+
+
+def test_the_proportional_split_keeps_limes_order_within_each_part() -> None:
+    lime, split = explain("lime"), explain(variants.TopDownProportional())
+    assert split.queries == lime.queries
+    np.testing.assert_allclose(split.high, lime.high, atol=1e-12)
+    for j in range(3):
+        own = S.owners(0) == j
+        np.testing.assert_array_equal(np.argsort(split.low[own]), np.argsort(lime.low[own]))
+
+
+def test_the_proportional_split_recovers_an_additive_model() -> None:
+    w = np.arange(1.0, 13.0)
+    method = variants.TopDownProportional(penalty=c2fa.L2(1e-9))
+    e = c2fa.Explainer(lambda b: b @ w, c2fa.maskers.Array(S), method=method, budget=(40, 400))(np.ones(12))
+    np.testing.assert_allclose(e.low, w, atol=1e-3)
+    np.testing.assert_allclose(e.intercepts, 0.0, atol=1e-3)
+
+
+# -- Algorithm 1 ---------------------------------------------------------------------------------------------------
+
+
+@given(
+    problems(penalties=st.sampled_from([0.0, 0.01, 0.1, 1.0]).map(c2fa.L2), depths=(2,)),
+    st.sampled_from([0.03, 0.1, 1.0]),
+    st.sampled_from([0.01, 0.1, 0.7]),
+    st.sampled_from([1e-2, 1e-4, 1e-7]),
+    st.sampled_from([1e-2, 1e-4, 1e-7]),
+    st.sampled_from([0, 1, 31, 32, 33, 100, 1500]),
+)
+@settings(max_examples=60)
+def test_algorithm_1_as_one_affine_map_is_algorithm_1(
+    problem: c2fa.Problem, mu1: float, mu2: float, eps1: float, eps2: float, most: int
+) -> None:
+    options: dict[str, Any] = {"mu1": mu1, "mu2": mu2, "eps1": eps1, "eps2": eps2, "max_iterations": most}
+    loop = c2fa.solve(problem, "paper", **options)
+    status, iterations, *values = iterate(problem, **options)
+    assert (status, iterations) == (loop.status, loop.iterations)
+    for mine, theirs in zip(values, loop.values, strict=True):
+        np.testing.assert_allclose(mine.reshape(theirs.shape), theirs, atol=1e-9)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_the_fast_method_is_the_papers(intercept: bool) -> None:
+    options = {**methods.c2fa.PAPER, "penalty": (c2fa.L2(0.1), c2fa.L2(1.0)), "intercept": intercept}
+    for solver_options in ({}, {"mu2": 0.01, "max_iterations": 70}):
+        plain = explain("c2fa", **options, solver_options=solver_options)
+        fast = explain(variants.FastPaper(**options, solver_options=solver_options))
+        assert fast.queries == plain.queries
+        assert fast.diagnostics.iterations == plain.diagnostics.iterations
+        for k in (0, 1):
+            np.testing.assert_allclose(fast.all_values[k], plain.all_values[k], atol=1e-12)
+            np.testing.assert_allclose(fast.all_intercepts[k], plain.all_intercepts[k], atol=1e-12)
