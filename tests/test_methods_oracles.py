@@ -334,7 +334,7 @@ def test_c2fa_milli_of_one_part_is_c2fa_with_fair_coins_and_limes_weights(penalt
 
 
 def test_shapley_values_are_never_smooth():
-    given = dataclasses.replace(task(S), neighbours=lambda: chain(S.owners(0)), alike=True)
+    given = dataclasses.replace(task(S), neighbours=lambda: chain(S.owners(0)), smooth_by_default=True)
     there, _ = drive(methods.C2FA(**{**SHAP, "penalty": "auto"}), given)
     without, _ = drive(methods.C2FA(**{**SHAP, "penalty": "auto"}), task(S))
     np.testing.assert_array_equal(there.values[1], without.values[1])

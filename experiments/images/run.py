@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from c2fa import Explanation, metrics
-from c2fa.graph import join
-from c2fa.maskers._neighbours import alike
+from c2fa.graph import disjoint_union
+from c2fa.maskers._pictures import superpixel_graph
 from experiments.harness.command import Defaults, Options, rate, run
 from experiments.harness.examples import BagExample, Values
 from experiments.harness.reproduce import Domain
@@ -68,7 +68,9 @@ def items_of(members: Sequence[Any], images: Any, labels: Any, masks: Any, first
         counts = [int(labels[image].max()) + 1 for image in bag]
         owner = np.repeat(np.arange(len(bag)), counts)
         truth = truth_of([labels[k] for k in bag], [masks[k] for k in bag])
-        items.append(Item(number, owner, truth, join([graphs[int(k)] for k in bag], counts), alike=True))
+        items.append(
+            Item(number, owner, truth, disjoint_union([graphs[int(k)] for k in bag], counts), smooth_by_default=True)
+        )
     return items
 
 

@@ -22,6 +22,7 @@ from c2fa.masking import Masked, Masker
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
 from c2fa.methods.budget import Budget, as_budget, is_whole, rows_per_level
 from c2fa.methods.presets import PRESETS
+from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
 from c2fa.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries, QueryError
 from c2fa.stopping import Judge, Rule, as_rule, looks

@@ -13,6 +13,7 @@ from c2fa.evaluation.scoring import MetricSpec, Score, as_scores
 from c2fa.evaluation.sizes import Size, as_sizes
 from c2fa.masking import Masker
 from c2fa.methods import AnyMethod
+from c2fa.model import Model
 from c2fa.penalties import L2
 from c2fa.querying import OnError
 

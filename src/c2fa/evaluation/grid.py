@@ -21,7 +21,8 @@ from c2fa.evaluation.sizes import Size, as_sizes, check_depth, rows_of
 from c2fa.evaluation.store import Store
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
-from c2fa.masking import Masker, fingerprint, identify
+from c2fa.fingerprint import fingerprint, identify
+from c2fa.masking import Masker
 from c2fa.methods import AnyMethod
 from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
@@ -127,7 +128,7 @@ def evaluate(
     reference = _reference(reference, labels)
     name, kept = "", None
     if store is not None:
-        name = model_name or getattr(model, "name", None) or ""
+        name = model_name or describe(model).name or ""
         if not name:
             raise ValueError(
                 "a store keeps answers under the model's name, and this model has none; give model_name='…'"

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from c2fa.evaluation.results import Record
+from c2fa.fingerprint import fingerprint
 from c2fa.ledger import Ledger
-from c2fa.masking import fingerprint
 
 
 class Store:

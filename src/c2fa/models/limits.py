@@ -175,7 +175,7 @@ class Limited(ModelProxy):
         if isinstance(self.model, Paced):
             return self.model(batch)
         chunk = describe(self.model).chunk_size
-        requests = max(math.ceil(len(batch) / chunk()), 1) if callable(chunk) else 1
+        requests = 1 if chunk is None else max(math.ceil(len(batch) / chunk), 1)
         tries = 0
         while True:
             self.bucket.take(requests)
