@@ -152,9 +152,7 @@ def test_options_reach_the_method_and_the_explainer(folder: Path) -> None:
     e = c2fa.Explanation.from_json(stopped)
     assert e.queries < 300
     assert "Keep(share=0.6)" in e.provenance["settings"]
-    assert (
-        e.diagnostics.stop == f"stopped after {e.queries} of 300 rows: every standard error of level 1 is at most 0.5"
-    )
+    assert e.diagnostics.stop == f"stopped after {e.queries} of 300 rows: every standard error of words is at most 0.5"
     assert "solver='paper'" in c2fa_(*args, "--option", "preset=paper").stdout
 
 

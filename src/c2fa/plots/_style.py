@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap
@@ -154,19 +157,36 @@ def plain(ax: Axes) -> None:
     ax.tick_params(axis="x", labelsize=8, colors=MUTED, length=2)
 
 
-def beside(ax: Axes, y: float, value: float) -> None:
-    """Write a part's attribution right of its row."""
+def beside(
+    ax: Axes,
+    y: float,
+    text: str,
+    *,
+    x: float = 1,
+    shift: tuple[float, float] = (6, 0),
+    y_in: str = "data",
+    va: str = "center",
+    **style: Any,
+) -> None:
+    """Write a text beside a row: right of the axes, or left of them with ``x=0``; ``shift`` is in points."""
     ax.annotate(
-        signed(value),
-        (1, y),
-        xycoords=("axes fraction", "data"),
-        xytext=(6, 0),
-        va="center",
+        text,
+        (x, y),
+        xycoords=("axes fraction", y_in),
+        xytext=shift,
         textcoords="offset points",
-        fontsize=8.5,
-        weight="bold",
-        color=INK,
+        va=va,
+        parse_math=False,
+        annotation_clip=False,
+        **{"color": INK, **style},
     )
+
+
+def name_ticks(axis: Axis, at: npt.NDArray[Any], names: Iterable[str], size: float = 8.5) -> None:
+    """Write names at the ticks of an axis, as they are: a dollar sign begins no formula."""
+    axis.set_ticks(at, labels=list(names), fontsize=size, color=INK)
+    for label in axis.get_ticklabels():
+        label.set_parse_math(False)
 
 
 def title_and_scale(ax: Axes, title: str, mesh: ScalarMappable, unit: str = "") -> Figure:
