@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 
 import c2fa
 from c2fa.cli import app, explain, inputs, output
-from c2fa.cli.errors import RefusedError
 from c2fa.cli.options import MODELS
-from c2fa.cli.output import clean, plain_json
+from c2fa.cli.output import RefusedError, clean, plain_json
 from c2fa.cli.session import Resume, cache_folder
 from c2fa.models import loading
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from c2fa import maskers
 from c2fa.cli import options
-from c2fa.cli.errors import USAGE, RefusedError, as_usage
+from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Resume, Stop, Stoppable
 from c2fa.models import loading
 

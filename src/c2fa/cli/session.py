@@ -17,8 +17,17 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 import typer
 
-from c2fa.cli.errors import BUG, CLOSED_PIPE, MODEL, UNUSABLE, USAGE, ClosedPipeError, InterruptedRun, RefusedError
-from c2fa.cli.output import say, say_error
+from c2fa.cli.output import (
+    BUG,
+    CLOSED_PIPE,
+    MODEL,
+    UNUSABLE,
+    USAGE,
+    ClosedPipeError,
+    RefusedError,
+    say,
+    say_error,
+)
 from c2fa.ledger import Ledger, LedgerError
 from c2fa.masking import fingerprint
 from c2fa.querying import QueryError
@@ -96,6 +105,14 @@ def _as_flags(text: str) -> str:
 
 
 # ---------------------------------------------------------------------------------- Ctrl-C
+
+
+class InterruptedRun(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM; the exit code is 128 plus the signal's number."""
+
+    def __init__(self, number: int, message: str = "interrupted; nothing was asked yet") -> None:
+        super().__init__(message)
+        self.code = 128 + number
 
 
 class Stop:
