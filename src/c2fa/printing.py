@@ -79,6 +79,23 @@ def number(value: float) -> str:
     return f"{value:{_style(abs(value))}}"
 
 
+def cell(value: Any) -> str:
+    """A value of the input, as it stands beside a name.
+
+    >>> cell(0.123456), cell(3.0), cell(58000.0), cell(None), cell("Zürich")
+    ('0.1235', '3', '58,000', 'None', 'Zürich')
+    """
+    if isinstance(value, float | np.floating):
+        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+    return str(value)
+
+
+def one_line(name: str) -> str:
+    """A name without what breaks a line, turns it around or moves the cursor: an input must not rewrite a terminal."""
+    clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") or c in _TURNS else c for c in name)
+    return " ".join(clean.split())
+
+
 def on_scale(e: Explanation) -> str:
     """Where the attributions are not in the model's own output: what the prediction is in their unit."""
     return f" ({e.link.unit} {e.linked:+.2f})" if e.link.unit else ""
@@ -146,7 +163,5 @@ def _bar(share: float) -> str:
 
 
 def _clip(name: str, room: int) -> str:
-    """One line of at most ``room`` columns; control characters would let an input rewrite the terminal."""
-    clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") or c in _TURNS else c for c in name)
-    clean = " ".join(clean.split())
-    return clean if len(clean) <= max(room, 8) else clean[: max(room, 8) - 1] + "…"
+    line, most = one_line(name), max(room, 8)
+    return line if len(line) <= most else line[: most - 1] + "…"

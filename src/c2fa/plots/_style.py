@@ -19,7 +19,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from c2fa.explanation import Explanation
-from c2fa.printing import on_scale
+from c2fa.printing import on_scale, one_line
 from c2fa.structure import FloatArray
 
 AnyFigure: TypeAlias = Figure | SubFigure
@@ -63,12 +63,6 @@ def width_of(text: str, size: float, bold: bool = False) -> float:
         return 0.32 * size * len(text)
     width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size, weight=weight), False)
     return float(width)
-
-
-def one_line(text: str) -> str:
-    """A name without what breaks a line or moves the cursor."""
-    clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
-    return " ".join(clean.split())
 
 
 def clip(text: str, room: float, size: float, bold: bool = False) -> str:

@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from c2fa.plots._style import DASHES, INK, MARKERS, MUTED, RULE, SERIES, figure_of, one_line, own_axes
+from c2fa.plots._style import DASHES, INK, MARKERS, MUTED, RULE, SERIES, figure_of, own_axes
+from c2fa.printing import one_line
 from c2fa.structure import FloatArray
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from c2fa.plots._style import (
     clip,
     figure_of,
     headline,
-    one_line,
     own_axes,
     plain,
     signed,
@@ -280,7 +279,7 @@ def _labels(ax: Axes, rows: Sequence[Row], size: float) -> float:
         bold = row.kind == "part" and row.depth == 0
         at = row.depth * indent
         own = size if row.kind == "part" else size - 0.8
-        texts.append((clip(one_line(row.name) or "(empty)", room - at, own, bold), at, own, bold))
+        texts.append((clip(row.name, room - at, own, bold) or "(empty)", at, own, bold))
     widest = max((at + width_of(text, own, bold) for text, at, own, bold in texts), default=0.0)
     for y, (row, (text, at, own, bold)) in enumerate(zip(rows, texts, strict=True)):
         weight, slant = "bold" if bold else "normal", "italic" if row.kind in ("rest", "gap") else "normal"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,26 +11,15 @@ from matplotlib.figure import Figure
 from c2fa.explanation import Explanation
 from c2fa.plots._style import SCALE, beside, clip, headline, largest, name_ticks, own_axes, signed, title_and_scale
 from c2fa.plots.nested import NestedDisplay
+from c2fa.printing import cell
 from c2fa.structure import FloatArray
 
 
 def table(e: Explanation, ax: Axes | None = None, *, parts: int = 12, leaves: int | None = None) -> Figure:
     """Draw groups of columns with their columns under them, each with the value that the row has."""
     cells = np.asarray(e.view["values"], dtype=object).ravel()
-    names = {i: f"{name} = {short(v)}" for i, (name, v) in enumerate(zip(e.names[-1], cells, strict=False))}
+    names = {i: f"{name} = {cell(v)}" for i, (name, v) in enumerate(zip(e.names[-1], cells, strict=False))}
     return NestedDisplay.from_explanation(e, parts, leaves, names).draw(ax)
-
-
-def short(value: Any) -> str:
-    """A cell of a table, as it stands beside a name.
-
-    >>> short(0.123456), short(3.0), short(58000.0), short(None), short("Zürich")
-    ('0.1235', '3', '58,000', 'None', 'Zürich')
-    """
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        return f"{number:,.0f}" if 1e4 <= abs(number) < 1e9 else f"{number:.4g}"
-    return str(value)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from c2fa.plots._style import (
     largest,
     legend_bar,
     name_ticks,
-    one_line,
     plain,
     right_to_left,
     signed,
@@ -146,7 +145,7 @@ class TextDisplay:
         if not self._flat:
             chosen, (label, _) = sorted(shown), self.labels
             errors = None if self.part_errors is None else np.array(self.part_errors)[chosen]
-            names = [f"{j + 1}  {one_line(self.part_names[j])}" for j in chosen]
+            names = [f"{j + 1}  {self.part_names[j]}" for j in chosen]
             count = len(self.part_values)
             title = label if len(chosen) == count else f"{len(chosen)} of {count} {label}"
             left = _place(made, _MARGIN + 150, below + _LEGEND + 34, 110, height)
@@ -274,7 +273,7 @@ def _lay_out(text: str, spans: IntArray, owner: IntArray, shown: set[int], numbe
             skipped = False
         if "\n" in between and layout.at:
             layout.new_line()
-        word = clip(one_line(text[a:b]), _WIDTH - 30, _SIZE)
+        word = clip(text[a:b], _WIDTH - 30, _SIZE)
         if part != last and numbered:
             layout.put(f"{part + 1}", 0.72 * _SIZE, -1, part, 2.2 * _SPACE, _SPACE + width_of(word, _SIZE))
         apart = not between.strip() and (between or last != part)  # pieces of one word stand close together

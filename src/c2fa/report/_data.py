@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa.explanation import Explanation
+from c2fa.printing import cell
 from c2fa.report._pictures import b64, data_uri, runs, shrink
 from c2fa.structure import FloatArray, IntArray
 
@@ -131,7 +132,7 @@ def _view(e: Explanation, side: int) -> tuple[dict[str, Any] | None, bool]:
             return {"features": [_cut(str(name)) for name in e.view["features"]]}, False
         if kind in ("table", "array"):
             cells = np.asarray(e.view["values"], dtype=object).ravel().tolist()
-            return {"cells": [_cell(v) for v in cells]}, False
+            return {"cells": [_cut(cell(v)) for v in cells]}, False
     except (KeyError, TypeError, ValueError):
         pass  # somebody made the view by hand and it does not fit: the bars still stand
     return None, False
@@ -186,9 +187,3 @@ def _outline(values: FloatArray, steps: int) -> IntArray:
     edges = np.arange(_STEPS + 1) * steps // _STEPS
     away = np.abs(np.nan_to_num(values - np.nanmean(values, axis=1, keepdims=True))).max(axis=0)
     return np.array([a + int(away[a:b].argmax()) for a, b in pairwise(edges.tolist())])
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
-    return _cut(str(value))
