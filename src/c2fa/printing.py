@@ -30,7 +30,7 @@ def level_names(structure: Structure, view: Mapping[str, Any]) -> tuple[str, ...
     >>> level_names(Structure.from_groups("aab"), {"kind": "table"})
     ('groups', 'columns')
     >>> level_names(Structure.from_tree({"A": {"B": ["x", "y"]}}), {})
-    ('level-0 parts', 'level-1 parts', 'leaves')
+    ('parts', 'sub-parts', 'leaves')
     """
     given = view.get("levels") or ()
     if len(given) == structure.depth:
@@ -38,9 +38,7 @@ def level_names(structure: Structure, view: Mapping[str, Any]) -> tuple[str, ...
     part, leaf = _NAMES.get(str(view.get("kind")), ("parts", "leaves"))
     if view.get("order") == "windows":
         part, leaf = leaf, part
-    if structure.depth <= 2:
-        return (part, leaf)[-structure.depth :]
-    return (*(f"level-{k} {part}" for k in range(structure.depth - 1)), leaf)
+    return (*("sub-" * k + part for k in range(structure.depth - 1)), leaf)
 
 
 def singular(name: str) -> str:

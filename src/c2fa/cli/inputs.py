@@ -253,12 +253,8 @@ def _read_groups(text: str) -> Any:
     return groups
 
 
-def _read_mask(text: str) -> str | None:
-    return None if text.lower() == "none" else text
-
-
 _MASKER_OPTIONS: dict[Kind, options.Readers] = {
-    "text": {"levels": options.words, "mask": _read_mask, "language": str},
+    "text": {"levels": options.words, "mask": lambda text: None if text.lower() == "none" else text, "language": str},
     "table": {"groups": _read_groups, "background": lambda text: _read_table(Path(text)), "strategy": str},
     "images": {
         "segment": str,

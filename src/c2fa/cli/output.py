@@ -60,9 +60,6 @@ def as_usage() -> Iterator[None]:
         raise RefusedError(str(error), USAGE) from error
 
 
-# ---------------------------------------------------------------------------------- printing
-
-
 def clean(text: str) -> str:
     r"""Replace control characters by spaces; line breaks and tabs stay.
 
@@ -152,9 +149,6 @@ def _print_error(text: str) -> None:
 def _discard(stream: TextIO) -> None:
     """Send what is still buffered nowhere; otherwise Python fails once more when it flushes the stream at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-# ---------------------------------------------------------------------------------- files
 
 
 def check(path: Path, suffixes: Sequence[str], flag: str = "--out") -> None:
