@@ -319,7 +319,7 @@ class Explanation:
     def __repr__(self) -> str:
         widths, said = "×".join(map(str, self.structure.widths)), number(self.prediction)
         unit = f" in {self.link.unit}" if self.link.unit else ""
-        return f"<Explanation of {self.target_name!r} ({said}){unit}, levels {widths}, {self.queries} queries>"
+        return f"<Explanation of {self.target_name!r} ({said}){unit}, levels {widths}, {self.queries} rows>"
 
 
 def load(path: str | PathLike[str]) -> Explanation:

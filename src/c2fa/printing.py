@@ -54,7 +54,7 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     """The parts in their own order, each with its attribution and a bar; under it its most important features."""
     d = e.diagnostics
     lines = [
-        f"{e.target_name}: {number(e.prediction)}{on_scale(e)}   ({', '.join([f'{e.queries} queries', *fit(e)])})",
+        f"{e.target_name}: {number(e.prediction)}{on_scale(e)}   ({', '.join([f'{e.queries} rows', *fit(e)])})",
         *_Tree(e, leaves, width).lines(),
     ]
     if d.stop and d.stop not in d.warnings:
@@ -84,7 +84,8 @@ def cell(value: Any) -> str:
     ('0.1235', '3', '58,000', 'None', 'Zürich')
     """
     if isinstance(value, float | np.floating):
-        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+        real = float(value)
+        return f"{real:,.0f}" if 1e4 <= abs(real) < 1e9 else f"{real:.4g}"
     return str(value)
 
 

@@ -57,8 +57,14 @@ def demo(
             output.check(plot, output.PICTURES, "--plot")
         review = _review(text, file)
         with as_usage():
-            settings = {"method": method, "budget": o.budget(budget), "seed": seed, "progress": output.interactive()}
-            explainer = Explainer(models.DemoSentiment(), maskers.Text(), **settings)
+            explainer = Explainer(
+                models.DemoSentiment(),
+                maskers.Text(),
+                method=method,
+                budget=o.budget(budget),
+                seed=seed,
+                progress=output.interactive(),
+            )
         e = explainer(review)
         if html is not None:
             output.write_explanations(html, [("", e)])

@@ -65,6 +65,11 @@ def evaluate(
         request = Request(files, model, model_option, allow_pickle, model_name, row, drop, masker)
         inputs = request.read()
         with _asking(request, inputs, store, resume) as (ready, folder):
+            settings: dict[str, Any] = {
+                "target": o.target(target, ready.output_names),
+                "batch_size": batch_size or getattr(ready.model, "batch_size", 64),
+                "on_error": on_error,
+            }
             with as_usage():
                 result = evaluation.evaluate(
                     o.words(methods),
@@ -77,9 +82,7 @@ def evaluate(
                     store=folder,
                     model_name=ready.model_name,
                     progress=output.interactive(quiet),
-                    target=o.target(target, ready.output_names),
-                    batch_size=batch_size or getattr(ready.model, "batch_size", 64),
-                    on_error=on_error,
+                    **settings,
                 )
             for path in _write(result, out, plot):
                 if not quiet:

@@ -121,7 +121,7 @@ def colour(share: float) -> tuple[float, float, float, float]:
 def headline(e: Explanation) -> str:
     """What was predicted and how it was explained, on one line."""
     method = str(e.provenance.get("method", "")) or "explanation"
-    return f"{predicted(e)} · {method}, {e.queries} queries"
+    return f"{predicted(e)} · {method}, {e.queries} rows"
 
 
 def predicted(e: Explanation) -> str:

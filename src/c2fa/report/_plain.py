@@ -25,7 +25,7 @@ def number(value: float, error: float | None = None) -> str:
 
 def facts(e: Explanation) -> str:
     """Prediction, cost and fit in one line of words."""
-    return f"{e.target_name}: {e.prediction:.3f}{on_scale(e)} ({', '.join([f'{e.queries} queries', *fit(e)])})"
+    return f"{e.target_name}: {e.prediction:.3f}{on_scale(e)} ({', '.join([f'{e.queries} rows', *fit(e)])})"
 
 
 def table(e: Explanation) -> str:

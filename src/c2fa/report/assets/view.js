@@ -39,7 +39,7 @@ function summaryView(model) {
     value.textContent = number(chosen.output);
     name.textContent = chosen.name;
     scale.textContent = raw.unit ? ` (${raw.unit} ${signed(chosen.linked, 2)}, which the attributions are in)` : "";
-    const spent = [`${raw.queries} queries`];
+    const spent = [`${raw.queries} rows`];
     if (raw.recalled) spent.push(`${raw.recalled} from the ledger`);
     if (raw.dropped) spent.push(`${raw.dropped} dropped`);
     if (raw.cost !== null) spent.push(`cost ${number(raw.cost, 4)}`);
