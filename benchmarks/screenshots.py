@@ -30,7 +30,6 @@ def draw_plots(folder: Path) -> None:
         "nested-real": lambda: plots.nested(showcases.explain_text()),
         "text-real": lambda: plots.text(showcases.explain_text()),
         "compare-real": lambda: plots.compare(test_plots.explanations_of_two_methods(), leaves=2),
-        "solvers": lambda: plots.convergence(test_plots.example_problem()),
         "words-alone": test_plots.CROWDED["text: words alone"],
         "passage": lambda: plots.text(showcases.explain_text(), bars=False),
         "hebrew": lambda: plots.text(showcases.explain_hebrew()),

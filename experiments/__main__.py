@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from c2fa.cli import run as run_commands
-from c2fa.cli.errors import USAGE, RefusedError
 from c2fa.cli.options import Debug, Json
-from c2fa.cli.output import need, out_json, say
+from c2fa.cli.output import USAGE, RefusedError, need, out_json, say
 from c2fa.cli.output import out as out_
 from c2fa.cli.session import guarded
 

@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 
 import c2fa
 from c2fa.cli import app, explain, inputs, output
-from c2fa.cli.errors import RefusedError
 from c2fa.cli.options import MODELS
-from c2fa.cli.output import clean, plain_json
+from c2fa.cli.output import RefusedError, clean, plain_json
 from c2fa.cli.session import Resume, cache_folder
 from c2fa.models import loading
 
@@ -152,9 +151,7 @@ def test_options_reach_the_method_and_the_explainer(folder: Path) -> None:
     e = c2fa.Explanation.from_json(stopped)
     assert e.queries < 300
     assert "Keep(share=0.6)" in e.provenance["settings"]
-    assert (
-        e.diagnostics.stop == f"stopped after {e.queries} of 300 rows: every standard error of level 1 is at most 0.5"
-    )
+    assert e.diagnostics.stop == f"stopped after {e.queries} of 300 rows: every standard error of words is at most 0.5"
     assert "solver='paper'" in c2fa_(*args, "--option", "preset=paper").stdout
 
 

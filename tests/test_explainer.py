@@ -277,7 +277,7 @@ def test_warnings_in_words():
         budget=(5, 9),
     )
     text = " ".join(few.diagnostics.warnings)
-    assert "level 0 has 12 features and only 5 rows" in text
+    assert "there are 12 parts and only 5 rows for them" in text
     assert "rows for 240 leaves" in text
 
     def contrary(x, masks, level):  # whole parts pull one way, their leaves the other
@@ -493,12 +493,12 @@ def test_too_few_rows_that_agree_do_not_blame_the_model():
 
 def test_a_poor_fit_of_too_few_rows_does_not_blame_the_model():
     few = explain(WIDE, lambda b: b[:, 49], budget=4).diagnostics.warnings
-    assert "level 0 is fitted much worse together" in few[0]
-    assert few[0].endswith("2 rows are too few for 10 features to tell why; raise the budget")
+    assert "parts are fitted much worse together" in few[0]
+    assert few[0].endswith("2 rows are too few for 10 parts to tell why; raise the budget")
     assert not any("does not add up" in warning or "far from additive" in warning for warning in few)
     parity = lambda b: np.prod(1 - 2 * b[:, :6], axis=1)  # noqa: E731
     strong = explain(WIDE, parity, budget=(20, 50), penalty=c2fa.L2(1e4)).diagnostics.warnings
-    assert any("(R² 0.00); 51 rows are too few for 100 features to tell why" in warning for warning in strong)
+    assert any("(R² 0.00); 51 rows are too few for 100 leaves to tell why" in warning for warning in strong)
     enough = explain(WIDE, parity, budget=300).diagnostics.warnings
     assert any(warning.endswith("it is far from additive") for warning in enough)
 
@@ -570,7 +570,7 @@ def test_a_kernel_under_which_hardly_a_row_counts_is_said(leaves, options):
 
     def said(**kernel):
         e = explain(s, lambda b: b @ w, budget=(30, 50), **options, **kernel)
-        return any("50 of the 51 rows of level 1 weigh next to nothing" in text for text in e.diagnostics.warnings)
+        return any("50 of the 51 rows of leaves weigh next to nothing" in text for text in e.diagnostics.warnings)
 
     assert said(kernel="shap")
     assert not said()

@@ -52,17 +52,6 @@ def example_scores() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def example_problem() -> c2fa.Problem:
-    rng = np.random.default_rng(0)
-    s = c2fa.Structure.from_groups("aabbbcc")
-    high, low = rng.random((20, 3)) < 0.5, rng.random((40, 7)) < 0.5
-    weights = rng.normal(size=7)
-    return c2fa.Problem(
-        s,
-        (c2fa.Level(high, s.expand(high, 0) @ weights), c2fa.Level(low, low @ weights + 0.1 * rng.normal(size=40))),
-    )
-
-
 def explanations_of_two_methods() -> dict[str, Any]:
     e = showcases.explain_text()
     changed = {name: getattr(e, name) for name in e.__dataclass_fields__}
@@ -231,13 +220,6 @@ def test_levels_that_do_not_add_up_show_the_gap() -> None:
     gaps = [row for row in plots.NestedDisplay.from_explanation(other).rows if row.kind == "gap"]
     assert len(gaps) == 5
     assert [g.value for g in gaps] == pytest.approx((other.high - other.structure.sums(other.low, 0)).tolist())
-
-
-def test_convergence_of_solvers_on_a_problem() -> None:
-    display = plots.ConvergenceDisplay.from_problem(example_problem(), iterations=(1, 10, 100))
-    for _, away in display.lines.values():
-        assert away[0] > 10 * away[-1]
-    assert isinstance(display.draw(title="both"), Figure)
 
 
 def test_draws_on_given_axes_and_shows_nothing() -> None:

@@ -214,6 +214,21 @@ def test_a_view_that_does_not_fit_still_gives_bars() -> None:
     assert blocks(report.html(named))["c2fa-data-0"]["labels"] == ["rooms", "things"]
 
 
+def test_levels_are_called_by_their_names_and_one_that_was_not_fitted_has_no_fit() -> None:
+    e = showcases.explain_text()
+    assert e.level_names == ("sentences", "words")
+    assert all(
+        f"R² {level.r2:.2f} of {name}" in str(e)
+        for level, name in zip(e.diagnostics.levels, e.level_names, strict=True)
+    )
+    assert showcases.explain_series("windows").level_names == ("windows", "channels")
+    assert showcases.explain_deep().level_names[-1] == "leaves"
+    explainer = c2fa.Explainer(showcases.mood, c2fa.maskers.Text(), method="bu-lime", budget=60, progress=False)
+    page = report.html(explainer("A great day. It rained."))
+    assert "of words" in page
+    assert "R² 0.00 of sentences" not in page
+
+
 def test_long_recordings_keep_their_peaks() -> None:
     values = np.zeros((1, 50_000))
     values[0, 31_234] = 9.0

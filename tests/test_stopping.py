@@ -14,6 +14,7 @@ import c2fa
 from c2fa import until
 from c2fa.methods import METHODS, PEERS
 from c2fa.methods.base import Attribution
+from c2fa.printing import level_names
 from c2fa.stopping import Standing, as_rule, looks
 from strategies import structures
 
@@ -40,7 +41,8 @@ def standing(values, stderr, structure=None, found=None, rows=10, budget=100):
     values, stderr = np.asarray(values, float), None if stderr is None else np.asarray(stderr, float)
     structure = structure or c2fa.Structure.flat(len(values))
     found = found or Attribution((values[:, None],), (np.zeros(1),), None, (None,))
-    return Standing(structure, (values,), None if stderr is None else (stderr,), rows, budget, found)
+    names = level_names(structure, {})
+    return Standing(structure, names, (values,), None if stderr is None else (stderr,), rows, budget, found)
 
 
 # -- the posterior ---------------------------------------------------------------------------------
@@ -153,13 +155,13 @@ def test_a_crowd_of_rivals_counts_as_a_crowd():
 
 def test_what_rules_say():
     clear, open_ = standing([9.0, 1.0, 1.0], [0.1] * 3), standing([1.0, 0.9, 0.8], [1.0] * 3)
-    assert str(until.top(1)(clear).why) == "the top feature is settled with 95 % confidence"
-    assert until.top(2, 0.9)(open_).why.startswith("the top 2 are not settled with 90 % confidence, only with ")
+    assert str(until.top(1)(clear).why) == "the top leaf is settled with 95 % confidence"
+    assert until.top(2, 0.9)(open_).why.startswith("the top 2 leaves are not settled with 90 % confidence, only with ")
     assert "in their order" in until.top(2, settled="order")(open_).why
-    assert until.top(1, settled="share")(clear).why == "at least 95 % of the top feature are expected to be right"
+    assert until.top(1, settled="share")(clear).why == "at least 95 % of the top leaf are expected to be right"
     assert "cannot be judged" in until.top(1)(standing([1.0, 2.0], None)).why
-    assert until.stderr(0.2)(clear).why == "every standard error of level 0 is at most 0.2"
-    assert until.stderr(0.05)(clear).why == "the largest standard error of level 0 is 0.1, and 0.05 was asked for"
+    assert until.stderr(0.2)(clear).why == "every standard error of leaves is at most 0.2"
+    assert until.stderr(0.05)(clear).why == "the largest standard error of leaves is 0.1, and 0.05 was asked for"
     assert "cannot be judged" in until.stderr(0.1)(standing([1.0, 2.0], None)).why
     assert bool(until.top(1)(clear)) is True
     assert bool(until.top(2)(open_)) is False
@@ -212,7 +214,9 @@ def test_it_stops_once_the_top_is_settled_and_says_so():
     assert e.queries < 200
     assert {name for name, _ in e.top(3)} == {"2", "9", "20"}
     assert e.diagnostics.settled is True
-    assert e.diagnostics.stop == f"stopped after {e.queries} of 400 rows: the top 3 are settled with 95 % confidence"
+    assert e.diagnostics.stop.startswith(
+        f"stopped after {e.queries} of 400 rows: the top 3 leaves are settled with 95 %"
+    )
     assert f"· {e.diagnostics.stop}" in str(e).splitlines()
     assert not any("settled" in w for w in e.diagnostics.warnings)
     assert e.provenance["until"] == str(until.top(3))
@@ -225,7 +229,9 @@ def test_it_spends_everything_where_nothing_is_settled_and_says_so():
     e = explain(lambda b: np.sin(99 * (b @ np.arange(1, 25))), budget=90, until="top3")
     assert e.queries == explain(budget=90).queries  # all that the budget draws, which are a few fewer different rows
     assert e.diagnostics.settled is False
-    assert e.diagnostics.stop.startswith("spent the whole budget of 90 rows: the top 3 are not settled with 95 %")
+    assert e.diagnostics.stop.startswith(
+        "spent the whole budget of 90 rows: the top 3 leaves are not settled with 95 %"
+    )
     assert str(e).count(e.diagnostics.stop) == 1
     assert e.diagnostics.stop in e.diagnostics.warnings
     plain = explain(lambda b: np.sin(99 * (b @ np.arange(1, 25))), budget=90)
@@ -319,7 +325,7 @@ def test_a_rule_may_be_a_function_of_what_is_known():
         return known.stderr[-1].max() < 0.7
 
     e = explain(budget=300, until=sure_enough)
-    assert e.diagnostics.stop == f"stopped after {e.queries} of 300 rows: sure_enough is content"
+    assert e.diagnostics.stop == f"stopped after {e.queries} of 300 rows: sure_enough is satisfied"
     assert seen[-1][:4] == (e.queries, 300, (4, 24), 2)
     assert [one[4] < 0.7 for one in seen] == [False] * (len(seen) - 1) + [True]
     both = explain(budget=300, until=lambda known: until.top(1)(known) and until.stderr(0.8)(known))
@@ -328,7 +334,7 @@ def test_a_rule_may_be_a_function_of_what_is_known():
 
 def test_rules_at_other_levels():
     e = explain(budget=300, until="top1@0")
-    assert e.diagnostics.stop.endswith("the top feature of level 0 is settled with 95 % confidence")
+    assert e.diagnostics.stop.endswith("the top part is settled with 95 % confidence")
     e = explain(budget=300, until=until.stderr(2.0, level=0))
     assert e.stderr[0].max() <= 2.0
     with pytest.raises(IndexError, match="level 5 does not exist"):

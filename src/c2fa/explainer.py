@@ -234,10 +234,10 @@ class Explainer:
         if self.until is None:
             found = yield from on_scale(self.method(task), scale)
         else:
-            judge = Judge(self.until, structure, column, lambda: queries.used, queries.budget)
-            found, rows = yield from on_scale(self._until(task, judge), scale)
-        cost = None if describe(self.model).cost is None else queries.cost
-        notes = (*scale.notes(queries.answers[:, target]), *describe(self.model).notes)
+            judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget)
+            found, rows = yield from heard(self._until(task, judge), scale)
+        cost = None if getattr(self.model, "cost", None) is None else queries.cost
+        notes = (*scale.notes(queries.answers[:, target]), *map(str, getattr(self.model, "notes", ())))
         return Explanation(
             structure=structure,
             outputs=prediction,
@@ -248,7 +248,7 @@ class Explainer:
             all_intercepts=found.intercepts,
             all_stderr=found.stderr,
             queries=queries.used,
-            diagnostics=diagnose(structure, found, column, queries, cost, notes, judge),
+            diagnostics=diagnose(masked, found, column, queries, cost, notes, judge),
             view=masked.view,
             provenance={
                 "c2fa": __version__,

@@ -1,11 +1,11 @@
-"""What people keep: values per level that add up, with names, errors and diagnostics; no drawing."""
+"""What people keep: values per level that add up, with names, standard errors and diagnostics; no drawing."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from c2fa.links import Link, ensure
+from c2fa.printing import level_names, number, tree
 from c2fa.structure import FloatArray, Structure
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ class Diagnostics:
     ----------
     levels
         For each level, coarse to fine: rows fitted, loss of the joint fit, loss of that level fitted alone, the joint
-        fit's weighted R², and the R² of rows each predicted by a fit without it (``r2_left_out``, None where the solver
-        cannot tell). The first says how much was explained, the second how much of it would hold for new masks.
+        fit's weighted R², and the R² of rows each predicted by a fit without it, as new masks would be
+        (``r2_left_out``, None where the solver cannot tell).
     consistency
         ``Σ_l ‖values_l − M_l leaves‖²``; 0 where parts are exact sums.
     agreement
@@ -60,8 +61,8 @@ class Diagnostics:
     warnings
         In words, when the explanation should not be trusted.
     settled, stop
-        Where a rule could end the asking before the budget was spent (``until=``): whether it was content in the end,
-        and in words what was spent and why. None and empty without a rule.
+        With a stopping rule (``until=``): whether it held in the end, and in words what was spent and why. Without one,
+        None and empty.
     """
 
     levels: tuple[LevelReport, ...]
@@ -154,6 +155,11 @@ class Explanation:
         return self.structure.names
 
     @property
+    def level_names(self) -> tuple[str, ...]:
+        """What the features of each level are called: sentences, words."""
+        return level_names(self.structure, self.view)
+
+    @property
     def prediction(self) -> float:
         """The model's output for the input, at the target."""
         return float(self.outputs[self.target])
@@ -180,8 +186,7 @@ class Explanation:
             raise ValueError(
                 f"output {self.output_names[index]!r} was not kept; explain with outputs='all' to switch targets"
             )
-        changed = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return Explanation(**{**changed, "target": index})
+        return replace(self, target=index)
 
     # -- tables ------------------------------------------------------------------------------------
 
@@ -203,20 +208,19 @@ class Explanation:
             raise ImportError("to_frame needs pandas: pip install 'c2fa[frame]'") from error
         frames = []
         for k, names in enumerate(self.names):
-            parent = self.structure.parents[k - 1] if k else None
-            frames.append(
-                pd.DataFrame(
-                    {
-                        "level": k,
-                        "index": np.arange(len(names)),
-                        "name": names,
-                        "parent": parent if parent is not None else -1,
-                        "parent_name": [self.names[k - 1][j] for j in parent] if parent is not None else "",
-                        "value": self.values[k],
-                        "stderr": np.nan if self.stderr is None else self.stderr[k],
-                    }
-                )
-            )
+            columns = {
+                "level": k,
+                "index": np.arange(len(names)),
+                "name": names,
+                "parent": -1,
+                "parent_name": "",
+                "value": self.values[k],
+                "stderr": np.nan if self.stderr is None else self.stderr[k],
+            }
+            if k:
+                parent = self.structure.parents[k - 1]
+                columns |= {"parent": parent, "parent_name": [self.names[k - 1][j] for j in parent]}
+            frames.append(pd.DataFrame(columns))
         return pd.concat(frames, ignore_index=True)
 
     def to_shap(self, level: int = -1) -> Any:
@@ -270,31 +274,26 @@ class Explanation:
 
     @classmethod
     def _from_plain(cls, plain: Any) -> Explanation:
-        if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
-            found = plain.get("schema") if isinstance(plain, dict) else None
-            raise ValueError(f"this is not an explanation of schema version {SCHEMA}; it says {found!r}")
-        missing = {"structure", "diagnostics", *cls.__dataclass_fields__} - set(plain)
+        schema = plain.get("schema") if isinstance(plain, dict) else None
+        if schema != SCHEMA:
+            raise ValueError(f"this is not an explanation of schema version {SCHEMA}; it says {schema!r}")
+        missing = set(cls.__dataclass_fields__) - set(plain)
         if missing:
             raise ValueError(f"this explanation lacks {', '.join(sorted(missing))}: the file is not complete")
-        d = plain["diagnostics"]
+        fields = {name: value for name, value in plain.items() if name != "schema"}
+        for name in ("output_names", "columns", "all_values", "all_intercepts", "all_stderr"):
+            if fields[name] is not None:
+                fields[name] = tuple(fields[name])
+        d, s = plain["diagnostics"], plain["structure"]
         levels = tuple(LevelReport(**level) for level in d["levels"])
-        fields = {k: v for k, v in plain.items() if k != "schema"}
-        fields["structure"] = Structure(
-            tuple(plain["structure"]["parents"]), tuple(tuple(n) for n in plain["structure"]["names"])
-        )
         fields["diagnostics"] = Diagnostics(**{**d, "levels": levels, "warnings": tuple(d["warnings"])})
-        for name in ("output_names", "columns", "all_values", "all_intercepts"):
-            fields[name] = tuple(fields[name])
-        if fields["all_stderr"] is not None:
-            fields["all_stderr"] = tuple(fields["all_stderr"])
+        fields["structure"] = Structure(tuple(s["parents"]), tuple(map(tuple, s["names"])))
         return cls(**fields)
 
     # -- for the eye -------------------------------------------------------------------------------
 
     def to_text(self, leaves: int = 5, width: int = 100) -> str:
         """A tree: the parts with their attributions, the most important features under each."""
-        from c2fa.printing import tree
-
         return tree(self, leaves=leaves, width=width)
 
     def plot(self, kind: str | None = None, **options: Any) -> Any:
@@ -318,11 +317,9 @@ class Explanation:
         return self.to_text()
 
     def __repr__(self) -> str:
-        from c2fa.printing import number
-
         widths, said = "×".join(map(str, self.structure.widths)), number(self.prediction)
         unit = f" in {self.link.unit}" if self.link.unit else ""
-        return f"<Explanation of {self.target_name!r} ({said}){unit}, levels {widths}, {self.queries} queries>"
+        return f"<Explanation of {self.target_name!r} ({said}){unit}, levels {widths}, {self.queries} rows>"
 
 
 def load(path: str | PathLike[str]) -> Explanation:

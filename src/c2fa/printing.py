@@ -1,71 +1,71 @@
-"""An explanation as a tree of characters, for the terminal."""
+"""How an explanation reads: what its levels are called, and the tree of characters for the terminal."""
 
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from c2fa.structure import Structure
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
 
 _BAR = 8
 _TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they would print the rest of a line backwards
+_NAMES = {
+    "text": ("sentences", "words"),
+    "images": ("images", "super-pixels"),
+    "table": ("groups", "columns"),
+    "bag": ("instances", "features"),
+    "series": ("channels", "windows"),
+}
+
+
+def level_names(structure: Structure, view: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the features of each level are called, coarse to fine: as the view says, or by its kind.
+
+    >>> level_names(Structure.from_groups("aab"), {"kind": "table"})
+    ('groups', 'columns')
+    >>> level_names(Structure.from_tree({"A": {"B": ["x", "y"]}}), {})
+    ('parts', 'sub-parts', 'leaves')
+    """
+    given = view.get("levels") or ()
+    if len(given) == structure.depth:
+        return tuple(map(str, given))
+    part, leaf = _NAMES.get(str(view.get("kind")), ("parts", "leaves"))
+    if view.get("order") == "windows":
+        part, leaf = leaf, part
+    return (*("sub-" * k + part for k in range(structure.depth - 1)), leaf)
+
+
+def singular(name: str) -> str:
+    """One of a level's features.
+
+    >>> singular("words"), singular("leaves")
+    ('word', 'leaf')
+    """
+    return "leaf" if name == "leaves" else name.removesuffix("s")
 
 
 def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     """The parts in their own order, each with its attribution and a bar; under it its most important features."""
-    s, d = e.structure, e.diagnostics
+    d = e.diagnostics
     lines = [
-        f"{e.target_name}: {number(e.prediction)}{on_scale(e)}   ("
-        + ", ".join(
-            [
-                f"{e.queries} queries",
-                *(f"R² {r.r2:.2f} at level {k}" for k, r in enumerate(d.levels) if r.rows),
-            ]
-        )
-        + ")"
+        f"{e.target_name}: {number(e.prediction)}{on_scale(e)}   ({', '.join([f'{e.queries} rows', *fit(e)])})",
+        *_Tree(e, leaves, width).lines(),
     ]
-    scales = [float(np.abs(v).max(initial=0.0)) or 1.0 for v in e.values]
-    style = _style(max(float(np.abs(v).max(initial=0.0)) for v in e.values))
-
-    def line(prefix: str, level: int, i: int) -> str:
-        value = e.values[level][i]
-        error = f" ± {e.stderr[level][i]:{style}}" if e.stderr is not None else ""
-        head = f"{prefix}{value:+{style}}{error} {_bar(value / scales[level])} "
-        return head + _clip(e.names[level][i], width - len(head))
-
-    def grow(level: int, i: int, indent: str) -> None:
-        if level == s.depth - 1:
-            return
-        children = np.flatnonzero(s.parents[level] == i)
-        if len(children) == 1 and e.names[level][i] == e.names[level + 1][children[0]]:
-            grow(level + 1, int(children[0]), indent)
-            return
-        shown = children
-        if level + 1 == s.depth - 1:
-            order = np.argsort(-np.abs(e.values[level + 1][children]), kind="stable")
-            shown = children[order[:leaves]]
-        rest = len(children) - len(shown)
-        for n, child in enumerate(shown):
-            last = n == len(shown) - 1 and not rest
-            lines.append(line(indent + ("└─ " if last else "├─ "), level + 1, int(child)))
-            grow(level + 1, int(child), indent + ("   " if last else "│  "))
-        if rest:
-            others = e.values[level + 1][np.setdiff1d(children, shown)].sum()
-            lines.append(f"{indent}└─ {others:+{style}} in {rest} more")
-
-    order = range(s.widths[0]) if s.depth > 1 else np.argsort(-np.abs(e.values[0]), kind="stable")[: 4 * leaves]
-    for i in order:
-        lines.append(line("", 0, int(i)))
-        grow(0, int(i), "")
-    if s.depth == 1 and s.leaves > 4 * leaves:
-        lines.append(f"… and {s.leaves - 4 * leaves} more")
     if d.stop and d.stop not in d.warnings:
         lines.append(f"· {d.stop}")
-    lines += [f"! {warning}" for warning in d.warnings]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"! {warning}" for warning in d.warnings)])
+
+
+def fit(e: Explanation) -> list[str]:
+    """The R² of each level that was fitted, in words."""
+    reports = zip(e.level_names, e.diagnostics.levels, strict=False)
+    return [f"R² {report.r2:.2f} of {name}" for name, report in reports if report.rows]
 
 
 def number(value: float) -> str:
@@ -77,9 +77,79 @@ def number(value: float) -> str:
     return f"{value:{_style(abs(value))}}"
 
 
+def cell(value: Any) -> str:
+    """A value of the input, as it stands beside a name.
+
+    >>> cell(0.123456), cell(3.0), cell(58000.0), cell(None), cell("Zürich")
+    ('0.1235', '3', '58,000', 'None', 'Zürich')
+    """
+    if isinstance(value, float | np.floating):
+        real = float(value)
+        return f"{real:,.0f}" if 1e4 <= abs(real) < 1e9 else f"{real:.4g}"
+    return str(value)
+
+
+def one_line(name: str) -> str:
+    """A name without what breaks a line, turns it around or moves the cursor: an input must not rewrite a terminal."""
+    clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") or c in _TURNS else c for c in name)
+    return " ".join(clean.split())
+
+
 def on_scale(e: Explanation) -> str:
     """Where the attributions are not in the model's own output: what the prediction is in their unit."""
     return f" ({e.link.unit} {e.linked:+.2f})" if e.link.unit else ""
+
+
+class _Tree:
+    """The lines of an explanation: one for each feature that is shown."""
+
+    def __init__(self, e: Explanation, leaves: int, width: int) -> None:
+        self.e, self.leaves, self.width = e, leaves, width
+        largest = [float(np.abs(v).max(initial=0.0)) for v in e.values]
+        self.scales = [size or 1.0 for size in largest]
+        self.style = _style(max(largest))
+
+    def lines(self) -> Iterator[str]:
+        s = self.e.structure
+        if s.depth > 1:
+            for i in range(s.widths[0]):
+                yield self._line("", 0, i)
+                yield from self._under(0, i, "")
+            return
+        shown = self._largest(0, np.arange(s.leaves), 4 * self.leaves)
+        for i in shown.tolist():
+            yield self._line("", 0, i)
+        if len(shown) < s.leaves:
+            yield f"… and {s.leaves - len(shown)} more"
+
+    def _under(self, level: int, i: int, indent: str) -> Iterator[str]:
+        """The lines below a feature."""
+        e, below = self.e, level + 1
+        finest = e.structure.depth - 1
+        if level == finest:
+            return
+        children = np.flatnonzero(e.structure.parents[level] == i)
+        if len(children) == 1 and e.names[level][i] == e.names[below][children[0]]:
+            yield from self._under(below, int(children[0]), indent)  # the same thing once more
+            return
+        shown = self._largest(below, children, self.leaves) if below == finest else children
+        hidden = np.setdiff1d(children, shown)
+        for child in shown.tolist():
+            last = child == shown[-1] and not len(hidden)
+            yield self._line(indent + ("└─ " if last else "├─ "), below, child)
+            yield from self._under(below, child, indent + ("   " if last else "│  "))
+        if len(hidden):
+            yield f"{indent}└─ {e.values[below][hidden].sum():+{self.style}} in {len(hidden)} more"
+
+    def _line(self, prefix: str, level: int, i: int) -> str:
+        e, value = self.e, self.e.values[level][i]
+        error = f" ± {e.stderr[level][i]:{self.style}}" if e.stderr is not None else ""
+        head = f"{prefix}{value:+{self.style}}{error} {_bar(value / self.scales[level])} "
+        return head + _clip(e.names[level][i], self.width - len(head))
+
+    def _largest(self, level: int, features: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+        order = np.argsort(-np.abs(self.e.values[level][features]), kind="stable")
+        return features[order[:count]]
 
 
 def _style(size: float) -> str:
@@ -92,7 +162,5 @@ def _bar(share: float) -> str:
 
 
 def _clip(name: str, room: int) -> str:
-    """One line of at most ``room`` columns; control characters would let an input rewrite the terminal."""
-    clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") or c in _TURNS else c for c in name)
-    clean = " ".join(clean.split())
-    return clean if len(clean) <= max(room, 8) else clean[: max(room, 8) - 1] + "…"
+    line, most = one_line(name), max(room, 8)
+    return line if len(line) <= most else line[: most - 1] + "…"

@@ -11,8 +11,7 @@ from typing import Any
 from typer import Typer
 
 from c2fa.cli.app import app
-from c2fa.cli.errors import CLOSED_PIPE
-from c2fa.cli.output import say
+from c2fa.cli.output import CLOSED_PIPE, say
 
 __all__ = ["app", "main", "run"]
 

@@ -9,8 +9,8 @@ from typing import Annotated
 from c2fa import Explainer, maskers, models
 from c2fa.cli import options as o
 from c2fa.cli import output
-from c2fa.cli.errors import USAGE, RefusedError, as_usage
 from c2fa.cli.inputs import read_text
+from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import guarded
 
 REVIEW = (
@@ -68,16 +68,15 @@ def demo(
         e = explainer(review)
         if html is not None:
             output.write_explanations(html, [("", e)])
+            output.say(f"wrote {html}")
         if plot is not None:
             output.write(plot, partial(e.plot().savefig, dpi=110))
+            output.say(f"wrote {plot}")
         if json:
             output.out_json(e.to_json())
         else:
             output.out(_ABOUT)
             output.show(e)
-        for path in (html, plot):
-            if path is not None:
-                output.say(f"wrote {path}")
 
 
 def _review(text: str | None, file: Path | None) -> str:

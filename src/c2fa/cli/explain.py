@@ -8,13 +8,13 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from c2fa import Explainer
 from c2fa.cli import options as o
 from c2fa.cli import output
-from c2fa.cli.errors import USAGE, RefusedError, as_usage
-from c2fa.cli.inputs import DATASETS, Inputs, Kind, Request, make_masker, must_exist
+from c2fa.cli.inputs import DATASETS, Inputs, Kind, Request, make_masker, must_exist, output_names
+from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, guarded
 from c2fa.methods import METHODS, options_of
 from c2fa.model import describe
@@ -41,20 +41,10 @@ def explain(
     model_option: o.ModelOption = [],  # noqa: B006
     allow_pickle: o.AllowPickle = False,
     method: o.Method = "c2fa",
-    option: Annotated[
-        list[str],
-        o.flag(o.ASKING, metavar="KEY=VALUE", help="Set a method option: intercept=false, preset=paper. Repeatable."),
-    ] = [],  # noqa: B006
+    option: o.Option = [],  # noqa: B006
     budget: o.Budget = None,
-    until: Annotated[
-        str | None,
-        o.flag(
-            o.ASKING, metavar="RULE", help="Stop early: top3 (top 3 settled) or stderr:0.01 (small standard errors)."
-        ),
-    ] = None,
-    link: Annotated[
-        str, o.flag(o.ASKING, metavar="identity|logit|log", help="Explain the output, its log-odds or its logarithm.")
-    ] = "identity",
+    until: o.Until = None,
+    link: o.Link = "identity",
     target: o.Target = None,
     seed: o.Seed = 0,
     batch_size: o.BatchSize = None,
@@ -62,42 +52,17 @@ def explain(
     row: o.Row = [],  # noqa: B006
     drop: o.Drop = [],  # noqa: B006
     masker: o.Masker = [],  # noqa: B006
-    out: Annotated[
-        list[Path],
-        o.flag(
-            o.OUTPUT,
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Write a page (.html), explanations (.json, .npz) or a table (.parquet, .csv). Repeatable.",
-        ),
-    ] = [],  # noqa: B006
-    title: Annotated[str | None, o.flag(o.OUTPUT, metavar="TEXT", help="The page's title.")] = None,
+    out: o.Outs = [],  # noqa: B006
     json: o.Json = False,
     quiet: o.Quiet = False,
     debug: o.Debug = False,
-    ledger: Annotated[
-        Path | None, o.flag(o.KEEPING, metavar="FILE", help="Keep every answer in this file; it is never asked again.")
-    ] = None,
+    ledger: o.Ledger = None,
     model_name: o.ModelName = None,
     resume: o.Resume = True,
-    store: Annotated[
-        Path | None,
-        o.flag(o.DATASETS, metavar="DIR", help="Explain a dataset (.parquet, .jsonl) or any inputs into this folder."),
-    ] = None,
-    field: Annotated[
-        str | None,
-        o.flag(
-            o.DATASETS, metavar="NAME", help="The field of a dataset that is the input.", show_default="the only one"
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None, o.flag(o.DATASETS, min=1, help="Worker processes.", show_default="one for each core")
-    ] = None,
-    store_option: Annotated[
-        list[str],
-        o.flag(o.DATASETS, metavar="KEY=VALUE", help="Set a store option: engine=ray, shard_size=64. Repeatable."),
-    ] = [],  # noqa: B006
+    store: o.Store = None,
+    field: o.Field = None,
+    workers: o.Workers = None,
+    store_option: o.StoreOption = [],  # noqa: B006
 ) -> None:
     """Explain predictions on texts, rows of tables or images, at every level.
 
@@ -131,30 +96,21 @@ def explain(
     answers stay in your cache until it succeeds, or in --ledger for good.
     """
     with guarded(debug):
-        order = Order(
-            Request(files, model, model_option, allow_pickle, model_name, row, drop, masker),
-            settings={
-                "method": method,
-                "budget": o.budget(budget),
-                "until": until,
-                "link": link,
-                "target": target,
-                "seed": seed,
-                "batch_size": batch_size,
-                "on_error": on_error,
-                **_method_options(method, option),
-            },
-            outs=out,
-            title=title,
-            json=json,
-            quiet=quiet,
-            ledger=ledger,
-            resume=resume,
-        )
-        for flag, given in {"--field": field, "--workers": workers, "--store-option": store_option or None}.items():
-            if given is not None and store is None:
-                raise RefusedError(f"{flag} goes with --store DIR, the folder of a dataset's explanations", USAGE)
+        request = Request(files, model, model_option, allow_pickle, model_name, row, drop, masker)
+        settings = {
+            "method": method,
+            "budget": o.budget(budget),
+            "until": until,
+            "link": link,
+            "target": target,
+            "seed": seed,
+            "batch_size": batch_size,
+            "on_error": on_error,
+            **_method_options(method, option),
+        }
+        order = Order(request, settings, out, json, quiet, ledger, resume)
         if store is None:
+            _refuse_dataset_flags({"--field": field, "--workers": workers, "--store-option": store_option or None})
             _explain_files(order)
         else:
             chosen = o.read("--store-option", store_option, _STORE_OPTIONS, "a store")
@@ -168,11 +124,16 @@ class Order:
     request: Request
     settings: Mapping[str, Any]
     outs: Sequence[Path]
-    title: str | None
     json: bool
     quiet: bool
     ledger: Path | None
     resume: bool
+
+
+def _refuse_dataset_flags(given: Mapping[str, Any]) -> None:
+    for flag, value in given.items():
+        if value is not None:
+            raise RefusedError(f"{flag} goes with --store DIR, the folder of a dataset's explanations", USAGE)
 
 
 def _method_options(method: str, texts: Sequence[str]) -> dict[str, Any]:
@@ -205,7 +166,7 @@ def _explain_files(order: Order) -> None:
                 with stop.keeping(lambda: _kept(explainer)):
                     named = _ask(order, explainer, inputs, stop)
                     for path in order.outs:
-                        output.write_explanations(path, named, order.title)
+                        output.write_explanations(path, named)
                     _print(order, named)
                 resume.finish()
             finally:
@@ -278,8 +239,8 @@ def _count(explainer: Explainer) -> int:
 
 
 def _print(order: Order, named: output.Named) -> None:
-    for path in order.outs:
-        if not order.quiet:
+    if not order.quiet:
+        for path in order.outs:
             output.say(f"wrote {path}")
     if order.json:
         for _, e in named:
@@ -322,8 +283,7 @@ def _explain_dataset(order: Order, store: Path, field: str | None, crew: Mapping
             f"--store and --out do not go together: make a page of a store with 'c2fa report {store} --out PAGE.html'",
             USAGE,
         )
-    if store.exists() and not store.is_dir():
-        raise RefusedError(f"--store {str(store)!r} is a file; give a folder")
+    output.check_folder(store, "--store")
     request = order.request
     request.model_settings()  # refused here, not in every worker
     dataset = _dataset(request.files, field)

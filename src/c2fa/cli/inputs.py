@@ -13,7 +13,7 @@ import numpy as np
 
 from c2fa import maskers
 from c2fa.cli import options
-from c2fa.cli.errors import USAGE, RefusedError, as_usage
+from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Resume, Stop, Stoppable
 from c2fa.model import describe
 from c2fa.models import loading
@@ -248,12 +248,8 @@ def _read_groups(text: str) -> Any:
     return groups
 
 
-def _read_mask(text: str) -> str | None:
-    return None if text.lower() == "none" else text
-
-
 _MASKER_OPTIONS: dict[Kind, options.Readers] = {
-    "text": {"levels": options.words, "mask": _read_mask, "language": str},
+    "text": {"levels": options.words, "mask": lambda text: None if text.lower() == "none" else text, "language": str},
     "table": {"groups": _read_groups, "background": lambda text: _read_table(Path(text)), "strategy": str},
     "images": {
         "segment": str,

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from c2fa import penalties, samplers
-from c2fa.cli.errors import USAGE, RefusedError
+from c2fa.cli.output import USAGE, RefusedError
 from c2fa.methods import METHODS
 
 ASKING, INPUTS, OUTPUT = "Model and method", "Inputs", "Output"
 KEEPING, DATASETS = "Keeping answers", "Datasets"
+DEFAULT_MASKS = "20:50,20:100"
 MODELS = {
     "demo": "the sentiment classifier that comes with c2fa",
     "python:package.module:function": "a Python function; the current folder is searched first",
@@ -42,107 +43,102 @@ def _complete_models(incomplete: str) -> list[str]:
     return [kind for kind in kinds if kind.startswith(incomplete)]
 
 
-Files = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FILE",
-        help="Text files ('-' for standard input), CSV or TSV tables, images, or folders of images.",
-        show_default=False,
-    ),
-]
-Model = Annotated[
-    str,
-    flag(
-        ASKING,
-        "--model",
-        "-m",
-        metavar="SPEC",
-        help="The model: demo, python:module:function, sklearn:file, hf:folder, onnx:file, oip:URL#model, "
-        "mlflow:URL or openai:URL#model.",
-        autocompletion=_complete_models,
-    ),
-]
-ModelOption = Annotated[
-    list[str],
-    flag(ASKING, metavar="KEY=VALUE", help='Set a model option: classes=\'["good", "bad"]\'. Repeatable.'),
-]
-AllowPickle = Annotated[
-    bool, flag(ASKING, "--allow-pickle", help="Let sklearn: load a pickle, which can run any code in it.")
-]
-Method = Annotated[
-    str,
-    flag(
-        ASKING,
-        metavar="NAME",
-        help="The method; 'c2fa info' lists them.",
-        autocompletion=_complete_methods,
-        show_default=True,
-    ),
-]
-Budget = Annotated[
-    str | None,
-    flag(
-        ASKING,
-        "--budget",
-        "-b",
-        metavar="ROWS",
-        help="Most model rows for an input: a number, or one for each level.",
-        show_default="200, split over the levels",
-    ),
-]
-Target = Annotated[
-    str | None,
-    flag(
-        ASKING,
-        metavar="CLASS",
-        help="The output to explain: a name, or a number counted from 0.",
-        show_default="the predicted class",
-    ),
-]
-Seed = Annotated[int, flag(ASKING, min=0, help="The same seed asks the same questions.", show_default=True)]
-BatchSize = Annotated[
-    int | None,
-    flag(ASKING, min=1, help="Rows sent to the model at a time.", show_default="64, or the server's own"),
-]
-OnError = Annotated[
-    str,
-    flag(ASKING, metavar="raise|drop", help="Stop at an unusable answer, or drop that row.", show_default=True),
-]
-Row = Annotated[
-    list[str],
-    flag(
-        INPUTS,
-        metavar="N",
-        help="Table rows, counted from 0: 3, or 2:10 for several. Repeatable.",
-        show_default="all",
-    ),
-]
+# ---------------------------------------------------------------------------------- inputs
+
+_FILES = "Text files ('-' for standard input), CSV or TSV tables, images, or folders of images."
+_ROWS = "Table rows, counted from 0: 3, or 2:10 for several. Repeatable."
+Files = Annotated[list[Path], typer.Argument(metavar="FILE", help=_FILES, show_default=False)]
+Row = Annotated[list[str], flag(INPUTS, metavar="N", help=_ROWS, show_default="all")]
 Drop = Annotated[
     list[str],
     flag(INPUTS, metavar="COLUMN", help="A column that the model does not take, such as the label. Repeatable."),
 ]
 Masker = Annotated[
+    list[str], flag(INPUTS, metavar="KEY=VALUE", help="Set a masking option: levels=sentences,words. Repeatable.")
+]
+
+# ---------------------------------------------------------------------------------- model and method
+
+_MODEL = (
+    "The model: demo, python:module:function, sklearn:file, hf:folder, onnx:file, oip:URL#model, mlflow:URL or "
+    "openai:URL#model."
+)
+_METRICS = (
+    "Some of insertion, deletion, faithfulness, aopc-r, infidelity, consistency, mihl and stability; deletion@0 is "
+    "deletion of the coarsest parts."
+)
+Model = Annotated[str, flag(ASKING, "--model", "-m", metavar="SPEC", help=_MODEL, autocompletion=_complete_models)]
+ModelOption = Annotated[
+    list[str], flag(ASKING, metavar="KEY=VALUE", help='Set a model option: classes=\'["good", "bad"]\'. Repeatable.')
+]
+AllowPickle = Annotated[
+    bool, flag(ASKING, "--allow-pickle", help="Let sklearn: load a pickle, which can run any code in it.")
+]
+_METHOD = "The method; 'c2fa info' lists them."
+Method = Annotated[str, flag(ASKING, metavar="NAME", help=_METHOD, autocompletion=_complete_methods, show_default=True)]
+Methods = Annotated[str, flag(ASKING, metavar="NAMES", help="The methods to compare.", show_default=True)]
+Option = Annotated[
     list[str],
-    flag(INPUTS, metavar="KEY=VALUE", help="Set a masking option: levels=sentences,words. Repeatable."),
+    flag(ASKING, metavar="KEY=VALUE", help="Set a method option: intercept=false, preset=paper. Repeatable."),
 ]
-Json = Annotated[bool, flag(OUTPUT, "--json", help="Print JSON and nothing else to stdout.")]
-Quiet = Annotated[
-    bool, flag(OUTPUT, "--quiet", "-q", help="Print no progress and no remarks; with --out, no result either.")
-]
-Debug = Annotated[bool, flag(OUTPUT, "--debug", help="Show the traceback of an error.")]
-ModelName = Annotated[
+_BUDGET = "Most model rows for an input: a number, or one for each level."
+Budget = Annotated[
     str | None,
-    flag(KEEPING, metavar="NAME", help="Keep answers under this name; change it when the model changes."),
+    flag(ASKING, "--budget", "-b", metavar="ROWS", help=_BUDGET, show_default="200, split over the levels"),
 ]
-Resume = Annotated[
-    bool,
-    flag(
-        KEEPING,
-        "--resume/--no-resume",
-        help="Keep the answers of a run that stops until the same command succeeds.",
-        show_default=True,
-    ),
+_MASKS = "Masks for each level, the prediction's row on top: 20:50,20:100."
+Masks = Annotated[str | None, flag(ASKING, metavar="LIST", help=_MASKS, show_default=DEFAULT_MASKS)]
+Budgets = Annotated[str | None, flag(ASKING, metavar="LIST", help="In place of --masks, model rows in all: 100,200.")]
+_UNTIL = "Stop early: top3 (top 3 settled) or stderr:0.01 (small standard errors)."
+Until = Annotated[str | None, flag(ASKING, metavar="RULE", help=_UNTIL)]
+Link = Annotated[
+    str, flag(ASKING, metavar="identity|logit|log", help="Explain the output, its log-odds or its logarithm.")
 ]
+_TARGET = "The output to explain: a name, or a number counted from 0."
+Target = Annotated[str | None, flag(ASKING, metavar="CLASS", help=_TARGET, show_default="the predicted class")]
+Seed = Annotated[int, flag(ASKING, min=0, help="The same seed asks the same questions.", show_default=True)]
+Seeds = Annotated[int, flag(ASKING, min=1, help="How many seeds.", show_default=True)]
+Metrics = Annotated[str, flag(ASKING, metavar="NAMES", help=_METRICS, show_default=True)]
+BatchSize = Annotated[
+    int | None, flag(ASKING, min=1, help="Rows sent to the model at a time.", show_default="64, or the server's own")
+]
+_ON_ERROR = "Stop at an unusable answer, or drop that row."
+OnError = Annotated[str, flag(ASKING, metavar="raise|drop", help=_ON_ERROR, show_default=True)]
+
+# ---------------------------------------------------------------------------------- output
+
+_OUTS = "Write a page (.html), explanations (.json, .npz) or a table (.parquet, .csv). Repeatable."
+_PLOT = "Draw scores over budgets (.png, .svg or .pdf), one file for each metric."
+_QUIET = "Print no progress and no remarks; with --out, no result either."
+Outs = Annotated[list[Path], flag(OUTPUT, "--out", "-o", metavar="FILE", help=_OUTS)]
+Scores = Annotated[
+    Path | None,
+    flag(OUTPUT, "--out", "-o", metavar="FILE", help="Write every score (.csv, .json or .parquet)."),
+]
+Plot = Annotated[Path | None, flag(OUTPUT, metavar="FILE", help=_PLOT)]
+Json = Annotated[bool, flag(OUTPUT, "--json", help="Print JSON and nothing else to stdout.")]
+Quiet = Annotated[bool, flag(OUTPUT, "--quiet", "-q", help=_QUIET)]
+Debug = Annotated[bool, flag(OUTPUT, "--debug", help="Show the traceback of an error.")]
+
+# ---------------------------------------------------------------------------------- keeping answers, datasets
+
+_LEDGER = "Keep every answer in this file; it is never asked again."
+_SCORE_STORE = "Keep every answer and score in this folder; none is asked again."
+_MODEL_NAME = "Keep answers under this name; change it when the model changes."
+_RESUME = "Keep the answers of a run that stops until the same command succeeds."
+_STORE = "Explain a dataset (.parquet, .jsonl) or any inputs into this folder."
+_FIELD = "The field of a dataset that is the input."
+_STORE_OPTION = "Set a store option: engine=ray, shard_size=64. Repeatable."
+Ledger = Annotated[Path | None, flag(KEEPING, metavar="FILE", help=_LEDGER)]
+ScoreStore = Annotated[Path | None, flag(KEEPING, metavar="DIR", help=_SCORE_STORE)]
+ModelName = Annotated[str | None, flag(KEEPING, metavar="NAME", help=_MODEL_NAME)]
+Resume = Annotated[bool, flag(KEEPING, "--resume/--no-resume", help=_RESUME, show_default=True)]
+Store = Annotated[Path | None, flag(DATASETS, metavar="DIR", help=_STORE)]
+Field = Annotated[str | None, flag(DATASETS, metavar="NAME", help=_FIELD, show_default="the only one")]
+Workers = Annotated[int | None, flag(DATASETS, min=1, help="Worker processes.", show_default="one for each core")]
+StoreOption = Annotated[list[str], flag(DATASETS, metavar="KEY=VALUE", help=_STORE_OPTION)]
+
+# ---------------------------------------------------------------------------------- reading values
 
 _PENALTIES = ("L1", "L2", "ElasticNet", "NonNegative")
 _SAMPLERS = ("Exhaustive", "Keep", "Planned")
@@ -184,7 +180,7 @@ def read(flag: str, texts: Sequence[str], readers: Readers, owner: str) -> dict[
     >>> read("--masker", ["fill=0"], {"levels": words, "language": str}, "masking texts")
     Traceback (most recent call last):
         ...
-    c2fa.cli.errors.RefusedError: --masker 'fill' is unknown: masking texts takes levels, language
+    c2fa.cli.output.RefusedError: --masker 'fill' is unknown: masking texts takes levels, language
     """
     values = {}
     for text in texts:
@@ -224,9 +220,9 @@ def budget(text: str | None) -> int | tuple[int, ...] | None:
     """
     if text is None:
         return None
-    return _counts(
-        text, f"--budget {text!r} is not a number of model rows: write 200, or 50,150 with one for each level"
-    )
+    wrong = f"--budget {text!r} is not a number of model rows: write 200, or 50,150 with one for each level"
+    counts = _counts(text, wrong)
+    return counts[0] if len(counts) == 1 else counts
 
 
 def budgets(text: str) -> list[int | tuple[int, ...]]:
@@ -236,7 +232,8 @@ def budgets(text: str) -> list[int | tuple[int, ...]]:
     ([100, 200], [(21, 50), (21, 100)])
     """
     wrong = f"--budgets {text!r} are not numbers of model rows: write 100,200, or 21:50,21:100 with one for each level"
-    return [_counts(part, wrong) for part in text.split(",")]
+    found = [_counts(part, wrong) for part in text.split(",")]
+    return [counts[0] if len(counts) == 1 else counts for counts in found]
 
 
 def masks(text: str) -> list[tuple[int, ...]]:
@@ -246,16 +243,14 @@ def masks(text: str) -> list[tuple[int, ...]]:
     [(20, 50), (20, 100)]
     """
     wrong = f"--masks {text!r} are not numbers of masks: write 20:50,20:100 with one for each level"
-    found = [_counts(part, wrong) for part in text.split(",")]
-    return [(count,) if isinstance(count, int) else count for count in found]
+    return [_counts(part, wrong) for part in text.split(",")]
 
 
-def _counts(text: str, wrong: str) -> int | tuple[int, ...]:
+def _counts(text: str, wrong: str) -> tuple[int, ...]:
     try:
-        counts = tuple(int(part.replace("_", "")) for part in re.split("[,:]", text))
+        return tuple(int(part.replace("_", "")) for part in re.split("[,:]", text))
     except ValueError:
         raise RefusedError(wrong, USAGE) from None
-    return counts[0] if len(counts) == 1 else counts
 
 
 def words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a command prints and writes.
+"""What a command prints and writes, and how it refuses: exit codes and the exceptions that carry them.
 
 Text from inputs, models and files cannot control the terminal. A file is checked before the first query and is
 complete or absent.
@@ -11,7 +11,8 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,10 +20,11 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from c2fa.cli.errors import USAGE, ClosedPipeError, RefusedError
 from c2fa.explanation import Explanation
 from c2fa.report import html
 
+BUG, USAGE, UNUSABLE, MODEL = 1, 2, 3, 4
+CLOSED_PIPE = 128 + 13  # what a shell reports for a command that SIGPIPE ended
 EXPLANATIONS = (".html", ".json", ".npz", ".parquet", ".csv")
 PICTURES = (".png", ".svg", ".pdf")
 Named = Sequence[tuple[str, Explanation]]
@@ -35,6 +37,27 @@ _COLOUR = {"+": "cyan", "-": "red"}  # a colour-blind reader can tell these apar
 _MAX_WIDTH = 120
 _EXTRAS = {"matplotlib": "plots", "pandas": "frame", "pyarrow": "store", "torch": "torch", "skimage": "images"}
 _NEEDS = {".parquet": ("pandas", "pyarrow"), ".csv": ("pandas",), **dict.fromkeys(PICTURES, ("matplotlib",))}
+
+
+class RefusedError(Exception):
+    """The command cannot go on; the message is for people, the code for scripts."""
+
+    def __init__(self, message: str, code: int = UNUSABLE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ClosedPipeError(Exception):
+    """Nobody reads stdout any more, as in ``c2fa demo | head -1``."""
+
+
+@contextmanager
+def as_usage() -> Iterator[None]:
+    """Report what the package refuses inside as a usage error: it is about an option's value."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise RefusedError(str(error), USAGE) from error
 
 
 def clean(text: str) -> str:
@@ -146,6 +169,12 @@ def check(path: Path, suffixes: Sequence[str], flag: str = "--out") -> None:
             probe.write(b"c2fa")
     except OSError as error:
         raise RefusedError(f"{flag} {str(path)!r} cannot be written: {error.strerror}; give another folder") from error
+
+
+def check_folder(path: Path, flag: str) -> None:
+    """Refuse a folder that is a file."""
+    if path.exists() and not path.is_dir():
+        raise RefusedError(f"{flag} {str(path)!r} is a file; give a folder")
 
 
 def need(packages: Sequence[str], what: str) -> None:

@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 
 from c2fa.cli import options as o
-from c2fa.cli.errors import RefusedError
 from c2fa.cli.inputs import must_exist
-from c2fa.cli.output import check, say, write_explanations
+from c2fa.cli.output import RefusedError, check, say, write_explanations
 from c2fa.cli.session import guarded
 from c2fa.explanation import Explanation, load
 

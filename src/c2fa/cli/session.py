@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 import typer
 
-from c2fa.cli.errors import BUG, CLOSED_PIPE, MODEL, UNUSABLE, USAGE, ClosedPipeError, InterruptedRun, RefusedError
-from c2fa.cli.output import say, say_error
-from c2fa.fingerprint import fingerprint
+from c2fa.cli import output
+from c2fa.cli.output import ClosedPipeError, RefusedError, say
 from c2fa.ledger import Ledger, LedgerError
 from c2fa.model import ModelProxy
 from c2fa.querying import QueryError
@@ -48,14 +47,14 @@ def guarded(debug: bool) -> Iterator[None]:
         say(str(stop) or "interrupted")
         raise typer.Exit(getattr(stop, "code", 128 + signal.SIGINT)) from None
     except ClosedPipeError:
-        raise typer.Exit(CLOSED_PIPE) from None
+        raise typer.Exit(output.CLOSED_PIPE) from None
     except Exception as error:
         if isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "format_message"):
             raise  # typer reports these itself
         if debug:
             say("".join(traceback.format_exception(error)).rstrip())
         code = _code(error)
-        say_error(_as_flags(_sentence(error, code)))
+        output.say_error(_as_flags(_sentence(error, code)))
         for note in getattr(error, "__notes__", ()):
             say(_as_flags(note))
         raise typer.Exit(code) from None
@@ -65,12 +64,12 @@ def _code(error: Exception) -> int:
     if isinstance(error, RefusedError):
         return error.code
     if isinstance(error, QueryError) or type(error).__name__ in _MODEL_ERRORS:
-        return MODEL
+        return output.MODEL
     # What the package refuses in words, and what the machine refuses.
     known = (ValueError, TypeError, KeyError, ImportError, OSError, LedgerError)
     if isinstance(error, known) or type(error).__name__ == "StoreError":
-        return UNUSABLE
-    return BUG
+        return output.UNUSABLE
+    return output.BUG
 
 
 def _sentence(error: Exception, code: int) -> str:
@@ -80,7 +79,7 @@ def _sentence(error: Exception, code: int) -> str:
         text = f"{error.strerror}: {str(error.filename)!r}" if error.filename else error.strerror
     else:
         text = str(error) or type(error).__name__
-    if code == BUG:
+    if code == output.BUG:
         text = f"unexpected {type(error).__name__}: {text}; run again with --debug to see where"
     return text
 
@@ -96,6 +95,14 @@ def _as_flags(text: str) -> str:
 
 
 # ---------------------------------------------------------------------------------- Ctrl-C
+
+
+class InterruptedRun(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM; the exit code is 128 plus the signal's number."""
+
+    def __init__(self, number: int, message: str = "interrupted; nothing was asked yet") -> None:
+        super().__init__(message)
+        self.code = 128 + number
 
 
 class Stop:
@@ -137,7 +144,7 @@ class Stop:
         except Exception as error:
             if self.asked is not None:  # Ctrl-C reached the model's own processes too, and broke them
                 raise InterruptedRun(self.asked, f"interrupted; {kept()}") from error
-            if not (isinstance(error, RefusedError) and error.code == USAGE):
+            if not (isinstance(error, RefusedError) and error.code == output.USAGE):
                 error.add_note(f"stopped; {kept()}")
             raise
 
@@ -179,13 +186,16 @@ class Resume:
         self._finished = False
         if not wanted:
             return
+        from filelock import FileLock, Timeout  # loads asyncio, which no other command needs
+
         name = fingerprint(spec, options, _model_state(spec), list(inputs), suffix)[:24]
         folder = cache_folder()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _sweep(folder)
-            self._lock = _lock(folder / f"resume-{name}.lock")
-        except BlockingIOError:
+            self._lock = FileLock(folder / f"resume-{name}.lock")
+            self._lock.acquire(blocking=False)
+        except Timeout:
             say("another command is explaining the same inputs; this one cannot be continued if it stops")
             return
         except OSError as error:
@@ -240,18 +250,6 @@ def _model_state(spec: str) -> list[Any]:
         return []
     files = [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file())[:1000]
     return [[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
-
-
-def _lock(path: Path) -> BaseFileLock:
-    """Hold a lock until it is released or the process ends; BlockingIOError where another command has it."""
-    from filelock import FileLock, Timeout  # loads asyncio, which no other command needs
-
-    lock = FileLock(path)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise BlockingIOError(f"{path} is locked") from None
-    return lock
 
 
 def _remove(path: Path) -> None:

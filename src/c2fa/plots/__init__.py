@@ -16,7 +16,7 @@ except ImportError as error:
 
 from c2fa.explanation import Explanation
 from c2fa.plots.compare import ComparisonDisplay, compare
-from c2fa.plots.curves import ConvergenceDisplay, ScoresDisplay, convergence, curves, scores
+from c2fa.plots.curves import ScoresDisplay, convergence, curves, scores
 from c2fa.plots.images import ImagesDisplay, images
 from c2fa.plots.nested import NestedDisplay, nested
 from c2fa.plots.series import SeriesDisplay, series
@@ -26,7 +26,6 @@ from c2fa.plots.text import TextDisplay, text
 __all__ = [
     "BagDisplay",
     "ComparisonDisplay",
-    "ConvergenceDisplay",
     "Figure",
     "ImagesDisplay",
     "NestedDisplay",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap
@@ -16,7 +19,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from c2fa.explanation import Explanation
-from c2fa.printing import on_scale
+from c2fa.printing import on_scale, one_line
 from c2fa.structure import FloatArray
 
 AnyFigure: TypeAlias = Figure | SubFigure
@@ -60,12 +63,6 @@ def width_of(text: str, size: float, bold: bool = False) -> float:
         return 0.32 * size * len(text)
     width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size, weight=weight), False)
     return float(width)
-
-
-def one_line(text: str) -> str:
-    """A name without what breaks a line or moves the cursor."""
-    clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
-    return " ".join(clean.split())
 
 
 def clip(text: str, room: float, size: float, bold: bool = False) -> str:
@@ -124,7 +121,7 @@ def colour(share: float) -> tuple[float, float, float, float]:
 def headline(e: Explanation) -> str:
     """What was predicted and how it was explained, on one line."""
     method = str(e.provenance.get("method", "")) or "explanation"
-    return f"{predicted(e)} · {method}, {e.queries} queries"
+    return f"{predicted(e)} · {method}, {e.queries} rows"
 
 
 def predicted(e: Explanation) -> str:
@@ -154,19 +151,36 @@ def plain(ax: Axes) -> None:
     ax.tick_params(axis="x", labelsize=8, colors=MUTED, length=2)
 
 
-def beside(ax: Axes, y: float, value: float) -> None:
-    """Write a part's attribution right of its row."""
+def beside(
+    ax: Axes,
+    y: float,
+    text: str,
+    *,
+    x: float = 1,
+    shift: tuple[float, float] = (6, 0),
+    y_in: str = "data",
+    va: str = "center",
+    **style: Any,
+) -> None:
+    """Write a text beside a row: right of the axes, or left of them with ``x=0``; ``shift`` is in points."""
     ax.annotate(
-        signed(value),
-        (1, y),
-        xycoords=("axes fraction", "data"),
-        xytext=(6, 0),
-        va="center",
+        text,
+        (x, y),
+        xycoords=("axes fraction", y_in),
+        xytext=shift,
         textcoords="offset points",
-        fontsize=8.5,
-        weight="bold",
-        color=INK,
+        va=va,
+        parse_math=False,
+        annotation_clip=False,
+        **{"color": INK, **style},
     )
+
+
+def name_ticks(axis: Axis, at: npt.NDArray[Any], names: Iterable[str], size: float = 8.5) -> None:
+    """Write names at the ticks of an axis, as they are: a dollar sign begins no formula."""
+    axis.set_ticks(at, labels=list(names), fontsize=size, color=INK)
+    for label in axis.get_ticklabels():
+        label.set_parse_math(False)
 
 
 def title_and_scale(ax: Axes, title: str, mesh: ScalarMappable, unit: str = "") -> Figure:

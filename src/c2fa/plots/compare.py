@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from c2fa.explanation import Explanation
 from c2fa.plots._style import INK, figure, predicted
 from c2fa.plots.nested import _ROW, NestedDisplay, Row, _choose, _rows
+from c2fa.printing import singular
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,11 @@ def compare(
 
 
 def _note(e: Explanation) -> str:
-    d = e.diagnostics
+    d, part, leaf = e.diagnostics, singular(e.level_names[0]), singular(e.level_names[-1])
     agree = "in" if d.agreement else "not in"
     adds = "parts add up" if d.consistency < 1e-9 else f"inconsistency {d.consistency:.2g}"
     unit = f"in {e.link.unit}; " if e.link.unit else ""
-    return f"{unit}{adds}; top leaf {agree} the top part"
+    return f"{unit}{adds}; top {leaf} {agree} the top {part}"
 
 
 def _aligned(columns: list[list[Row]]) -> list[list[Row]]:

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from c2fa.plots._style import DASHES, INK, MARKERS, MUTED, RULE, SERIES, figure_of, one_line, own_axes
-from c2fa.problem import Problem
+from c2fa.plots._style import DASHES, INK, MARKERS, MUTED, RULE, SERIES, figure_of, own_axes
+from c2fa.printing import one_line
 from c2fa.structure import FloatArray
 
 if TYPE_CHECKING:
@@ -123,66 +123,26 @@ def scores(
     return ScoresDisplay.from_frame(frame, x, y, method).draw(ax, title=title, better=better)
 
 
-@dataclass(frozen=True)
-class ConvergenceDisplay:
-    """How far from the solution a solver is after each number of iterations."""
-
-    lines: Mapping[str, tuple[FloatArray, FloatArray]]
-    ylabel: str = "distance of the leaves from the solution"
-
-    @classmethod
-    def from_problem(
-        cls,
-        problem: Problem,
-        solvers: Mapping[str, Mapping[str, Any]] | Sequence[str] = ("admm", "paper"),
-        iterations: Sequence[int] = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233),
-    ) -> ConvergenceDisplay:
-        """Solve with growing limits, and compare with what the default solver finds.
-
-        ``solvers`` are names, or a mapping from names to options; a line that stays level has met its tolerance.
-        """
-        from c2fa.solvers.solve import solve
-
-        options = solvers if isinstance(solvers, Mapping) else {name: {} for name in solvers}
-        goal = solve(problem).values[-1]
-        at = np.asarray(iterations, dtype=np.float64)
-        lines = {}
-        for name, own in options.items():
-            found = [solve(problem, name, **{**own, "max_iterations": n}).values[-1] for n in iterations]
-            lines[name] = (at, np.array([float(np.linalg.norm(values - goal)) for values in found]))
-        return cls(lines)
-
-    def draw(self, ax: Axes | None = None, *, title: str = "") -> Figure:
-        """Draw on a logarithmic scale; what lies at or below rounding error is drawn at its floor."""
-        ax = own_axes(ax, 5.2, 3.6)
-        top = max((float(y.max()) for _, y in self.lines.values() if len(y)), default=1.0) or 1.0
-        for k, (name, (x, y)) in enumerate(self.lines.items()):
-            ax.plot(
-                x,
-                np.maximum(y, 1e-14 * top),
-                color=SERIES[k % 8],
-                ls=DASHES[k % 8],
-                marker=MARKERS[k % 8],
-                ms=4,
-                lw=1.6,
-                label=one_line(name),
-            )
-        ax.set_yscale("log")
-        _finish(ax, title, "iterations", self.ylabel, locate=False)
-        return figure_of(ax)
-
-
 def convergence(
-    found: Problem | Mapping[str, Sequence[float]], ax: Axes | None = None, *, title: str = "", **options: Any
+    residuals: Mapping[str, Sequence[float]], ax: Axes | None = None, *, title: str = "", ylabel: str = "residual"
 ) -> Figure:
-    """Draw the convergence of solvers on a problem, or of residuals that were written down, by name."""
-    if isinstance(found, Problem):
-        return ConvergenceDisplay.from_problem(found, **options).draw(ax, title=title)
-    lines = {
-        name: (np.arange(1, len(values) + 1, dtype=np.float64), np.asarray(values, dtype=np.float64))
-        for name, values in found.items()
-    }
-    return ConvergenceDisplay(lines, **{"ylabel": "residual", **options}).draw(ax, title=title)
+    """Draw what is left after each iteration, by name, on a logarithmic scale that ends at rounding error."""
+    ax = own_axes(ax, 5.2, 3.6)
+    top = max((float(np.max(y)) for y in residuals.values() if len(y)), default=1.0) or 1.0
+    for k, (name, y) in enumerate(residuals.items()):
+        ax.plot(
+            np.arange(1, len(y) + 1),
+            np.maximum(y, 1e-14 * top),
+            color=SERIES[k % 8],
+            ls=DASHES[k % 8],
+            marker=MARKERS[k % 8],
+            ms=4,
+            lw=1.6,
+            label=one_line(name),
+        )
+    ax.set_yscale("log")
+    _finish(ax, title, "iterations", ylabel, locate=False)
+    return figure_of(ax)
 
 
 def _finish(ax: Axes, title: str, xlabel: str, ylabel: str, *, outside: bool = False, locate: bool = True) -> None:

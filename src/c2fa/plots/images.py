@@ -24,6 +24,7 @@ from c2fa.plots._style import (
     predicted,
     signed,
 )
+from c2fa.printing import singular
 from c2fa.structure import FloatArray
 
 _FRAME = "#d7191c"
@@ -174,17 +175,13 @@ def _panels(
 def _panels_of_one(
     e: Explanation, image: npt.NDArray[np.uint8], threshold: float
 ) -> list[tuple[str, npt.NDArray[np.uint8]]]:
-    labels = label_maps(e.view)[0]
+    labels, counts = label_maps(e.view)[0], zip(e.structure.widths, e.level_names, strict=True)
+    titles = [f"{count} {name if count > 1 else singular(name)}" for count, name in counts]
     parts = (e.high / largest(e.high))[e.structure.owners(0)]
     return [
-        (f"{e.structure.widths[0]} {_part_word(e)}", tint(image, parts[labels])),
-        (f"{e.structure.leaves} super-pixels", tint(image, _kept(e.low, threshold)[labels])),
+        (titles[0], tint(image, parts[labels])),
+        (titles[-1], tint(image, _kept(e.low, threshold)[labels])),
     ]
-
-
-def _part_word(e: Explanation) -> str:
-    word = str(next(iter(e.view.get("levels", ("regions",)))))
-    return word.removesuffix("s") if e.structure.widths[0] == 1 else word
 
 
 def label_maps(view: Mapping[str, Any]) -> list[npt.NDArray[np.intp]]:

@@ -21,15 +21,16 @@ from c2fa.plots._style import (
     ROUNDING,
     RULE,
     WARN,
+    beside,
     clip,
     figure_of,
     headline,
-    one_line,
     own_axes,
     plain,
     signed,
     width_of,
 )
+from c2fa.structure import FloatArray, Structure
 
 _ROW = 0.235  # inches; what a 9-point line needs
 _TOLERANCE = 1e-6
@@ -91,31 +92,13 @@ class NestedDisplay:
             _bar(ax, y, row)
         _joints(ax, self.rows)
         left = _labels(ax, self.rows, size) if labels else 0.0
-        ax.annotate(
-            clip(self.title, 500 if labels else 240, 10, bold=True),
-            (0, 1),
-            xycoords="axes fraction",
-            xytext=(-left, 8),
-            textcoords="offset points",
-            fontsize=10,
-            weight="bold",
-            color=INK,
-            parse_math=False,
-            annotation_clip=False,
-        )
+        title = clip(self.title, 500 if labels else 240, 10, bold=True)
+        beside(ax, 1, title, x=0, shift=(-left, 8), y_in="axes fraction", va="baseline", fontsize=10, weight="bold")
         for y, row in enumerate(self.rows):
-            ax.annotate(
-                signed(row.value, row.error if row.kind == "part" and row.depth == 0 else None),
-                (1.0, y),
-                xycoords=("axes fraction", "data"),
-                xytext=(6, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=size - (0 if row.kind == "part" else 0.8),
-                fontweight="bold" if row.kind == "part" else "normal",
-                color=_ink(row),
-                annotation_clip=False,
-            )
+            part = row.kind == "part"
+            text = signed(row.value, row.error if part and row.depth == 0 else None)
+            weight, own = ("bold", size) if part else ("normal", size - 0.8)
+            beside(ax, y, text, fontsize=own, weight=weight, color=_ink(row))
         plain(ax)
         ax.set_yticks([])
         ax.locator_params(axis="x", nbins=5)
@@ -129,8 +112,9 @@ class NestedDisplay:
         for row in self.rows:
             if row.kind == "rest" and row.depth == 0:
                 continue
-            error = row.error or 0.0 if row.kind == "part" else 0.0
-            ends += [row.start, row.start + row.value - error, row.start + row.value + error]
+            error = (row.error or 0.0) if row.kind == "part" else 0.0
+            end = row.start + row.value
+            ends += [row.start, end - error, end + error]
         low, high = min(ends), max(ends)
         pad = 0.04 * ((high - low) or 1.0)
         return (low - pad, high + pad) if high - low > ROUNDING else (-1.0, 1.0)
@@ -157,80 +141,73 @@ _PAGE = 52  # rows on a page
 def _choose(explanations: Sequence[Explanation], parts: int, leaves: int | None) -> _Chosen:
     """The features to show, important in any of the explanations, each scaled to its own largest."""
     s = explanations[0].structure
-    weight = [
+    weights = [
         np.max([np.abs(e.values[k]) / (np.abs(e.values[k]).max() or 1.0) for e in explanations], axis=0)
         for k in range(s.depth)
     ]
-    most = parts if s.depth > 1 else max(parts, 20)
-    children = [
-        np.split(np.argsort(p, kind="stable"), np.cumsum(np.bincount(p, minlength=s.widths[k]))[:-1])
-        for k, p in enumerate(s.parents)
-    ]
-
-    def chosen(each: int) -> _Chosen:
-        top = np.argsort(-weight[0], kind="stable")[:most]
-        found: _Chosen = {(-1, 0): sorted(top.tolist()) if s.depth > 1 else top.tolist()}
-        queue = [(0, i) for i in found[(-1, 0)]]
-        while queue:
-            level, i = queue.pop()
-            if level == s.depth - 1:
-                continue
-            own = children[level][i]
-            found[(level, i)] = own[np.argsort(-weight[level + 1][own], kind="stable")[:each]].tolist()
-            queue += [(level + 1, j) for j in found[(level, i)]]
-        return found
-
     if leaves is not None:
-        return chosen(leaves)
+        return _most_important(s, weights, parts, leaves)
     for each in (5, 4, 3, 2, 1):
-        found = chosen(each)
-        if sum(len(v) + 1 for v in found.values()) <= _PAGE:
+        found = _most_important(s, weights, parts, each)
+        if sum(len(shown) + 1 for shown in found.values()) <= _PAGE:
             break
     return found
 
 
-def _rows(e: Explanation, chosen: _Chosen, names: Mapping[int, str]) -> list[Row]:
-    s, rows = e.structure, list[Row]()
-
-    def name(level: int, i: int) -> str:
-        return names.get(i, e.names[level][i]) if level == s.depth - 1 else e.names[level][i]
-
-    def grow(level: int, i: int, depth: int, start: float) -> None:
-        value = float(e.values[level][i])
-        error = None if e.stderr is None else float(e.stderr[level][i])
-        alone = level == s.depth - 1 and s.depth > 1
-        rows.append(Row(name(level, i), depth, start, value, error, "leaf" if alone else "part"))
+def _most_important(s: Structure, weights: Sequence[FloatArray], parts: int, each: int) -> _Chosen:
+    """The ``parts`` most important parts in their own order, and ``each`` most important children of every part."""
+    top = np.argsort(-weights[0], kind="stable").tolist()
+    found: _Chosen = {(-1, 0): sorted(top[:parts]) if s.depth > 1 else top[: max(parts, 20)]}
+    queue = [(0, i) for i in found[(-1, 0)]]
+    while queue:
+        level, i = queue.pop()
         if level == s.depth - 1:
-            return
-        shown, own = chosen[(level, i)], np.flatnonzero(s.parents[level] == i)
-        if len(own) == 1 and e.names[level + 1][own[0]] == e.names[level][i]:
-            return
-        at = start
-        for child in shown:
-            grow(level + 1, child, depth + 1, at)
-            at += float(e.values[level + 1][child])
-        hidden = np.setdiff1d(own, shown)
-        if len(hidden):
-            rest = float(e.values[level + 1][hidden].sum())
-            rows.append(Row(f"{len(hidden)} more", depth + 1, at, rest, None, "rest"))
-            at += rest
-        gap = start + value - at
-        if abs(gap) > _TOLERANCE + 1e-3 * abs(value):
-            rows.append(Row("gap to its own value", depth + 1, at, gap, None, "gap"))
+            continue
+        children = np.flatnonzero(s.parents[level] == i)
+        order = np.argsort(-weights[level + 1][children], kind="stable")
+        found[(level, i)] = children[order[:each]].tolist()
+        queue += [(level + 1, j) for j in found[(level, i)]]
+    return found
 
-    for i in chosen[(-1, 0)]:
-        grow(0, i, 0, 0.0)
-    hidden = np.setdiff1d(np.arange(s.widths[0]), chosen[(-1, 0)])
+
+def _rows(e: Explanation, chosen: _Chosen, names: Mapping[int, str]) -> list[Row]:
+    shown, values = chosen[(-1, 0)], e.values[0]
+    rows = [row for i in shown for row in _branch(e, chosen, names, 0, i, 0.0)]
+    hidden = np.setdiff1d(np.arange(len(values)), shown)
     if len(hidden):
-        kind = "parts" if s.depth > 1 else "features"
-        rows.append(Row(f"{len(hidden)} more {kind}", 0, 0.0, float(e.values[0][hidden].sum()), None, "rest"))
+        name = f"{len(hidden)} more {e.level_names[0]}"
+        rows.append(Row(name, 0, 0.0, float(values[hidden].sum()), None, "rest"))
+    return rows
+
+
+def _branch(e: Explanation, chosen: _Chosen, names: Mapping[int, str], level: int, i: int, start: float) -> list[Row]:
+    """A feature's row, and below it the waterfall of its children."""
+    s, name, value = e.structure, e.names[level][i], float(e.values[level][i])
+    error = None if e.stderr is None else float(e.stderr[level][i])
+    if level == s.depth - 1:
+        return [Row(names.get(i, name), level, start, value, error, "leaf" if level else "part")]
+    rows = [Row(name, level, start, value, error, "part")]
+    below, children, shown = level + 1, np.flatnonzero(s.parents[level] == i), chosen[(level, i)]
+    if len(children) == 1 and e.names[below][children[0]] == name:
+        return rows
+    at = start
+    for child in shown:
+        rows += _branch(e, chosen, names, below, child, at)
+        at += float(e.values[below][child])
+    hidden = np.setdiff1d(children, shown)
+    if len(hidden):
+        rest = float(e.values[below][hidden].sum())
+        rows.append(Row(f"{len(hidden)} more", below, at, rest, None, "rest"))
+        at += rest
+    gap = start + value - at
+    if abs(gap) > _TOLERANCE + 1e-3 * abs(value):
+        rows.append(Row("gap to its own value", below, at, gap, None, "gap"))
     return rows
 
 
 def _sum_note(e: Explanation) -> str:
-    base, total = e.intercepts[0], float(e.high.sum())
-    what = "parts" if e.structure.depth > 1 else "features"
-    start = f"base {signed(base)} and {what} {signed(total)}" if base else f"{what}"
+    base, total, name = e.intercepts[0], float(e.high.sum()), e.level_names[0]
+    start = f"base {signed(base)} and {name} {signed(total)}" if base else name
     unit = f" {e.link.unit}" if e.link.unit else ""
     return f"{start} make {signed(base + total)}{unit}; the model says {signed(e.linked)}{unit}"
 
@@ -258,8 +235,7 @@ def _bar(ax: Axes, y: int, row: Row) -> None:
     if row.kind == "gap" and not row.value:
         return
     paint = POSITIVE if row.value >= 0 else NEGATIVE
-    part = row.kind == "part"
-    height = 0.36
+    part, height = row.kind == "part", 0.36
     if part:
         height = 0.64 if row.depth == 0 else 0.5
     style = {
@@ -284,9 +260,8 @@ def _ink(row: Row) -> str:
 def _joints(ax: Axes, rows: Sequence[Row]) -> None:
     """Thin lines that carry the running sum from one bar to the next, and from the last back to the part's end."""
     for y, row in enumerate(rows):
-        below = [k for k in range(y + 1, len(rows)) if rows[k].depth == row.depth + 1]
         stop = next((k for k in range(y + 1, len(rows)) if rows[k].depth <= row.depth), len(rows))
-        own = [k for k in below if k < stop]
+        own = [k for k in range(y + 1, stop) if rows[k].depth == row.depth + 1]
         if not own:
             continue
         for a, b in itertools.pairwise(own):
@@ -304,23 +279,12 @@ def _labels(ax: Axes, rows: Sequence[Row], size: float) -> float:
         bold = row.kind == "part" and row.depth == 0
         at = row.depth * indent
         own = size if row.kind == "part" else size - 0.8
-        texts.append((clip(one_line(row.name) or "(empty)", room - at, own, bold), at, own, bold))
+        texts.append((clip(row.name, room - at, own, bold) or "(empty)", at, own, bold))
     widest = max((at + width_of(text, own, bold) for text, at, own, bold in texts), default=0.0)
     for y, (row, (text, at, own, bold)) in enumerate(zip(rows, texts, strict=True)):
-        ax.annotate(
-            text,
-            (0.0, y),
-            xycoords=("axes fraction", "data"),
-            xytext=(at - widest - 10, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=own,
-            fontweight="bold" if bold else "normal",
-            fontstyle="italic" if row.kind in ("rest", "gap") else "normal",
-            color=_ink(row),
-            parse_math=False,
-            annotation_clip=False,
-        )
+        weight, slant = "bold" if bold else "normal", "italic" if row.kind in ("rest", "gap") else "normal"
+        shift = (at - widest - 10, 0)
+        beside(ax, y, text, x=0, shift=shift, fontsize=own, weight=weight, fontstyle=slant, color=_ink(row))
     for y, row in enumerate(rows):
         if row.depth == 0 and y:
             ax.axhline(y - 0.5, color=RULE, lw=0.6, zorder=0.5)

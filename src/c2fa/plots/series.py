@@ -21,8 +21,10 @@ from c2fa.plots._style import (
     clip,
     headline,
     largest,
+    name_ticks,
     own_axes,
     plain,
+    signed,
     title_and_scale,
 )
 from c2fa.structure import FloatArray, IntArray
@@ -86,14 +88,8 @@ class SeriesDisplay:
         lanes = np.arange(channels + 1)
         mesh = ax.pcolormesh(self.edges, lanes, self.grid, cmap=SCALE, vmin=-best, vmax=best, zorder=0)
         for c in range(channels):
-            ax.plot(
-                np.arange(steps) + 0.5,
-                c + 0.9 - 0.8 * self.values[c],
-                color=INK,
-                lw=0.9,
-                zorder=2,
-                path_effects=_HALO,
-            )
+            line = c + 0.9 - 0.8 * self.values[c]
+            ax.plot(np.arange(steps) + 0.5, line, color=INK, lw=0.9, zorder=2, path_effects=_HALO)
             ax.axhline(c, color="white", lw=2, zorder=1)
         for edge in self.edges[1:-1]:
             ax.plot([edge, edge], [0, channels], color=RULE, lw=0.5, zorder=1)
@@ -103,27 +99,13 @@ class SeriesDisplay:
             paint = [POSITIVE if v >= 0 else NEGATIVE for v in self.window_values]
             ax.bar(centres, -0.42 * self.window_values / tall, 0.8 * widths, bottom=-0.55, color=paint, zorder=2)
             ax.axhline(-0.55, color=MUTED, lw=0.8)
-            ax.annotate(
-                "windows",
-                (0, -0.55),
-                xycoords=("axes fraction", "data"),
-                xytext=(-6, 0),
-                ha="right",
-                va="center",
-                textcoords="offset points",
-                fontsize=8.5,
-                weight="bold",
-                color=INK,
-            )
+            beside(ax, -0.55, "windows", x=0, shift=(-6, 0), ha="right", fontsize=8.5, weight="bold")
         ax.set_xlim(0, steps)
         ax.set_ylim(channels, -1.05 * top)
-        ax.set_yticks(np.arange(channels) + 0.5, labels=[clip(n, 120, 8.5) for n in self.names], fontsize=8.5)
-        for label in ax.get_yticklabels():
-            label.set_parse_math(False)
-            label.set_color(INK)
+        name_ticks(ax.yaxis, np.arange(channels) + 0.5, (clip(n, 120, 8.5) for n in self.names))
         if self.channel_values is not None:
             for c, value in enumerate(self.channel_values):
-                beside(ax, c + 0.5, float(value))
+                beside(ax, c + 0.5, signed(float(value)), fontsize=8.5, weight="bold")
         plain(ax)
         ax.tick_params(axis="y", length=0)
         ax.set_xlabel("step", fontsize=8, color=MUTED)

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from c2fa.explanation import Explanation
-from c2fa.plots._style import INK, SCALE, beside, clip, headline, largest, own_axes, title_and_scale
+from c2fa.plots._style import SCALE, beside, clip, headline, largest, name_ticks, own_axes, signed, title_and_scale
 from c2fa.plots.nested import NestedDisplay
+from c2fa.printing import cell
 from c2fa.structure import FloatArray
 
 
 def table(e: Explanation, ax: Axes | None = None, *, parts: int = 12, leaves: int | None = None) -> Figure:
     """Draw groups of columns with their columns under them, each with the value that the row has."""
-    names = {i: f"{name} = {short(v)}" for i, (name, v) in enumerate(zip(e.names[-1], _values(e.view), strict=False))}
+    cells = np.asarray(e.view["values"], dtype=object).ravel()
+    names = {i: f"{name} = {cell(v)}" for i, (name, v) in enumerate(zip(e.names[-1], cells, strict=False))}
     return NestedDisplay.from_explanation(e, parts, leaves, names).draw(ax)
-
-
-def _values(view: Mapping[str, Any]) -> list[Any]:
-    return list(np.asarray(view["values"], dtype=object).ravel())
-
-
-def short(value: Any) -> str:
-    """A cell of a table, as it stands beside a name.
-
-    >>> short(0.123456), short(3.0), short(58000.0), short(None), short("Zürich")
-    ('0.1235', '3', '58,000', 'None', 'Zürich')
-    """
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        return f"{number:,.0f}" if 1e4 <= abs(number) < 1e9 else f"{number:.4g}"
-    return str(value)
 
 
 @dataclass(frozen=True)
@@ -65,16 +49,12 @@ class BagDisplay:
         best = largest(self.grid)
         mesh = ax.pcolormesh(self.grid, cmap=SCALE, vmin=-best, vmax=best, edgecolors="white", linewidth=1)
         ax.set_ylim(rows, 0)
-        ax.set_yticks(np.arange(rows) + 0.5, labels=[clip(n, 150, 8.5) for n in self.instances], fontsize=8.5)
-        step = -(-columns // 14)
-        at = np.arange(0, columns, step)
-        room = 320 / min(columns, 14)
-        ax.set_xticks(at + 0.5, labels=[clip(self.features[i], max(room, 20), 8) for i in at], fontsize=8)
-        for label in (*ax.get_xticklabels(), *ax.get_yticklabels()):
-            label.set_parse_math(False)
-            label.set_color(INK)
+        name_ticks(ax.yaxis, np.arange(rows) + 0.5, (clip(n, 150, 8.5) for n in self.instances))
+        at = np.arange(0, columns, -(-columns // 14))
+        room = max(320 / min(columns, 14), 20)
+        name_ticks(ax.xaxis, at + 0.5, (clip(self.features[i], room, 8) for i in at), 8)
         for y, value in enumerate(self.values):
-            beside(ax, y + 0.5, value)
+            beside(ax, y + 0.5, signed(value), fontsize=8.5, weight="bold")
         ax.tick_params(length=0)
         for spine in ax.spines.values():
             spine.set_visible(False)

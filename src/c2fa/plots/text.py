@@ -16,6 +16,7 @@ from c2fa.plots._style import (
     NEGATIVE,
     POSITIVE,
     ROUNDING,
+    beside,
     clip,
     colour,
     figure,
@@ -23,16 +24,18 @@ from c2fa.plots._style import (
     headline,
     largest,
     legend_bar,
-    one_line,
+    name_ticks,
     plain,
     right_to_left,
     signed,
     width_of,
 )
+from c2fa.printing import singular
 from c2fa.structure import FloatArray, IntArray
 
 _SIZE, _LINE = 10.0, 23.0  # points
 _WIDTH = 590.0  # points of a line
+_SPACE = 0.3 * _SIZE
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class TextDisplay:
         The attributions of the coarsest level and of the words.
     part_names, leaf_names
         Their names.
+    labels
+        What the parts and the leaves are called: sentences, words.
     title
         The line above.
     """
@@ -76,8 +81,7 @@ class TextDisplay:
     part_names: tuple[str, ...]
     leaf_names: tuple[str, ...]
     title: str
-    backwards: bool
-    part_label: str = "sentences"
+    labels: tuple[str, str]
 
     @classmethod
     def from_explanation(cls, e: Explanation, words: int = 300) -> TextDisplay:
@@ -85,18 +89,17 @@ class TextDisplay:
         text, spans = str(e.view["text"]), np.asarray(e.view["spans"])
         owner = e.structure.owners(0)
         shown = _most_important(np.abs(e.high), owner, words)
-        pieces, lines = _lay_out(text, spans, owner, shown, right_to_left(text), e.structure.depth > 1)
+        layout = _lay_out(text, spans, owner, shown, numbered=e.structure.depth > 1)
         return cls(
-            pieces=tuple(pieces),
-            lines=lines,
+            pieces=tuple(layout.pieces),
+            lines=layout.line + 1,
             part_values=tuple(e.high.tolist()),
             part_errors=None if e.stderr is None else tuple(e.stderr[0].tolist()),
             leaf_values=tuple(e.low.tolist()),
             part_names=e.names[0],
             leaf_names=e.names[-1],
             title=headline(e),
-            backwards=right_to_left(text),
-            part_label=str(next(iter(e.view.get("levels", ("sentences",))))),
+            labels=(e.level_names[0], e.level_names[-1]),
         )
 
     def draw(self, ax: Axes | None = None) -> Figure:
@@ -112,7 +115,7 @@ class TextDisplay:
         parts, leaves = np.array(self.part_values), np.array(self.leaf_values)
         top, best = largest(parts), largest(leaves)
         for piece in self.pieces:
-            if piece.part >= 0 and len(parts) < len(leaves):
+            if piece.part >= 0 and not self._flat:
                 _strip(ax, piece, parts[piece.part] / top)
             _word(ax, piece, 0.0 if piece.leaf < 0 else leaves[piece.leaf] / best, _SIZE * shrink)
         title = clip(self.title, _WIDTH * shrink, 10, bold=True)
@@ -120,40 +123,38 @@ class TextDisplay:
         return figure_of(ax)
 
     @property
+    def _flat(self) -> bool:
+        return len(self.part_values) == len(self.leaf_values)
+
+    @property
     def _key(self) -> str:
-        flat = len(self.part_values) == len(self.leaf_values)
-        both = "words" if flat else f"words (boxes) and {self.part_label} (lines)"
+        parts, leaves = self.labels
+        both = leaves if self._flat else f"{leaves} (boxes) and {parts} (lines)"
         return f"{both}: share of the level's largest"
 
     def draw_with_bars(self, top: int = 5, parts: int = 12) -> Figure:
         """Draw the paper's figure: the passage above, the sentences' bars left, the top words' bars right."""
-        count = len(self.part_values)
-        flat = count == len(self.leaf_values)
-        rows = max(0 if flat else min(parts, count), min(top, len(self.leaf_values)), 3)
-        passage, bars = self.lines * _LINE, 17.0 * rows
+        shown = _largest(self.part_values, 0 if self._flat else parts)
+        best = _largest(self.leaf_values, top)
+        rows = max(len(shown), len(best), 3)
+        passage, height = self.lines * _LINE, 17.0 * rows
         below = _TITLE + passage
-        made = _free_figure(below + _LEGEND + 34 + bars + 26)
+        made = _free_figure(below + _LEGEND + 34 + height + 26)
         self.draw(_place(made, _MARGIN, _TITLE, _WIDTH, passage))
         legend_bar(_place(made, _MARGIN, below + 22, _WIDTH, 10), self._key)
-        if not flat:
-            shown = sorted(np.argsort(-np.abs(self.part_values), kind="stable")[:parts].tolist())
-            errors = None if self.part_errors is None else np.array(self.part_errors)[shown]
-            left = _place(made, _MARGIN + 150, below + _LEGEND + 34, 110, bars)
-            names = [f"{j + 1}  {one_line(self.part_names[j])}" for j in shown]
-            title = self.part_label if len(shown) == count else f"{len(shown)} of {count} {self.part_label}"
-            _bars(left, names, np.array(self.part_values)[shown], errors, title, 146, rows)
-        best = np.argsort(-np.abs(self.leaf_values), kind="stable")[:top]
-        right = _place(made, _MARGIN + (92 if flat else 415), below + _LEGEND + 34, 300 if flat else 130, bars)
-        words = [self.leaf_names[i] for i in best]
-        _bars(
-            right,
-            words,
-            np.array(self.leaf_values)[best],
-            None,
-            f"top {len(best)} words" if len(best) > 1 else "top word",
-            88,
-            rows,
-        )
+        if not self._flat:
+            chosen, (label, _) = sorted(shown), self.labels
+            errors = None if self.part_errors is None else np.array(self.part_errors)[chosen]
+            names = [f"{j + 1}  {self.part_names[j]}" for j in chosen]
+            count = len(self.part_values)
+            title = label if len(chosen) == count else f"{len(chosen)} of {count} {label}"
+            left = _place(made, _MARGIN + 150, below + _LEGEND + 34, 110, height)
+            _bars(left, names, np.array(self.part_values)[chosen], errors, title, 146, rows)
+        x, width = (92, 300) if self._flat else (415, 130)
+        right = _place(made, _MARGIN + x, below + _LEGEND + 34, width, height)
+        label = self.labels[1]
+        title = f"top {len(best)} {label}" if len(best) > 1 else f"top {singular(label)}"
+        _bars(right, [self.leaf_names[i] for i in best], np.array(self.leaf_values)[best], None, title, 88, rows)
         return made
 
 
@@ -228,47 +229,59 @@ def _most_important(weight: FloatArray, owner: IntArray, words: int) -> set[int]
     return shown
 
 
-def _lay_out(
-    text: str,
-    spans: IntArray,
-    owner: IntArray,
-    shown: set[int],
-    backwards: bool,
-    numbered: bool,
-) -> tuple[list[Piece], int]:
-    """Break words into lines; a sentence begins with its small number."""
-    pieces: list[Piece] = []
-    space, at, line, last, before = 0.3 * _SIZE, 0.0, 0, -1, 0
-    skipped = False
+def _largest(values: tuple[float, ...], count: int) -> list[int]:
+    found: list[int] = np.argsort(-np.abs(values), kind="stable")[:count].tolist()
+    return found
 
-    def put(word: str, size: float, leaf: int, part: int, gap: float, after: float = 0.0) -> None:
+
+class _Layout:
+    """Words placed one after another, from the side at which the text begins."""
+
+    def __init__(self, backwards: bool) -> None:
+        self.backwards = backwards
+        self.pieces: list[Piece] = []
+        self.at, self.line = 0.0, 0
+
+    def put(self, word: str, size: float, leaf: int, part: int, gap: float, after: float = 0.0) -> None:
         """Place a word, on a new line where it and what must stand ``after`` it do not fit."""
-        nonlocal at, line
         width = width_of(word, size, leaf < 0)
-        if at and at + gap + width + after > _WIDTH:
-            at, line, gap = 0.0, line + 1, 0.0
-        x = at + (gap if at else 0.0)
-        pieces.append(Piece(word, _WIDTH - x - width if backwards else x, width, line, leaf, part))
-        at = x + width
+        if self.at and self.at + gap + width + after > _WIDTH:
+            self.new_line()
+        x = self.at + (gap if self.at else 0.0)
+        self.pieces.append(Piece(word, _WIDTH - x - width if self.backwards else x, width, self.line, leaf, part))
+        self.at = x + width
 
+    def put_ellipsis(self) -> None:
+        """Show that sentences were left out."""
+        self.put("[…]", _SIZE, -1, -1, 2 * _SPACE)
+
+    def new_line(self) -> None:
+        self.at, self.line = 0.0, self.line + 1
+
+
+def _lay_out(text: str, spans: IntArray, owner: IntArray, shown: set[int], numbered: bool) -> _Layout:
+    """Break words into lines; a sentence begins with its small number."""
+    layout = _Layout(right_to_left(text))
+    last, before, skipped = -1, 0, False
     for leaf, ((a, b), part) in enumerate(zip(spans.tolist(), owner.tolist(), strict=True)):
         between, before = text[before:a], b
         if part not in shown:
             skipped = True
             continue
         if skipped:
-            put("[…]", _SIZE, -1, -1, 2 * space)
+            layout.put_ellipsis()
             skipped = False
-        if "\n" in between and at:
-            at, line = 0.0, line + 1
-        word = clip(one_line(text[a:b]), _WIDTH - 30, _SIZE)
+        if "\n" in between and layout.at:
+            layout.new_line()
+        word = clip(text[a:b], _WIDTH - 30, _SIZE)
         if part != last and numbered:
-            put(f"{part + 1}", 0.72 * _SIZE, -1, part, 2.2 * space, space + width_of(word, _SIZE))
-        put(word, _SIZE, leaf, part, space if between.strip() == "" and (between or last != part) else 0.5)
+            layout.put(f"{part + 1}", 0.72 * _SIZE, -1, part, 2.2 * _SPACE, _SPACE + width_of(word, _SIZE))
+        apart = not between.strip() and (between or last != part)  # pieces of one word stand close together
+        layout.put(word, _SIZE, leaf, part, _SPACE if apart else 0.5)
         last = part
     if skipped:
-        put("[…]", _SIZE, -1, -1, 2 * space)
-    return pieces, line + 1
+        layout.put_ellipsis()
+    return layout
 
 
 def _bars(
@@ -286,23 +299,11 @@ def _bars(
         ax.errorbar(values, ys, xerr=errors, fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
     ax.axvline(0, color=MUTED, lw=0.8)
     ax.set_ylim(rows - 0.4, -0.6)
-    ax.set_yticks(ys, labels=[clip(name, room, 8.5) for name in names], fontsize=8.5, color=INK)
-    for label in ax.get_yticklabels():
-        label.set_parse_math(False)
+    name_ticks(ax.yaxis, ys, (clip(name, room, 8.5) for name in names))
     if np.all(np.abs(values) <= ROUNDING):
         ax.set_xlim(-1, 1)
-    for y, value in zip(ys, values, strict=True):
-        ax.annotate(
-            signed(float(value)),
-            (1, y),
-            xycoords=("axes fraction", "data"),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=MUTED,
-            annotation_clip=False,
-        )
+    for y, value in enumerate(values.tolist()):
+        beside(ax, y, signed(value), shift=(5, 0), fontsize=8, color=MUTED)
     plain(ax)
     ax.locator_params(axis="x", nbins=3)
     ax.tick_params(axis="y", length=0)

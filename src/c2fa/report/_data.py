@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa.explanation import Explanation
+from c2fa.printing import cell
 from c2fa.report._pictures import b64, data_uri, runs, shrink
 from c2fa.structure import FloatArray, IntArray
 
 CLASSES = 10  # classes that can be switched between; more would make a page of thousands of words too heavy
-_NUMBERS = 400_000  # and of many more leaves fewer classes are kept
+_NUMBERS = 400_000  # leaves times classes: with more leaves fewer classes are kept
 _STEPS = 600  # points of a line
 _ROUNDING = 1e-12
 _NAME = 400  # characters of a name
@@ -31,7 +32,7 @@ def pack(e: Explanation, title: str, side: int) -> dict[str, Any]:
     return {
         "title": title,
         "kind": str(e.view.get("kind", "")),
-        "labels": level_labels(e),
+        "labels": list(e.level_names),
         "target": chosen.index(e.target),
         "classes": [
             {"name": _cut(e.output_names[c]), "output": _number(e.outputs[c]), "linked": _number(linked[c])}
@@ -77,28 +78,6 @@ def summary(e: Explanation, title: str) -> dict[str, Any]:
         "parts": [float(f"{v:.3g}") for v in settled(e.high[:60]).tolist()],
         "warnings": len(e.diagnostics.warnings),
     }
-
-
-def level_labels(e: Explanation) -> list[str]:
-    """What the features of each level are called, coarse to fine; a view may say so itself in ``levels``."""
-    depth, kind = e.structure.depth, e.view.get("kind")
-    given = e.view.get("levels")
-    if given is not None and len(given) == depth:
-        return [str(name) for name in given]
-    by_channel = e.view.get("order", "channels") == "channels"
-    known: dict[Any, tuple[str, str]] = {
-        "text": ("sentences", "words"),
-        "images": ("regions" if len(e.view.get("images", ())) == 1 else "images", "super-pixels"),
-        "table": ("groups", "columns"),
-        "bag": ("instances", "features"),
-        "series": ("channels", "windows") if by_channel else ("windows", "channels"),
-    }
-    part, leaf = known.get(kind, ("parts", "leaves"))
-    if depth == 1:
-        return [leaf]
-    if depth == 2:
-        return [part, leaf]
-    return [*(f"level {k + 1}" for k in range(depth - 1)), leaf]
 
 
 def settled(values: FloatArray) -> FloatArray:
@@ -153,9 +132,9 @@ def _view(e: Explanation, side: int) -> tuple[dict[str, Any] | None, bool]:
             return {"features": [_cut(str(name)) for name in e.view["features"]]}, False
         if kind in ("table", "array"):
             cells = np.asarray(e.view["values"], dtype=object).ravel().tolist()
-            return {"cells": [_cell(v) for v in cells]}, False
+            return {"cells": [_cut(cell(v)) for v in cells]}, False
     except (KeyError, TypeError, ValueError):
-        return None, False  # a view that somebody made by hand and that does not fit: the bars still stand
+        pass  # somebody made the view by hand and it does not fit: the bars still stand
     return None, False
 
 
@@ -175,16 +154,10 @@ def _images(e: Explanation, side: int) -> dict[str, Any]:
     images = []
     for image, labels in zip(e.view["images"], e.view["labels"], strict=True):
         small = shrink(np.asarray(image, dtype=np.uint8), side)
-        map_ = shrink(np.asarray(labels, dtype=np.intp), side, average=False)
-        images.append(
-            {
-                "src": data_uri(small),
-                "width": small.shape[1],
-                "height": small.shape[0],
-                "labels": runs(map_),
-                "count": int(np.max(labels)) + 1,
-            }
-        )
+        height, width = small.shape[:2]
+        map_ = runs(shrink(np.asarray(labels, dtype=np.intp), side, average=False))
+        count = int(np.max(labels)) + 1
+        images.append({"src": data_uri(small), "width": width, "height": height, "labels": map_, "count": count})
     if sum(image["count"] for image in images) != e.structure.leaves:
         raise ValueError("one label for each leaf")
     return {"images": images}
@@ -193,7 +166,6 @@ def _images(e: Explanation, side: int) -> dict[str, Any]:
 def _series(view: Mapping[str, Any]) -> dict[str, Any]:
     values = np.atleast_2d(np.asarray(view["values"], dtype=np.float64))
     channels, steps = values.shape
-    starts = np.asarray(view["starts"], dtype=np.intp).tolist()
     low = np.nanmin(values, axis=1, keepdims=True)
     spread = np.nanmax(values, axis=1, keepdims=True) - low
     scaled = np.where(spread > 0, (values - low) / np.where(spread > 0, spread, 1), 0.5)
@@ -201,7 +173,7 @@ def _series(view: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "channels": channels,
         "steps": steps,
-        "starts": starts,
+        "starts": np.asarray(view["starts"], dtype=np.intp).tolist(),
         "order": str(view.get("order", "channels")),
         "at": at.tolist(),
         "lines": [[round(float(v), 3) if np.isfinite(v) else None for v in row[at]] for row in scaled],
@@ -215,9 +187,3 @@ def _outline(values: FloatArray, steps: int) -> IntArray:
     edges = np.arange(_STEPS + 1) * steps // _STEPS
     away = np.abs(np.nan_to_num(values - np.nanmean(values, axis=1, keepdims=True))).max(axis=0)
     return np.array([a + int(away[a:b].argmax()) for a, b in pairwise(edges.tolist())])
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
-    return _cut(str(value))

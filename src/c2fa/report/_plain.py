@@ -7,8 +7,8 @@ from html import escape
 import numpy as np
 
 from c2fa.explanation import Explanation
-from c2fa.printing import on_scale
-from c2fa.report._data import level_labels, settled
+from c2fa.printing import fit, on_scale
+from c2fa.report._data import settled
 from c2fa.report._pictures import data_uri, shrink, tint
 from c2fa.structure import FloatArray
 
@@ -25,27 +25,22 @@ def number(value: float, error: float | None = None) -> str:
 
 def facts(e: Explanation) -> str:
     """Prediction, cost and fit in one line of words."""
-    fit = ", ".join(
-        f"R² {report.r2:.2f} for {label}" for label, report in zip(level_labels(e), e.diagnostics.levels, strict=False)
-    )
-    return f"{e.target_name}: {e.prediction:.3f}{on_scale(e)} ({e.queries} queries; {fit})"
+    return f"{e.target_name}: {e.prediction:.3f}{on_scale(e)} ({', '.join([f'{e.queries} rows', *fit(e)])})"
 
 
 def table(e: Explanation) -> str:
     """Parts and their top leaves as a table without any style, for a page that forbids inline ones."""
-    rows = []
+    rows = [
+        "<tr><th scope='col'>part</th><th scope='col'>attribution</th><th scope='col'>most important in it</th></tr>"
+    ]
     for j in range(min(e.structure.widths[0], _PARTS)):
+        best = ", ".join(f"{name} {number(value)}" for name, value in _top(e, j))
         rows.append(
-            f"<tr><th scope='row'>{escape(e.names[0][j])}</th><td>{number(e.high[j])}</td>"
-            f"<td>{escape(', '.join(f'{name} {number(value)}' for name, value in _top(e, j)))}</td></tr>"
+            f"<tr><th scope='row'>{escape(e.names[0][j])}</th><td>{number(e.high[j])}</td><td>{escape(best)}</td></tr>"
         )
     warnings = "".join(f"<li>{escape(w)}</li>" for w in e.diagnostics.warnings)
-    return (
-        f"<h2>{escape(facts(e))}</h2>" + (f"<ul>{warnings}</ul>" if warnings else "") + "<table><tr>"
-        "<th scope='col'>part</th><th scope='col'>attribution</th><th scope='col'>most important in it</th></tr>"
-        + "".join(rows)
-        + "</table>"
-    )
+    notes = f"<ul>{warnings}</ul>" if warnings else ""
+    return f"<h2>{escape(facts(e))}</h2>{notes}<table>{''.join(rows)}</table>"
 
 
 def styled(e: Explanation) -> str:

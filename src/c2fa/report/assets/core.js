@@ -103,7 +103,6 @@ function capital(text) {
 }
 
 function count(n, label) {
-  if (/^level \d+$/.test(label)) return `${n} at ${label}`;
   return `${n} ${n === 1 ? one(label) : label}`;
 }
 

@@ -39,11 +39,11 @@ function summaryView(model) {
     value.textContent = number(chosen.output);
     name.textContent = chosen.name;
     scale.textContent = raw.unit ? ` (${raw.unit} ${signed(chosen.linked, 2)}, which the attributions are in)` : "";
-    const spent = [`${raw.queries} queries`];
+    const spent = [`${raw.queries} rows`];
     if (raw.recalled) spent.push(`${raw.recalled} from the ledger`);
     if (raw.dropped) spent.push(`${raw.dropped} dropped`);
     if (raw.cost !== null) spent.push(`cost ${number(raw.cost, 4)}`);
-    const fits = raw.fit.map((fit, k) => h("span", { class: `fit ${quality(fit.r2)}` },
+    const fits = raw.fit.map((fit, k) => fit.rows === 0 ? null : h("span", { class: `fit ${quality(fit.r2)}` },
       `${model.labels[k]} R² ${number(fit.r2, 2)} (${quality(fit.r2)})`));
     facts.replaceChildren(
       fact("Spent", spent.join(", ")),
@@ -88,7 +88,8 @@ function sums(model) {
 }
 
 function legend(model) {
-  const dotted = model.raw.kind === "text" ? h("span", { class: "hint" }, "Words against are dotted. ", model.depth > 1 ? "Lines under words: their sentence." : "") : null;
+  const words = model.labels[model.depth - 1];
+  const dotted = model.raw.kind === "text" ? h("span", { class: "hint" }, `${capital(words)} against are dotted. `, model.depth > 1 ? `Lines under ${words}: their ${one(model.labels[0])}.` : "") : null;
   return h("div", { class: "legend" }, h("span", {}, "− against"), h("span", { class: "ramp", role: "img", "aria-label": "Colour scale: orange speaks against the target, blue for it" }), h("span", {}, "for +"), dotted);
 }
 
