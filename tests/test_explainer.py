@@ -414,7 +414,7 @@ def test_tables_and_lists():
     assert e.top(3) == e.as_list()[:3]
     assert abs(e.top(1)[0][1]) == np.abs(e.low).max()
     assert e.top(2, level=0)[0][0] in e.names[0]
-    assert "queries" in repr(e)
+    assert "rows" in repr(e)
 
 
 def test_the_printed_tree_adds_up_and_is_safe():

@@ -198,6 +198,6 @@ def _row_warnings(fit: _Fit) -> list[str]:
     if 2 * light > len(weights):
         warnings.append(
             f"{light} of the {len(weights)} rows of {fit.name} weigh next to nothing beside the others, so that "
-            "hardly any answer counts; use another kernel, or method='c2fa-shap' for SHAP's weights"
+            "hardly any answer counts; use another kernel, or preset='shap' for SHAP's weights"
         )
     return warnings

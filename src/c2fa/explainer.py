@@ -235,9 +235,9 @@ class Explainer:
             found = yield from on_scale(self.method(task), scale)
         else:
             judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget)
-            found, rows = yield from heard(self._until(task, judge), scale)
-        cost = None if getattr(self.model, "cost", None) is None else queries.cost
-        notes = (*scale.notes(queries.answers[:, target]), *map(str, getattr(self.model, "notes", ())))
+            found, rows = yield from on_scale(self._until(task, judge), scale)
+        cost = None if describe(self.model).cost is None else queries.cost
+        notes = (*scale.notes(queries.answers[:, target]), *describe(self.model).notes)
         return Explanation(
             structure=structure,
             outputs=prediction,

@@ -68,7 +68,7 @@ def evaluate(
         with _asking(request, inputs, store, resume) as (ready, folder):
             settings: dict[str, Any] = {
                 "target": o.target(target, ready.output_names),
-                "batch_size": batch_size or getattr(ready.model, "batch_size", 64),
+                "batch_size": batch_size or describe(ready.model).batch_size or 64,
                 "on_error": on_error,
             }
             with as_usage():

@@ -13,7 +13,7 @@ from typing import Any
 from c2fa import Explainer
 from c2fa.cli import options as o
 from c2fa.cli import output
-from c2fa.cli.inputs import DATASETS, Inputs, Kind, Request, make_masker, must_exist, output_names
+from c2fa.cli.inputs import DATASETS, Inputs, Kind, Request, make_masker, must_exist
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, guarded
 from c2fa.methods import METHODS, options_of

@@ -19,6 +19,7 @@ import typer
 
 from c2fa.cli import output
 from c2fa.cli.output import ClosedPipeError, RefusedError, say
+from c2fa.fingerprint import fingerprint
 from c2fa.ledger import Ledger, LedgerError
 from c2fa.model import ModelProxy
 from c2fa.querying import QueryError
