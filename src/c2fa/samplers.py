@@ -38,7 +38,8 @@ from c2fa.masks import redrawn
 from c2fa.structure import BoolArray, FloatArray, Structure
 
 _LISTED = 16  # up to this width there are few enough masks to keep track of those that were drawn
-_BLOCK = 64
+_BLOCK = 64  # rows made at a time
+_AT_ONCE = 2**18  # and the most numbers
 
 
 class Sampler(Protocol):
@@ -292,13 +293,15 @@ def _balanced(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
     square = np.zeros(q, dtype=np.bool_)
     square[np.square(np.arange(1, q, dtype=np.int64)) % q] = True
     twice = np.concatenate([square, square])
+    at_once = max(1, min(_BLOCK, _AT_ONCE // width))
     while True:
         column = rng.permutation(q)[:width]
         turned = rng.random(width) < 0.5
-        order = rng.permutation(q + 1).tolist()
+        order = rng.permutation(q + 1)[:, None]
         for flipped in (turned, ~turned):
-            for row in order:
-                yield ~flipped if row == q else twice[column + (q - row)] ^ flipped
+            for start in range(0, q + 1, at_once):
+                rows = order[start : start + at_once]
+                yield from np.where(rows == q, True, twice[column + (q - rows)]) ^ flipped
 
 
 @lru_cache(maxsize=64)

@@ -46,11 +46,6 @@ class Cholesky:
         solution: FloatArray = dtrsm(1.0, self.lower, half, lower=1, trans_a=1)
         return solution
 
-    @property
-    def log_determinant(self) -> float:
-        """Of the matrix."""
-        return 2.0 * float(np.log(np.diag(self.lower)).sum())
-
     @cached_property
     def inverse(self) -> FloatArray:
         """``L⁻¹``."""

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.linalg.blas import dtrmm
 
 from c2fa.problem import Problem
-from c2fa.solvers.cholesky import Cholesky, symmetric_product
+from c2fa.solvers.cholesky import Cholesky
 from c2fa.solvers.tree import weighted_gram
 from c2fa.structure import FloatArray, IntArray
 
@@ -118,11 +118,6 @@ class Observations:
         """The logarithm of the leaves' variance at which they explain the usual share of the outputs."""
         return float(np.log(_LEAVES / self.energy)) if self.energy > 0 else 0.0
 
-    @cached_property
-    def grams(self) -> list[FloatArray]:
-        """Of each level ``X'X``, its lower triangle."""
-        return [symmetric_product(rows) for rows in np.split(self.design, self.starts[1:])]
-
     def by_level(self, of_rows: FloatArray) -> FloatArray:
         """Sum something of the rows into its levels."""
         sums: FloatArray = np.add.reduceat(of_rows, self.starts)
@@ -160,13 +155,7 @@ class Fit:
 
 
 def evaluate(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:
-    """Compute the evidence and the terms of its derivatives, with the smaller of two systems, as ``direct.py`` does."""
-    rows, leaves = data.design.shape
-    return (_by_leaves if leaves <= rows else _by_rows)(data, variances, noises)
-
-
-def _by_rows(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:
-    """From ``V``, which has a row for each row."""
+    """Compute the evidence and the terms of its derivatives."""
     of_rows = np.repeat(noises, data.rows)
     matrix = weighted_gram(data.design, variances)
     np.einsum("ii->i", matrix)[:] += of_rows
@@ -177,48 +166,16 @@ def _by_rows(data: Observations, variances: FloatArray, noises: FloatArray) -> F
     step = max(_AT_ONCE // len(matrix), 1)
     for start in range(0, len(variances), step):
         reached[start : start + step] = _squares(dtrmm(1.0, inverse, data.design[:, start : start + step], lower=1))
+    unused = of_rows * _squares(inverse)  # of a row: 1 less its leverage
+    pull = data.design.T @ dual
     beyond = data.freedom - data.rows
     log_determinant = beyond @ np.log(noises) - 2.0 * np.log(np.diag(inverse)).sum()
-    pull = data.design.T @ dual
     return Fit(
         log_evidence=-0.5 * float(log_determinant + np.square(half).sum() / data.outputs + (data.rest / noises).sum()),
         dof=np.clip(variances * reached, 0.0, 1.0),
         beta2_over_v=variances * _squares(pull.T) / data.outputs,
-        residual_dof=np.maximum(data.by_level(of_rows * _squares(inverse)) + beyond, 0.0),
+        residual_dof=np.maximum(data.by_level(unused) + beyond, 0.0),
         scaled_rss=data.by_level(of_rows * _squares(dual.T)) / data.outputs + data.rest / noises,
-    )
-
-
-def _by_leaves(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:
-    """From ``A = Σ_l X_l'X_l/σ_l² + diag(1/v)``, which has a row for each leaf: ``|V| = |A| Π v Π σ_l²``.
-
-    Residuals are computed as such, because where noise is at its floor differences of squares would be rounding.
-    """
-    of_rows = np.repeat(noises, data.rows)
-    matrix = np.zeros((len(variances), len(variances)), order="F")
-    for gram, noise in zip(data.grams, noises, strict=True):
-        matrix += gram / noise
-    np.einsum("ii->i", matrix)[:] += 1.0 / variances
-    factor = Cholesky(matrix)
-    beta = factor.solve(data.design.T @ (data.targets / of_rows[:, None]))
-    dof = np.clip(1.0 - _squares(factor.inverse) / variances, 0.0, 1.0)
-    beta2_over_v = _squares(beta.T) / (variances * data.outputs)
-    residuals = _squares((data.targets - data.design @ beta).T)
-    scaled_rss = data.by_level(residuals) / (noises * data.outputs) + data.rest / noises
-    # Levels use up Σ γ degrees of freedom between them, so one of them need not be computed: that of the most rows.
-    above = int(data.starts[-1])
-    used = np.empty(len(noises))
-    if above:
-        explained = _squares(factor.half(data.design[:above].T))
-        used[:-1] = np.add.reduceat(explained, data.starts[:-1]) / noises[:-1]
-    used[-1] = dof.sum() - used[:-1].sum()
-    log_determinant = data.freedom @ np.log(noises) + np.log(variances).sum() + factor.log_determinant
-    return Fit(
-        log_evidence=-0.5 * float(log_determinant + scaled_rss.sum() + beta2_over_v.sum()),
-        dof=dof,
-        beta2_over_v=beta2_over_v,
-        residual_dof=np.maximum(data.freedom - used, 0.0),
-        scaled_rss=scaled_rss,
     )
 
 
