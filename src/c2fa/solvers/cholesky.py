@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
 from scipy.linalg import LinAlgError
 from scipy.linalg.blas import dsyrk, dtrsm
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
