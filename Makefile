@@ -16,11 +16,14 @@ demo: $(VENV)/.base
 setup: $(VENV)/.base
 setup-dev: $(VENV)/.dev
 
-$(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+# An environment of too old a Python, or one that was left half made, is made anew.
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "c2fa needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version); give another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
 
-$(VENV)/.base: $(VENV)/bin/python pyproject.toml
+$(VENV)/.base: $(VENV)/.python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
