@@ -22,7 +22,7 @@ import numpy as np
 from scipy.linalg.blas import dtrmm
 
 from c2fa.problem import Problem
-from c2fa.solvers.cholesky import Cholesky
+from c2fa.solvers.cholesky import Cholesky, symmetric_product
 from c2fa.solvers.tree import weighted_gram
 from c2fa.structure import FloatArray, IntArray
 
@@ -36,9 +36,9 @@ class Observations:
     """All that the evidence needs to know of the rows, in units in which the outputs' variance is 1.
 
     A level's weights are taken relative to their median: how much a level counts against another is to be chosen.
-    A level of more rows than features is held as that many rows: with ``X = QR``, the rows ``R`` and targets ``Q'y``
-    say all there is about the leaves, and what is left of the targets only about the noise. All three are blocks of
-    the triangular factor of ``[X y]``.
+    Where leaves are more than rows, a level of more rows than features is held as that many rows: with ``X = QR``, the
+    rows ``R`` and targets ``Q'y`` say all there is about the leaves, and what is left of the targets only about the
+    noise. All three are blocks of the triangular factor of ``[X y]``.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Observations:
             spread += float((np.square(y[counting]).sum(axis=1) / of_each).sum())
             freedom.append(float(counting.sum() - level.intercept))
             rest.append(0.0)
-            if len(rows) > level.width:
+            if len(rows) > level.width and problem.queries < s.leaves:
                 upper = _triangle(np.concatenate([rows, y], axis=1))
                 rows, y = upper[: level.width, : level.width], upper[: level.width, level.width :]
                 rest[k] = float(np.square(upper[level.width :, level.width :]).sum())
@@ -117,6 +117,11 @@ class Observations:
     def usual_base(self) -> float:
         """The logarithm of the leaves' variance at which they explain the usual share of the outputs."""
         return float(np.log(_LEAVES / self.energy)) if self.energy > 0 else 0.0
+
+    @cached_property
+    def grams(self) -> list[FloatArray]:
+        """Of each level ``X'X``, its lower triangle."""
+        return [symmetric_product(rows) for rows in np.split(self.design, self.starts[1:])]
 
     def by_level(self, of_rows: FloatArray) -> FloatArray:
         """Sum something of the rows into its levels."""
@@ -155,7 +160,13 @@ class Fit:
 
 
 def evaluate(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:
-    """Compute the evidence and the terms of its derivatives."""
+    """Compute the evidence and the terms of its derivatives, with the smaller of two systems, as ``direct.py`` does."""
+    rows, leaves = data.design.shape
+    return (_by_leaves if leaves <= rows else _by_rows)(data, variances, noises)
+
+
+def _by_rows(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:
+    """From ``V``, which has a row for each row."""
     of_rows = np.repeat(noises, data.rows)
     matrix = weighted_gram(data.design, variances)
     np.einsum("ii->i", matrix)[:] += of_rows
@@ -176,6 +187,38 @@ def evaluate(data: Observations, variances: FloatArray, noises: FloatArray) -> F
         beta2_over_v=variances * _squares(pull.T) / data.outputs,
         residual_dof=np.maximum(data.by_level(unused) + beyond, 0.0),
         scaled_rss=data.by_level(of_rows * _squares(dual.T)) / data.outputs + data.rest / noises,
+    )
+
+
+def _by_leaves(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:
+    """From ``A = I + Σ_l √v X_l'X_l √v / σ_l²``, which has a row for each leaf: ``|V| = |A| Π σ_l²``.
+
+    Its solution is ``u = β/√v``. Residuals are computed as such, because where noise is at its floor differences of
+    squares would be rounding.
+    """
+    root = np.sqrt(variances)[:, None]
+    matrix = sum(gram / noise for gram, noise in zip(data.grams, noises, strict=True)) * (root * root.T)
+    np.einsum("ii->i", matrix)[:] += 1.0
+    factor = Cholesky(matrix)
+    weights = np.repeat(1.0 / noises, data.rows)[:, None]
+    u = factor.solve(root * (data.design.T @ (data.targets * weights)))
+    dof = np.clip(1.0 - _squares(factor.inverse), 0.0, 1.0)
+    beta2_over_v = _squares(u.T) / data.outputs
+    residuals = data.targets - data.design @ (root * u)
+    scaled_rss = data.by_level(_squares(residuals.T)) / (noises * data.outputs)
+    # The levels use up Σ γ degrees of freedom between them, so the finest level's share need not be computed.
+    used = np.empty(len(noises))
+    if len(used) > 1:
+        above = data.design[: data.starts[-1]] * root.T
+        used[:-1] = np.add.reduceat(_squares(factor.half(above.T)), data.starts[:-1]) / noises[:-1]
+    used[-1] = dof.sum() - used[:-1].sum()
+    log_determinant = data.freedom @ np.log(noises) + 2.0 * np.log(np.diag(factor.lower)).sum()
+    return Fit(
+        log_evidence=-0.5 * float(log_determinant + scaled_rss.sum() + beta2_over_v.sum()),
+        dof=dof,
+        beta2_over_v=beta2_over_v,
+        residual_dof=np.maximum(data.freedom - used, 0.0),
+        scaled_rss=scaled_rss,
     )
 
 

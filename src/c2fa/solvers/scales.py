@@ -199,7 +199,7 @@ def maximise(
     scales = Scales.initial(data, USUAL_TAIL if tail is None else tail)
     fit = evaluate(data, scales.variances, scales.noises)
     if rounds is None:
-        many = float(len(data.design)) ** 2 * len(scales.own) > _MANY
+        many = float(min(data.design.shape)) ** 2 * len(scales.own) > _MANY
         rounds = _ROUNDS_OF_MANY if many else _ROUNDS
     taken = 0
     for taken in range(1, 1 + rounds):
