@@ -230,8 +230,20 @@ def test_retry_after_may_be_a_date_or_nonsense():
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
     assert 80 < retry_after({"retry-after": later}) < 91
     assert retry_after({"retry-after": "7"}) == 7
-    assert retry_after({"retry-after": "soon"}) is None
+    for nonsense in ("soon", "inf", "nan", "Mon, 16 Nov 2026 01:00:00 +99999999999999999"):
+        assert retry_after({"retry-after": nonsense}) is None
     assert retry_after({}) is None
+
+
+@pytest.mark.parametrize("zone", ["", " -0000", " +0000"], ids=["none", "-0000", "+0000"])
+def test_a_retry_after_date_without_a_zone_is_in_utc(server, zone):
+    """HTTP's dates are UTC whatever they say; one that Python reads without a zone ended the explanation."""
+    now = datetime.now(UTC)
+    later = (now + timedelta(seconds=90)).strftime("%a, %d %b %Y %H:%M:%S") + zone
+    assert 80 < retry_after({"retry-after": later}) < 91
+    past = (now - timedelta(seconds=90)).strftime("%a, %d %b %Y %H:%M:%S") + zone
+    with Proxy(server.port, [(503, {"retry-after": past})]) as proxy:
+        np.testing.assert_allclose(MLflow(proxy.url, **FAST)(X), linear(X))
 
 
 def test_a_wait_longer_than_allowed_stops_with_the_reason(server):
