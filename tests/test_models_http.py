@@ -262,11 +262,30 @@ def test_a_refusal_is_not_retried_and_quotes_the_server(server):
         assert proxy.seen == ["", "400"]
 
 
-def test_a_shape_that_the_server_never_takes_stops_at_the_probe():
-    with Model(linear) as server, Proxy(server.port, [500] * 50) as proxy:
-        with pytest.raises(EndpointError, match=r"row 0 of 20: the server answered 500: .* \(tried 2 times\)"):
-            OpenInference(proxy.url, "m", **FAST)(X)
-        assert len(proxy.seen) == 2
+@pytest.mark.parametrize("protocol", ["oip", "mlflow"])
+def test_the_first_row_is_tried_as_often_as_any_other(server, protocol):
+    with Proxy(server.port, [500] * 4) as proxy:
+        options = {**FAST, "retries": 4}
+        model = OpenInference(proxy.url, "m", **options) if protocol == "oip" else MLflow(proxy.url, **options)
+        np.testing.assert_allclose(model(X), linear(X))
+        assert proxy.seen[:5] == ["500"] * 4 + [""]
+
+
+def test_a_server_that_keeps_failing_on_one_row_may_expect_another_shape(server):
+    with Proxy(server.port, [500] * 50) as proxy:
+        message = r"row 0 of 20: the server answered 500.* \(tried 4 times\); see the server's log; it fails on even"
+        with pytest.raises(EndpointError, match=message) as caught:
+            OpenInference(proxy.url, "m", retries=3, **FAST)(X)
+        assert "perhaps the inputs do not have the shape or type" in str(caught.value)
+        assert caught.value.transient
+        assert len(proxy.seen) == 4
+
+
+@pytest.mark.parametrize("faults", [[503, 500, 500], [500, 500, 503], [None, 500, 500, 500]], ids=str)
+def test_no_other_failure_is_put_down_to_shapes(server, faults):
+    with Proxy(server.port, faults) as proxy, pytest.raises(EndpointError, match="tried 3 times") as caught:
+        MLflow(proxy.url, retries=2, rows_per_request=50, **FAST)(X)
+    assert "shape" not in str(caught.value)
 
 
 def test_retries_end(server):

@@ -13,7 +13,7 @@ import httpx2
 from c2fa.models._portal import Portal
 from c2fa.models._retry import concerns_all, is_transient, retry_after
 
-_CRASH = 500  # the server failed on the request itself
+_CRASH = 500  # the server failed on the request itself, as several do on a shape that they will never take
 _HINTS = {
     401: "set the secret in the environment variable named by auth_env",
     403: "set the secret in the environment variable named by auth_env",
@@ -85,9 +85,8 @@ async def send(
 ) -> Reply:
     """Send a request, again where that may help, and return the reply or raise an EndpointError.
 
-    A probe gives up after the second 500 in a row: several servers answer 500 to a shape that they will
-    never take. ``stopped`` tells that another request of the same batch has failed for good, so that
-    sending this one again is of no use.
+    A probe is the first row, alone; where nothing but 500s come back, its shape may be the cause. ``stopped`` tells
+    that another request of the same batch has failed for good, so that sending this one again is of no use.
     """
     settings, bucket = portal.settings, portal.bucket
     tries = crashes = 0
@@ -97,25 +96,24 @@ async def send(
         except _Failure as error:
             failure = error
         tries += 1
-        crashes = crashes + 1 if failure.status == _CRASH else 0
+        crashes += failure.status == _CRASH
         seconds = settings.retry.pause(failure, tries)
         too_long = (failure.wait or 0.0) > settings.max_wait
-        if seconds is None or too_long or stopped() or (probe and crashes > 1):
-            raise _final(failure, what, tries, probe)
+        if seconds is None or too_long or stopped():
+            raise _final(failure, what, tries, never_worked=probe and crashes == tries)
         if concerns_all(failure):
             bucket.pause(seconds)
         else:
             await asyncio.sleep(seconds)
 
 
-def _final(failure: _Failure, what: str, tries: int, probe: bool) -> EndpointError:
+def _final(failure: _Failure, what: str, tries: int, never_worked: bool) -> EndpointError:
     """The failure as an error that names the rows, says how often they were sent, and what to do."""
     transient, hint, sent = is_transient(failure), failure.hint, ""
     if transient:
         sent = " (tried once)" if tries == 1 else f" (tried {tries} times)"
-    if probe and failure.status == _CRASH:  # a server that fails on even one row will fail again
-        transient = False
-        hint = "it fails on even one row, so compare the shape and type of the inputs with what it expects"
+    if never_worked:
+        hint += "; it fails on even one row, so perhaps the inputs do not have the shape or type that it expects"
     message = f"{what}: {failure}{sent}; {hint}"
     return EndpointError(message, failure.status, transient=transient, wait=failure.wait, tries=tries)
 
