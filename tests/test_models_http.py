@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -29,6 +30,7 @@ from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInfe
 from c2fa.models._logprobs import class_logprobs
 from c2fa.models._retry import retry_after
 from c2fa.models._rows import WireRows
+from c2fa.models.http import Usage
 from servers.fake import Model, Proxy, reply
 
 FAST = {"wait": 0.01, "timeout": 5.0}
@@ -486,6 +488,56 @@ def test_several_threads_may_share_a_model(server):
         thread.join(20)
     for i in range(6):
         np.testing.assert_allclose(found[i], linear(X + i))
+
+
+def in_threads(call, count=8):
+    """Call with 0, 1, ... in threads that begin together, and return the results."""
+    together = threading.Barrier(count)
+
+    def begin(i):
+        together.wait(10)
+        return call(i)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(begin, range(count)))
+
+
+def test_threads_share_one_concurrency_from_the_first_request():
+    with Model(linear, delay=0.01) as running:
+        model = MLflow(running.url, concurrency=2, rows_per_request=5, **FAST)
+        for i, found in enumerate(in_threads(lambda i: model(X + i))):
+            np.testing.assert_allclose(found, linear(X + i))
+        assert running.most == 2
+        assert sum(thread.name == "c2fa-http" for thread in threading.enumerate()) == 1
+        model.close()
+
+
+def test_threads_share_one_rate_from_the_first_request(server):
+    model = MLflow(server.url, rate=20.0, concurrency=24, rows_per_request=1, **FAST)
+    begin = time.monotonic()
+    in_threads(lambda i: model(X[:3] + i))  # 24 requests: 20 at once, 4 more at 20 a second
+    assert time.monotonic() - begin > 0.15
+    model.close()
+
+
+class SlowCount(Usage):
+    """Lets other threads in between reading a count and writing it, as Python may at any time."""
+
+    def __getattribute__(self, name):
+        value = super().__getattribute__(name)
+        if isinstance(value, int):
+            time.sleep(0.001)
+        return value
+
+
+def test_what_threads_have_used_is_counted_exactly():
+    with Model(linear, tokens=tokens) as running:
+        model = OpenAI(running.url + "/v1", "lm", classes=["yes", "no"], price_per_row=1.0, concurrency=8, **FAST)
+        model.usage = SlowCount()
+        in_threads(lambda i: model([f"text {i} {k}" for k in range(6)]))
+        assert model.cost == 48
+        assert (model.usage.requests, model.usage.tokens_out) == (48, 48)
+        model.close()
 
 
 def test_a_forgotten_model_closes_its_connections_and_thread(server):
