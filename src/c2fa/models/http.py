@@ -215,11 +215,13 @@ class Endpoint(Paced):
 
     def _outputs(self, reply: Reply, part: WireRows, what: str) -> Floats:
         """What the adapter reads out of a reply, as one row for each row asked."""
+        wrong = None
         try:
             outputs = np.asarray(self.answer(reply, part), dtype=np.float64)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            reason = error if type(error) is ValueError else f"the answer has no {error}"
-            raise EndpointError(f"{what}: {reason}") from error
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+            wrong = _wrong(error)
+        if wrong is not None:  # raised out here, so that no traceback repeats what the server said
+            raise EndpointError(f"{what}: {reply.secret.hide(wrong)}")
         outputs = outputs.reshape(-1, 1) if outputs.ndim == 1 else outputs
         if outputs.ndim != 2 or len(outputs) != len(part):
             got = f"{len(outputs)} rows" if outputs.ndim == 2 else f"an array of shape {outputs.shape}"
@@ -244,6 +246,13 @@ class _Batch:
         for i, key in enumerate(self.keys):
             first.setdefault(key, i)
         return [i for key, i in first.items() if key not in self.answers]
+
+
+def _wrong(error: Exception) -> str:
+    """What is wrong with an answer that cannot be read."""
+    if type(error) is ValueError:
+        return str(error)
+    return f"the answer has no {error}" if isinstance(error, KeyError) else f"the answer cannot be read ({error})"
 
 
 def _cut(items: list[int], size: int) -> list[list[int]]:
