@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from c2fa import models
+from c2fa.extras import refuse_older
 from c2fa.model import Model
 from c2fa.models._settings import Settings, shown
 
@@ -158,6 +159,7 @@ def _estimator(path: str, allow_pickle: bool) -> Any:
             import skops.io
         except ImportError as error:
             raise ImportError("reading .skops files needs skops: pip install 'c2fa[tabular]'") from error
+        refuse_older("skops", "0.12", "can be made to run code hidden in a .skops file (CVE-2025-54412)")
         unknown = skops.io.get_untrusted_types(file=path)
         if unknown:
             raise ValueError(
