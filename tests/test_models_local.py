@@ -414,6 +414,14 @@ def test_a_torch_that_can_be_made_to_run_code_loads_no_folder(stranger, monkeypa
         load(f"hf:{stranger[0]}")
 
 
+def test_the_oldest_safe_versions_are_the_same_everywhere():
+    root = Path(__file__).parents[1]
+    project, security = (root / "pyproject.toml").read_text(), (root / "SECURITY.md").read_text()
+    for package, least in (("torch", "2.10"), ("skops", "0.12")):
+        assert set(re.findall(rf'"{package}>=([\d.]+)"', project)) == {least}
+        assert f"{package} before {least}" in security
+
+
 @pytest.mark.slow
 def test_the_command_line_runs_no_code_of_a_folder_whatever_is_answered(stranger, tmp_path):
     folder, marker = stranger
