@@ -1,4 +1,4 @@
-"""What the site's build does besides mkdocs: formulas become MathML, examples become the gallery."""
+"""What the site's build does besides mkdocs: formulas become MathML, examples the gallery, SECURITY.md a page."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from make_gallery import gallery, page
 
+_SECURITY = Path(__file__).parents[1] / "SECURITY.md"
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
 _BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL)
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the gallery and its pictures, which exist nowhere in the repository."""
+    """Add the gallery and its pictures, which exist nowhere in the repository, and the page that stands at its root."""
     try:
         examples = gallery()
     except RuntimeError as error:
@@ -30,6 +31,7 @@ def on_files(files: Any, config: Any) -> Any:
     for example in examples:
         for file in example.files:
             files.append(File.generated(config, f"gallery/{file.name}", abs_src_path=str(file)))
+    files.append(File.generated(config, "security.md", abs_src_path=str(_SECURITY)))
     return files
 
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -29,6 +30,7 @@ from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInfe
 from c2fa.models._logprobs import class_logprobs
 from c2fa.models._retry import retry_after
 from c2fa.models._rows import WireRows
+from c2fa.models.http import Usage
 from servers.fake import Model, Proxy, reply
 
 FAST = {"wait": 0.01, "timeout": 5.0}
@@ -230,8 +232,20 @@ def test_retry_after_may_be_a_date_or_nonsense():
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
     assert 80 < retry_after({"retry-after": later}) < 91
     assert retry_after({"retry-after": "7"}) == 7
-    assert retry_after({"retry-after": "soon"}) is None
+    for nonsense in ("soon", "inf", "nan", "Mon, 16 Nov 2026 01:00:00 +99999999999999999"):
+        assert retry_after({"retry-after": nonsense}) is None
     assert retry_after({}) is None
+
+
+@pytest.mark.parametrize("zone", ["", " -0000", " +0000"], ids=["none", "-0000", "+0000"])
+def test_a_retry_after_date_without_a_zone_is_in_utc(server, zone):
+    """HTTP's dates are UTC whatever they say; one that Python reads without a zone ended the explanation."""
+    now = datetime.now(UTC)
+    later = (now + timedelta(seconds=90)).strftime("%a, %d %b %Y %H:%M:%S") + zone
+    assert 80 < retry_after({"retry-after": later}) < 91
+    past = (now - timedelta(seconds=90)).strftime("%a, %d %b %Y %H:%M:%S") + zone
+    with Proxy(server.port, [(503, {"retry-after": past})]) as proxy:
+        np.testing.assert_allclose(MLflow(proxy.url, **FAST)(X), linear(X))
 
 
 def test_a_wait_longer_than_allowed_stops_with_the_reason(server):
@@ -250,11 +264,30 @@ def test_a_refusal_is_not_retried_and_quotes_the_server(server):
         assert proxy.seen == ["", "400"]
 
 
-def test_a_shape_that_the_server_never_takes_stops_at_the_probe():
-    with Model(linear) as server, Proxy(server.port, [500] * 50) as proxy:
-        with pytest.raises(EndpointError, match=r"row 0 of 20: the server answered 500: .* \(tried 2 times\)"):
-            OpenInference(proxy.url, "m", **FAST)(X)
-        assert len(proxy.seen) == 2
+@pytest.mark.parametrize("protocol", ["oip", "mlflow"])
+def test_the_first_row_is_tried_as_often_as_any_other(server, protocol):
+    with Proxy(server.port, [500] * 4) as proxy:
+        options = {**FAST, "retries": 4}
+        model = OpenInference(proxy.url, "m", **options) if protocol == "oip" else MLflow(proxy.url, **options)
+        np.testing.assert_allclose(model(X), linear(X))
+        assert proxy.seen[:5] == ["500"] * 4 + [""]
+
+
+def test_a_server_that_keeps_failing_on_one_row_may_expect_another_shape(server):
+    with Proxy(server.port, [500] * 50) as proxy:
+        message = r"row 0 of 20: the server answered 500.* \(tried 4 times\); see the server's log; it fails on even"
+        with pytest.raises(EndpointError, match=message) as caught:
+            OpenInference(proxy.url, "m", retries=3, **FAST)(X)
+        assert "perhaps the inputs do not have the shape or type" in str(caught.value)
+        assert caught.value.transient
+        assert len(proxy.seen) == 4
+
+
+@pytest.mark.parametrize("faults", [[503, 500, 500], [500, 500, 503], [None, 500, 500, 500]], ids=str)
+def test_no_other_failure_is_put_down_to_shapes(server, faults):
+    with Proxy(server.port, faults) as proxy, pytest.raises(EndpointError, match="tried 3 times") as caught:
+        MLflow(proxy.url, retries=2, rows_per_request=50, **FAST)(X)
+    assert "shape" not in str(caught.value)
 
 
 def test_retries_end(server):
@@ -455,6 +488,55 @@ def test_several_threads_may_share_a_model(server):
         thread.join(20)
     for i in range(6):
         np.testing.assert_allclose(found[i], linear(X + i))
+
+
+def in_threads(call, count=8):
+    """Call with 0, 1, ... in threads that begin together, and return the results."""
+    together = threading.Barrier(count)
+
+    def begin(i):
+        together.wait(10)
+        return call(i)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(begin, range(count)))
+
+
+def test_threads_share_one_concurrency_from_the_first_request():
+    with Model(linear, delay=0.01) as running:
+        model = MLflow(running.url, concurrency=2, rows_per_request=5, **FAST)
+        for i, found in enumerate(in_threads(lambda i: model(X + i))):
+            np.testing.assert_allclose(found, linear(X + i))
+        assert running.most == 2
+        model.close()
+
+
+def test_threads_share_one_rate_from_the_first_request(server):
+    model = MLflow(server.url, rate=20.0, concurrency=24, rows_per_request=1, **FAST)
+    begin = time.monotonic()
+    in_threads(lambda i: model(X[:3] + i))  # 24 requests: 20 at once, 4 more at 20 a second
+    assert time.monotonic() - begin > 0.15
+    model.close()
+
+
+class SlowCount(Usage):
+    """Lets other threads in between reading a count and writing it, as Python may at any time."""
+
+    def __getattribute__(self, name):
+        value = super().__getattribute__(name)
+        if isinstance(value, int):
+            time.sleep(0.001)
+        return value
+
+
+def test_what_threads_have_used_is_counted_exactly():
+    with Model(linear, tokens=tokens) as running:
+        model = OpenAI(running.url + "/v1", "lm", classes=["yes", "no"], price_per_row=1.0, concurrency=8, **FAST)
+        model.usage = SlowCount()
+        in_threads(lambda i: model([f"text {i} {k}" for k in range(6)]))
+        assert model.cost == 48
+        assert (model.usage.requests, model.usage.tokens_out) == (48, 48)
+        model.close()
 
 
 def test_a_forgotten_model_closes_its_connections_and_thread(server):

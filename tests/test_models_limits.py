@@ -75,6 +75,17 @@ def test_a_bucket_in_memory_is_shared_by_threads_and_begins_anew_elsewhere() -> 
     assert time.monotonic() - begin < 5.0
 
 
+def test_closing_does_not_free_a_bucket_in_memory_of_its_pause() -> None:
+    bucket = Bucket(":memory:", 100.0)
+    bucket.take()
+    bucket.pause(0.3)
+    bucket.close()
+    begin = time.monotonic()
+    bucket.take()
+    assert time.monotonic() - begin > 0.2
+    bucket.close()
+
+
 def test_without_a_rate_only_pauses_count() -> None:
     bucket = Bucket(":memory:", None)
     begin = time.monotonic()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -20,7 +23,7 @@ from sklearn.datasets import load_wine
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
@@ -331,6 +334,106 @@ def test_a_saved_folder_is_read_back_and_its_weights_name_it(bert, tmp_path):
         HuggingFace("bert-base-uncased")
 
 
+# A folder from a stranger: whatever it holds, its code is not run, not even where someone answers "yes".
+
+EVIL = """
+from pathlib import Path
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+Path({marker!r}).touch()
+class Config(BertConfig): model_type = "evil"
+class Model(BertForSequenceClassification): pass
+class Words(BertTokenizer): pass
+"""
+
+
+class Ran:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return Path.touch, (self.marker,)
+
+
+def change(path, **fields):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+@pytest.fixture
+def stranger(bert, tmp_path, monkeypatch):
+    """A saved model whose folder has code, which would leave a file behind; and a person who says yes to all."""
+    folder, marker = tmp_path / "folder", tmp_path / "ran"
+    for part in bert:
+        part.save_pretrained(folder)
+    (folder / "evil.py").write_text(EVIL.format(marker=str(marker)))
+    monkeypatch.setattr("builtins.input", lambda *_: "yes")
+    return folder, marker
+
+
+@pytest.mark.parametrize("part", ["config", "model"])
+def test_code_in_a_model_folder_is_never_run(stranger, part):
+    folder, marker = stranger
+    if part == "config":
+        change(folder / "config.json", model_type="evil", auto_map={"AutoConfig": "evil.Config"})
+    if part == "model":  # a model of which transformers has the configuration but no classifier
+        maps = {"AutoModelForSequenceClassification": "evil.Model"}
+        change(folder / "config.json", model_type="clip_vision_model", auto_map=maps)
+    message = r"needs Python code of its own, which is never run.*HuggingFace\(model, tokenizer\)"
+    with pytest.raises(ValueError, match=message) as caught:
+        load(f"hf:{folder}")
+    assert "\n" not in str(caught.value)
+    assert not marker.exists()
+
+
+def test_code_that_a_folder_does_not_need_is_passed_over(stranger, bert):
+    folder, marker = stranger
+    maps = {"AutoConfig": "evil.Config", "AutoModelForSequenceClassification": "evil.Model"}
+    change(folder / "config.json", auto_map=maps, attn_implementation="a-stranger/kernel")
+    words = {"AutoTokenizer": ["evil.Words", None]}
+    change(folder / "tokenizer_config.json", tokenizer_class="EvilTokenizer", auto_map=words)
+    np.testing.assert_allclose(load(f"hf:{folder}")(TEXTS), HuggingFace(*bert)(TEXTS), atol=1e-5)
+    change(folder / "config.json", attn_implementation=None, _attn_implementation="a-stranger/kernel")
+    np.testing.assert_allclose(load(f"hf:{folder}")(TEXTS), HuggingFace(*bert)(TEXTS), atol=1e-5)
+    assert not marker.exists()
+
+
+def test_a_pickle_in_the_place_of_weights_runs_nothing(stranger):
+    folder, marker = stranger
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": Ran(marker)}, folder / "pytorch_model.bin")
+    with pytest.raises(Exception):  # noqa: B017 - whichever transformers has for it
+        load(f"hf:{folder}")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("old", ["2.5.1+cu124", "2.9.1"])
+def test_a_torch_that_can_be_made_to_run_code_loads_no_folder(stranger, monkeypatch, old):
+    monkeypatch.setattr("c2fa.extras.version", lambda package: {"torch": old}[package])
+    with pytest.raises(ImportError, match=rf"torch {re.escape(old)} .*CVE-.*pip install 'torch>=2.10'"):
+        load(f"hf:{stranger[0]}")
+
+
+def test_the_oldest_safe_versions_are_the_same_everywhere():
+    root = Path(__file__).parents[1]
+    project, security = (root / "pyproject.toml").read_text(), (root / "SECURITY.md").read_text()
+    for package, least in (("torch", "2.10"), ("skops", "0.12")):
+        assert set(re.findall(rf'"{package}>=([\d.]+)"', project)) == {least}
+        assert f"{package} before {least}" in security
+
+
+@pytest.mark.slow
+def test_the_command_line_runs_no_code_of_a_folder_whatever_is_answered(stranger, tmp_path):
+    folder, marker = stranger
+    change(folder / "config.json", model_type="evil", auto_map={"AutoConfig": "evil.Config"})
+    (tmp_path / "r.txt").write_text("A good film.")
+    command = [sys.executable, "-m", "c2fa.cli", "explain", "r.txt", "-m", "hf:folder"]
+    done = subprocess.run(command, input="yes\n" * 99, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 3
+    assert "never run" in done.stderr
+    assert not marker.exists()
+
+
 def test_the_problem_type_chooses_the_activation(bert):
     logits = HuggingFace(*bert, outputs="logits")(TEXTS)
     config = bert[0].config
@@ -451,6 +554,33 @@ def test_skops_files_need_no_trust(wines, tmp_path):
     model = load(f"sklearn:{tmp_path}/m.skops")
     np.testing.assert_allclose(model(numbers), estimator.predict_proba(numbers))
     assert model.output_names == ("class_0", "class_1", "class_2")
+
+
+def test_a_skops_file_runs_nothing(wines, tmp_path, monkeypatch):
+    skops = pytest.importorskip("skops.io")
+    numbers = wines[0].drop(columns=["alcohol", "hue"]).to_numpy()
+    estimator = make_pipeline(StandardScaler(), FunctionTransformer(touch), LogisticRegression()).fit(numbers, wines[1])
+    skops.dump(estimator, tmp_path / "m.skops")
+    with pytest.raises(ValueError, match=r"holds the types test_models_local\.touch, which are not scikit-learn's"):
+        load(f"sklearn:{tmp_path}/m.skops")
+    (tmp_path / "p.skops").write_bytes(pickle.dumps(Ran(tmp_path / "ran")))
+    with pytest.raises(Exception, match="not a zip"):
+        load(f"sklearn:{tmp_path}/p.skops", allow_pickle=True)
+    assert not (tmp_path / "ran").exists()
+    monkeypatch.setattr("c2fa.extras.version", lambda package: {"skops": "0.11.0"}[package])
+    with pytest.raises(ImportError, match=r"skops 0.11.0 .*CVE-.*pip install 'skops>=0.12'"):
+        load(f"sklearn:{tmp_path}/m.skops")
+
+
+def touch(rows):
+    return rows
+
+
+def test_no_weights_of_the_demo_model_are_unpickled(tmp_path):
+    np.savez(tmp_path / "w.npz", shape=np.array([Ran(tmp_path / "ran")], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        load("demo", weights=tmp_path / "w.npz")(["a text"])
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(

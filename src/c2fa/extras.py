@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,23 @@ def need(module: str, extra: str) -> Any:
     except ImportError as error:
         package = module.partition(".")[0]
         raise ImportError(f"{package} is not installed: pip install 'c2fa[{extra}]'") from error
+
+
+def refuse_older(package: str, least: str, danger: str) -> None:
+    """Refuse a package that is older than the first safe version, and say what the older one can be made to do.
+
+    >>> refuse_older("numpy", "1000.0", "is too old for this example")
+    Traceback (most recent call last):
+    ImportError: numpy ... is too old for this example: pip install 'numpy>=1000.0'
+    """
+    found = version(package)
+    if _numbers(found) < _numbers(least):
+        raise ImportError(f"{package} {found} {danger}: pip install '{package}>={least}'")
+
+
+def _numbers(text: str) -> list[int]:
+    """The two numbers that a version begins with."""
+    return [int(number) for number in re.findall(r"\d+", text)[:2]]
 
 
 def host_array(values: Any) -> npt.NDArray[Any]:

@@ -17,6 +17,7 @@ from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Resume, Stop, Stoppable
 from c2fa.model import describe
 from c2fa.models import loading
+from c2fa.models._settings import shown
 
 Kind = Literal["text", "table", "images"]
 DATASETS = (".parquet", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".jsonl.xz")
@@ -103,7 +104,7 @@ class Request:
         if not self.model_options:
             return {}
         readers = dict.fromkeys(loading.options_of(self.spec), options.value)
-        return options.read("--model-option", self.model_options, readers, f"the model {self.spec!r}")
+        return options.read("--model-option", self.model_options, readers, f"the model {shown(self.spec)!r}")
 
     def load(self) -> Any:
         """Load the model; whatever a stranger's module or file raises becomes one sentence."""
@@ -116,8 +117,8 @@ class Request:
             text = text.replace("(allow_pickle=True)", "(--allow-pickle)")
             if not isinstance(error, ValueError | ImportError | OSError):
                 text = f"{type(error).__name__}: {text}"
-            if self.spec not in text:
-                text = f"cannot load the model {self.spec!r}: {text}"
+            if shown(self.spec) not in text:
+                text = f"cannot load the model {shown(self.spec)!r}: {text}"
             raise RefusedError(text) from error
 
     def prepare(self, inputs: Inputs, model: Any, stop: Stop, keep: str | None) -> Prepared:

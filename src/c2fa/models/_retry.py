@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,16 +56,23 @@ def retry_after(headers: Any) -> float | None:
     """
     try:
         value = headers.get("retry-after") or headers.get("Retry-After")
-        return max(0.0, float(value))
+        seconds = float(value)
     except (AttributeError, TypeError):
         return None
     except ValueError:
-        pass
+        seconds = _seconds_until(value)
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _seconds_until(date: str) -> float:
+    """The seconds until a date of HTTP, which is in UTC where it names no zone; NaN where it is no date."""
     try:
-        then = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return max(0.0, (then - datetime.datetime.now(datetime.UTC)).total_seconds())
+        then = parsedate_to_datetime(date)
+    except (ValueError, OverflowError):
+        return math.nan
+    if then.tzinfo is None:  # no zone, or "-0000"
+        then = then.replace(tzinfo=datetime.UTC)
+    return (then - datetime.datetime.now(datetime.UTC)).total_seconds()
 
 
 def _status(error: Exception) -> int | None:

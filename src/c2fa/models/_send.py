@@ -12,8 +12,9 @@ import httpx2
 
 from c2fa.models._portal import Portal
 from c2fa.models._retry import concerns_all, is_transient, retry_after
+from c2fa.models._settings import Secret, shown
 
-_CRASH = 500  # the server failed on the request itself
+_CRASH = 500  # the server failed on the request itself, as several do on a shape that they will never take
 _HINTS = {
     401: "set the secret in the environment variable named by auth_env",
     403: "set the secret in the environment variable named by auth_env",
@@ -73,11 +74,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back: the headers, in small letters, the body, and what it says where it is JSON."""
+    """What came back: the headers, in small letters, the body, and what it says where it is JSON.
+
+    ``secret.hide`` is for any word of it that a person may read: servers repeat what they were sent.
+    """
 
     headers: Mapping[str, str]
     body: bytes
     data: Any = None
+    secret: Secret = field(default_factory=Secret)
 
 
 async def send(
@@ -85,9 +90,8 @@ async def send(
 ) -> Reply:
     """Send a request, again where that may help, and return the reply or raise an EndpointError.
 
-    A probe gives up after the second 500 in a row: several servers answer 500 to a shape that they will
-    never take. ``stopped`` tells that another request of the same batch has failed for good, so that
-    sending this one again is of no use.
+    A probe is the first row, alone; where nothing but 500s come back, its shape may be the cause. ``stopped`` tells
+    that another request of the same batch has failed for good, so that sending this one again is of no use.
     """
     settings, bucket = portal.settings, portal.bucket
     tries = crashes = 0
@@ -97,25 +101,24 @@ async def send(
         except _Failure as error:
             failure = error
         tries += 1
-        crashes = crashes + 1 if failure.status == _CRASH else 0
+        crashes += failure.status == _CRASH
         seconds = settings.retry.pause(failure, tries)
         too_long = (failure.wait or 0.0) > settings.max_wait
-        if seconds is None or too_long or stopped() or (probe and crashes > 1):
-            raise _final(failure, what, tries, probe)
+        if seconds is None or too_long or stopped():
+            raise _final(failure, what, tries, never_worked=probe and crashes == tries)
         if concerns_all(failure):
             bucket.pause(seconds)
         else:
             await asyncio.sleep(seconds)
 
 
-def _final(failure: _Failure, what: str, tries: int, probe: bool) -> EndpointError:
+def _final(failure: _Failure, what: str, tries: int, never_worked: bool) -> EndpointError:
     """The failure as an error that names the rows, says how often they were sent, and what to do."""
     transient, hint, sent = is_transient(failure), failure.hint, ""
     if transient:
         sent = " (tried once)" if tries == 1 else f" (tried {tries} times)"
-    if probe and failure.status == _CRASH:  # a server that fails on even one row will fail again
-        transient = False
-        hint = "it fails on even one row, so compare the shape and type of the inputs with what it expects"
+    if never_worked:
+        hint += "; it fails on even one row, so perhaps the inputs do not have the shape or type that it expects"
     message = f"{what}: {failure}{sent}; {hint}"
     return EndpointError(message, failure.status, transient=transient, wait=failure.wait, tries=tries)
 
@@ -126,8 +129,8 @@ async def _send_once(portal: Portal, request: Request) -> Reply:
     headers = {"accept": "application/json", **settings.headers, **request.headers}
     if request.body is not None:
         headers.setdefault("content-type", "application/json")
-    if secret is not None:
-        headers[settings.auth_header] = f"{settings.auth_scheme} {secret}".strip()
+    if secret:
+        headers[settings.auth_header] = secret.header(settings.auth_scheme)
     method = "GET" if request.body is None else "POST"
     async with portal.slots:
         for seconds in portal.bucket.waits():
@@ -141,35 +144,35 @@ async def _send_once(portal: Portal, request: Request) -> Reply:
             reason = f"no whole answer within {settings.timeout:g} s"
             raise _Failure(reason, "raise timeout or lower rows_per_request", transient=True) from None
         except httpx2.TransportError as error:
-            reason = f"the connection failed ({_hide(str(error) or type(error).__name__, secret)})"
+            reason = f"the connection failed ({_quoted(str(error), secret) or type(error).__name__})"
             raise _Failure(reason, "see that the server runs and call again", transient=True) from None
     if response.is_success:
         return _reply(response, secret)
     raise _refusal(response, settings.max_wait, secret)
 
 
-def _reply(response: httpx2.Response, secret: str | None) -> Reply:
+def _reply(response: httpx2.Response, secret: Secret) -> Reply:
     headers = {k.lower(): v for k, v in response.headers.items()}
     kind = headers.get("content-type", "json")
     if "octet-stream" in kind:
-        return Reply(headers, response.content)
+        return Reply(headers, response.content, secret=secret)
     try:
-        return Reply(headers, response.content, json.loads(response.content))
-    except ValueError:
+        return Reply(headers, response.content, json.loads(response.content), secret)
+    except (ValueError, RecursionError):
         if "json" in kind:
             hint = "see the server's log and call again"
             raise _Failure("half an answer came back", hint, transient=True) from None
-    said = _hide(" ".join(response.text.split())[:120], secret)
-    raise _Failure(f"the server answered {kind}, not JSON: {said!r}", "check the address", transient=False)
+    reason = f"the server answered {_quoted(kind, secret)}, not JSON: {_quoted(response.text, secret, 120)!r}"
+    raise _Failure(reason, "check the address", transient=False)
 
 
-def _refusal(response: httpx2.Response, max_wait: float, secret: str | None) -> _Failure:
+def _refusal(response: httpx2.Response, max_wait: float, secret: Secret) -> _Failure:
     status = response.status_code
-    said = _hide(_error_text(response), secret)
+    said = _quoted(_error_text(response), secret)
     reason = f"the server answered {status}" + (f": {said!r}" if said else "")
     hint = _HINTS.get(status, "see the server's log")
     if 300 <= status < 400:  # a POST that is sent on may arrive as a GET, and a secret at another host
-        hint = f"give the address that it points to, {response.headers.get('location', '').partition('?')[0]!r}"
+        hint = f"give the address that it points to, {shown(_quoted(response.headers.get('location', ''), secret))!r}"
     wait = retry_after(response.headers)
     if wait is not None and wait > max_wait:
         reason += f" and asked to wait {wait:.0f} s, longer than max_wait={max_wait:g}"
@@ -180,7 +183,7 @@ def _error_text(response: httpx2.Response) -> str:
     """Find the sentence that the server itself gives for its refusal."""
     try:
         said = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         said = response.text
     for _ in range(3):
         if isinstance(said, Mapping):
@@ -188,9 +191,10 @@ def _error_text(response: httpx2.Response) -> str:
             said = next((said[k] for k in keys if said.get(k)), dict(said))
         if isinstance(said, list) and said:
             said = said[0]
-    text = " ".join(str(said).split())
-    return text if len(text) <= 300 else text[:299] + "…"
+    return str(said)
 
 
-def _hide(text: str, secret: str | None) -> str:
-    return text.replace(secret, "***") if secret else text
+def _quoted(said: str, secret: Secret, most: int = 300) -> str:
+    """A server's words on one line, without the secret, and then cut."""
+    text = " ".join(secret.hide(said).split())
+    return text if len(text) <= most else text[: most - 1] + "…"

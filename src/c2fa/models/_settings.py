@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape
+from typing import Any
 from urllib.parse import urlsplit
 
 from c2fa.models._retry import Retry
@@ -103,14 +105,68 @@ class Settings:
         price = self.price_per_token
         return price if isinstance(price, tuple) else (price, price)
 
-    def secret(self) -> str | None:
-        """Read the secret from the environment; it is never kept."""
+    def secret(self) -> Secret:
+        """Read the secret from the environment; it is never kept. Without ``auth_env`` there is none."""
         if self.auth_env is None:
-            return None
+            return Secret()
         value = os.environ.get(self.auth_env, "").strip()
         if not value:
             raise ValueError(f"the environment variable {self.auth_env} is not set; put the server's secret in it")
-        return value
+        if not re.fullmatch(r"[ -~]+", value):  # a client that refuses such a header shows it
+            raise ValueError(
+                f"the environment variable {self.auth_env} holds a character that no header can carry, such as a line "
+                "break inside it; put the secret alone in it (what it holds is not shown)"
+            )
+        return Secret(value)
+
+
+class Secret:
+    """What only the server may know: it goes into a header, and is hidden in whatever the server says.
+
+    >>> Secret("s3/cret").hide("no user S3%2Fcret")
+    'no user ***'
+    >>> Secret("s3/cret")
+    Secret(***)
+    """
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def header(self, scheme: str) -> str:
+        """The header that carries it."""
+        return f"{scheme} {self._text}".strip()
+
+    def hide(self, said: str) -> str:
+        """A server's words without the secret. Hide first and cut then: half a secret is not recognised."""
+        if not self._text:
+            return said
+        return re.sub("".join(map(_written, self._text)), "***", said, flags=re.IGNORECASE)
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a secret is not sent to other processes or files; each reads its own environment")
+
+
+def _written(letter: str) -> str:
+    """A pattern of the ways to write a letter: plain or escaped, in JSON, in an address, in HTML."""
+    code, plain = ord(letter), re.escape(letter)
+    spaced = r"|\+" if letter == " " else ""
+    html = rf"&(?:amp;)*(?:#0*{code}|#x0*{code:x}|{re.escape(escape(letter).strip('&;'))});"
+    return rf"(?:%(?:25)*{code:02x}|\\+u{code:04x}|\\+x{code:02x}|{html}{spaced}|\\*{plain})"
+
+
+def shown(address: str) -> str:
+    """An address as a message may show it: without a user's name and password, and up to a '?'.
+
+    >>> shown("mlflow:http://me:password@host/m?token=1")
+    'mlflow:http://***@host/m'
+    """
+    return re.sub(r"(//).*@|[^/]*:[^/]*@", r"\1***@", address.split("?")[0])
 
 
 def check_url(url: str) -> str:
@@ -123,17 +179,17 @@ def check_url(url: str) -> str:
         ...
     ValueError: the address of a model must begin with http:// or https:// and name a host, not '127.0.0.1:8080'
     """
-    parts = urlsplit(url)
+    parts, bare = urlsplit(url), shown(url.split("#")[0])
     if "@" in parts.netloc:
         raise ValueError(
             "the address must not hold a user name or password; put the secret in an environment variable "
             "and pass auth_env='NAME'"
         )
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"the address of a model must begin with http:// or https:// and name a host, not {url!r}")
+        raise ValueError(f"the address of a model must begin with http:// or https:// and name a host, not {bare!r}")
     if parts.query or parts.fragment:
         raise ValueError(
             "the address of a model must have no '?' or '#'; pass a secret with auth_env='NAME' and "
-            f"a model by its name (the address up to there is {url.split('?')[0].split('#')[0]!r})"
+            f"a model by its name (the address up to there is {bare!r})"
         )
     return url.rstrip("/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -63,6 +64,7 @@ class Endpoint(Paced):
 
     def _fresh(self) -> None:
         self._portal: Portal | None = None
+        self._opening = threading.Lock()
         self._connected = self._probed = False
         self._memo: dict[bytes, Floats] = {}
 
@@ -153,13 +155,14 @@ class Endpoint(Paced):
 
     def close(self) -> None:
         """Close the connections; the next call opens them again."""
-        portal, self._portal = self._portal, None
-        if portal is not None:
-            self._finalizer()
+        with self._opening:
+            portal, self._portal = self._portal, None
+            if portal is not None:
+                self._finalizer()
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        for name in ("_portal", "_finalizer", "_memo"):
+        for name in ("_portal", "_opening", "_finalizer", "_memo"):
             state.pop(name, None)
         return state
 
@@ -170,10 +173,12 @@ class Endpoint(Paced):
     # How a batch is asked.
 
     def _open(self) -> Portal:
-        if self._portal is None or not self._portal.alive:
-            self._portal = Portal(self.url, self.settings, self.bucket)
-            self._finalizer = weakref.finalize(self, self._portal.close)
-        return self._portal
+        """The one portal of all threads: it keeps the limits, and its thread alone counts and writes answers down."""
+        with self._opening:
+            if self._portal is None or not self._portal.alive:
+                self._portal = Portal(self.url, self.settings, self.bucket)
+                self._finalizer = weakref.finalize(self, self._portal.close)
+            return self._portal
 
     async def _ask(self, portal: Portal, batch: _Batch) -> None:
         if not self._connected:
@@ -187,7 +192,7 @@ class Endpoint(Paced):
         workers = min(self.settings.concurrency, len(chunks))
         await asyncio.gather(*(self._work(portal, batch, chunks) for _ in range(workers)))
         while len(self._memo) > _MEMO:
-            del self._memo[next(iter(self._memo))]
+            self._memo.pop(next(iter(self._memo)), None)  # another thread may have taken it out
         if batch.errors:
             raise batch.errors[0]
 
@@ -210,11 +215,13 @@ class Endpoint(Paced):
 
     def _outputs(self, reply: Reply, part: WireRows, what: str) -> Floats:
         """What the adapter reads out of a reply, as one row for each row asked."""
+        wrong = None
         try:
             outputs = np.asarray(self.answer(reply, part), dtype=np.float64)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            reason = error if type(error) is ValueError else f"the answer has no {error}"
-            raise EndpointError(f"{what}: {reason}") from error
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+            wrong = _wrong(error)
+        if wrong is not None:  # raised out here, so that no traceback repeats what the server said
+            raise EndpointError(f"{what}: {reply.secret.hide(wrong)}")
         outputs = outputs.reshape(-1, 1) if outputs.ndim == 1 else outputs
         if outputs.ndim != 2 or len(outputs) != len(part):
             got = f"{len(outputs)} rows" if outputs.ndim == 2 else f"an array of shape {outputs.shape}"
@@ -239,6 +246,13 @@ class _Batch:
         for i, key in enumerate(self.keys):
             first.setdefault(key, i)
         return [i for key, i in first.items() if key not in self.answers]
+
+
+def _wrong(error: Exception) -> str:
+    """What is wrong with an answer that cannot be read."""
+    if type(error) is ValueError:
+        return str(error)
+    return f"the answer has no {error}" if isinstance(error, KeyError) else f"the answer cannot be read ({error})"
 
 
 def _cut(items: list[int], size: int) -> list[list[int]]:

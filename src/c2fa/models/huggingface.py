@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from c2fa.extras import refuse_older
 from c2fa.models.torch import (
     Floats,
     autocast_dtype,
@@ -28,7 +29,7 @@ class HuggingFace:
     """A text classifier of ``transformers`` as a model: texts, or pairs of texts, in; probabilities out.
 
     Texts are sorted by length and padded to the longest of their batch; the order is restored. Nothing is
-    ever downloaded.
+    ever downloaded, and no code that a folder brings is ever run.
 
     Parameters
     ----------
@@ -174,9 +175,22 @@ def _from_folder(folder: Path, tokenizer: Any) -> tuple[Any, Any]:
             f"{str(folder)!r} is not a folder with a config.json; nothing is downloaded, so fetch the model first "
             "and write it with model.save_pretrained(folder) and tokenizer.save_pretrained(folder)"
         )
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    refuse_older("torch", "2.10", "can be made to run code hidden in weights (CVE-2025-32434, CVE-2026-24747)")
+    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-    model = AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
-    if tokenizer is None:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    # Where trust is left open, transformers asks at the terminal, and `yes |` or a stray key answers.
+    careful = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        config = AutoConfig.from_pretrained(folder, **careful)
+        config._attn_implementation = None  # a folder may name a compiled kernel to be downloaded and run
+        model = AutoModelForSequenceClassification.from_pretrained(folder, config=config, weights_only=True, **careful)
+        if tokenizer is None:
+            tokenizer = AutoTokenizer.from_pretrained(folder, **careful)
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise ValueError(
+            f"{str(folder)!r} needs Python code of its own, which is never run; if you trust it, load it yourself with "
+            "transformers and trust_remote_code=True, and pass HuggingFace(model, tokenizer)"
+        ) from None
     return model, tokenizer

@@ -51,9 +51,10 @@ class Bucket:
         self.path, self.rate, self.burst = fspath(path), rate, int(burst)
         self._db: Connection | None = None
         self._pid = 0
+        self._times = (0.0, 0.0)  # of a timetable in memory, which closing would lose
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_db": None, "_pid": 0}
+        return {**self.__dict__, "_db": None, "_pid": 0, "_times": (0.0, 0.0)}
 
     def take(self, requests: int = 1) -> None:
         """Wait for the turn of so many requests."""
@@ -92,6 +93,8 @@ class Bucket:
         db, self._db = self._db, None
         if db is not None:
             with db.lock:
+                if self.path == ":memory:":
+                    self._times = db.execute("SELECT next, pause FROM timetable").fetchone()
                 db.close()
 
     @contextmanager
@@ -108,7 +111,7 @@ class Bucket:
                 self._db.execute("PRAGMA synchronous=OFF")  # a timetable need not outlive a power cut
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute(_CREATE)
-                self._db.execute("INSERT OR IGNORE INTO timetable VALUES (1, 0.0, 0.0)")
+                self._db.execute("INSERT OR IGNORE INTO timetable VALUES (1, ?, ?)", self._times)
             return self._db
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from c2fa import models
+from c2fa.extras import refuse_older
 from c2fa.model import Model
-from c2fa.models._settings import Settings
+from c2fa.models._settings import Settings, shown
 
 _FORMS = (
     "demo, python:package.module:function, sklearn:file.skops, hf:folder, onnx:file, oip:http://host:port#model, "
@@ -64,13 +65,13 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
     if spec == "demo":
         return models.DemoSentiment(**options)
     if kind not in makers or not rest:
-        raise ValueError(f"{spec!r} names no model; write {_FORMS}")
+        raise ValueError(f"{shown(spec)!r} names no model; write {_FORMS}")
     try:
         return makers[kind](rest, **options)
     except TypeError as error:
         if "argument" not in str(error):
             raise
-        raise ValueError(f"cannot make a model of {spec!r}: {_plainly(error)}") from error
+        raise ValueError(f"cannot make a model of {shown(spec)!r}: {_plainly(error)}") from error
 
 
 def options_of(spec: str) -> list[str]:
@@ -83,7 +84,7 @@ def options_of(spec: str) -> list[str]:
     if kind == "python":
         return []
     if kind not in _ADAPTERS:
-        raise ValueError(f"{spec!r} names no model; write {_FORMS}")
+        raise ValueError(f"{shown(spec)!r} names no model; write {_FORMS}")
     parameters = inspect.signature(getattr(models, _ADAPTERS[kind])).parameters.values()
     named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.default is not p.empty]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):  # a server's adapter hands the others to its settings
@@ -146,7 +147,7 @@ def _named(spec: str, url: str) -> tuple[str, str]:
     if not name and "/v2/models/" in address:
         address, _, name = address.partition("/v2/models/")
     if not address or not name:
-        raise ValueError(f"{spec!r} names no model on the server; add it behind a '#': {spec}#model")
+        raise ValueError(f"{shown(spec)!r} names no model on the server; add it behind a '#': {shown(spec)}#model")
     return address, name
 
 
@@ -158,6 +159,7 @@ def _estimator(path: str, allow_pickle: bool) -> Any:
             import skops.io
         except ImportError as error:
             raise ImportError("reading .skops files needs skops: pip install 'c2fa[tabular]'") from error
+        refuse_older("skops", "0.12", "can be made to run code hidden in a .skops file (CVE-2025-54412)")
         unknown = skops.io.get_untrusted_types(file=path)
         if unknown:
             raise ValueError(

@@ -74,7 +74,7 @@ class MLflow(Endpoint):
             raise ValueError("the answer has no list of predictions; is this an MLflow scoring server?")
         if predictions and all(isinstance(row, Mapping) for row in predictions):
             names = list(predictions[0])
-            self.output_names = self.output_names or tuple(map(str, names))
+            self.output_names = self.output_names or tuple(reply.secret.hide(str(name)) for name in names)
             predictions = [[row[name] for name in names] for row in predictions]
         first = np.ravel(np.asarray(predictions[:1], dtype=object))
         if any(isinstance(value, str) for value in first):

@@ -82,7 +82,7 @@ class OpenInference(Endpoint):
     async def _describe(self, portal: Portal, path: str) -> Mapping[str, Any]:
         what = f"{self!r}, connecting to {path}"
         try:
-            reply = await send(portal, Request(path), what, probe=True)
+            reply = await send(portal, Request(path), what)
         except EndpointError as error:
             # A gateway may hide the descriptions; the first row then shows whether the model is there.
             if error.status in (404, 405):

@@ -132,7 +132,7 @@ class OpenAI(Endpoint):
             outputs.append(values)
             self._seen += 1
             self.censored += censored
-            self._shared |= several
+            self._shared = self._shared | {reply.secret.hide(token) for token in several}
         logprobs = np.asarray(outputs)
         if self.probabilities and logprobs.size:
             return np.exp(logprobs - np.logaddexp.reduce(logprobs, axis=1, keepdims=True))
