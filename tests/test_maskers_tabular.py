@@ -102,8 +102,10 @@ def test_averaging_calls_the_model_once_with_rows_times_background():
     assert seen == [6]
     np.testing.assert_allclose(over_background(model)(list(blocks)), over_background(model)(blocks))
     np.testing.assert_allclose(over_background(model)(blocks[1:]), [[31, 5.5 / 3]])
-    with pytest.raises(ValueError, match="returned 1 rows for 6"):
+    with pytest.raises(c2fa.QueryError, match="returned 1 rows for 6"):
         over_background(lambda rows: np.zeros(1))(blocks)
+    hidden = over_background(lambda rows: np.ma.array(np.ones(6), mask=[0, 0, 0, 1, 0, 0]))(blocks)
+    np.testing.assert_array_equal(hidden, [1.0, np.nan])
 
 
 def test_an_averaged_model_keeps_its_names_and_a_model_that_is_not_averaged_is_told():

@@ -223,3 +223,16 @@ def test_what_is_refused():
     for x in (3, Path("a"), [], {"a": 1}):
         with pytest.raises(TypeError, match="must be a text"):
             Text()(x)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"levels": None}, r"levels must be some of .*, such as \('sentences', 'words'\); got None"),
+        ({"language": None}, "language must be the code of a language, such as 'en'; got None"),
+        ({"mask": 5}, "mask must be a text, or None to remove masked words; got 5"),
+    ],
+)
+def test_an_option_of_another_type_is_refused_in_one_sentence(options, message):
+    with pytest.raises(TypeError, match=message):
+        Text(**options)

@@ -6,6 +6,8 @@ import copy
 import pickle
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -101,6 +103,54 @@ def test_levels_share_an_input_only_where_the_masker_says_so():
 )
 def test_outputs_are_taken_as_models_give_them(reply, expected):
     np.testing.assert_array_equal(as_outputs(reply, 2, "here"), expected)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (np.array(["2020-01-01", "NaT"], dtype="datetime64[D]"), "ndarray of datetime64"),
+        (np.array([1, 2], dtype="timedelta64[s]"), "ndarray of timedelta64"),
+        (np.array([np.timedelta64(1, "s"), 2], dtype=object), "ndarray of timedelta64"),
+        (np.array(["0.5", "0.2"], dtype=object), "ndarray of strings"),
+        ([b"0.5", b"0.2"], "list of bytes"),
+        (np.array([(1.0,), (2.0,)], dtype=[("p", float)]), "ndarray of void"),
+        (np.array([0.5, "0.2"], dtype=object), "ndarray of float"),
+        (np.array("2020-01-01", dtype="datetime64[D]"), "ndarray"),
+    ],
+)
+def test_answers_that_are_no_numbers_are_refused(reply, kind):
+    with pytest.raises(c2fa.QueryError, match=f"here: the model returned {kind}; it must return numbers"):
+        as_outputs(reply, 2, "here")
+
+
+def test_what_a_masked_array_hides_is_no_answer():
+    hidden = np.ma.array([[0.1, 0.2], [0.3, 99.0]], mask=[[0, 0], [0, 1]])
+    expected = [[0.1, 0.2], [0.3, np.nan]]
+    np.testing.assert_array_equal(as_outputs(hidden, 2, ""), expected)
+    np.testing.assert_array_equal(as_outputs(list(hidden), 2, ""), expected)
+    np.testing.assert_array_equal(as_outputs(np.ma.array([3, 4], mask=[0, 1]), 2, ""), [[3], [np.nan]])
+    np.testing.assert_array_equal(as_outputs(hidden.astype(object), 2, ""), expected)
+
+    def hides(out):
+        return np.ma.array(out, mask=np.arange(len(out)) % 5 == 4)
+
+    e = explain(Model(bad=hides), on_error="drop")
+    dropped = explain(Model(bad=lambda out: hides(out).filled(np.nan)), on_error="drop")
+    np.testing.assert_array_equal(e.low, dropped.low)
+    with pytest.raises(c2fa.QueryError, match="NaN or infinity"):
+        explain(Model(bad=hides))
+
+
+def test_whole_numbers_beyond_any_float_are_refused_in_words_and_dropped():
+    def huge(out):
+        return [10**400 if i % 5 == 4 else float(value) for i, value in enumerate(out)]
+
+    with pytest.raises(c2fa.QueryError, match=r"numbers beyond 1e100 for \d+ of"):
+        explain(Model(bad=huge))
+    assert explain(Model(bad=huge), on_error="drop").diagnostics.dropped > 20
+    np.testing.assert_array_equal(as_outputs([Decimal("0.5"), Fraction(1, 4)], 2, ""), [[0.5], [0.25]])
+    wide = np.array([np.finfo(np.longdouble).max, 1.0], dtype=np.longdouble)
+    assert as_outputs(wide, 2, "")[1, 0] == 1.0
 
 
 def test_torch_and_pandas_outputs():
@@ -293,6 +343,7 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path):
         c2fa.Ledger(path)
     assert path.read_text().startswith("these are my notes")
     newer = tmp_path / "new.sqlite"
+    c2fa.Ledger(newer).close()
     db = sqlite3.connect(newer)
     db.execute("PRAGMA user_version=99")
     db.close()

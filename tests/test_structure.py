@@ -117,3 +117,17 @@ def test_a_structure_leaves_the_callers_arrays_alone():
     owners[:] = 9
     assert s.sums([1, 2, 3], 0).tolist() == [3, 3]
     assert Structure.flat(np.int64(3)).widths == (3,)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Structure.from_groups(5), "groups must be a sequence with one part label for each leaf; got 5"),
+        (lambda: Structure.from_groups(None), "groups must be a sequence .*; got None"),
+        (lambda: Structure.from_groups("ab", names=5), "names must be a sequence with one name for each leaf; got 5"),
+        (lambda: Structure.flat(2.5), "names must be the leaves' names, or how many leaves there are; got 2.5"),
+    ],
+)
+def test_what_is_no_sequence_is_refused_in_one_sentence(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()

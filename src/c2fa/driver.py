@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from c2fa.ledger import Ledger, LedgerError, Row
+from c2fa.ledger import Ledger, LedgerError, Name, Row
 from c2fa.masking import Inputs
 from c2fa.model import Model, describe
 from c2fa.querying import (
@@ -26,6 +26,7 @@ from c2fa.querying import (
     Queries,
     QueryError,
     as_outputs,
+    mark,
     step,
 )
 from c2fa.structure import FloatArray
@@ -33,6 +34,7 @@ from c2fa.structure import FloatArray
 T = TypeVar("T")
 
 _QUIET_SECONDS = 2.0  # shorter work needs no progress bar
+_LOOK_SECONDS = 0.05  # how often to look for the answers to rows that another process asks
 
 
 @dataclass(eq=False)
@@ -147,7 +149,8 @@ class _Driver(Generic[T]):
         self.ended: list[Job[T]] = []
         self.under_way: dict[Future[Received], list[Share]] = {}
         self.unwritten: dict[Cache, None] = {}  # caches with answers that are not written yet
-        self.unwritable: set[Ledger] = set()  # ledgers that could not be written
+        self.unwritable: dict[Ledger, str] = {}  # ledgers that could not be written, and what to say of each
+        self.left_out = False  # whether rows were left to another process
         self.paid = self._cost()
         self.threads = ThreadPoolExecutor(in_flight, "c2fa-batch") if in_flight > 1 else None
 
@@ -163,6 +166,9 @@ class _Driver(Generic[T]):
     def close(self) -> None:
         if self.threads is not None:
             self.threads.shutdown(wait=False, cancel_futures=True)
+        for share in (share for batch in self.under_way.values() for share in batch):
+            self._release(share)
+        self._write()
         for job in self.open:
             job.conversation.close()
         self.bar.close()
@@ -177,7 +183,7 @@ class _Driver(Generic[T]):
             self.open[job] = None
             self.bar.add(job.queries)
             if job.queries.cache.ledger in self.unwritable:
-                job.queries.cache.ledger = None
+                _keep_no_more(job, self.unwritable[job.queries.cache.ledger])
             self._advance(job)
             left += job.queries.budget - job.queries.used
         return True
@@ -215,7 +221,8 @@ class _Driver(Generic[T]):
             cache.release(job._unsent.keys)
             job._unsent = None
         if isinstance(error, QueryError) and cache.ledger is None and cache.sent:
-            error.add_note(f"{cache.sent} rows were sent; give ledger='answers.sqlite' to keep what is answered")
+            advice = f"{cache.sent} rows were sent; give ledger='answers.sqlite' to keep what is answered"
+            error.add_note(cache.unkept or advice)
         job.conversation.close()
         job.error = error
         self._end(job)
@@ -224,14 +231,20 @@ class _Driver(Generic[T]):
 
     def _exchange(self) -> None:
         """Send batches until enough are under way, and take in the first that comes back."""
+        self.left_out, sent = False, False
         if self.threads is None:
             for batch in self._batches():
                 self._receive(batch, self._reply(batch))
+                sent = True
         else:
             while len(self.under_way) < self.in_flight and (batches := self._batches()):
                 self.under_way.update({self.threads.submit(self._reply, batch): batch for batch in batches})
             for future in wait(self.under_way, return_when=FIRST_COMPLETED).done:
                 self._receive(self.under_way.pop(future), future.result())
+                sent = True
+        if self.left_out and not sent and all(job._unsent is None for job in self.open):
+            self._write()  # whoever waits must not hold marks that others wait for
+            time.sleep(_LOOK_SECONDS)
         for job in list(self.open):
             if job._unsent is None and not job._under_way and not job.queries.waits:
                 self._advance(job)
@@ -239,16 +252,31 @@ class _Driver(Generic[T]):
     def _batches(self) -> list[list[Share]]:
         """The next rows, as many as one batch holds, in one batch for each kind of inputs."""
         batches: dict[Any, list[Share]] = {}
-        for share in self._take():
+        for share in self._mark(self._take()):
             try:
                 share.inputs = share.job.queries.inputs(share.rows)
                 batches.setdefault(kind_of(share.inputs), []).append(share)
             except Exception as error:
                 share.job._under_way -= 1
-                share.job.queries.cache.release(share.rows.keys)
+                self._release(share)
                 if not share.job.ended:
                     self._fail(share.job, error)
         return list(batches.values())
+
+    def _mark(self, shares: list[Share]) -> list[Share]:
+        """Leave out rows that another process asks; their jobs look for the answers when all else is back."""
+        for share, rows in zip(shares, mark([(s.job.queries, s.rows) for s in shares]), strict=True):
+            if len(rows) < len(share.rows):
+                self.left_out = True
+                self.unwritten[share.job.queries.cache] = None
+                share.job._under_way -= not len(rows)
+            share.rows = rows
+        return [share for share in shares if len(share.rows)]
+
+    def _release(self, share: Share) -> None:
+        """Take away the marks of rows that are not asked after all."""
+        share.job.queries.cache.release(share.rows.keys)
+        self.unwritten[share.job.queries.cache] = None
 
     def _take(self) -> list[Share]:
         """Take the next batch's rows: small questions first, since large ones wait behind them."""
@@ -284,6 +312,8 @@ class _Driver(Generic[T]):
             self._keep(_pieces(batch, reply))
         elif reply.interrupted:
             self._keep(_pieces(batch, reply))
+            for sentence in self.unwritable.values():
+                reply.error.add_note(sentence)
             raise reply.error
         else:
             for share, again in self.policy.failed(batch, reply, self._ask):
@@ -320,25 +350,34 @@ class _Driver(Generic[T]):
 
     def _write(self) -> None:
         """Commit the answers that came back, at once for all inputs: a commit waits for the disk."""
-        rows: dict[Ledger, list[Row]] = {}
+        rows: dict[Ledger, tuple[list[Row], list[Name]]] = {}
         for cache in self.unwritten:
             if cache.ledger is not None:
-                rows.setdefault(cache.ledger, []).extend(cache.unwritten)
+                answers, back = rows.setdefault(cache.ledger, ([], []))
+                answers += cache.unwritten
+                back += cache.back
             cache.unwritten.clear()
+            cache.back.clear()
         self.unwritten.clear()
-        for ledger, answers in rows.items():
+        for ledger, (answers, back) in rows.items():
             try:
-                ledger.write(answers)
+                ledger.write(answers, back)
             except LedgerError as error:
                 self._give_up(ledger, error)
 
     def _give_up(self, ledger: Ledger, error: LedgerError) -> None:
         """The answers are here and paid for: finish the explanations, and say that they are not kept."""
-        self.unwritable.add(ledger)
-        concerned = [job.queries for job in self.open if job.queries.cache.ledger is ledger]
-        for queries in concerned:
-            queries.notes.append(f"{error}; the explanation goes on, but its answers from here on are not kept")
-            queries.cache.ledger = None
+        self.unwritable[ledger] = f"{error}; answers from here on are not kept, and another run asks for them again"
+        for job in [job for job in (*self.open, *self.ended) if job.queries.cache.ledger is ledger]:
+            _keep_no_more(job, self.unwritable[ledger])
+
+
+def _keep_no_more(job: Job[Any], sentence: str) -> None:
+    """Go on without the ledger, and say so: in the explanation, or with the error that ends the job."""
+    job.queries.notes.append(sentence)
+    job.queries.cache.ledger, job.queries.cache.unkept = None, sentence
+    if job.error is not None:
+        job.error.add_note(sentence)
 
 
 def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Received]]:

@@ -15,7 +15,7 @@ from c2fa._version import __version__
 from c2fa.diagnosing import diagnose
 from c2fa.driver import Job, drive
 from c2fa.explanation import Explanation, resolve_target
-from c2fa.fingerprint import identify
+from c2fa.fingerprint import check_masker, identify
 from c2fa.ledger import Ledger
 from c2fa.links import ensure, on_scale
 from c2fa.masking import Masked, Masker
@@ -72,8 +72,8 @@ class Explainer:
     on_error
         ``"raise"``, or ``"drop"`` to leave out rows whose answer is unusable.
     ledger
-        A file (or a ``Ledger``) that keeps every answer; a second run repeats none of them. It needs a name of the
-        model: its ``name`` attribute or ``model_name``.
+        A file (or a ``Ledger``) that keeps every answer; a second run repeats none of them, nor does another process
+        at the same time. It needs a name of the model: its ``name`` attribute or ``model_name``.
     output_names
         Names of the outputs; by default the model's ``output_names``, else numbers.
     outputs
@@ -156,12 +156,15 @@ class Explainer:
         self.output_names = None if output_names is None else tuple(map(str, output_names))
         # A model's own name may be a hash of its weights, so it is asked for only where it is needed.
         self.model_name = model_name or (None if ledger is None else describe(model).name)
-        self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger)
-        if self.ledger is not None and not self.model_name:
+        if ledger is not None and not self.model_name:
             raise ValueError(
                 "a ledger keeps answers under the model's name, and this model has none; give model_name='…' and "
                 "change it whenever the model changes"
             )
+        if ledger is not None:
+            check_masker(masker)
+        # Last, so that an explainer that is refused leaves no file behind.
+        self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger)
 
     def __call__(self, x: Any, *, key: str | None = None) -> Explanation:
         """Explain one input. ``key`` names it, in the ledger and for its masks where it cannot be hashed."""

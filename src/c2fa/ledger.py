@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import secrets
+import socket
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
-from os import PathLike, fspath
-from typing import TypeAlias
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from typing import Any, TypeAlias
+from zlib import crc32
 
 import numpy as np
 
 from c2fa.structure import FloatArray
 
-Row: TypeAlias = tuple[str, str, int, bytes, bytes]
+Name: TypeAlias = tuple[str, str, int, bytes]
+"""What names an answer: the model, the input, the level and the mask."""
+Row: TypeAlias = tuple[str, str, int, bytes, bytes, int]
+"""A name, its answer in bytes, and a checksum of both."""
 
-_SCHEMA = 1
-_CREATE = """
+_SCHEMA = 2
+_APPLICATION = int.from_bytes(b"c2fa", "big")
+_LEASE_SECONDS = 300.0  # longer than a batch takes, with retries; a dead process of this machine is noticed at once
+_CREATE = f"""
+BEGIN EXCLUSIVE;
 CREATE TABLE IF NOT EXISTS answers (
-    model TEXT, input TEXT, level INTEGER, mask BLOB, output BLOB NOT NULL,
+    model TEXT, input TEXT, level INTEGER, mask BLOB, output BLOB NOT NULL, checksum INTEGER NOT NULL,
     PRIMARY KEY (model, input, level, mask)
-) WITHOUT ROWID
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS under_way (
+    model TEXT, input TEXT, level INTEGER, mask BLOB, owner TEXT NOT NULL, expires REAL NOT NULL,
+    PRIMARY KEY (model, input, level, mask)
+) WITHOUT ROWID;
+PRAGMA application_id={_APPLICATION};
+PRAGMA user_version={_SCHEMA};
+COMMIT;
 """
+_THIS_ROW = "model=? AND input=? AND level=? AND mask=?"
 
 
 class LedgerError(RuntimeError):
@@ -36,10 +57,16 @@ class Connection(sqlite3.Connection):
 
 
 class Ledger:
-    """Answers in an SQLite file, keyed by the model's name, the input, the level and the mask.
+    """Answers in an SQLite file, keyed by the model's name, the input with its masker, the level and the mask.
 
     Every batch is committed as soon as it is answered. Several processes may use one file, several threads one
-    ledger; one that is sent to another process opens the file anew there.
+    ledger; one that is sent to another process opens the file anew there. The file is closed when the ledger is no
+    longer used, or by ``close``.
+
+    Rows that are being asked are marked in the file, so that another process waits for their answers instead of asking
+    too. A mark is set when a batch is about to be sent and taken away when the batch is back, answered or not, and
+    whoever waits has no batch under way: processes never wait for each other in a circle. A mark whose process has
+    ended does not count, nor does one older than five minutes, so that nobody waits for long.
 
     >>> ledger = Ledger(":memory:")
     >>> ledger.put("m", "x", 1, [b"a"], np.array([[0.25, 0.75]]))
@@ -49,54 +76,133 @@ class Ledger:
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        self.path = fspath(path)
+        self.path = _checked_path(path)
+        in_memory = self.path == ":memory:"
         try:
+            new = in_memory or _is_new(self.path)
             self._db = Connection(self.path)
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version not in (0, _SCHEMA):
-                raise LedgerError(
-                    f"{self.path} is a ledger of version {version}, and this is version {_SCHEMA}; use another file"
-                )
-            if self.path != ":memory:":
-                self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(_CREATE)
-            self._db.execute(f"PRAGMA user_version={_SCHEMA}")
+        except (sqlite3.Error, OSError) as error:
+            raise self._unusable(error) from error
+        self._close = weakref.finalize(self, self._db.close)
+        self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        try:
+            if new:
+                self._db.executescript(_CREATE)
+            if not in_memory:
+                _write_ahead(self._db)
+            self._file = None if in_memory else _file(self.path)
+            self._version = self._data_version()
         except sqlite3.Error as error:
-            raise LedgerError(
-                f"cannot open {self.path} as a ledger: {error}; give a new file name or an existing ledger"
-            ) from error
+            self.close()
+            raise self._unusable(error) from error
 
-    def get(self, model: str, key: str, level: int, masks: Sequence[bytes]) -> dict[bytes, FloatArray]:
-        """Return what is known of these masks."""
-        known = {}
+    def _unusable(self, error: Exception) -> LedgerError:
+        what = error.strerror if isinstance(error, OSError) else error
+        return LedgerError(f"cannot open {self.path} as a ledger: {what}; give a new file name or an existing ledger")
+
+    # -- answers
+
+    def get(self, model: str, key: str, level: int, masks: Sequence[bytes]) -> dict[bytes, FloatArray | None]:
+        """Return what is known of these masks; None for an answer that is damaged."""
+        known: dict[bytes, FloatArray | None] = {}
         try:
             for chunk in _chunks(masks, 500):
                 marks = ",".join("?" * len(chunk))
                 with self._db.lock:
+                    # Damage may change the type of a value too, and text that is no text cannot be read.
                     rows = self._db.execute(
-                        f"SELECT mask, output FROM answers WHERE model=? AND input=? AND level=? AND mask IN ({marks})",
+                        "SELECT mask, CAST(output AS BLOB), CAST(checksum AS INTEGER) FROM answers "
+                        f"WHERE model=? AND input=? AND level=? AND mask IN ({marks})",
                         (model, key, level, *chunk),
                     ).fetchall()
-                known.update({mask: np.frombuffer(blob, dtype="<f8") for mask, blob in rows})
+                for mask, blob, checksum in rows:
+                    whole = len(blob) % 8 == 0 and checksum == _checksum((model, key, level, mask), blob)
+                    known[mask] = np.frombuffer(blob, dtype="<f8") if whole else None
         except sqlite3.Error as error:
-            raise LedgerError(f"cannot read answers from {self.path}: {error}") from error
+            raise LedgerError(
+                f"cannot read answers from {self.path}: {error}; give another ledger, or move this one away"
+            ) from error
         return known
 
     def put(self, model: str, key: str, level: int, masks: Sequence[bytes], outputs: FloatArray) -> None:
         """Keep one batch of answers, all or none; a full disk raises LedgerError."""
-        self.write([as_row(model, key, level, mask, row) for mask, row in zip(masks, outputs, strict=True)])
+        self.write([as_row((model, key, level, mask), row) for mask, row in zip(masks, outputs, strict=True)])
 
-    def write(self, rows: Sequence[Row]) -> None:
-        """Commit rows of the table, all or none."""
+    def write(self, rows: Sequence[Row], back: Sequence[Name] = ()) -> None:
+        """Commit answers, all or none, and take away the marks of rows that are back."""
+        if not rows:
+            self._unmark(back)
+            return
+        try:
+            self._check_file()
+            with self._transaction() as db:
+                db.executemany("INSERT OR REPLACE INTO answers VALUES (?,?,?,?,?,?)", rows)
+                db.executemany(f"DELETE FROM under_way WHERE {_THIS_ROW} AND owner=?", self._owned(back))
+        except sqlite3.Error as error:
+            self._unmark(back)
+            raise LedgerError(f"cannot write {len(rows)} answers to {self.path}: {error}") from error
+
+    def _check_file(self) -> None:
+        """SQLite itself goes on with a file that has no name any more, until nobody uses it and it is gone."""
+        if self._file is not None and _file(self.path) != self._file:
+            raise sqlite3.OperationalError("the file was deleted or replaced while it was in use")
+
+    # -- rows under way
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether anyone else has written since the ledger was opened: then answers may come from elsewhere."""
+        return self._data_version() != self._version
+
+    def _data_version(self) -> int:
         with self._db.lock:
+            return int(self._db.execute("PRAGMA data_version").fetchone()[0])
+
+    def mark(self, names: Sequence[Name]) -> set[Name]:
+        """Mark rows as under way; return those that are already, for another process, and were not marked.
+
+        Where the ledger is shared, an answer may have come since the caller looked, who has to look again.
+        """
+        if self.path == ":memory:":
+            return set()
+        now = time.time()
+        try:
+            with self._transaction(durable=False) as db:
+                db.execute("DELETE FROM under_way WHERE expires<?", (now,))
+                others = db.execute("SELECT DISTINCT owner FROM under_way WHERE owner<>?", (self._owner,)).fetchall()
+                gone = [owner for owner in others if _is_gone(*owner)]
+                db.executemany("DELETE FROM under_way WHERE owner=?", gone)
+                taken = {name for name in names if self._is_taken(name)} if len(others) > len(gone) else set()
+                free = [(*name, self._owner, now + _LEASE_SECONDS) for name in names if name not in taken]
+                db.executemany("INSERT OR REPLACE INTO under_way VALUES (?,?,?,?,?,?)", free)
+        except sqlite3.Error:  # without marks a row may be asked twice; that answers cannot be written is said then
+            return set()
+        return taken
+
+    def _is_taken(self, name: Name) -> bool:
+        query = f"SELECT 1 FROM under_way WHERE {_THIS_ROW} AND owner<>?"
+        return self._db.execute(query, (*name, self._owner)).fetchone() is not None
+
+    def _unmark(self, names: Sequence[Name]) -> None:
+        if names and self.path != ":memory:":
+            with contextlib.suppress(sqlite3.Error), self._transaction(durable=False) as db:
+                db.executemany(f"DELETE FROM under_way WHERE {_THIS_ROW} AND owner=?", self._owned(names))
+
+    def _owned(self, names: Sequence[Name]) -> list[tuple[Any, ...]]:
+        return [(*name, self._owner) for name in names]
+
+    @contextlib.contextmanager
+    def _transaction(self, durable: bool = True) -> Iterator[Connection]:
+        """All or nothing; one that is not durable does not wait for the disk, and may be lost with the machine."""
+        with self._db.lock:
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._db.execute("BEGIN IMMEDIATE")
             try:
-                self._db.execute("BEGIN IMMEDIATE")
-                self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?,?,?,?,?)", rows)
+                yield self._db
                 self._db.execute("COMMIT")
-            except sqlite3.Error as error:
+            finally:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-                raise LedgerError(f"cannot write {len(rows)} answers to {self.path}: {error}") from error
 
     def __reduce__(self) -> tuple[type[Ledger], tuple[str]]:
         if self.path == ":memory:":
@@ -104,18 +210,90 @@ class Ledger:
         return Ledger, (self.path,)
 
     def __len__(self) -> int:
-        (count,) = self._db.execute("SELECT COUNT(*) FROM answers").fetchone()
+        try:
+            self._check_file()
+            (count,) = self._db.execute("SELECT COUNT(*) FROM answers").fetchone()
+        except sqlite3.Error as error:
+            raise LedgerError(f"cannot count the answers in {self.path}: {error}") from error
         return int(count)
 
     def close(self) -> None:
         """Close the file."""
-        self._db.close()
+        self._close()
 
 
-def as_row(model: str, key: str, level: int, mask: bytes, output: FloatArray) -> Row:
+def as_row(name: Name, output: FloatArray) -> Row:
     """Return an answer as a row of the table."""
-    return model, key, level, mask, np.ascontiguousarray(output, dtype="<f8").tobytes()
+    blob = np.ascontiguousarray(output, dtype="<f8").tobytes()
+    return *name, blob, _checksum(name, blob)
 
 
-def _chunks(items: Sequence[bytes], size: int) -> Iterable[Sequence[bytes]]:
+def _checksum(name: Name, blob: bytes) -> int:
+    """Tells a row that was damaged on the disk, the answer or what it belongs to."""
+    model, key, level, mask = name
+    return crc32(blob, crc32(mask, crc32(f"{model}\0{key}\0{level}".encode(errors="surrogatepass"))))
+
+
+def _checked_path(path: Any) -> str:
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"a ledger must be a file name, such as 'answers.sqlite', or a c2fa.Ledger; got {path!r}")
+    name = os.fsdecode(path)
+    if not name:
+        raise LedgerError("the ledger's file name is empty; give one, such as 'answers.sqlite'")
+    return name
+
+
+def _is_new(path: str) -> bool:
+    """Whether a ledger is yet to be made of a file; one that is something else is refused before SQLite touches it."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        return True
+    if not header:
+        return True
+    # Where SQLite has the numbers that tell whose file it is, and of which version.
+    version, application = (int.from_bytes(header[at : at + 4], "big") for at in (60, 68))
+    if not header.startswith(b"SQLite format 3\0") or application != _APPLICATION:
+        raise LedgerError(
+            f"cannot open {path} as a ledger: it is something else; give a new file name or an existing ledger"
+        )
+    if version != _SCHEMA:
+        raise LedgerError(f"{path} is a ledger of version {version}, and this is version {_SCHEMA}; use another file")
+    return False
+
+
+def _write_ahead(db: Connection) -> None:
+    """Let processes read while one writes; where several open a new file at once, one of them gets it done."""
+    try:
+        db.execute("PRAGMA journal_mode=WAL")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+
+
+def _file(path: str) -> tuple[int, int] | None:
+    """Which file lies at a path, or None."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_gone(owner: str) -> bool:
+    """Whether the process that set a mark has ended, as far as can be seen from this machine."""
+    host, pid, _ = owner.rsplit(":", 2)
+    if host != socket.gethostname() or os.name == "nt":  # where signal 0 is Ctrl-C
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _chunks(items: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
     return (items[i : i + size] for i in range(0, len(items), size))

@@ -6,15 +6,21 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import compress
+from numbers import Real
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from c2fa.extras import host_array
 from c2fa.fingerprint import Identity
-from c2fa.ledger import Ledger, Row, as_row
+from c2fa.ledger import Ledger, LedgerError, Name, Row, as_row
 from c2fa.masking import Inputs, Masked
 from c2fa.masks import mask_keys
 from c2fa.structure import BoolArray, FloatArray
@@ -23,6 +29,9 @@ OnError: TypeAlias = Literal["raise", "drop"]
 T = TypeVar("T")
 
 _LARGEST = 1e100  # the largest answer that can be used: squares of larger ones, and sums of them, are infinite
+
+
+_NUMBERS: Any = (Real, Decimal, np.bool_)
 
 
 class QueryError(RuntimeError):
@@ -62,18 +71,22 @@ class Pending:
     level: int
     keys: list[_Key]
     masks: BoolArray
-    start: int = 0
-    total: int = 0
+    numbers: Sequence[int]
+    total: int
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def __getitem__(self, rows: slice) -> Pending:
-        start, stop, _ = rows.indices(len(self))
-        return Pending(self.level, self.keys[start:stop], self.masks[start:stop], self.start + start, self.total)
+        return Pending(self.level, self.keys[rows], self.masks[rows], self.numbers[rows], self.total)
+
+    def only(self, chosen: Sequence[bool]) -> Pending:
+        """Some of the rows."""
+        keys, numbers = list(compress(self.keys, chosen)), list(compress(self.numbers, chosen))
+        return Pending(self.level, keys, self.masks[np.array(chosen)], numbers, self.total)
 
     def __str__(self) -> str:
-        return f"masks {self.start}–{self.start + len(self) - 1} of {self.total} of level {self.level}"
+        return f"masks {self.numbers[0]}–{self.numbers[-1]} of {self.total} of level {self.level}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +121,8 @@ class Cache:
         Which input it is: what its masks depend on besides the seed, and its name in the ledger.
     ledger, model_name
         Where answers are kept, and under which name of the model.
+    unkept
+        Why answers are not kept in the ledger that was given.
     """
 
     masked: Masked
@@ -119,34 +134,61 @@ class Cache:
     known: dict[_Key, FloatArray | None] = field(default_factory=dict)
     under_way: dict[_Key, Queries] = field(default_factory=dict)
     unwritten: list[Row] = field(default_factory=list)
+    back: list[Name] = field(default_factory=list)
+    unkept: str = ""
+    _damaged: set[_Key] = field(default_factory=set)
 
     @property
     def width(self) -> int | None:
         """The number of outputs, once a row was answered."""
         return next((len(row) for row in self.known.values() if row is not None), None)
 
-    def recall(self, keys: Iterable[_Key]) -> None:
-        """Take in what the ledger has of rows that nobody asked about yet."""
+    def name(self, key: _Key) -> Name:
+        """The name of a row in the ledger."""
+        return self.model_name, self.identity.key, *key
+
+    def recall(self, keys: Iterable[_Key]) -> list[str]:
+        """Take in what the ledger has of rows, checked like what the model returns; say what cannot be used of it."""
         if self.ledger is None:
-            return
+            return []
         levels: dict[int, list[bytes]] = {}
         for level, mask in keys:
-            if (level, mask) not in self.known and (level, mask) not in self.under_way:
-                levels.setdefault(level, []).append(mask)
+            levels.setdefault(level, []).append(mask)
+        found: dict[_Key, FloatArray | None] = {}
         for level, masks in levels.items():
             rows = self.ledger.get(self.model_name, self.identity.key, level, masks)
-            self.known.update({(level, mask): row for mask, row in rows.items()})
+            found.update({(level, mask): row for mask, row in rows.items()})
+        usable = self._usable(found)
+        self.known.update(usable)
+        damaged = [key for key in found if key not in usable and key not in self._damaged]
+        self._damaged.update(damaged)
+        if not damaged:
+            return []
+        level, mask = damaged[0]
+        return [
+            f"{len(damaged)} answers in {self.ledger.path} are damaged (first: mask {mask.hex()} of level {level} of "
+            f"input {self.identity.key[:12]}); their rows are asked again"
+        ]
+
+    def _usable(self, found: dict[_Key, FloatArray | None]) -> dict[_Key, FloatArray]:
+        """Those of the ledger's answers that are whole, finite and as wide as the others."""
+        whole = {key: row for key, row in found.items() if row is not None and row.size and _is_good(row)}
+        widths = Counter(map(len, whole.values())).most_common(1)
+        width = self.width or (widths[0][0] if widths else 0)
+        return {key: row for key, row in whole.items() if len(row) == width}
 
     def put(self, key: _Key, row: FloatArray | None) -> None:
         """Keep a row's answer, None where it was dropped; the ledger has it once the driver has written it."""
         self.known[key] = row
         if self.ledger is not None and row is not None:
-            self.unwritten.append(as_row(self.model_name, self.identity.key, *key, row))
+            self.unwritten.append(as_row(self.name(key), row))
 
     def release(self, keys: Iterable[_Key]) -> None:
-        """Take away the marks of rows that came back, or that will not be sent."""
+        """Take away the marks of rows that came back, or that will not be sent; the ledger's with the next answers."""
         for key in keys:
             self.under_way.pop(key, None)
+            if self.ledger is not None:
+                self.back.append(self.name(key))
 
 
 @dataclass(eq=False)
@@ -231,7 +273,7 @@ class Queries:
                 f"{len(first)}; raise the budget"
             )
         cache = self.cache
-        cache.recall(first)
+        self.notes += cache.recall(key for key in first if key not in cache.known and key not in cache.under_way)
         self.awaits, rows = [], {}
         for key, i in first.items():
             if key in cache.known:
@@ -242,7 +284,18 @@ class Queries:
             else:
                 self.awaits.append(key)
         at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
-        return Pending(level, list(rows), masks[at], total=len(rows))
+        return Pending(level, list(rows), masks[at], range(len(rows)), len(rows))
+
+    def marked(self, pending: Pending, taken: set[Name]) -> Pending:
+        """Leave out rows that another process asks, or has asked by now; the question is planned again for them."""
+        cache = self.cache
+        with contextlib.suppress(LedgerError):  # then planning, or writing, says what is wrong
+            self.notes += cache.recall(key for key in pending.keys if cache.name(key) not in taken)
+        ours = [key not in cache.known and cache.name(key) not in taken for key in pending.keys]
+        if all(ours):
+            return pending
+        cache.release(key for key, is_ours in zip(pending.keys, ours, strict=True) if not is_ours)
+        return pending.only(ours)
 
     def _use(self, key: _Key) -> None:
         self._used_keys[key] = None
@@ -293,7 +346,7 @@ class Queries:
                 outputs = self._of_one_width(as_outputs(reply, len(pending), where), where)
             except QueryError as error:
                 bad = bad or error
-        good = np.asarray((np.abs(outputs) <= _LARGEST).all(axis=1))  # NaN is not
+        good = _is_good(outputs)
         if bad is None and not good.all():
             what = "numbers beyond 1e100" if np.isfinite(outputs).all() else "NaN or infinity"
             advice = "" if self.cache.on_error == "drop" else ", or use on_error='drop' to leave such rows out"
@@ -306,9 +359,10 @@ class Queries:
     def _of_one_width(self, outputs: FloatArray, where: str) -> FloatArray:
         width = self.cache.width
         if width not in (None, outputs.shape[1]):
+            advice = "" if self.cache.ledger is None else "; where it has changed, give it another model_name"
             raise QueryError(
                 f"{where}: the model returned {outputs.shape[1]} outputs a row and {width} before; "
-                "it must always return the same number"
+                f"it must always return the same number{advice}"
             )
         return outputs
 
@@ -320,6 +374,29 @@ class Queries:
         blank = np.full(width, np.nan)
         outputs = np.array([blank if row is None else row for row in rows]).reshape(len(rows), width)
         return Answer(outputs, ok)
+
+
+def mark(asked: Sequence[tuple[Queries, Pending]]) -> list[Pending]:
+    """Mark rows that are about to be sent in their ledgers; leave out those that another process has marked.
+
+    No process waits for another that waits for it: marks are set for one batch, right before it is sent, and taken away
+    when it is back; and a process waits for others' rows only when nothing of its own is to be sent or under way.
+    """
+    names: dict[Ledger, list[Name]] = {}
+    for queries, pending in asked:
+        if queries.cache.ledger is not None:
+            names.setdefault(queries.cache.ledger, []).extend(map(queries.cache.name, pending.keys))
+    taken = {ledger: ledger.mark(some) for ledger, some in names.items()}
+    shared = {ledger for ledger in names if taken[ledger] or ledger.is_shared}
+    return [
+        queries.marked(pending, taken[queries.cache.ledger]) if queries.cache.ledger in shared else pending
+        for queries, pending in asked
+    ]
+
+
+def _is_good(outputs: FloatArray) -> BoolArray:
+    """Whether numbers can be used, for each row; NaN cannot."""
+    return np.asarray((np.abs(outputs) <= _LARGEST).all(axis=-1))
 
 
 def _failure(error: BaseException, where: str) -> QueryError:
@@ -340,11 +417,7 @@ def as_outputs(reply: Any, rows: int, where: str) -> FloatArray:
     elif hasattr(reply, "to_numpy"):
         reply = reply.to_numpy()
     try:
-        array = np.asarray(reply)
-        # "0.5" would pass as a number, None as NaN, and a complex number would lose a part.
-        if array.dtype.kind in "USc" or (array.dtype.kind == "O" and any(v is None for v in array.flat)):
-            raise TypeError
-        outputs = array.astype(np.float64, copy=False)
+        outputs = _numbers(reply)
     except (TypeError, ValueError):
         raise QueryError(
             f"{where}: the model returned {_kind(reply)}; it must return numbers, as (n,) or (n, outputs)"
@@ -359,9 +432,34 @@ def as_outputs(reply: Any, rows: int, where: str) -> FloatArray:
     return outputs[:, None] if outputs.ndim == 1 else outputs
 
 
+def _numbers(reply: Any) -> FloatArray:
+    """The numbers of a reply, NaN where a masked array hides one; a TypeError where anything else is among them."""
+    if isinstance(reply, list | tuple) and any(isinstance(item, np.ma.MaskedArray) for item in reply):
+        return np.array([_numbers(item) for item in reply])
+    array = np.ma.asarray(reply) if isinstance(reply, np.ma.MaskedArray) else np.asarray(reply)
+    if array.dtype.kind == "O":
+        array = np.array([_number(value) for value in array.flat]).reshape(array.shape)
+    if array.dtype.kind not in "buif":  # "0.5" would pass as a number, and a complex one would lose a part
+        raise TypeError
+    with np.errstate(over="ignore"):  # a wider number may become infinite, which is checked
+        outputs = array.astype(np.float64, copy=False)
+    return np.ma.filled(outputs, np.nan)
+
+
+def _number(value: Any) -> float:
+    if value is np.ma.masked:
+        return np.nan
+    if isinstance(value, np.timedelta64) or not isinstance(value, _NUMBERS):
+        raise TypeError
+    try:
+        return float(value)
+    except OverflowError:  # a whole number that no float can hold: it is refused like one that is too large
+        return sys.float_info.max if value > 0 else -sys.float_info.max
+
+
 def _kind(reply: Any) -> str:
     item = reply
-    while isinstance(item, list | tuple | np.ndarray) and len(item):
+    while isinstance(item, list | tuple | np.ndarray) and np.shape(item) and len(item):
         item = item[0]
     name = "strings" if isinstance(item, str | np.str_) else type(item).__name__
     return name if item is reply else f"{type(reply).__name__} of {name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -88,6 +88,8 @@ class Structure:
         """
         if hasattr(groups, "detach"):  # a tensor's items are all different, whatever they hold
             groups = host_array(groups)
+        if not isinstance(groups, Iterable):
+            raise TypeError(f"groups must be a sequence with one part label for each leaf; got {groups!r}")
         labels = list(groups.ravel().tolist()) if isinstance(groups, np.ndarray) else list(groups)
         if not labels:
             raise ValueError("groups is empty: give one part label for each leaf")
@@ -161,6 +163,8 @@ class Structure:
         """Make a structure of one level: leaves without parts."""
         if isinstance(names, int | np.integer):
             return cls((), (_leaf_names(None, int(names)),))
+        if not isinstance(names, Iterable):
+            raise TypeError(f"names must be the leaves' names, or how many leaves there are; got {names!r}")
         return cls((), (tuple(map(str, names)),))
 
     # -- what it tells -----------------------------------------------------------------------------
@@ -266,6 +270,8 @@ def _leaf_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
     """The names that were given, or numbers."""
     if names is None:
         return tuple(map(str, range(count)))
+    if not isinstance(names, Sized):
+        raise TypeError(f"names must be a sequence with one name for each leaf; got {names!r}")
     if len(names) != count:
         raise ValueError(f"{len(names)} names for {count} leaves; give one name per leaf")
     return tuple(map(str, names))

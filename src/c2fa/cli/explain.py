@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json as json_
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from c2fa.cli import output
 from c2fa.cli.inputs import DATASETS, Inputs, Kind, Request, make_masker, must_exist
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, guarded
+from c2fa.ledger import LedgerError
 from c2fa.methods import METHODS, options_of
 from c2fa.model import describe
 
@@ -234,7 +234,7 @@ def _kept(explainer: Explainer) -> str:
 def _count(explainer: Explainer) -> int:
     try:
         return 0 if explainer.ledger is None else len(explainer.ledger)
-    except sqlite3.Error:  # a full disk, or a file that was removed
+    except LedgerError:  # a full disk, or a file that was removed
         return 0
 
 

@@ -9,11 +9,12 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.extras import host_array, need
+from c2fa.extras import need
 from c2fa.maskers._columns import groups_of, names_of, tree_of
 from c2fa.maskers._tables import Table, read_background, read_row, typical
 from c2fa.masking import Masked
 from c2fa.model import ModelProxy
+from c2fa.querying import as_outputs
 from c2fa.structure import BoolArray
 
 __all__ = ["Blocks", "Tabular", "groups_of", "over_background"]
@@ -170,13 +171,10 @@ class _Averaged(ModelProxy):
         else:
             sizes = np.array([len(block) for block in blocks])
             rows = _stack(list(blocks))
-        outputs = host_array(self.model(rows)).astype(np.float64)
-        if len(outputs) != len(rows):
-            raise ValueError(f"the model returned {len(outputs)} rows for {len(rows)}; it must return one for each")
+        outputs = as_outputs(self.model(rows), len(rows), "averaging over the background")
         starts = np.cumsum(sizes) - sizes
-        total = np.add.reduceat(outputs, starts, axis=0)
-        mean: npt.NDArray[np.float64] = total / sizes.reshape(-1, *[1] * (outputs.ndim - 1))
-        return mean
+        mean: npt.NDArray[np.float64] = np.add.reduceat(outputs, starts, axis=0) / sizes[:, None]
+        return mean[:, 0] if mean.shape[1] == 1 else mean
 
 
 def _take(rows: Any, at: list[int]) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -59,9 +60,15 @@ class Text:
     language: str = "en"
     mask: str | None = "[MASK]"
     tokenizer: Any = field(default=None, repr=False)
-    tokenizer_id: str | None = field(init=False, default=None)
+    tokenizer_id: str | None = field(init=False, default=None, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.levels, Iterable):
+            raise TypeError(f"levels must be some of {_LEVELS}, such as ('sentences', 'words'); got {self.levels!r}")
+        if not isinstance(self.language, str):
+            raise TypeError(f"language must be the code of a language, such as 'en'; got {self.language!r}")
+        if not isinstance(self.mask, str | None):
+            raise TypeError(f"mask must be a text, or None to remove masked words; got {self.mask!r}")
         levels = (self.levels,) if isinstance(self.levels, str) else tuple(self.levels)
         if not levels or levels[-1] != "words" or list(levels) != [k for k in _LEVELS if k in levels]:
             raise ValueError(f"levels must be some of {_LEVELS}, in this order and with 'words' last: {levels}")
@@ -204,6 +211,7 @@ def _identity(tokenizer: Any) -> str | None:
     if tokenizer is None:
         return None
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    if hasattr(backend, "to_str"):
-        return fingerprint(backend.to_str())[:16]
-    return str(getattr(tokenizer, "__qualname__", f"{type(tokenizer).__qualname__} at {id(tokenizer)}"))
+    try:
+        return fingerprint(backend.to_str() if hasattr(backend, "to_str") else tokenizer)[:16]
+    except Exception:  # a stranger's object: nothing tells what it does, so it is like no other
+        return f"{type(tokenizer).__qualname__} {secrets.token_hex(8)}"
