@@ -153,7 +153,7 @@ def test_what_masks_are_drawn_never_changes():
     assert task.rng(0).integers(1000, size=4).tolist() == [427, 89, 817, 60]
 
 
-@pytest.mark.parametrize("x", [Opaque(), [1, Opaque()], "no text: \ud800"], ids=["alone", "in a list", "text"])
+@pytest.mark.parametrize("x", [Opaque(), [1, Opaque()]], ids=["alone", "in a list"])
 def test_what_cannot_be_hashed_goes_by_its_key(x):
     assert identify(x) == Identity()
     assert rows_of(x) == rows_of(Opaque())  # the masks of the seed

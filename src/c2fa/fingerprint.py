@@ -78,7 +78,7 @@ class _Digest:
     def add(self, thing: Any) -> None:
         """Add a value; a TypeError says what to do about one that cannot be read."""
         if thing is None or isinstance(thing, bool | int | float | complex | str | Path | np.generic):
-            self._add_bytes(type(thing).__name__, str(thing).encode())
+            self._add_bytes(type(thing).__name__, str(thing).encode("utf-8", "surrogatepass"))
         elif isinstance(thing, bytes | bytearray):
             self._add_bytes("bytes", bytes(thing))
         elif isinstance(thing, np.ndarray):

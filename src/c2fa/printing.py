@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _BAR = 8
 _TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they would print the rest of a line backwards
+_HALVES = re.compile("[\ud800-\udfff]")
 _NAMES = {
     "text": ("sentences", "words"),
     "images": ("images", "super-pixels"),
@@ -53,13 +55,14 @@ def singular(name: str) -> str:
 def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     """The parts in their own order, each with its attribution and a bar; under it its most important features."""
     d = e.diagnostics
+    spent = ", ".join([f"{e.queries} rows", *fit(e)])
     lines = [
-        f"{e.target_name}: {number(e.prediction)}{on_scale(e)}   ({', '.join([f'{e.queries} rows', *fit(e)])})",
+        f"{one_line(e.target_name)}: {number(e.prediction)}{on_scale(e)}   ({spent})",
         *_Tree(e, leaves, width).lines(),
     ]
     if d.stop and d.stop not in d.warnings:
         lines.append(f"· {d.stop}")
-    return "\n".join([*lines, *(f"! {warning}" for warning in d.warnings)])
+    return printable("\n".join([*lines, *(f"! {warning}" for warning in d.warnings)]))
 
 
 def fit(e: Explanation) -> list[str]:
@@ -92,7 +95,16 @@ def cell(value: Any) -> str:
 def one_line(name: str) -> str:
     """A name without what breaks a line, turns it around or moves the cursor: an input must not rewrite a terminal."""
     clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") or c in _TURNS else c for c in name)
-    return " ".join(clean.split())
+    return " ".join(printable(clean).split())
+
+
+def printable(text: str) -> str:
+    r"""A text that every terminal, table and file can hold: half a pair of 16-bit units is shown as �.
+
+    >>> printable("half \ud83d emoji")
+    'half � emoji'
+    """
+    return _HALVES.sub("\ufffd", text)
 
 
 def on_scale(e: Explanation) -> str:

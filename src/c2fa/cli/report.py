@@ -14,7 +14,8 @@ from c2fa.cli import options as o
 from c2fa.cli.inputs import must_exist
 from c2fa.cli.output import RefusedError, check, say, write_explanations
 from c2fa.cli.session import guarded
-from c2fa.explanation import Explanation, load
+from c2fa.explanation import Explanation
+from c2fa.files import load
 
 
 def report(
