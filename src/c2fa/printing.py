@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from c2fa.drawing import largest, shares
 from c2fa.structure import Structure
 
 if TYPE_CHECKING:
@@ -117,9 +118,9 @@ class _Tree:
 
     def __init__(self, e: Explanation, leaves: int, width: int) -> None:
         self.e, self.leaves, self.width = e, leaves, width
-        largest = [float(np.abs(v).max(initial=0.0)) for v in e.values]
-        self.scales = [size or 1.0 for size in largest]
-        self.style = _style(max(largest))
+        sizes = [largest(v) for v in e.values]
+        self.shares = [shares(v, size or 1.0) for v, size in zip(e.values, sizes, strict=True)]
+        self.style = _style(max(sizes))
 
     def lines(self) -> Iterator[str]:
         s = self.e.structure
@@ -156,7 +157,7 @@ class _Tree:
     def _line(self, prefix: str, level: int, i: int) -> str:
         e, value = self.e, self.e.values[level][i]
         error = f" ± {e.stderr[level][i]:{self.style}}" if e.stderr is not None else ""
-        head = f"{prefix}{value:+{self.style}}{error} {_bar(value / self.scales[level])} "
+        head = f"{prefix}{value:+{self.style}}{error} {_bar(self.shares[level][i])} "
         return head + _clip(e.names[level][i], self.width - len(head))
 
     def _largest(self, level: int, features: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
