@@ -237,7 +237,7 @@ BROKEN: dict[str, bytes] = {
     "latin.json": "{'é': 1}".encode("latin-1"),
     "deep.json": b"[" * 100_000,
     "deep-object.json": b'{"schema": 1, "a":' * 20_000,
-    "list.json": b"[]",
+    "list.json": b"[[]]",
     "text.json": b'"hello"',
     "digits.json": b'{"schema": ' + b"1" * 5000 + b"}",
     "foreign.json": b'{"schema": 1}',
@@ -263,6 +263,16 @@ def test_texts_that_are_no_explanations_are_refused():
         c2fa.Explanation.from_json("hello")
     with pytest.raises(FileNotFoundError):
         c2fa.load("there is no such file.json")
+
+
+def test_a_file_of_several_explanations_is_read_as_such(tmp_path):
+    from c2fa.files import load_all
+
+    (tmp_path / "e.json").write_text(f"[{explain_once().to_json()}, {explain_once().to_json()}]")
+    for e in load_all(tmp_path / "e.json"):
+        same(e, explain_once())
+    with pytest.raises(ValueError, match="holds 2 explanations"):
+        c2fa.load(tmp_path / "e.json")
 
 
 def test_an_explanation_of_a_later_version_says_so(tmp_path):

@@ -56,10 +56,21 @@ def load(path: str | PathLike[str]) -> Explanation:
 
     A file that is damaged, or that ``save`` did not write, is a ValueError that names it. Nothing in a file is run.
     """
+    several = load_all(path)
+    if len(several) != 1:
+        raise ValueError(f"{path} holds {len(several)} explanations; c2fa.files.load_all reads them all")
+    return several[0]
+
+
+def load_all(path: str | PathLike[str]) -> list[Explanation]:
+    """Read all explanations of a file: one, or the list of them that ``c2fa explain`` writes for several inputs."""
     path = Path(path)
     data = path.read_bytes()
     with _refusing(str(path), "save()"):
-        return _unpack(data) if path.suffix.lower() == ".npz" else _read(json.loads(data))
+        if path.suffix.lower() == ".npz":
+            return [_unpack(data)]
+        document = json.loads(data)
+        return [_read(one) for one in (document if isinstance(document, list) else [document])]
 
 
 def to_json(e: Explanation, indent: int | None = None) -> str:
