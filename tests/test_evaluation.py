@@ -352,12 +352,49 @@ def test_an_input_that_was_being_written_is_done_again(tmp_path):
     paths = sorted(tmp_path.glob("results-*/*"))
     assert len(paths) == 3
     whole = paths[0].read_bytes()
-    paths[0].with_suffix(".1.part").write_bytes(whole[:-7])
+    paths[0].with_name("_half-12345678.tmp").write_bytes(whole[:-7])
     paths[0].unlink()
     again = evaluate(*given, **options)
     assert again.rows.sent == 0  # the answers are in the ledger
     pd.testing.assert_frame_equal(first.frame, again.frame, check_exact=True)
     assert json.loads(paths[0].read_bytes())["scores"] == json.loads(whole)["scores"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "digit", "binary", "list", "foreign"])
+def test_a_damaged_input_is_named_and_done_again(tmp_path, damage):
+    model = Counting()
+    options = {"masks": [(8, 10)], "seeds": 1, "metrics": ["deletion"], "store": tmp_path}
+    first = evaluate(["c2fa"], INPUTS, model, MASKER, **options)
+    path = sorted(tmp_path.glob("results-*/*"))[1]
+    whole = path.read_bytes()
+    at = whole.index(b"deletion") + len(b'deletion", 0, 0.')
+    path.write_bytes(
+        {
+            "cut": whole[:-7],
+            "digit": whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :],
+            "binary": b"\xff\x00",
+            "list": b"[]",
+            "foreign": b'{"rows": 1}',
+        }[damage]
+    )
+    with pytest.warns(UserWarning, match="counts as not finished, and the same call does it again") as said:
+        again = evaluate(["c2fa"], INPUTS, model, MASKER, **options)
+    assert str(path) in str(said[0].message)
+    assert again.rows.sent == 0  # the answers are in the ledger
+    pd.testing.assert_frame_equal(first.frame, again.frame, check_exact=True)
+    assert json.loads(path.read_bytes())["scores"] == json.loads(whole)["scores"]
+
+
+def test_a_full_disk_leaves_no_half_of_an_input(tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    options = {"masks": [(8, 10)], "seeds": 1, "metrics": ["mihl"], "store": tmp_path, "keep_answers": False}
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fsync", full)
+        with pytest.raises(OSError, match="No space left on device; nothing was written"):
+            evaluate(["c2fa"], INPUTS, Counting(), MASKER, **options)
+    assert not list(tmp_path.glob("results-*/*"))
 
 
 def test_processes_that_share_a_store_make_what_one_call_makes(tmp_path):

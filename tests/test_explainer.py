@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -369,41 +368,6 @@ def test_a_method_gets_the_rows_that_it_cannot_do_without():
         explain(wide, lambda b: b.sum(axis=1), method="milli", budget=14)
 
 
-def test_explanations_survive_files_and_tables(tmp_path):
-    e = explain(output_names=("a", "b", "c"), penalty=(c2fa.L2(0.1), c2fa.L2(0.0)), budget=(5, 10))
-    assert np.isinf(e.stderr[1]).any()
-    e.save(tmp_path / "e.npz")
-    e.save(tmp_path / "e.json")
-    for back in (
-        c2fa.Explanation.from_json(e.to_json()),
-        c2fa.load(tmp_path / "e.npz"),
-        c2fa.load(tmp_path / "e.json"),
-    ):
-        for a, b in zip(back.all_values + back.all_stderr, e.all_values + e.all_stderr, strict=True):
-            np.testing.assert_array_equal(a, b)
-        assert back.names == e.names
-        assert back.diagnostics == e.diagnostics
-        assert back.target_name == e.target_name
-        assert str(back) == str(e)
-        np.testing.assert_array_equal(back.view["values"], e.view["values"])
-    assert json.loads(e.to_json())["schema"] == 1
-    with pytest.raises(ValueError, match="schema version 1; it says 7"):
-        c2fa.Explanation.from_json('{"schema": 7}')
-    with pytest.raises(ValueError, match="not an explanation in JSON"):
-        c2fa.Explanation.from_json("hello")
-    with pytest.raises(ValueError, match=r"ends in \.json or \.npz"):
-        e.save(tmp_path / "e.pickle")
-
-
-def test_large_arrays_travel_packed():
-    e = explain()
-    image = np.random.default_rng(0).integers(0, 256, (300, 300, 3)).astype(np.uint8)
-    with_view = c2fa.Explanation(**{**{f: getattr(e, f) for f in e.__dataclass_fields__}, "view": {"images": [image]}})
-    text = with_view.to_json()
-    assert len(text) < 1.5 * image.size
-    np.testing.assert_array_equal(c2fa.Explanation.from_json(text).view["images"][0], image)
-
-
 def test_tables_and_lists():
     pytest.importorskip("pandas")
     e = explain()
@@ -536,21 +500,6 @@ def test_numbers_of_any_size_are_printed_with_their_digits(scale, shown):
 def test_names_cannot_turn_a_line_round():
     s = c2fa.Structure.from_tree({"a": ["\u202eevil", "b"]})
     assert "\u202e" not in str(explain(s, lambda b: b.sum(axis=1), budget=20))
-
-
-def test_files_that_are_no_explanations_are_refused(tmp_path):
-    broken = tmp_path / "broken.npz"
-    for content in (b"", b"hello", b"PK\x03\x04 cut off"):
-        broken.write_bytes(content)
-        with pytest.raises(ValueError, match=r"broken.npz is not an explanation that save\(\) wrote"):
-            c2fa.load(broken)
-    np.savez(broken, a=np.ones(2))
-    with pytest.raises(ValueError, match="is not an explanation that"):
-        c2fa.load(broken)
-    plain = json.loads(explain(budget=30).to_json())
-    del plain["target"]
-    with pytest.raises(ValueError, match="lacks target"):
-        c2fa.Explanation.from_json(json.dumps(plain))
 
 
 @pytest.mark.filterwarnings("error")

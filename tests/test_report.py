@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -306,3 +307,54 @@ def test_a_large_photograph_is_made_small_before_it_is_tinted() -> None:
     finally:
         tracemalloc.stop()
     assert "data:image/" in plain
+
+
+_ODD = (np.nan, np.inf, -np.inf, 1e300, 1e-320)
+
+
+def _odd(e: Any, number: float) -> list[Any]:
+    """The explanation with a number in every place that has numbers."""
+
+    def all_of(arrays: Any, number: float = number) -> Any:
+        return tuple(np.full_like(array, number) for array in arrays)
+
+    def first_of(arrays: Any) -> Any:
+        return tuple(np.concatenate([np.full_like(array[:1], number), array[1:]]) for array in arrays)
+
+    d = e.diagnostics
+    levels = tuple(dataclasses.replace(level, r2=number) for level in d.levels)
+    return [
+        dataclasses.replace(e, all_values=all_of(e.all_values)),
+        dataclasses.replace(e, all_values=first_of(e.all_values)),
+        dataclasses.replace(e, all_stderr=all_of(e.all_stderr, abs(number)), all_intercepts=all_of(e.all_intercepts)),
+        dataclasses.replace(e, outputs=np.full_like(e.outputs, number)),
+        dataclasses.replace(e, diagnostics=dataclasses.replace(d, levels=levels, consistency=number, cost=number)),
+    ]
+
+
+@pytest.mark.parametrize("number", _ODD)
+@pytest.mark.parametrize("kind", ["text", "image", "table", "deep"])
+def test_numbers_of_any_kind_are_shown_without_a_warning(kind: str, number: float) -> None:
+    options = {"budget": (4, 8)} if kind == "text" else {}
+    e = getattr(showcases, f"explain_{kind}")(**options)
+    for odd in _odd(e, number):
+        blocks(report.html([odd, odd]))
+        odd._repr_html_()
+        str(odd)
+        if kind == "table":
+            odd.plot()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 40, 2000])
+@pytest.mark.parametrize("number", [*_ODD, 5.0])
+def test_recordings_of_any_numbers_are_drawn_without_a_warning(number: float, steps: int) -> None:
+    e = showcases.explain_series()
+    values = np.tile(np.linspace(0, 1, steps), (e.structure.widths[0], 1))
+    values[0], values[1, :1], values[1, 1:2] = number, number, -number
+    odd = dataclasses.replace(e, view={**e.view, "values": values})
+    view = blocks(report.html(odd))["c2fa-data-0"]["view"]
+    assert len(view["lines"][2]) == min(steps, 600)
+    shown = [v for v in view["lines"][0] if v is not None]
+    assert shown == ([0.5] * min(steps, 600) if np.isfinite(number) else [])
+    if steps > max(e.view["starts"]):
+        odd.plot()

@@ -7,7 +7,8 @@ from c2fa import maskers, samplers
 from c2fa import stopping as until
 from c2fa._version import __version__
 from c2fa.explainer import Explainer
-from c2fa.explanation import Diagnostics, Explanation, load
+from c2fa.explanation import Diagnostics, Explanation
+from c2fa.files import load
 from c2fa.ledger import Ledger
 from c2fa.penalties import L1, L2, Auto, ElasticNet, L2Each, NonNegative
 from c2fa.problem import Level, Problem

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from c2fa.links import Link, ensure
-from c2fa.printing import level_names, number, tree
+from c2fa.printing import level_names, number, printable, tree
 from c2fa.structure import FloatArray, Structure
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SCHEMA = 1
-_INLINE = 20_000  # arrays of more numbers (images) are written packed: a tenth of the size and a hundredth of the time
 
 
 @dataclass(frozen=True)
@@ -211,15 +204,15 @@ class Explanation:
             columns = {
                 "level": k,
                 "index": np.arange(len(names)),
-                "name": names,
+                "name": list(map(printable, names)),
                 "parent": -1,
                 "parent_name": "",
                 "value": self.values[k],
                 "stderr": np.nan if self.stderr is None else self.stderr[k],
             }
             if k:
-                parent = self.structure.parents[k - 1]
-                columns |= {"parent": parent, "parent_name": [self.names[k - 1][j] for j in parent]}
+                parent, above = self.structure.parents[k - 1], list(map(printable, self.names[k - 1]))
+                columns |= {"parent": parent, "parent_name": [above[j] for j in parent]}
             frames.append(pd.DataFrame(columns))
         return pd.concat(frames, ignore_index=True)
 
@@ -241,54 +234,25 @@ class Explanation:
 
     def to_json(self, indent: int | None = None) -> str:
         """The whole explanation as JSON; ``from_json`` gives it back."""
-        return json.dumps(_encode(self._plain()), indent=indent, allow_nan=False, ensure_ascii=False)
+        from c2fa import files
+
+        return files.to_json(self, indent)
 
     @classmethod
     def from_json(cls, text: str) -> Explanation:
-        """Read what ``to_json`` wrote."""
-        try:
-            plain = _decode(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"this is not an explanation in JSON: {error}") from error
-        return cls._from_plain(plain)
+        """Read what ``to_json`` wrote; ValueError where it is anything else, or was changed."""
+        from c2fa import files
+
+        return files.from_json(text)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write to a file: ``.json``, or ``.npz`` (smaller and faster, no pickle)."""
-        path = Path(path)
-        if path.suffix == ".json":
-            path.write_text(self.to_json(), encoding="utf-8")
-        elif path.suffix == ".npz":
-            arrays: dict[str, np.ndarray[Any, Any]] = {}
-            head = json.dumps(_encode(self._plain(), arrays), allow_nan=False)
-            with path.open("wb") as file:
-                np.savez_compressed(file, head=np.frombuffer(head.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
-        else:
-            raise ValueError(f"save to a file that ends in .json or .npz, not {path.name!r}")
+        """Write to a file, whole or not at all: ``.json``, or ``.npz`` (smaller and faster, no pickle).
 
-    def _plain(self) -> dict[str, Any]:
-        d = self.diagnostics
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        plain["structure"] = {"parents": self.structure.parents, "names": self.structure.names}
-        plain["diagnostics"] = {**d.__dict__, "levels": [level.__dict__ for level in d.levels]}
-        return {"schema": SCHEMA, **plain}
+        ``c2fa.load`` reads it. Values of the input that JSON has no word for, such as dates, come back as their text.
+        """
+        from c2fa import files
 
-    @classmethod
-    def _from_plain(cls, plain: Any) -> Explanation:
-        schema = plain.get("schema") if isinstance(plain, dict) else None
-        if schema != SCHEMA:
-            raise ValueError(f"this is not an explanation of schema version {SCHEMA}; it says {schema!r}")
-        missing = set(cls.__dataclass_fields__) - set(plain)
-        if missing:
-            raise ValueError(f"this explanation lacks {', '.join(sorted(missing))}: the file is not complete")
-        fields = {name: value for name, value in plain.items() if name != "schema"}
-        for name in ("output_names", "columns", "all_values", "all_intercepts", "all_stderr"):
-            if fields[name] is not None:
-                fields[name] = tuple(fields[name])
-        d, s = plain["diagnostics"], plain["structure"]
-        levels = tuple(LevelReport(**level) for level in d["levels"])
-        fields["diagnostics"] = Diagnostics(**{**d, "levels": levels, "warnings": tuple(d["warnings"])})
-        fields["structure"] = Structure(tuple(s["parents"]), tuple(map(tuple, s["names"])))
-        return cls(**fields)
+        files.save(self, path)
 
     # -- for the eye -------------------------------------------------------------------------------
 
@@ -322,20 +286,6 @@ class Explanation:
         return f"<Explanation of {self.target_name!r} ({said}){unit}, levels {widths}, {self.queries} rows>"
 
 
-def load(path: str | PathLike[str]) -> Explanation:
-    """Read an explanation from a ``.json`` or ``.npz`` file."""
-    path = Path(path)
-    if path.suffix == ".npz":
-        try:
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files if name != "head"}
-                plain = _decode(json.loads(file["head"].tobytes().decode()), arrays)
-        except (ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile) as error:
-            raise ValueError(f"{path} is not an explanation that save() wrote: {error}") from error
-        return Explanation._from_plain(plain)
-    return Explanation.from_json(path.read_text(encoding="utf-8"))
-
-
 def resolve_target(target: int | str | None, outputs: FloatArray, names: tuple[str, ...]) -> int:
     """Turn a target, by index, name or None for the predicted class, into an index."""
     if target is None:
@@ -351,45 +301,3 @@ def resolve_target(target: int | str | None, outputs: FloatArray, names: tuple[s
     if not 0 <= target < len(outputs):
         raise ValueError(f"target {target} does not exist; the model has outputs 0..{len(outputs) - 1}")
     return int(target)
-
-
-def _encode(value: Any, arrays: dict[str, np.ndarray[Any, Any]] | None = None) -> Any:
-    """Turn a value into what JSON can hold; arrays go inline, or into ``arrays`` and leave their name behind."""
-    if isinstance(value, np.ndarray):
-        if arrays is not None:
-            name = f"a{len(arrays)}"
-            arrays[name] = value
-            return {"__array__": name}
-        if value.size > _INLINE:
-            packed = b64encode(np.ascontiguousarray(value).tobytes()).decode()
-            return {"__array__": packed, "dtype": value.dtype.str, "shape": list(value.shape)}
-        finite = value.dtype.kind != "f" or bool(np.isfinite(value).all())
-        data = value.tolist() if finite else _encode(value.tolist())
-        return {"__array__": data, "dtype": value.dtype.str, "shape": list(value.shape)}
-    if isinstance(value, np.generic):
-        return _encode(value.item())
-    if isinstance(value, float) and not np.isfinite(value):
-        return {"__float__": repr(value)}
-    if isinstance(value, Mapping):
-        return {str(k): _encode(v, arrays) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_encode(v, arrays) for v in value]
-    return value
-
-
-def _decode(value: Any, arrays: Mapping[str, np.ndarray[Any, Any]] | None = None) -> Any:
-    if isinstance(value, dict):
-        if "__float__" in value:
-            return float(value["__float__"])
-        if "__array__" in value:
-            if arrays is not None:
-                return arrays[value["__array__"]]
-            if isinstance(value["__array__"], str):
-                packed = np.frombuffer(b64decode(value["__array__"]), dtype=np.dtype(value["dtype"]))
-                return packed.reshape(value["shape"])
-            data = _decode(value["__array__"])
-            return np.array(data, dtype=np.dtype(value["dtype"])).reshape(value["shape"])
-        return {k: _decode(v, arrays) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_decode(v, arrays) for v in value]
-    return value

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from c2fa.drawing import largest, shares
 from c2fa.structure import Structure
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 _BAR = 8
 _TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they would print the rest of a line backwards
+_HALVES = re.compile("[\ud800-\udfff]")
 _NAMES = {
     "text": ("sentences", "words"),
     "images": ("images", "super-pixels"),
@@ -53,13 +56,14 @@ def singular(name: str) -> str:
 def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     """The parts in their own order, each with its attribution and a bar; under it its most important features."""
     d = e.diagnostics
+    spent = ", ".join([f"{e.queries} rows", *fit(e)])
     lines = [
-        f"{e.target_name}: {number(e.prediction)}{on_scale(e)}   ({', '.join([f'{e.queries} rows', *fit(e)])})",
+        f"{one_line(e.target_name)}: {number(e.prediction)}{on_scale(e)}   ({spent})",
         *_Tree(e, leaves, width).lines(),
     ]
     if d.stop and d.stop not in d.warnings:
         lines.append(f"· {d.stop}")
-    return "\n".join([*lines, *(f"! {warning}" for warning in d.warnings)])
+    return printable("\n".join([*lines, *(f"! {warning}" for warning in d.warnings)]))
 
 
 def fit(e: Explanation) -> list[str]:
@@ -92,7 +96,16 @@ def cell(value: Any) -> str:
 def one_line(name: str) -> str:
     """A name without what breaks a line, turns it around or moves the cursor: an input must not rewrite a terminal."""
     clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") or c in _TURNS else c for c in name)
-    return " ".join(clean.split())
+    return " ".join(printable(clean).split())
+
+
+def printable(text: str) -> str:
+    r"""A text that every terminal, table and file can hold: half a pair of 16-bit units is shown as �.
+
+    >>> printable("half \ud83d emoji")
+    'half � emoji'
+    """
+    return _HALVES.sub("\ufffd", text)
 
 
 def on_scale(e: Explanation) -> str:
@@ -105,9 +118,9 @@ class _Tree:
 
     def __init__(self, e: Explanation, leaves: int, width: int) -> None:
         self.e, self.leaves, self.width = e, leaves, width
-        largest = [float(np.abs(v).max(initial=0.0)) for v in e.values]
-        self.scales = [size or 1.0 for size in largest]
-        self.style = _style(max(largest))
+        sizes = [largest(v) for v in e.values]
+        self.shares = [shares(v, size or 1.0) for v, size in zip(e.values, sizes, strict=True)]
+        self.style = _style(max(sizes))
 
     def lines(self) -> Iterator[str]:
         s = self.e.structure
@@ -144,7 +157,7 @@ class _Tree:
     def _line(self, prefix: str, level: int, i: int) -> str:
         e, value = self.e, self.e.values[level][i]
         error = f" ± {e.stderr[level][i]:{self.style}}" if e.stderr is not None else ""
-        head = f"{prefix}{value:+{self.style}}{error} {_bar(value / self.scales[level])} "
+        head = f"{prefix}{value:+{self.style}}{error} {_bar(self.shares[level][i])} "
         return head + _clip(e.names[level][i], self.width - len(head))
 
     def _largest(self, level: int, features: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
-import secrets
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -14,9 +11,12 @@ from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
+from c2fa import files
 from c2fa.batch.packing import Outcome
-from c2fa.explanation import Diagnostics, Explanation, LevelReport, _decode, _encode
+from c2fa.explanation import Diagnostics, Explanation, LevelReport
+from c2fa.printing import printable
 from c2fa.structure import FloatArray, Structure
+from c2fa.writing import atomic
 
 Table: TypeAlias = Any
 """A pyarrow table."""
@@ -84,31 +84,28 @@ def encode(outcomes: Sequence[Outcome], precision: Precision, views: Views) -> T
     rows = [_row(o, views) for o in sorted(outcomes, key=lambda o: o.index)]
     levels = max((o.explanation.structure.depth for o in outcomes if o.explanation is not None), default=2)
     made = schema(levels, precision)
-    arrays = [pa.array([row.get(f.name) for row in rows], type=f.type) for f in made]
+    arrays = [pa.array([_printable(row.get(f.name)) for row in rows], type=f.type) for f in made]
     return pa.Table.from_arrays(arrays, schema=made)
 
 
-def write(file: Path, outcomes: Sequence[Outcome], precision: Precision, views: Views, meta: Mapping[str, Any]) -> None:
-    """Write a table, whole or not at all: under a name that readers pass over, then renamed.
+def _printable(value: Any) -> Any:
+    """A text, or several, as a table can hold them; anything else as it is."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list | tuple) and value and isinstance(value[0], str):
+        return list(map(printable, value))
+    return value
 
-    The footer holds ``meta``, and what all explanations share.
-    """
+
+def write(file: Path, outcomes: Sequence[Outcome], precision: Precision, views: Views, meta: Mapping[str, Any]) -> None:
+    """Write a table; the footer holds ``meta``, and what all explanations share."""
     table = encode(outcomes, precision, views)
     table = table.replace_schema_metadata({META: json.dumps({**meta, "provenance": provenance(outcomes)}).encode()})
     split, dictionary = _encodings(table.schema)
-    half = file.with_name(f"_{file.stem.lstrip('_')}-{secrets.token_hex(4)}.tmp")
-    try:
-        with half.open("wb") as handle:
-            arrow("parquet").write_table(
-                table, handle, compression="zstd", use_dictionary=dictionary, use_byte_stream_split=split
-            )
-            handle.flush()
-            os.fsync(handle.fileno())
-        half.replace(file)
-    except OSError:
-        half.unlink(missing_ok=True)
-        raise
-    _sync_folder(file.parent)
+    with atomic(file) as handle:
+        arrow("parquet").write_table(
+            table, handle, compression="zstd", use_dictionary=dictionary, use_byte_stream_split=split
+        )
 
 
 def read(file: Path) -> list[Outcome]:
@@ -119,16 +116,6 @@ def read(file: Path) -> list[Outcome]:
         Outcome(row["index"], row["key"], None if row["error"] else decode(row, shared), row["error"])
         for row in table.to_pylist()
     ]
-
-
-def _sync_folder(path: Path) -> None:
-    """Make a rename in a folder outlive a power cut, where the system can."""
-    with contextlib.suppress(OSError):  # Windows cannot open a folder
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _encodings(schema: Any) -> tuple[list[str], list[str]]:
@@ -231,17 +218,12 @@ def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
 
 
 def pack_view(view: Mapping[str, Any], views: Views = "auto") -> bytes | None:
-    """What a report needs to draw the input, as bytes; None where it is not to be kept, or has no plain form."""
+    """What a report needs to draw the input, as bytes; None where it is not to be kept."""
     if views == "none" or not view:
         return None
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    try:
-        head = json.dumps(_encode(view, arrays), ensure_ascii=False).encode()
-    except TypeError:
-        return None
+    head = json.dumps(files.encode(view, arrays)).encode()
     if views == "auto" and len(head) + sum(a.nbytes for a in arrays.values()) > _VIEW_LIMIT:
-        return None
-    if any(a.dtype.hasobject for a in arrays.values()):
         return None
     file = io.BytesIO()
     file.write(len(head).to_bytes(4, "little") + head)
@@ -263,5 +245,5 @@ def unpack_view(data: bytes | None) -> dict[str, Any]:
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     while file.tell() < len(data):
         arrays[f"a{len(arrays)}"] = np.load(file, allow_pickle=False)
-    view: dict[str, Any] = _decode(head, arrays)
+    view: dict[str, Any] = files.decode(head, arrays)
     return view

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -70,7 +69,7 @@ def demo(
             output.write_explanations(html, [("", e)])
             output.say(f"wrote {html}")
         if plot is not None:
-            output.write(plot, partial(e.plot().savefig, dpi=110))
+            output.write_figure(plot, e.plot(), dpi=110)
             output.say(f"wrote {plot}")
         if json:
             output.out_json(e.to_json())

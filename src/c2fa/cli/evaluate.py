@@ -6,7 +6,6 @@ import dataclasses
 import json as json_
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,13 +144,13 @@ def _asking(
 def _write(result: evaluation.Result, out: Path | None, plot: Path | None) -> Iterator[Path]:
     """Write the scores, and a plot of each metric."""
     if out is not None:
-        output.write(out, partial(output.write_frame, result.frame))
+        output.write_frame(out, result.frame)
         yield out
     if plot is not None:
         metrics = list(result.higher_is_better)
         for metric in metrics:
             path = plot if len(metrics) == 1 else plot.with_stem(f"{plot.stem}-{metric}")
-            output.write(path, partial(result.plot(metric).savefig, dpi=150))
+            output.write_figure(path, result.plot(metric), dpi=150)
             yield path
 
 

@@ -11,9 +11,10 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,7 +22,9 @@ from rich.console import Console
 from rich.text import Text
 
 from c2fa.explanation import Explanation
+from c2fa.printing import printable
 from c2fa.report import html
+from c2fa.writing import atomic
 
 BUG, USAGE, UNUSABLE, MODEL = 1, 2, 3, 4
 CLOSED_PIPE = 128 + 13  # what a shell reports for a command that SIGPIPE ended
@@ -185,17 +188,10 @@ def need(packages: Sequence[str], what: str) -> None:
         raise RefusedError(f"{what} needs {' and '.join(missing)}: pip install 'c2fa[{extras}]'")
 
 
-def write(path: Path, make: Callable[[Path], object]) -> None:
-    """Write a file under another name and rename it, so that nobody ever sees half of it."""
-    target = path.resolve()
-    half = target.with_name(f".{target.stem}-{os.getpid()}{target.suffix}")
-    try:
-        make(half)
-        half.replace(target)
-    except OSError as error:
-        raise RefusedError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
-    finally:
-        half.unlink(missing_ok=True)
+def write(path: Path, data: bytes) -> None:
+    """Write a file, which is complete or as it was before."""
+    with _writing(path), atomic(path) as file:
+        file.write(data)
 
 
 def write_explanations(path: Path, named: Named, title: str | None = None) -> None:
@@ -203,27 +199,43 @@ def write_explanations(path: Path, named: Named, title: str | None = None) -> No
     suffix = path.suffix.lower()
     if suffix == ".html":
         page = html(named[0][1] if len(named) == 1 else _unique(named), title=title)
-        write(path, lambda half: half.write_text(page, encoding="utf-8", newline="\n"))
+        write(path, page.encode())
     elif suffix == ".json":
         documents = ",\n".join(e.to_json() for _, e in named)
         text = documents if len(named) == 1 else f"[{documents}]"
-        write(path, lambda half: half.write_text(text + "\n", encoding="utf-8"))
+        write(path, f"{text}\n".encode())
     elif suffix == ".npz":
-        write(path, named[0][1].save)
+        with _writing(path):
+            named[0][1].save(path)
     else:
-        frame = _tidy(named)
-        write(path, lambda half: write_frame(frame, half))
+        write_frame(path, _tidy(named))
 
 
-def write_frame(frame: Any, path: Path) -> None:
+def write_frame(path: Path, frame: Any) -> None:
     """Write a pandas frame as .csv, .json (records) or .parquet."""
     suffix = path.suffix.lower()
     if suffix == ".csv":
-        frame.to_csv(path, index=False)
+        write(path, frame.to_csv(index=False).encode())
     elif suffix == ".json":
-        path.write_text(json.dumps(records(frame), ensure_ascii=False) + "\n", encoding="utf-8")
+        write(path, f"{json.dumps(records(frame), ensure_ascii=False)}\n".encode())
     else:
-        frame.to_parquet(path, index=False)
+        write(path, frame.to_parquet(index=False))
+
+
+def write_figure(path: Path, figure: Any, dpi: int) -> None:
+    """Write a matplotlib figure in the format of the file's suffix."""
+    drawn = BytesIO()
+    figure.savefig(drawn, format=path.suffix.lower()[1:], dpi=dpi)
+    write(path, drawn.getvalue())
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Report a file that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise RefusedError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 
 
 def records(frame: Any) -> Any:
@@ -238,8 +250,8 @@ def _tidy(named: Named) -> Any:
     frames = []
     for name, e in named:
         frame = e.to_frame()
-        frame.insert(0, "input", name)
-        frame.insert(1, "target", e.target_name)
+        frame.insert(0, "input", printable(name))
+        frame.insert(1, "target", printable(e.target_name))
         frame.insert(2, "prediction", e.prediction)
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,7 +13,8 @@ from c2fa.cli import options as o
 from c2fa.cli.inputs import must_exist
 from c2fa.cli.output import RefusedError, check, say, write_explanations
 from c2fa.cli.session import guarded
-from c2fa.explanation import Explanation, load
+from c2fa.explanation import Explanation
+from c2fa.files import load_all
 
 
 def report(
@@ -76,16 +76,9 @@ def _read_store(path: Path) -> Iterator[tuple[str, Explanation]]:
 
 def _read_file(path: Path) -> Iterator[tuple[str, Explanation]]:
     try:
-        if path.suffix.lower() == ".npz":
-            several = [load(path)]
-        else:
-            plain = json.loads(path.read_text(encoding="utf-8"))
-            documents = plain if isinstance(plain, list) else [plain]
-            several = [Explanation.from_json(json.dumps(one)) for one in documents]
-    except OSError:
-        raise
-    except Exception as error:  # a stranger's file may be broken in any way
-        raise RefusedError(f"{str(path)!r} is not an explanation that c2fa wrote: {error}") from error
+        several = load_all(path)
+    except ValueError as error:
+        raise RefusedError(str(error)) from error
     for k, e in enumerate(several):
         number = f" {k + 1}" if len(several) > 1 else ""
         yield str(e.provenance.get("input") or f"{path.stem}{number}"), e

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from pathlib import Path
 
 from c2fa.evaluation.results import Record
+from c2fa.files import seal, unseal
 from c2fa.fingerprint import fingerprint
 from c2fa.ledger import Ledger
+from c2fa.writing import atomic
 
 
 class Store:
@@ -24,22 +27,23 @@ class Store:
         self.ledger = Ledger(Path(folder) / "answers.sqlite") if keep_answers else None
 
     def read(self, cell: str) -> Record | None:
-        """What is kept of an input; None where it is not finished."""
+        """What is kept of an input; None where it is not finished, or its file is damaged and is to be made anew."""
+        path = self._path(cell)
         try:
-            record: Record = json.loads(self._path(cell).read_bytes())
+            data = path.read_bytes()
         except FileNotFoundError:
             return None
-        return record
+        try:
+            return unseal(json.loads(data))
+        except (ValueError, RecursionError) as error:
+            said = f"{path} is damaged ({error}): its input counts as not finished, and the same call does it again"
+            warnings.warn(said, stacklevel=2)
+            return None
 
     def write(self, cell: str, record: Record) -> None:
         """Keep a finished input; it is on the disk when this returns."""
-        path = self._path(cell)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        with part.open("wb") as file:
-            file.write(json.dumps(record, ensure_ascii=False).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        with atomic(self._path(cell)) as file:
+            file.write(json.dumps(seal(record)).encode())
 
     def close(self) -> None:
         """Close the ledger."""

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
+from c2fa import drawing
 from c2fa.explanation import Explanation
 from c2fa.printing import on_scale, one_line
 from c2fa.structure import FloatArray
@@ -96,9 +97,11 @@ def right_to_left(text: str) -> bool:
 def signed(value: float, error: float | None = None, digits: int = 3) -> str:
     """A number with its sign, as it stands beside a bar.
 
-    >>> signed(-0.25, 0.01), signed(0.0), signed(1234.5)
-    ('−0.250 ± 0.010', '0.000', '+1234.5')
+    >>> signed(-0.25, 0.01), signed(0.0), signed(1234.5), signed(float("nan"))
+    ('−0.250 ± 0.010', '0.000', '+1234.5', '–')
     """
+    if not np.isfinite(value):
+        return "–"
     digits = max(0, digits - max(0, int(np.log10(abs(value))) - 1)) if value else digits
     text = f"{value:+.{digits}f}".replace("-", "−")
     if not float(f"{value:.{digits}f}"):
@@ -108,7 +111,7 @@ def signed(value: float, error: float | None = None, digits: int = 3) -> str:
 
 def largest(values: FloatArray) -> float:
     """The largest absolute value, or 1 where there is none but rounding, so that it can be divided by."""
-    found = float(np.abs(values).max(initial=0.0))
+    found = drawing.largest(values)
     return found if found > ROUNDING else 1.0
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from c2fa.drawing import shares
 from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     INK,
@@ -158,16 +159,16 @@ def _named(
 
 
 def _kept(values: FloatArray, threshold: float) -> FloatArray:
-    return np.where(np.abs(values) > threshold, values, 0.0) / largest(values)
+    return shares(np.where(np.abs(values) > threshold, values, 0.0), largest(values))
 
 
 def _panels(
     e: Explanation, pictures: list[npt.NDArray[np.uint8]], threshold: float
 ) -> list[tuple[str, npt.NDArray[np.uint8]]]:
-    shares, at = _kept(e.low, threshold), 0
+    leaves, at = _kept(e.low, threshold), 0
     panels = []
     for j, (image, labels) in enumerate(zip(pictures, label_maps(e.view), strict=True)):
-        panels.append((signed(float(e.high[j])), tint(image, shares[at + labels])))
+        panels.append((signed(float(e.high[j])), tint(image, leaves[at + labels])))
         at += int(labels.max()) + 1
     return panels
 
@@ -177,7 +178,7 @@ def _panels_of_one(
 ) -> list[tuple[str, npt.NDArray[np.uint8]]]:
     labels, counts = label_maps(e.view)[0], zip(e.structure.widths, e.level_names, strict=True)
     titles = [f"{count} {name if count > 1 else singular(name)}" for count, name in counts]
-    parts = (e.high / largest(e.high))[e.structure.owners(0)]
+    parts = shares(e.high, largest(e.high))[e.structure.owners(0)]
     return [
         (titles[0], tint(image, parts[labels])),
         (titles[-1], tint(image, _kept(e.low, threshold)[labels])),

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from c2fa.drawing import largest, shares
 from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     BAND,
@@ -115,6 +116,7 @@ class NestedDisplay:
             error = (row.error or 0.0) if row.kind == "part" else 0.0
             end = row.start + row.value
             ends += [row.start, end - error, end + error]
+        ends = [end for end in ends if np.isfinite(end)]
         low, high = min(ends), max(ends)
         pad = 0.04 * ((high - low) or 1.0)
         return (low - pad, high + pad) if high - low > ROUNDING else (-1.0, 1.0)
@@ -142,7 +144,7 @@ def _choose(explanations: Sequence[Explanation], parts: int, leaves: int | None)
     """The features to show, important in any of the explanations, each scaled to its own largest."""
     s = explanations[0].structure
     weights = [
-        np.max([np.abs(e.values[k]) / (np.abs(e.values[k]).max() or 1.0) for e in explanations], axis=0)
+        np.max([np.abs(shares(e.values[k], largest(e.values[k]) or 1.0)) for e in explanations], axis=0)
         for k in range(s.depth)
     ]
     if leaves is not None:
@@ -232,7 +234,7 @@ def _bands(ax: Axes, rows: Sequence[Row]) -> None:
 def _bar(ax: Axes, y: int, row: Row) -> None:
     if row.kind == "rest" and row.depth == 0:
         return  # many small parts together would dwarf every bar that is shown
-    if row.kind == "gap" and not row.value:
+    if (row.kind == "gap" and not row.value) or not np.isfinite(row.start + row.value):
         return
     paint = POSITIVE if row.value >= 0 else NEGATIVE
     part, height = row.kind == "part", 0.36

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
+from c2fa.drawing import scaled, shares
 from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     INK,
@@ -64,12 +65,9 @@ class SeriesDisplay:
         channels, steps = values.shape
         by_channel = e.view.get("order", "channels") == "channels"
         grid = e.low.reshape(channels, -1) if by_channel else e.low.reshape(-1, channels).T
-        low = np.nanmin(values, axis=1, keepdims=True)
-        spread = np.nanmax(values, axis=1, keepdims=True) - low
-        scaled = np.where(spread > 0, (values - low) / np.where(spread > 0, spread, 1), 0.5)
         names = e.names[0] if by_channel else tuple(name.rpartition(" · ")[2] for name in e.names[-1][:channels])
         return cls(
-            values=scaled,
+            values=scaled(values),
             edges=np.append(np.asarray(e.view["starts"], dtype=np.intp), steps),
             grid=grid,
             names=names,
@@ -97,7 +95,7 @@ class SeriesDisplay:
             tall = largest(self.window_values)
             centres, widths = (self.edges[:-1] + self.edges[1:]) / 2, np.diff(self.edges)
             paint = [POSITIVE if v >= 0 else NEGATIVE for v in self.window_values]
-            ax.bar(centres, -0.42 * self.window_values / tall, 0.8 * widths, bottom=-0.55, color=paint, zorder=2)
+            ax.bar(centres, -0.42 * shares(self.window_values, tall), 0.8 * widths, bottom=-0.55, color=paint, zorder=2)
             ax.axhline(-0.55, color=MUTED, lw=0.8)
             beside(ax, -0.55, "windows", x=0, shift=(-6, 0), ha="right", fontsize=8.5, weight="bold")
         ax.set_xlim(0, steps)

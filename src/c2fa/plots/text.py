@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
+from c2fa.drawing import shares
 from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     INK,
@@ -113,11 +114,11 @@ class TextDisplay:
         ax.axis("off")
         shrink = min(1.0, ax.get_position().width * figure_of(ax).get_size_inches()[0] * 72 / _WIDTH)
         parts, leaves = np.array(self.part_values), np.array(self.leaf_values)
-        top, best = largest(parts), largest(leaves)
+        of_parts, of_leaves = shares(parts, largest(parts)), shares(leaves, largest(leaves))
         for piece in self.pieces:
             if piece.part >= 0 and not self._flat:
-                _strip(ax, piece, parts[piece.part] / top)
-            _word(ax, piece, 0.0 if piece.leaf < 0 else leaves[piece.leaf] / best, _SIZE * shrink)
+                _strip(ax, piece, of_parts[piece.part])
+            _word(ax, piece, 0.0 if piece.leaf < 0 else of_leaves[piece.leaf], _SIZE * shrink)
         title = clip(self.title, _WIDTH * shrink, 10, bold=True)
         ax.set_title(title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
         return figure_of(ax)
@@ -293,14 +294,14 @@ def _bars(
     room: float,
     rows: int,
 ) -> None:
-    ys = np.arange(len(names))
-    ax.barh(ys, values, height=0.62, color=[POSITIVE if v >= 0 else NEGATIVE for v in values], zorder=2)
+    ys, drawn = np.arange(len(names)), np.where(np.isfinite(values), values, 0.0)
+    ax.barh(ys, drawn, height=0.62, color=[POSITIVE if v >= 0 else NEGATIVE for v in values], zorder=2)
     if errors is not None:
-        ax.errorbar(values, ys, xerr=errors, fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
+        ax.errorbar(drawn, ys, xerr=errors, fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
     ax.axvline(0, color=MUTED, lw=0.8)
     ax.set_ylim(rows - 0.4, -0.6)
     name_ticks(ax.yaxis, ys, (clip(name, room, 8.5) for name in names))
-    if np.all(np.abs(values) <= ROUNDING):
+    if np.all(np.abs(drawn) <= ROUNDING):
         ax.set_xlim(-1, 1)
     for y, value in enumerate(values.tolist()):
         beside(ax, y, signed(value), shift=(5, 0), fontsize=8, color=MUTED)

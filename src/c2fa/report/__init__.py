@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from os import PathLike
-from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from c2fa.report._data import pack, summary
 from c2fa.report._page import island, page
 from c2fa.report._pictures import fitting_side
 from c2fa.report._plain import facts, styled, table
+from c2fa.writing import atomic
 
 __all__ = ["html", "repr_html"]
 
@@ -52,7 +52,8 @@ def html(
     plain = "".join(table(e) for _, e in pairs[:20])
     text = page(title, index, blocks, plain)
     if path is not None:
-        Path(path).write_text(text, encoding="utf-8", newline="\n")
+        with atomic(path) as file:
+            file.write(text.encode())
     return text
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.drawing import scaled
 from c2fa.explanation import Explanation
 from c2fa.printing import cell
 from c2fa.report._pictures import b64, data_uri, runs, shrink
@@ -50,7 +51,7 @@ def pack(e: Explanation, title: str, side: int) -> dict[str, Any]:
         "sent": d.sent,
         "recalled": d.recalled,
         "dropped": d.dropped,
-        "cost": d.cost,
+        "cost": None if d.cost is None else _number(d.cost),
         "fit": [{"r2": _number(r.r2), "rows": r.rows} for r in d.levels],
         "consistency": _number(d.consistency),
         "agreement": d.agreement,
@@ -72,10 +73,10 @@ def summary(e: Explanation, title: str) -> dict[str, Any]:
     return {
         "title": title,
         "text": text[:1500] or " ".join(map(_cut, e.names[named][:100])),
-        "lead": [[_cut(name), float(f"{value:.4g}")] for name, value in e.top(6, named)],
+        "lead": [[_cut(name), _number(f"{value:.4g}")] for name, value in e.top(6, named)],
         "target": _cut(e.target_name),
         "prediction": _number(e.prediction),
-        "parts": [float(f"{v:.3g}") for v in settled(e.high[:60]).tolist()],
+        "parts": [_number(f"{v:.3g}") for v in settled(e.high[:60]).tolist()],
         "warnings": len(e.diagnostics.warnings),
     }
 
@@ -87,13 +88,18 @@ def settled(values: FloatArray) -> FloatArray:
 
 def floats(values: npt.ArrayLike) -> str:
     """Numbers in four bytes each: seven digits."""
-    return b64(np.ascontiguousarray(values, dtype="<f4").tobytes())
+    return b64(_single(values).tobytes())
 
 
 def halves(values: npt.ArrayLike) -> str:
     """Numbers in two bytes each, the upper half of four: nearly three digits, enough for an error."""
-    bits = np.ascontiguousarray(values, dtype="<f4").view("<u4")
+    bits = _single(values).view("<u4")
     return b64(((bits.astype(np.uint64) + 0x8000) >> 16).clip(0, 0xFFFF).astype("<u2").tobytes())
+
+
+def _single(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # beyond 3e38 they are infinite, for which the page shows a dash
+        return np.ascontiguousarray(values, dtype="<f4")
 
 
 def _classes(e: Explanation) -> list[int]:
@@ -111,7 +117,8 @@ def _parents(owner: IntArray) -> dict[str, Any]:
 
 def _number(value: Any) -> float | None:
     """JSON has no NaN."""
-    return float(value) if np.isfinite(value) else None
+    number = float(value)
+    return number if np.isfinite(number) else None
 
 
 def _cut(name: str) -> str:
@@ -166,17 +173,15 @@ def _images(e: Explanation, side: int) -> dict[str, Any]:
 def _series(view: Mapping[str, Any]) -> dict[str, Any]:
     values = np.atleast_2d(np.asarray(view["values"], dtype=np.float64))
     channels, steps = values.shape
-    low = np.nanmin(values, axis=1, keepdims=True)
-    spread = np.nanmax(values, axis=1, keepdims=True) - low
-    scaled = np.where(spread > 0, (values - low) / np.where(spread > 0, spread, 1), 0.5)
-    at = _outline(scaled, steps)
+    drawn = scaled(values)
+    at = _outline(drawn, steps)
     return {
         "channels": channels,
         "steps": steps,
         "starts": np.asarray(view["starts"], dtype=np.intp).tolist(),
         "order": str(view.get("order", "channels")),
         "at": at.tolist(),
-        "lines": [[round(float(v), 3) if np.isfinite(v) else None for v in row[at]] for row in scaled],
+        "lines": [[round(float(v), 3) if np.isfinite(v) else None for v in row[at]] for row in drawn],
     }
 
 
@@ -185,5 +190,7 @@ def _outline(values: FloatArray, steps: int) -> IntArray:
     if steps <= _STEPS:
         return np.arange(steps)
     edges = np.arange(_STEPS + 1) * steps // _STEPS
-    away = np.abs(np.nan_to_num(values - np.nanmean(values, axis=1, keepdims=True))).max(axis=0)
+    there = np.isfinite(values).sum(axis=1, keepdims=True)
+    mean = np.nansum(values, axis=1, keepdims=True) / np.maximum(there, 1)
+    away = np.abs(np.nan_to_num(values - mean)).max(axis=0)
     return np.array([a + int(away[a:b].argmax()) for a, b in pairwise(edges.tolist())])

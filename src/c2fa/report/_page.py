@@ -11,6 +11,8 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from c2fa.printing import printable
+
 _SCRIPTS = ("core", "model", "tree", "text", "images", "series", "table", "view", "gallery")
 
 
@@ -69,15 +71,10 @@ def page(title: str, index: dict[str, Any], blocks: list[dict[str, Any]], plain:
         plain=plain,
         script=code,
     )
-    return _writable(text)
+    return printable(text)
 
 
 def island(name: str, block: dict[str, Any], plain: str) -> str:
     """A view for a notebook: what needs no script, and a script that puts the whole view in its place."""
     code = f'(() => {{\n"use strict";\n{script()}\nbootIsland({embed(name)}, {embed(style())}, {embed(block)});\n}})();'
-    return _writable(f'<div id="{escape(name, quote=True)}">{plain}</div>\n<script>{code}</script>')
-
-
-def _writable(text: str) -> str:
-    """A text without halves of pairs of 16-bit units, which no file can hold."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return printable(f'<div id="{escape(name, quote=True)}">{plain}</div>\n<script>{code}</script>')

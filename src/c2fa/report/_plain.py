@@ -6,6 +6,7 @@ from html import escape
 
 import numpy as np
 
+from c2fa.drawing import largest, shares
 from c2fa.explanation import Explanation
 from c2fa.printing import fit, on_scale
 from c2fa.report._data import settled
@@ -61,13 +62,14 @@ def _top(e: Explanation, part: int) -> list[tuple[str, float]]:
 
 
 def _parts(e: Explanation) -> str:
-    high, most = settled(e.high), _largest(e.high)
+    high = settled(e.high)
+    widths = shares(high, _largest(e.high))
     out = []
     chosen = np.sort(np.argsort(-np.abs(e.high), kind="stable")[:_PARTS])
     for j in chosen.tolist():
         value = float(high[j])
         error = None if e.stderr is None else float(e.stderr[0][j])
-        bar = f"display:inline-block;height:10px;width:{_width(value / most)}px;"
+        bar = f"display:inline-block;height:10px;width:{_width(float(widths[j]))}px;"
         bar += f"background-color:{'#1f6fb2' if value >= 0 else '#c2500a'}"
         head = f'<code>{number(value, error)}</code> <span style="{bar}"></span> {escape(e.names[0][j])}'
         if e.structure.depth == 1:
@@ -88,16 +90,14 @@ def _width(share: float) -> int:
 
 
 def _largest(values: FloatArray) -> float:
-    return float(np.abs(settled(values)).max(initial=0.0)) or 1.0
+    return largest(settled(values)) or 1.0
 
 
 def _passage(e: Explanation) -> str:
     text, spans = str(e.view["text"]), np.asarray(e.view["spans"])[:_WORDS]
-    most = _largest(e.low)
     out, at = [], 0
-    for (a, b), value in zip(spans.tolist(), e.low.tolist(), strict=False):
+    for (a, b), share in zip(spans.tolist(), shares(e.low, _largest(e.low)).tolist(), strict=False):
         out.append(escape(text[at:a]))
-        share = value / most
         word = escape(text[a:b])
         if abs(share) >= 0.05:
             paint = np.array((31, 111, 178) if share > 0 else (194, 80, 10))
@@ -111,12 +111,12 @@ def _passage(e: Explanation) -> str:
 
 def _pictures(e: Explanation) -> str:
     out, at = [], 0
-    shares = e.low / _largest(e.low)
+    leaves = shares(e.low, _largest(e.low))
     single = len(e.view["images"]) == 1
     for j, (image, labels) in enumerate(zip(e.view["images"], e.view["labels"], strict=True)):
         # Made small before it is tinted: a photograph of many megapixels would take gigabytes.
         small = shrink(np.asarray(labels, dtype=np.intp), 192, average=False)
-        shown = tint(shrink(np.asarray(image, dtype=np.uint8), 192), shares[at + small])
+        shown = tint(shrink(np.asarray(image, dtype=np.uint8), 192), leaves[at + small])
         at += int(np.max(labels)) + 1
         title = "" if single else f"{e.names[0][j]} {number(float(e.high[j]))}"
         source = data_uri(shown)
