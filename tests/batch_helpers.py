@@ -29,8 +29,11 @@ class Model:
     log: str | None = None
     delay: float = 0.0
     name: str = "batch-test"
+    down: str | None = None  # a file: while it exists, the model answers nothing
 
     def __call__(self, batch: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        if self.down is not None and os.path.exists(self.down):
+            raise ConnectionRefusedError(111, "Connection refused")
         marks = batch[:, 0]
         if (marks == RAISES).any():
             raise ValueError("a poisoned row")

@@ -6,6 +6,7 @@ Its journal, a side file, tells the next worker where this one died.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import threading
@@ -15,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from c2fa.batch.packing import Health, Isolation, Item, Outcome, Report, packed
+from c2fa.batch.packing import Health, Isolation, Item, Outcome, Report, packed, prediction_row, together
 from c2fa.batch.recipe import settings_of
-from c2fa.batch.records import Precision, Views, read, write
+from c2fa.batch.records import Precision, StoreError, Views, read, write
 from c2fa.batch.sources import digest
 from c2fa.batch.store import Store
 from c2fa.explainer import Explainer
@@ -31,10 +32,16 @@ _SPLIT = 8  # a range in which a worker died is tried again in this many pieces
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """A shard's number and its inputs."""
+    """A shard's number and its inputs.
+
+    ``canary`` is an input that is explained already, where one is known; ``retry`` asks those inputs of a finished
+    shard again that were set aside.
+    """
 
     number: int
     items: Sequence[Item]
+    canary: Item | None = None
+    retry: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +51,7 @@ class MakeWorker:
     make: Callable[[], Explainer]
     store: str
     shard_size: int
+    run: str
     batch_size: int | None = None
     tries: int = 3
     timeout: float | None = None
@@ -61,7 +69,12 @@ class MakeWorker:
         if settings is None:
             settings = full_settings(explainer, self.shard_size, self.precision)
             Store(self.store).check(settings)
-        return Worker(self, explainer, settings, Health(self.patience))
+        return Worker(self, explainer, settings, Health(self.patience, on_answer=self._tell_the_run))
+
+    def _tell_the_run(self) -> None:
+        """The model has answered this worker, so that it is not down."""
+        with contextlib.suppress(OSError):
+            Store(self.store).sign_of_life(self.run).touch()
 
 
 def full_settings(explainer: Explainer, shard_size: int, precision: Precision) -> dict[str, Any]:
@@ -80,22 +93,27 @@ class Worker:
     _watchdog: Watchdog | None = field(default=None, repr=False)
 
     def __call__(self, task: Assignment) -> Report:
-        """Explain a shard's inputs and write its file; a shard that is finished is left as it is."""
+        """Explain a shard's inputs and write its file; what is explained in a finished shard is left as it is."""
         begin = time.monotonic()
         store = Store(self.made.store)
+        items = task.items
         if store.file(task.number).exists():
+            again = {failure.index for failure in store.failures(task.number)} if task.retry else set()
+            items = [item for item in items if item.index in again]
+        if not items:
             return Report()
         store.path.mkdir(parents=True, exist_ok=True)
         report = Report()
-        inputs = digest(task.items)
-        name = f"_part-{task.number:08d}-{fingerprint(dict(self.settings), inputs)[:8]}"
-        with Journal(store.path / f"{name}.journal") as journal:
-            outcomes = self._explain(task, journal, report)
+        if task.canary is not None:
+            self.health.find_canary = functools.partial(prediction_row, self.explainer, task.canary)
+        name = f"_part-{task.number:08d}-{fingerprint(dict(self.settings), digest(items))[:8]}"
+        with Journal(store.path / f"{name}.journal", self.made.run) as journal:
+            outcomes = self._explain(items, journal, report)
             store.write(
                 task.number,
                 outcomes,
                 self.settings,
-                digest=inputs,
+                digest=digest(task.items),
                 precision=self.made.precision,
                 views=self.made.views,
             )
@@ -105,17 +123,17 @@ class Worker:
         report.seconds = time.monotonic() - begin
         return report
 
-    def _explain(self, task: Assignment, journal: Journal, report: Report) -> list[Outcome]:
+    def _explain(self, items: Sequence[Item], journal: Journal, report: Report) -> list[Outcome]:
         model: Model = self.explainer.model
         if self.made.timeout is not None:
             self._watchdog = self._watchdog or Watchdog(model, self.made.timeout)
             self._watchdog.journal = journal
             model = self._watchdog
         outcomes: list[Outcome] = []
-        plan = journal.plan(len(task.items), self.made.tries)
+        plan = journal.plan(len(items), self.made.tries)
         for start, stop in plan:
             if stop is None:
-                item = task.items[start]
+                item = items[start]
                 outcomes.append(Outcome(item.index, item.key, None, journal.reason(start)))
                 continue
             kept = journal.recall(start, stop)
@@ -125,7 +143,7 @@ class Worker:
             journal.begin(start, stop)
             explained = packed(
                 self.explainer,
-                task.items[start:stop],
+                together(items[start:stop]),
                 batch_size=self.made.batch_size,
                 in_flight=self.made.in_flight,
                 model=model,
@@ -171,21 +189,24 @@ class Journal:
     A shard begins as one range. Where a worker died, the range is tried again in smaller pieces, down to the
     single input that kills; that one is set aside after the stated number of crashes. Pieces that are done are kept
     beside it, so that even workers that are killed all the time get on. No engine needs to know.
+
+    ``run`` tells one call of ``many`` from others: a worker whose run has ended too was killed with it, which is no
+    input's doing.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, run: str) -> None:
+        self.path, self.run = path, run
         self._file: Any = None
         self._lines: list[dict[str, Any]] = []
         with contextlib.suppress(FileNotFoundError):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                with contextlib.suppress(ValueError):  # a line that a dying worker wrote half
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                with contextlib.suppress(ValueError):  # a line that a dying worker wrote half, or that was damaged
                     self._lines.append(json.loads(line))
 
     def __enter__(self) -> Journal:
         self._file = self.path.open("a", encoding="utf-8")
         self._file.write("\n")  # the last line may be half a line
-        self.note({"worker": os.getpid()})
+        self.note({"worker": os.getpid(), "run": self.run})
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -215,26 +236,29 @@ class Journal:
         return outcomes
 
     def recall(self, start: int, stop: int) -> list[Outcome] | None:
-        """What an earlier worker kept of a range, or None."""
+        """What an earlier worker kept of a range, or None where there is nothing that can be read."""
         file = self._kept(start, stop)
-        return read(file) if file.exists() else None
+        with contextlib.suppress(StoreError):
+            return read(file) if file.exists() else None
+        return None
 
     def _kept(self, start: int, stop: int) -> Path:
         return self.path.with_name(f"{self.path.stem}-{start}-{stop}.kept")
 
-    def crashes(self) -> dict[tuple[int, int], list[str]]:
+    def crashes(self) -> dict[tuple[int, int], list[str | None]]:
         """For each range that a worker did not survive, the reasons, one for each crash since it last survived.
 
-        A worker that goes from one range to the next has survived the first, so only its last range counts.
+        A worker that goes from one range to the next has survived the first, so only its last range counts. The
+        reason is None where the run ended with the worker.
         """
-        crashes: dict[tuple[int, int], list[str]] = {}
+        crashes: dict[tuple[int, int], list[str | None]] = {}
         current: tuple[int, int] | None = None
-        reason = "the worker died"
-        for line in [*self._lines, {"worker": os.getpid()}]:
+        reason, run = "the worker died", None
+        for line in [*self._lines, {"worker": os.getpid(), "run": self.run}]:
             match line:
                 case {"reason": text}:
                     reason = str(text)
-                case {"range": [start, stop]}:
+                case {"range": [int(start), int(stop)]}:
                     if current is not None:
                         crashes.pop(current, None)
                     current = (start, stop)
@@ -242,13 +266,14 @@ class Journal:
                     current = None
                 case {"worker": _}:
                     if current is not None:
-                        crashes.setdefault(current, []).append(reason)
-                    current, reason = None, "the worker died"
+                        crashes.setdefault(current, []).append(reason if line.get("run") == run else None)
+                    current, reason, run = None, "the worker died", line.get("run")
         return crashes
 
     def plan(self, count: int, tries: int) -> list[tuple[int, int | None]]:
         """The ranges to try; (i, None) stands for an input that is to be set aside.
 
+        A range in which a worker died, for whichever reason, is cut into pieces, which can be kept one by one.
         Those in which no one died come first: workers that are killed by something else then die in different
         ranges, and only an input that kills each time collects its crashes.
         """
@@ -256,8 +281,8 @@ class Journal:
         ranges: list[tuple[int, int | None]] = []
 
         def cut(start: int, stop: int) -> None:
-            died = len(crashes.get((start, stop), ()))
-            if stop - start == 1 and died >= tries:
+            died = crashes.get((start, stop), [])
+            if stop - start == 1 and sum(reason is not None for reason in died) >= tries:
                 ranges.append((start, None))
             elif died and stop - start > 1:
                 size = -(-(stop - start) // _SPLIT)
@@ -271,5 +296,5 @@ class Journal:
 
     def reason(self, index: int) -> str:
         """Why an input is set aside."""
-        reasons = self.crashes()[index, index + 1]
+        reasons = [reason for reason in self.crashes()[index, index + 1] if reason is not None]
         return f"{reasons[-1]} while this input was explained alone ({len(reasons)} times)"
