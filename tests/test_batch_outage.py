@@ -86,6 +86,24 @@ def test_an_outage_of_any_length_costs_no_input(begin: int, monkeypatch: pytest.
         assert [o.error for o in found if o.error] == [], f"an outage of {length} calls"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("answered_before", [False, True])
+def test_a_model_that_hangs_sets_nothing_aside(tmp_path: Path, answered_before: bool) -> None:
+    hangs = tmp_path / "hangs"
+    made = explainer(Model(hangs=str(hangs)))
+    if answered_before:
+        run(tmp_path / "s", inputs(2), made, shard_size=2)
+    hangs.touch()
+    options = {"engine": "processes", "workers": 1, "shard_size": 2, "tries": 1}
+    with pytest.raises(ModelDownError, match="no input is set aside for it") as caught:
+        run(tmp_path / "s", inputs(4), made, timeout=0.02, **options)
+    assert isinstance(caught.value, NoAnswerError) is not answered_before
+    assert len(Store.open(tmp_path / "s")) == 2 * answered_before
+    hangs.unlink()
+    store = run(tmp_path / "s", inputs(4), made, timeout=60.0, **options)
+    assert (len(store), store.errors(), side_files(store.path)) == (4, [], [])
+
+
 def test_a_bad_input_is_to_blame_even_if_it_comes_first(tmp_path: Path) -> None:
     xs = inputs(8)
     xs[0][0] = RAISES
@@ -186,6 +204,7 @@ many(explainer(Kills()), inputs(4), {store!r}, engine="serial", shard_size=4, pr
 """
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_five_times_costs_no_input(tmp_path: Path) -> None:
     (tmp_path / "lives").touch()
     code = SCRIPT.format(tests=str(Path(__file__).parent), lives=str(tmp_path / "lives"), store=str(tmp_path / "s"))

@@ -20,8 +20,9 @@ from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.fingerprint import Identity, fingerprint
 from c2fa.ledger import LedgerError
+from c2fa.masking import Masked
 from c2fa.model import Model
-from c2fa.querying import Ask, BudgetError, Cache, Failed, Queries, QueryError
+from c2fa.querying import Ask, BudgetError, Cache, Conversation, Failed, Queries, QueryError
 from c2fa.structure import FloatArray
 
 _AHEAD = 4  # open as many inputs as can still fill this many batches
@@ -199,14 +200,25 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def _prediction(masked: Masked) -> Conversation[None]:
+    """Ask about the input itself, with nothing masked."""
+    structure = masked.structure
+    yield Ask(structure.depth - 1, np.ones((1, structure.leaves), dtype=np.bool_))
+
+
 def prediction_row(explainer: Explainer, item: Item) -> Share:
-    """The row of an input itself, with nothing masked."""
+    """The row of an input itself."""
     masked = explainer.masker(item.x)
-    queries = Queries(Cache(masked), 1)
-    full = np.ones((1, masked.structure.leaves), dtype=np.bool_)
-    rows = queries.plan(Ask(masked.structure.depth - 1, full))
-    nothing: Any = iter(())  # nobody waits for the answer
-    return Share(Job(nothing, queries, item), rows, queries.inputs(rows))
+    job = Job(_prediction(masked), Queries(Cache(masked), 1), item)
+    rows = job.queries.plan(next(job.conversation))
+    return Share(job, rows, job.queries.inputs(rows))
+
+
+def ask_again(explainer: Explainer, item: Item, model: Model, isolation: Isolation) -> None:
+    """Ask for a prediction that the model gave before, and so wait for a model that is down."""
+    masked = explainer.masker(item.x)
+    job = Job(_prediction(masked), Queries(Cache(masked), 1), item)
+    list(drive([job], model, batch_size=1, policy=isolation))
 
 
 @dataclass(eq=False)

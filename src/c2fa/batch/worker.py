@@ -16,7 +16,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from c2fa.batch.packing import Health, Isolation, Item, Outcome, Report, packed, prediction_row, together
+from c2fa.batch.packing import (
+    Health,
+    Isolation,
+    Item,
+    ModelDownError,
+    NoAnswerError,
+    Outcome,
+    Report,
+    ask_again,
+    packed,
+    prediction_row,
+    together,
+)
 from c2fa.batch.recipe import settings_of
 from c2fa.batch.records import Precision, StoreError, Views, read, write
 from c2fa.batch.sources import digest
@@ -27,6 +39,7 @@ from c2fa.model import Model, ModelProxy
 
 _FIRST = 10.0  # the first call may take so many times the time limit: models load lazily
 _TIMED_OUT = 75  # the exit status of a worker whose model gave no answer in time
+_CANARY = (0, 0)  # the range of no input: an input that was explained before is asked about
 _SPLIT = 8  # a range in which a worker died is tried again in this many pieces
 
 
@@ -90,6 +103,7 @@ class Worker:
     explainer: Explainer
     settings: Mapping[str, Any]
     health: Health
+    canary: Item | None = None
     _watchdog: Watchdog | None = field(default=None, repr=False)
 
     def __call__(self, task: Assignment) -> Report:
@@ -104,8 +118,7 @@ class Worker:
             return Report()
         store.path.mkdir(parents=True, exist_ok=True)
         report = Report()
-        if task.canary is not None:
-            self.health.find_canary = functools.partial(prediction_row, self.explainer, task.canary)
+        self._learn(task.canary)
         name = f"_part-{task.number:08d}-{fingerprint(dict(self.settings), digest(items))[:8]}"
         with Journal(store.path / f"{name}.journal", self.made.run) as journal:
             outcomes = self._explain(items, journal, report)
@@ -130,27 +143,60 @@ class Worker:
             self._watchdog.journal = journal
             model = self._watchdog
         outcomes: list[Outcome] = []
+        isolation = Isolation(self.made.tries, self.health, report)
         plan = journal.plan(len(items), self.made.tries)
         for start, stop in plan:
             if stop is None:
-                item = items[start]
-                outcomes.append(Outcome(item.index, item.key, None, journal.reason(start)))
+                outcomes.append(self._set_aside(items[start], journal, journal.reason(start)))
                 continue
             kept = journal.recall(start, stop)
             if kept is not None:
                 outcomes += kept
+                explained = {outcome.index for outcome in kept if outcome.explanation is not None}
+                self._learn(next((item for item in items if item.index in explained), None))
                 continue
+            if stop - start == 1 and journal.crashes():  # it may be set aside for what happens next
+                self._see_that_it_answers(journal, model, isolation)
             journal.begin(start, stop)
-            explained = packed(
+            found = packed(
                 self.explainer,
                 together(items[start:stop]),
                 batch_size=self.made.batch_size,
                 in_flight=self.made.in_flight,
                 model=model,
-                isolation=Isolation(self.made.tries, self.health, report),
+                isolation=isolation,
             )
-            outcomes += explained if len(plan) == 1 else journal.keep(start, stop, list(explained))
+            outcomes += found if len(plan) == 1 else journal.keep(start, stop, list(found))
         return outcomes
+
+    def _learn(self, canary: Item | None) -> None:
+        """Remember an input that is explained, by which to tell whether the model is down."""
+        if self.canary is None and canary is not None:
+            self.canary = canary
+            self.health.find_canary = functools.partial(prediction_row, self.explainer, canary)
+
+    def _set_aside(self, item: Item, journal: Journal, reason: str) -> Outcome:
+        """What becomes of an input that no worker survived, unless the model has answered none of them anything."""
+        if not Store(self.made.store).sign_of_life(self.made.run).exists():
+            journal.forget()
+            raise NoAnswerError(
+                f"the model has not answered once (input {item.index}: {reason}); no input is set aside for it. Try it "
+                "on one input, then run the same command again"
+            )
+        return Outcome(item.index, item.key, None, reason)
+
+    def _see_that_it_answers(self, journal: Journal, model: Model, isolation: Isolation) -> None:
+        """Workers died in this shard: see first whether the model answers what it answered before."""
+        if self.canary is None:
+            return
+        if len(journal.crashes().get(_CANARY, ())) >= self.made.tries:
+            journal.forget()
+            raise ModelDownError(
+                f"{self.made.tries} workers died while they asked the model what it answered before; no input is set "
+                "aside for it. See that it runs, then run the same command again"
+            )
+        journal.begin(*_CANARY)
+        ask_again(self.explainer, self.canary, model, isolation)
 
 
 class Watchdog(ModelProxy):
@@ -224,9 +270,13 @@ class Journal:
         """Say which inputs are tried next."""
         self.note({"range": [start, stop]})
 
-    def remove(self) -> None:
-        """The shard is written: forget its history."""
+    def forget(self) -> None:
+        """The history is no longer of use: the shard is written, or it was no input's doing."""
         self.path.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """The shard is written: forget its history, and what was kept of it."""
+        self.forget()
         for kept in self.path.parent.glob(f"{self.path.stem}-*.kept"):
             kept.unlink(missing_ok=True)
 
