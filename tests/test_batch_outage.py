@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -338,15 +339,25 @@ def test_a_failed_batch_is_paid_by_each_of_its_inputs() -> None:
     assert first_batch == {1.0}  # one row in the batch that failed
 
 
+def explained_at_once(made: c2fa.Explainer) -> list[c2fa.Explanation]:
+    with ThreadPoolExecutor(4) as threads:
+        return list(threads.map(made, [np.arange(12.0) + i for i in range(4)]))
+
+
 def test_the_costs_of_threads_that_share_a_model_add_up() -> None:
     paid = Paid()
     paid.barrier = threading.Barrier(4)
-    made = of(paid)
-    found: list[c2fa.Explanation] = []
-    xs = [np.arange(12.0) + i for i in range(4)]
-    threads = [threading.Thread(target=lambda x=x: found.append(made(x))) for x in xs]  # type: ignore[misc]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = explained_at_once(of(paid))
     assert sum(e.diagnostics.cost or 0.0 for e in found) == paid.cost == sum(e.queries for e in found)
+
+
+def test_a_model_behind_http_charges_each_explanation_for_its_own_rows() -> None:
+    pytest.importorskip("httpx2")
+    from servers.fake import Model as Server
+
+    with Server(lambda rows: np.asarray(rows, dtype=float).sum(axis=1)) as server:
+        model = c2fa.models.OpenInference(server.url, "m", price_per_row=0.5, rows_per_request=3)
+        model(np.ones((2, 12)))
+        found = explained_at_once(of(model))
+        assert [e.diagnostics.cost for e in found] == [0.5 * e.diagnostics.sent for e in found]
+        model.close()

@@ -19,7 +19,7 @@ import numpy as np
 
 from c2fa.ledger import Ledger, LedgerError, Row
 from c2fa.masking import Inputs
-from c2fa.model import Model, ModelProxy, describe
+from c2fa.model import BILL, Bill, Model, ModelProxy, describe
 from c2fa.querying import (
     Ask,
     Cache,
@@ -279,11 +279,14 @@ class _Driver(Generic[T]):
         rows = sum(len(share.rows) for share in batch)
         what = str(batch[0].rows) if len(batch) == 1 else f"{rows} rows of {len(batch)} questions"
         inputs = concatenate([share.inputs for share in batch])
+        bill = Bill()
+        before = BILL.set(bill)
         self.till.begin(self.model)
         try:
             reply = self.model(inputs)
         finally:
-            spent = self.till.end(self.model)
+            BILL.reset(before)
+            spent = self.till.end(self.model, bill)
             for share in batch:
                 share.cost += spent * len(share.rows) / rows
         return as_outputs(reply, rows, f"querying {what}")
@@ -353,7 +356,7 @@ class _Driver(Generic[T]):
 
 
 class _Till:
-    """Tells what each call of a model cost, from the one number that the model keeps of all it ever spent.
+    """Tells what each call of a model cost: what the model charged it, where it does, else what its ``cost`` grew by.
 
     Drives in several threads may share a model, so the number grows under the hands of each. What has been handed to
     one call is not handed to another, so that the costs of all calls add up to what was spent.
@@ -363,6 +366,7 @@ class _Till:
         self._lock = threading.Lock()
         self._under_way = 0
         self._told = 0.0
+        self._charges = False
 
     def begin(self, model: Model) -> None:
         """A call begins; what was spent while none was under way is nobody's here."""
@@ -371,13 +375,14 @@ class _Till:
                 self._told = _spent(model)
             self._under_way += 1
 
-    def end(self, model: Model) -> float:
-        """A call has ended: what was spent and not told yet."""
+    def end(self, model: Model, bill: Bill) -> float:
+        """What a call that has ended cost."""
         with self._lock:
             self._under_way -= 1
+            self._charges = self._charges or bill.told
             cost = _spent(model)
             told, self._told = self._told, cost
-            return cost - told
+            return bill.amount if self._charges else cost - told
 
 
 _tills: dict[int, _Till] = {}  # of the models that are alive, by their ids: not every model can be hashed
