@@ -267,31 +267,38 @@ class Health:
         if self.canary is None and self.find_canary is not None:
             self.canary = self.find_canary()
         known = any(suspect.job.about is share.job.about for suspect in self.suspects)
-        if self.canary is not None or known or len(self.suspects) >= UNANSWERED:
+        enough = len(self.suspects) >= UNANSWERED or (self.suspects and time.monotonic() > self._deadline())
+        if self.canary is not None or known or enough:
             return False
         self.suspects.append(_first_row(share))
         return True
 
     def wait(self, error: BaseException, ask: AskModel) -> None:
         """Return once the model answers the canary or, while there is none, the row of any suspect."""
-        self.failed()
         pause = 0.25
-        while not any(self._answers(share, ask) for share in self._known_rows()):
-            if time.monotonic() + pause > (self._silent_since or 0.0) + self.patience:
+        while not self._answers(ask):
+            if time.monotonic() + pause > self._deadline():
                 raise self._down(error)
             time.sleep(pause)
             pause = min(pause * 2, 5.0)
 
-    def _known_rows(self) -> list[Share]:
-        return list(self.suspects) if self.canary is None else [self.canary]
+    def _answers(self, ask: AskModel) -> bool:
+        """Whether the model answers one of the rows that it should; a model may take long to fail on each."""
+        for share in list(self.suspects) if self.canary is None else [self.canary]:
+            try:
+                ask([share])
+            except Exception:
+                self.failed()
+                if time.monotonic() > self._deadline():
+                    return False
+            else:
+                self.answered(share)
+                return True
+        return False
 
-    def _answers(self, share: Share, ask: AskModel) -> bool:
-        try:
-            ask([share])
-        except Exception:
-            return False
-        self.answered(share)
-        return True
+    def _deadline(self) -> float:
+        since = time.monotonic() if self._silent_since is None else self._silent_since
+        return since + self.patience
 
     def _down(self, error: BaseException) -> ModelDownError:
         if self.canary is None:

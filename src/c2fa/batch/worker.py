@@ -147,7 +147,9 @@ class Worker:
         plan = journal.plan(len(items), self.made.tries)
         for start, stop in plan:
             if stop is None:
-                outcomes.append(self._set_aside(items[start], journal, journal.reason(start)))
+                reason = journal.reason(start)
+                self._see_that_it_answers(journal, model, isolation)
+                outcomes.append(self._set_aside(items[start], journal, reason))
                 continue
             kept = journal.recall(start, stop)
             if kept is not None:
@@ -189,7 +191,8 @@ class Worker:
         """Workers died in this shard: see first whether the model answers what it answered before."""
         if self.canary is None:
             return
-        if len(journal.crashes().get(_CANARY, ())) >= self.made.tries:
+        died = [reason for reason in journal.crashes().get(_CANARY, ()) if reason is not None]
+        if len(died) >= self.made.tries:
             journal.forget()
             raise ModelDownError(
                 f"{self.made.tries} workers died while they asked the model what it answered before; no input is set "
