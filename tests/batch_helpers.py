@@ -29,8 +29,14 @@ class Model:
     log: str | None = None
     delay: float = 0.0
     name: str = "batch-test"
+    down: str | None = None  # a file: while it exists, the model answers nothing
+    hangs: str | None = None  # a file: while it exists, the model never comes back
 
     def __call__(self, batch: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        if self.down is not None and os.path.exists(self.down):
+            raise ConnectionRefusedError(111, "Connection refused")
+        if self.hangs is not None and os.path.exists(self.hangs):
+            time.sleep(600)
         marks = batch[:, 0]
         if (marks == RAISES).any():
             raise ValueError("a poisoned row")

@@ -188,7 +188,7 @@ def test_a_model_that_is_down_ends_the_run_and_the_same_call_continues(tmp_path:
             yield x
 
     made = c2fa.Explainer(model, explainer().masker, budget=(8, 24))
-    with pytest.raises(ModelDownError, match=r"no longer answers|first 10 inputs"):
+    with pytest.raises(ModelDownError, match=r"no longer answers|not answered once"):
         serial_of(made, stream(), tmp_path / "s", shard_size=10, patience=0.2)
     done = len(Store.open(tmp_path / "s"))
     up = True
@@ -202,7 +202,7 @@ def test_the_journal_finds_who_kills(tmp_path: Path) -> None:
     """Each life dies at input 37 of 100: after a few its range is that input, after `tries` more it is set aside."""
     path, lives = tmp_path / "journal", 0
     while True:
-        journal = Journal(path)
+        journal = Journal(path, "run")
         plan = journal.plan(100, tries=3)
         covered = [i for a, b in plan for i in range(a, a + 1 if b is None else b)]
         assert sorted(covered) == list(range(100))

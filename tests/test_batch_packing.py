@@ -7,7 +7,7 @@ import pytest
 
 import c2fa
 from batch_helpers import NAN, RAISES, STRUCTURE, Model, explainer, inputs
-from c2fa.batch.packing import Health, Isolation, Item, ModelDownError, Outcome, Report, packed
+from c2fa.batch.packing import Health, Isolation, Item, ModelDownError, NoAnswerError, Outcome, Report, packed
 
 
 def pack(explainer: c2fa.Explainer, xs: list[object], **options: object) -> list[Outcome]:
@@ -167,8 +167,8 @@ def test_a_model_that_is_gone_for_good_stops_the_run() -> None:
         raise ConnectionError("nobody is there")
 
     made = c2fa.Explainer(never, c2fa.maskers.Array(STRUCTURE), budget=(8, 24))
-    with pytest.raises(ModelDownError, match="first 10 inputs"):
-        pack(made, inputs(20), batch_size=32)
+    with pytest.raises(NoAnswerError, match=r"has not answered once in 0\.3 s, asked about 10 inputs"):
+        pack(made, inputs(20), batch_size=32, patience=0.3)
 
 
 def test_the_cost_is_each_input_s_own() -> None:

@@ -350,6 +350,30 @@ def test_typers_own_errors_have_the_code_of_usage(folder: Path) -> None:
     c2fa_("nonsense", code=2)
 
 
+def test_inputs_that_were_set_aside_are_asked_again_with_a_flag(folder: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (folder / "sick.py").write_text(
+        "import os\nfrom counting import words as count\n"
+        "def words(batch):\n"
+        "    if os.path.exists('sick') and any('rotten' in text for text in batch):\n"
+        "        raise ValueError('not today')\n"
+        "    return count(batch)\n"
+    )
+    (folder / "sick").touch()
+    texts = [TEXT, "A rotten day.", TEXT.replace("long", "short")]
+    (folder / "d.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    args = ("explain", "d.jsonl", "-m", "python:sick:words", "-b", "8,12", "--store", "done")
+    args += ("--store-option", "engine=serial")
+    said = c2fa_(*args).stderr
+    assert "input 1 was set aside: ValueError: not today" in said
+    assert "the same command with --retry-failed asks about them again" in said
+    (folder / "sick").unlink()
+    assert "0 of them were explained now" in c2fa_(*args).stdout
+    result = c2fa_(*args, "--retry-failed")
+    assert "1 of them were explained now" in result.stdout
+    assert "set aside" not in result.stderr
+
+
 def test_datasets_go_into_a_store_and_come_out_as_a_page(folder: Path) -> None:
     pytest.importorskip("pyarrow")
     rows = [{"id": f"r{k}", "text": TEXT.replace("long", f"long {k}")} for k in range(5)]
@@ -368,6 +392,7 @@ def test_datasets_go_into_a_store_and_come_out_as_a_page(folder: Path) -> None:
     result = c2fa_("report", "done", "--out", "done.html", "--limit", "3")
     assert "first 3" in result.stderr
     assert "2 · The food" in (folder / "done.html").read_text()
+    assert "goes with --store DIR" in c2fa_("explain", "a.txt", "-m", "demo", "--retry-failed", code=2).stderr
     table = ("explain", "t.csv", "-m", "python:counting:table", "--drop", "label", "--store", "rows")
     c2fa_(*table, "--store-option", "engine=serial")
     from c2fa.batch import Store

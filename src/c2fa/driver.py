@@ -6,7 +6,10 @@ about one input, and a dataset a drive of jobs about many inputs, whose rows sha
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -16,7 +19,7 @@ import numpy as np
 
 from c2fa.ledger import Ledger, LedgerError, Name, Row
 from c2fa.masking import Inputs
-from c2fa.model import Model, describe
+from c2fa.model import BILL, Bill, Model, ModelProxy, describe
 from c2fa.querying import (
     Ask,
     Cache,
@@ -63,17 +66,20 @@ class Job(Generic[T]):
 
 @dataclass(eq=False)
 class Share:
-    """A job's share of a batch: some of its rows, and their masked inputs."""
+    """A job's share of a batch: some of its rows, their masked inputs, and what asking about them has cost."""
 
     job: Job[Any]
     rows: Pending
     inputs: Inputs = None
+    cost: float = 0.0
 
 
 AskModel: TypeAlias = Callable[[Sequence[Share]], FloatArray]
 """Calls the model with the rows of a batch; raises what the model raises."""
 Received: TypeAlias = FloatArray | Failed
 """What came back for rows that were sent: their outputs, or the failure."""
+Verdict: TypeAlias = Received | Exception
+"""What a policy makes of a share: what is to be recorded, or an error that ends its job and leaves nothing behind."""
 
 
 class Policy(Protocol):
@@ -83,8 +89,8 @@ class Policy(Protocol):
         """A batch was answered."""
         ...
 
-    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Received]]:
-        """A batch failed: yield what is to be recorded for each share, after asking again as often as is wise."""
+    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
+        """A batch failed: yield what becomes of each share, after asking again as often as is wise."""
         ...
 
 
@@ -94,7 +100,7 @@ class Blame:
     def answered(self, batch: Sequence[Share]) -> None:
         """Nothing needs to be noted."""
 
-    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Received]]:
+    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
         """Hand the error to every share, each with its piece of what was answered."""
         return iter(_pieces(batch, failure))
 
@@ -151,7 +157,7 @@ class _Driver(Generic[T]):
         self.unwritten: dict[Cache, None] = {}  # caches with answers that are not written yet
         self.unwritable: dict[Ledger, str] = {}  # ledgers that could not be written, and what to say of each
         self.left_out = False  # whether rows were left to another process
-        self.paid = self._cost()
+        self.till = _till(model)
         self.threads = ThreadPoolExecutor(in_flight, "c2fa-batch") if in_flight > 1 else None
 
     def run(self, jobs: Iterator[Job[T]], ahead: int | None) -> Iterator[Job[T]]:
@@ -257,10 +263,7 @@ class _Driver(Generic[T]):
                 share.inputs = share.job.queries.inputs(share.rows)
                 batches.setdefault(kind_of(share.inputs), []).append(share)
             except Exception as error:
-                share.job._under_way -= 1
-                self._release(share)
-                if not share.job.ended:
-                    self._fail(share.job, error)
+                self._abandon(share, error)
         return list(batches.values())
 
     def _mark(self, shares: list[Share]) -> list[Share]:
@@ -300,10 +303,21 @@ class _Driver(Generic[T]):
             return Failed.of(error)
 
     def _ask(self, batch: Sequence[Share]) -> FloatArray:
-        """Call the model."""
+        """Call the model, and divide what the call costs, answered or not, among the rows."""
         rows = sum(len(share.rows) for share in batch)
         what = str(batch[0].rows) if len(batch) == 1 else f"{rows} rows of {len(batch)} questions"
-        return as_outputs(self.model(concatenate([share.inputs for share in batch])), rows, f"querying {what}")
+        inputs = concatenate([share.inputs for share in batch])
+        bill = Bill()
+        before = BILL.set(bill)
+        self.till.begin(self.model)
+        try:
+            reply = self.model(inputs)
+        finally:
+            BILL.reset(before)
+            spent = self.till.end(self.model, bill)
+            for share in batch:
+                share.cost += spent * len(share.rows) / rows
+        return as_outputs(reply, rows, f"querying {what}")
 
     def _receive(self, batch: list[Share], reply: Received) -> None:
         """Keep a batch's answers, or what the policy makes of its failure."""
@@ -316,13 +330,22 @@ class _Driver(Generic[T]):
                 reply.error.add_note(sentence)
             raise reply.error
         else:
-            for share, again in self.policy.failed(batch, reply, self._ask):
-                self._keep([(share, again)])
+            for share, verdict in self.policy.failed(batch, reply, self._ask):
+                if isinstance(verdict, Exception):
+                    self._abandon(share, verdict)
+                else:
+                    self._keep([(share, verdict)])
         self.bar.update()
 
+    def _abandon(self, share: Share, error: Exception) -> None:
+        """End the job of a share of which nothing is to be recorded."""
+        share.job._under_way -= 1
+        self._release(share)
+        if not share.job.ended:
+            self._fail(share.job, error)
+
     def _keep(self, pieces: Sequence[tuple[Share, Received]]) -> None:
-        """Record what came back for each share, with what it cost."""
-        self._charge([share for share, _ in pieces])
+        """Record what came back for each share."""
         for share, piece in pieces:
             self._record(share, piece)
         self._write()  # before any solving: until then a killed process loses the answers
@@ -331,22 +354,13 @@ class _Driver(Generic[T]):
         """Keep what came back for a share, even where its job ended meanwhile: it was paid for."""
         job = share.job
         job._under_way -= 1
+        job.queries.cost += share.cost
         self.unwritten[job.queries.cache] = None
         try:
             job.queries.record(share.rows, reply)
         except QueryError as error:
             if not job.ended:
                 self._fail(job, error)
-
-    def _cost(self) -> float:
-        return float(describe(self.model).cost or 0.0)
-
-    def _charge(self, batch: Sequence[Share]) -> None:
-        """Share what was spent since the last time among the rows of a batch."""
-        cost, rows = self._cost(), sum(len(share.rows) for share in batch)
-        spent, self.paid = cost - self.paid, cost
-        for share in batch:
-            share.job.queries.cost += spent * len(share.rows) / rows
 
     def _write(self) -> None:
         """Commit the answers that came back, at once for all inputs: a commit waits for the disk."""
@@ -378,6 +392,59 @@ def _keep_no_more(job: Job[Any], sentence: str) -> None:
     job.queries.cache.ledger, job.queries.cache.unkept = None, sentence
     if job.error is not None:
         job.error.add_note(sentence)
+
+
+class _Till:
+    """Tells what each call of a model cost: what the model charged it, where it does, else what its ``cost`` grew by.
+
+    Drives in several threads may share a model, so the number grows under the hands of each. What has been handed to
+    one call is not handed to another, so that the costs of all calls add up to what was spent.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._told = 0.0
+        self._charges = False
+
+    def begin(self, model: Model) -> None:
+        """A call begins; what was spent while none was under way is nobody's here."""
+        with self._lock:
+            if not self._under_way:
+                self._told = _spent(model)
+            self._under_way += 1
+
+    def end(self, model: Model, bill: Bill) -> float:
+        """What a call that has ended cost."""
+        with self._lock:
+            self._under_way -= 1
+            self._charges = self._charges or bill.told
+            cost = _spent(model)
+            told, self._told = self._told, cost
+            return bill.amount if self._charges else cost - told
+
+
+_tills: dict[int, _Till] = {}  # of the models that are alive, by their ids: not every model can be hashed
+_opening = threading.Lock()
+
+
+def _till(model: Model) -> _Till:
+    """The one till of a model, whatever is wrapped around it."""
+    inner: Any = model
+    while isinstance(inner, ModelProxy):
+        inner = inner.model
+    with _opening:
+        till = _tills.get(id(inner))
+        if till is None:
+            till = _Till()
+            with contextlib.suppress(TypeError):  # a model that allows no weak reference has a till for each drive
+                weakref.finalize(inner, _tills.pop, id(inner), None)
+                _tills[id(inner)] = till
+        return till
+
+
+def _spent(model: Model) -> float:
+    return float(describe(model).cost or 0.0)
 
 
 def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Received]]:

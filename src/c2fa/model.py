@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,6 +66,29 @@ class Description:
         """The word that the model reads as a masked one: its own, or its tokenizer's."""
         tokenizer = getattr(self.model, "tokenizer", None)
         return getattr(self.model, "mask_token", None) or getattr(tokenizer, "mask_token", None)
+
+
+@dataclass
+class Bill:
+    """What one call of a model cost, where the model tells it by ``charge``."""
+
+    amount: float = 0.0
+    told: bool = False
+
+
+BILL: ContextVar[Bill | None] = ContextVar("c2fa-bill", default=None)
+
+
+def charge(amount: float) -> None:
+    """Tell what a request cost, to the call that it belongs to.
+
+    A model that several threads call at once should do so beside keeping ``cost``, which cannot tell whose rows cost
+    what. Coroutines and tasks that a call starts belong to the call.
+    """
+    bill = BILL.get()
+    if bill is not None:
+        bill.amount += amount
+        bill.told = True
 
 
 _ATTRIBUTES = frozenset(name for name, value in vars(Description).items() if isinstance(value, property))

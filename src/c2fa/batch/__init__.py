@@ -8,9 +8,10 @@ from __future__ import annotations
 from c2fa.batch import views
 from c2fa.batch.engines import WorkerError
 from c2fa.batch.many import BatchError, many
-from c2fa.batch.packing import Health, Isolation, Item, ModelDownError, Outcome, packed
+from c2fa.batch.packing import Health, Isolation, Item, ModelDownError, NoAnswerError, Outcome, packed
 from c2fa.batch.recipe import Recipe
-from c2fa.batch.store import NotExplainedError, Store, StoreError
+from c2fa.batch.records import StoreError
+from c2fa.batch.store import NotExplainedError, Store
 from c2fa.models.limits import Bucket, Limited
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Item",
     "Limited",
     "ModelDownError",
+    "NoAnswerError",
     "NotExplainedError",
     "Outcome",
     "Recipe",

@@ -5,27 +5,30 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
 from c2fa.batch import engines
 from c2fa.batch.engines import Done, Engine
-from c2fa.batch.packing import Item, ModelDownError, Report
+from c2fa.batch.packing import UNANSWERED, Item, ModelDownError, NoAnswerError, Report
 from c2fa.batch.recipe import MakeModel, PortableExplainer, Recipe
-from c2fa.batch.records import Precision, Views, arrow
+from c2fa.batch.records import Precision, StoreError, Views, arrow
 from c2fa.batch.sources import Pick, Source, digest, source
-from c2fa.batch.store import Store, StoreError
+from c2fa.batch.store import Store
 from c2fa.batch.worker import Assignment, MakeWorker, full_settings
 from c2fa.explainer import Explainer
+from c2fa.ledger import LedgerError
 from c2fa.signals import Signals
 
 _SHARD = 256  # inputs in a file, where the number of inputs is not known
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class BatchError(RuntimeError):
@@ -51,6 +54,7 @@ def many(
     in_flight: int = 1,
     precision: Precision = "float32",
     views: Views = "auto",
+    retry_failed: bool = False,
     progress: bool | None = None,
 ) -> Store:
     """Explain every input of a dataset into a store; what the store has already is not done again.
@@ -88,13 +92,16 @@ def many(
     timeout
         Seconds that one call of the model may take (ten times that for a worker's first). The worker is ended then.
     patience
-        Seconds to wait for a model that stopped answering, before the run ends.
+        Seconds without any answer before the run ends with ``ModelDownError``. No input is set aside for a model that
+        is down, or that has not answered once.
     in_flight
         Batches that each worker sends at the same time, from threads: for endpoints, where a worker mostly waits.
     precision
         ``"float32"``, or ``"float64"`` where the stored numbers must be exact.
     views
         Whether what a report draws is kept: ``"auto"`` up to 16 KiB for each input, ``"all"`` or ``"none"``.
+    retry_failed
+        Whether to ask again about the inputs that an earlier run set aside.
     progress
         Whether to show a bar; None shows one in a terminal.
 
@@ -112,6 +119,7 @@ def many(
     run = _Run(
         Store(store),
         source(inputs, column, key),
+        retry_failed=retry_failed,
         tries=_at_least("tries", tries, 1),
         workers=_at_least("workers", workers or os.cpu_count() or 1, 1),
     )
@@ -135,6 +143,7 @@ def many(
         make=make,
         store=os.fspath(store),
         shard_size=size,
+        run=run.id,
         batch_size=None if batch_size is None else _at_least("batch_size", batch_size, 1),
         tries=tries,
         timeout=timeout,
@@ -144,13 +153,12 @@ def many(
         views=views,
         settings=settings,
     )
-    run.store.path.mkdir(parents=True, exist_ok=True)
-    run.store.sweep()
     shown = sys.stderr.isatty() if progress is None else progress
     with contextlib.closing(_Progress(run.source.total, shown)) as bar:
         run.go(on, worker, bar, gpus_per_worker)
-    run.store.run = run.report
-    return run.store
+    done = Store(store)
+    done.run = run.report
+    return done
 
 
 def _recipe(
@@ -183,13 +191,21 @@ def _at_least(name: str, value: int, least: int) -> int:
 
 @dataclass(eq=False)
 class _Run:
-    """One call of ``many``: which shards are pending, what failed, and whether it was asked to stop."""
+    """One call of ``many``: which shards are pending, what failed, and whether it was asked to stop.
+
+    It judges the model for all workers: one that has answered none of them is down, and one that has answered any is
+    not. ``canary`` is an input that is explained, by which a worker can tell.
+    """
 
     store: Store
     source: Source
+    retry_failed: bool
     tries: int
     workers: int
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
     report: Report = field(default_factory=Report)
+    canary: Item | None = None
+    complete: set[int] = field(default_factory=set)
     stopped: int | None = None
     failed: list[Done] = field(default_factory=list)
     fatal: Exception | None = None
@@ -211,16 +227,27 @@ class _Run:
         return self.stopped is not None or self.fatal is not None
 
     def pending(self, size: int, bar: _Progress) -> Iterator[Assignment]:
-        """The shards that have no file yet, until the run is ending."""
+        """The shards that have no file yet, or inputs to be asked about again, until the run is ending."""
         finished = set(self.store.finished())
         for number, items in enumerate(self.source.shards(size)):
             if self.ending:
                 return
-            if number in finished:
-                self._check_inputs(number, items)
-                bar.skip(len(items))
-            else:
-                yield Assignment(number, items)
+            if number not in finished:
+                yield Assignment(number, items, self.canary)
+                continue
+            self._check_inputs(number, items)
+            self._learn(number, items)
+            again = len(self.store.failures(number)) if self.retry_failed else 0
+            bar.skip(len(items) - again)
+            if again:
+                yield Assignment(number, items, self.canary, retry=True)
+
+    def _learn(self, number: int, items: Sequence[Item]) -> None:
+        """A shard is finished: remember it, and an input that it explains."""
+        self.complete.add(number)
+        if self.canary is None:
+            failed = {failure.index for failure in self.store.failures(number)}
+            self.canary = next((item for item in items if item.index not in failed), None)
 
     def _check_inputs(self, number: int, items: Sequence[Item]) -> None:
         """Refuse inputs that are not those a finished shard was made from."""
@@ -235,17 +262,27 @@ class _Run:
     def go(self, run: Engine, worker: MakeWorker, bar: _Progress, gpus: float) -> None:
         """Run the pending shards, and again those that fail; raise what ended the run, if anything did."""
         tasks: Iterable[Assignment] = self.pending(worker.shard_size, bar)
+        try:
+            self.store.path.mkdir(parents=True, exist_ok=True)
+            self.store.sweep()
+        except OSError as error:
+            raise (self._fatal(error) or error) from error
         with Signals(self._asked_to_stop):
-            for round_ in range(self.tries):
+            for round_ in range(max(self.tries, 2)):  # what is postponed for want of a canary needs a second
                 if round_:
-                    tasks, self.failed = [done.task for done in self.failed], []
+                    tasks, self.failed = [replace(done.task, canary=self.canary) for done in self.failed], []
                     time.sleep(min(2.0 ** (round_ - 1), 5.0))
                 for done in run(worker, tasks, workers=self.workers, gpus=gpus):
                     self._note(done, bar)
+                self.fatal = self.fatal or self._never_answered(least=1)
                 if not self.failed or self.ending:
                     break
         bar.close()
         self.store.sweep()
+        self.store.sign_of_life(self.id).unlink(missing_ok=True)
+        self._raise_what_ended_it()
+
+    def _raise_what_ended_it(self) -> None:
         if self.fatal is not None:
             raise self.fatal
         if self.stopped is not None:
@@ -257,6 +294,13 @@ class _Run:
                 f"{type(first.error).__name__}: {first.error}); the others are in {str(self.store.path)!r}, and the "
                 "same command continues"
             ) from first.error
+        lost = self.complete.difference(self.store.finished())
+        if lost:
+            raise BatchError(
+                f"{len(lost)} shards that were finished are no longer in {str(self.store.path)!r} (first: "
+                f"{self.store.file(min(lost)).name}): they were deleted during the run. The same command explains "
+                "their inputs again"
+            )
 
     def _asked_to_stop(self, number: int) -> None:
         """End once the shards under way are written; asked a second time, at once."""
@@ -272,23 +316,45 @@ class _Run:
     def _note(self, done: Done, bar: _Progress) -> None:
         if done.error is None:
             self.report = self.report + done.report
+            if self.store.file(done.task.number).exists():  # else it was deleted, which is told at the end
+                self._learn(done.task.number, done.task.items)
+            self.complete.add(done.task.number)
             bar.show(self.report)
-        else:
-            self.failed.append(done)
-            self.fatal = self.fatal or self._fatal(done.error)
+            return
+        self.failed.append(done)
+        self.fatal = self.fatal or self._fatal(done.error)
+
+    def _never_answered(self, least: int) -> NoAnswerError | None:
+        """The error of a model that has answered no worker, once so many inputs of failed shards were asked about."""
+        silent = [done for done in self.failed if isinstance(done.error, NoAnswerError)]
+        if sum(len(done.task.items) for done in silent) < least or self.store.sign_of_life(self.id).exists():
+            return None
+        error = silent[0].error
+        assert isinstance(error, NoAnswerError)
+        return error
 
     def _fatal(self, error: Exception) -> Exception | None:
         """What ends the run, where it is of no use to go on with other shards."""
+        if isinstance(error, NoAnswerError):  # a whole shard of bad inputs looks the same, until others are answered
+            return self._never_answered(least=UNANSWERED)
         if isinstance(error, ModelDownError | StoreError):
             return error
-        if not (isinstance(error, OSError) and error.errno in _FULL):
+        if isinstance(error, LedgerError):
+            error.add_note(f"{self._written()}; no input is set aside for it, and the same command continues")
+            return error
+        number = error.errno if isinstance(error, OSError) else None
+        if number not in _FULL + _FORBIDDEN:
             return None
+        advice = "Make room" if number in _FULL else "See that the folder can be written, or give another"
         fatal = BatchError(
-            f"cannot write to {str(self.store.path)!r}: {error.strerror}; {self.report.inputs} inputs were written by "
-            "this run. Make room, and the same command continues"
+            f"cannot write to {str(self.store.path)!r}: {os.strerror(number)}; {self._written()}. {advice}, and the "
+            "same command continues"
         )
         fatal.__cause__ = error
         return fatal
+
+    def _written(self) -> str:
+        return f"{self.report.inputs} inputs were written by this run"
 
 
 def _leave(number: int) -> None:

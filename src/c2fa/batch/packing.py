@@ -7,25 +7,38 @@ answers of a model that answers a row the same way in every batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 from weakref import WeakValueDictionary
 
-from c2fa.driver import AskModel, Job, Received, Share, drive
+import numpy as np
+
+from c2fa.driver import AskModel, Job, Received, Share, Verdict, drive
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
-from c2fa.fingerprint import Identity
+from c2fa.fingerprint import Identity, fingerprint
+from c2fa.ledger import LedgerError
+from c2fa.masking import Masked
 from c2fa.model import Model
-from c2fa.querying import BudgetError, Cache, Failed, QueryError
+from c2fa.querying import Ask, BudgetError, Cache, Conversation, Failed, Queries, QueryError
 from c2fa.structure import FloatArray
 
 _AHEAD = 4  # open as many inputs as can still fill this many batches
-_UNANSWERED = 10  # so many inputs failing before the first answer is the model's fault
+UNANSWERED = 10  # so many inputs are tried before a model that has not answered once is waited for
 
 
 class ModelDownError(RuntimeError):
     """The model answers nothing any more, not even rows that it answered before; no input is to blame."""
+
+
+class NoAnswerError(ModelDownError):
+    """The model has not answered once; no input is to blame."""
+
+
+class PostponedError(RuntimeError):
+    """An input failed before the model has answered anything: who is to blame shows later."""
 
 
 class Unreadable(str):
@@ -111,30 +124,40 @@ def packed(
         if value < 1:
             raise ValueError(f"{name} must be at least 1, not {value!r}")
     isolation = Isolation() if isolation is None else isolation
-    unusable: list[Outcome] = []
-    driven = drive(
-        _jobs(explainer, items, unusable),
-        model or explainer.model,
-        batch_size=size,
-        ahead=(_AHEAD + in_flight - 1) * size,
-        in_flight=in_flight,
-        policy=isolation,
-    )
-    for job in driven:
+    while items:
+        postponed: list[Item] = []
+        unusable: list[Outcome] = []
+        driven = drive(
+            _jobs(explainer, items, unusable),
+            model or explainer.model,
+            batch_size=size,
+            ahead=(_AHEAD + in_flight - 1) * size,
+            in_flight=in_flight,
+            policy=isolation,
+        )
+        for job in driven:
+            yield from unusable
+            unusable.clear()
+            isolation.report.recalled += job.queries.recalled
+            if isinstance(job.error, LedgerError):  # no input's fault
+                raise job.error
+            if isinstance(job.error, PostponedError):
+                postponed.append(job.about)
+            elif job.error is not None:
+                yield _set_aside(job.about, job.error)
+            else:
+                yield Outcome(job.about.index, job.about.key, job.result())
         yield from unusable
-        unusable.clear()
-        isolation.report.recalled += job.queries.recalled
-        isolation.report.cost += job.queries.cost
-        if job.error is not None:
-            yield _set_aside(job.about, job.error)
-        else:
-            yield Outcome(job.about.index, job.about.key, job.result())
-    yield from unusable
+        items = postponed
 
 
 def _jobs(explainer: Explainer, items: Iterable[Item], unusable: list[Outcome]) -> Iterator[Job[Explanation]]:
-    """A job for each input that the masker takes; the others are listed. Equal inputs share their answers."""
+    """A job for each input that the masker takes; the others are listed.
+
+    Equal inputs share their answers while they are open, and with the one before.
+    """
     caches: WeakValueDictionary[Identity, Cache] = WeakValueDictionary()
+    last: deque[Cache] = deque(maxlen=1)  # of the input before, which may be done
     for item in items:
         try:
             if isinstance(item.x, Unreadable):
@@ -146,7 +169,25 @@ def _jobs(explainer: Explainer, items: Iterable[Item], unusable: list[Outcome]) 
             continue
         if queries.identity.number:  # else nothing tells it from other inputs
             queries.cache = caches.setdefault(queries.identity, queries.cache)
+            last.append(queries.cache)
         yield Job(explainer.conversation(masked, queries), queries, item)
+
+
+def together(items: Sequence[Item]) -> list[Item]:
+    """The inputs with equal ones next to each other, so that their rows are asked once.
+
+    >>> [item.index for item in together([Item(0, "a"), Item(1, "b"), Item(2, "a")])]
+    [0, 2, 1]
+    """
+    first: dict[str, int] = {}
+
+    def place(item: Item) -> int:
+        try:
+            return first.setdefault(fingerprint(item.x), item.index)
+        except Exception:  # a user's type may do anything when it is read
+            return item.index
+
+    return sorted(items, key=place)
 
 
 def _set_aside(item: Item, error: Exception) -> Outcome:
@@ -159,71 +200,130 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def _prediction(masked: Masked) -> Conversation[None]:
+    """Ask about the input itself, with nothing masked."""
+    structure = masked.structure
+    yield Ask(structure.depth - 1, np.ones((1, structure.leaves), dtype=np.bool_))
+
+
+def prediction_row(explainer: Explainer, item: Item) -> Share:
+    """The row of an input itself."""
+    masked = explainer.masker(item.x)
+    job = Job(_prediction(masked), Queries(Cache(masked), 1), item)
+    rows = job.queries.plan(next(job.conversation))
+    return Share(job, rows, job.queries.inputs(rows))
+
+
+def ask_again(explainer: Explainer, item: Item, model: Model, isolation: Isolation) -> None:
+    """Ask for a prediction that the model gave before, and so wait for a model that is down."""
+    masked = explainer.masker(item.x)
+    job = Job(_prediction(masked), Queries(Cache(masked), 1), item)
+    list(drive([job], model, batch_size=1, policy=isolation))
+
+
 @dataclass(eq=False)
 class Health:
-    """What is known of a model: a row that it answered once, and how many inputs it failed for before.
+    """What is known of a model: a row that it answered once, or the inputs that failed before it answered any.
 
     Parameters
     ----------
     patience
-        Seconds to wait for a model that no longer answers even what it answered before, until ``ModelDownError``.
+        Seconds without any answer until ``ModelDownError``.
+    on_answer
+        Called when the model answers for the first time.
+    find_canary
+        Makes a row that the model answered to someone else.
     canary
         The first row that was answered; a model that fails on it is down, whatever else it is asked.
-    unanswered
-        Inputs that failed before any was answered.
+    suspects
+        A row of each input that failed before any was answered: it, or the model, is to blame.
     """
 
     patience: float = 60.0
+    on_answer: Callable[[], None] | None = field(default=None, repr=False)
+    find_canary: Callable[[], Share] | None = field(default=None, repr=False)
     canary: Share | None = field(default=None, repr=False)
-    unanswered: int = 0
+    suspects: list[Share] = field(default_factory=list, repr=False)
+    _answered: bool = False
+    _silent_since: float | None = None
 
     def answered(self, share: Share) -> None:
         """Keep the first row ever answered as the canary."""
+        self._silent_since = None
+        if not self._answered and self.on_answer is not None:
+            self.on_answer()
+        self._answered = True
         if self.canary is None:
-            self.canary = Share(share.job, share.rows[:1], share.inputs[:1])
+            self.canary = _first_row(share)
+            self.suspects.clear()
 
-    def failed(self, error: BaseException) -> None:
-        """An input is blamed: stop where none was ever answered, for then it is the model that fails."""
-        if self.canary is not None:
-            return
-        self.unanswered += 1
-        if self.unanswered >= _UNANSWERED:
-            raise ModelDownError(
-                f"the model failed for each of the first {self.unanswered} inputs (last: {_words(error)}); try it on "
-                "one input, then run the same command again"
-            )
+    def failed(self) -> None:
+        """Note when the model began to answer nothing."""
+        if self._silent_since is None:
+            self._silent_since = time.monotonic()
 
-    def is_down(self, ask: AskModel) -> bool:
-        """Whether the model fails on a row that it answered before."""
-        if self.canary is None:
+    def postpones(self, share: Share) -> bool:
+        """Whether other inputs are to be tried first, because the model may be down as well as the input bad."""
+        if self.canary is None and self.find_canary is not None:
+            self.canary = self.find_canary()
+        known = any(suspect.job.about is share.job.about for suspect in self.suspects)
+        enough = len(self.suspects) >= UNANSWERED or (self.suspects and time.monotonic() > self._deadline())
+        if self.canary is not None or known or enough:
             return False
-        try:
-            ask([self.canary])
-        except Exception:
-            return True
+        self.suspects.append(_first_row(share))
+        return True
+
+    def wait(self, error: BaseException, ask: AskModel) -> None:
+        """Return once the model answers the canary or, while there is none, the row of any suspect."""
+        pause = 0.25
+        while not self._answers(ask):
+            if time.monotonic() + pause > self._deadline():
+                raise self._down(error)
+            time.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+    def _answers(self, ask: AskModel) -> bool:
+        """Whether the model answers one of the rows that it should; a model may take long to fail on each."""
+        for share in list(self.suspects) if self.canary is None else [self.canary]:
+            try:
+                ask([share])
+            except Exception:
+                self.failed()
+                if time.monotonic() > self._deadline():
+                    return False
+            else:
+                self.answered(share)
+                return True
         return False
 
-    def wait(self, deadline: float, error: BaseException, ask: AskModel) -> None:
-        """Wait until the model answers again."""
-        pause = 0.25
-        while True:
-            if time.monotonic() + pause > deadline:
-                raise ModelDownError(
-                    f"the model no longer answers, not even rows that it answered before, for {self.patience:g} s "
-                    f"({_words(error)}); see that it runs, then run the same command again"
-                )
-            time.sleep(pause)
-            if not self.is_down(ask):
-                return
-            pause = min(pause * 2, 5.0)
+    def _deadline(self) -> float:
+        since = time.monotonic() if self._silent_since is None else self._silent_since
+        return since + self.patience
+
+    def _down(self, error: BaseException) -> ModelDownError:
+        if self.canary is None:
+            return NoAnswerError(
+                f"the model has not answered once in {self.patience:g} s, asked about {len(self.suspects)} inputs "
+                f"({_words(error)}); no input is set aside for it. See that the model runs and that its key is set, "
+                "try it on one input, then run the same command again"
+            )
+        return ModelDownError(
+            f"the model no longer answers, not even rows that it answered before, for {self.patience:g} s "
+            f"({_words(error)}); no input is set aside for it. See that it runs, then run the same command again"
+        )
+
+
+def _first_row(share: Share) -> Share:
+    return Share(share.job, share.rows[:1], share.inputs[:1])
 
 
 @dataclass(eq=False)
 class Isolation:
     """Finds the input that makes the model fail, and tells it from a model that is down.
 
-    The rows of each input of a failed batch are sent alone. An input that fails alone is to blame only if the model
-    still answers the canary, a row that it answered before; otherwise the model is down, and is waited for.
+    The rows of each input of a failed batch are sent alone. An input is to blame only if it fails each time just after
+    the model answered the canary, a row that it answered before; a model that does not answer the canary is down, and
+    is waited for. While there is no canary, inputs that fail are postponed.
 
     Parameters
     ----------
@@ -245,39 +345,50 @@ class Isolation:
 
     def answered(self, batch: Sequence[Share]) -> None:
         """Count a batch."""
+        self.report.cost += sum(share.cost for share in batch)
+        self._count(batch)
+
+    def _count(self, batch: Sequence[Share]) -> None:
         self.report.rows += sum(len(share.rows) for share in batch)
         self.report.calls += 1
         self.health.answered(batch[0])
 
-    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Received]]:
+    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
         """Send the rows of each input alone."""
-        for share in batch:
-            if share.job.ended:  # another share of it failed
-                yield share, Failed(failure.error)
-            else:
-                yield share, self._alone(share, failure, int(len(batch) == 1), ask)
-
-    def _alone(self, share: Share, failure: Failed, tried: int, ask: AskModel) -> Received:
-        """Send one input's rows until they are answered or the input is to blame."""
+        self.report.cost += sum(share.cost for share in batch)
+        self.health.failed()
 
         def resend(shares: Sequence[Share]) -> FloatArray:
+            before = sum(share.cost for share in shares)
             self.report.resent += sum(len(share.rows) for share in shares)
-            return ask(shares)
-
-        deadline = time.monotonic() + self.health.patience
-        while True:
-            if tried == self.tries:
-                if not self.health.is_down(resend):
-                    self.health.failed(failure.error)
-                    blamed = QueryError(f"{_words(failure.error)} (sent alone {self.tries} times)")
-                    return Failed(blamed, failure.partial)
-                self.health.wait(deadline, failure.error, resend)
-                tried = 0
-            tried += 1
             try:
-                outputs = resend([share])
-            except Exception as error:
-                failure = Failed.of(error)
-            else:
-                self.answered([share])
-                return outputs
+                return ask(shares)
+            finally:
+                self.report.cost += sum(share.cost for share in shares) - before
+
+        for share in batch:
+            if share.job.ended:  # another share of it failed
+                yield share, PostponedError("the input has failed already")
+                continue
+            reply: Received = failure if len(batch) == 1 else self._send(share, resend)
+            yield share, self._judge(share, reply, resend) if isinstance(reply, Failed) else reply
+
+    def _send(self, share: Share, resend: AskModel) -> Received:
+        try:
+            outputs = resend([share])
+        except Exception as error:
+            return Failed.of(error)
+        self._count([share])
+        return outputs
+
+    def _judge(self, share: Share, failure: Failed, resend: AskModel) -> Verdict:
+        """Send one input's rows, each time after the canary, until they are answered or the input is to blame."""
+        if self.health.postpones(share):
+            return PostponedError(_words(failure.error))
+        for _ in range(self.tries):
+            self.health.wait(failure.error, resend)
+            reply = self._send(share, resend)
+            if not isinstance(reply, Failed):
+                return reply
+            failure = reply
+        return Failed(QueryError(f"{_words(failure.error)} (sent alone {self.tries} times)"), failure.partial)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
@@ -23,8 +26,14 @@ Table: TypeAlias = Any
 Precision: TypeAlias = Literal["float32", "float64"]
 Views: TypeAlias = Literal["auto", "all", "none"]
 
+
+class StoreError(RuntimeError):
+    """The folder is not a store, does not fit what is to be written, or cannot be read or written."""
+
+
 META = b"c2fa"  # the key of what is said of a whole table
 _VIEW_LIMIT = 16_384  # bytes; a picture of the input in every row would outweigh its attributions by far
+_TAIL = 8  # bytes at the end of a Parquet file: the length of the footer before them, and "PAR1"
 _FITS = tuple(LevelReport.__dataclass_fields__)
 _CONSTANT = ("c2fa", "numpy", "method", "settings", "seed", "model", "until", "link")
 
@@ -97,21 +106,83 @@ def _printable(value: Any) -> Any:
     return value
 
 
-def write(file: Path, outcomes: Sequence[Outcome], precision: Precision, views: Views, meta: Mapping[str, Any]) -> None:
-    """Write a table; the footer holds ``meta``, and what all explanations share."""
-    table = encode(outcomes, precision, views)
-    table = table.replace_schema_metadata({META: json.dumps({**meta, "provenance": provenance(outcomes)}).encode()})
+def write(
+    file: Path,
+    outcomes: Sequence[Outcome],
+    precision: Precision,
+    views: Views,
+    meta: Mapping[str, Any],
+    kept: Table | None = None,
+) -> None:
+    """Write a table, whole or not at all.
+
+    The footer holds ``meta``, and what all explanations share. Rows that are ``kept`` of an earlier table stay as they
+    are.
+    """
+    table, shared = encode(outcomes, precision, views), provenance(outcomes)
+    if kept is not None and kept.num_rows:
+        shared = said_of(kept)["provenance"]
+        table = arrow().concat_tables([kept, table], promote_options="default").sort_by("index")
+    table = table.replace_schema_metadata({META: json.dumps({**meta, "provenance": shared}).encode()})
     split, dictionary = _encodings(table.schema)
+    content = io.BytesIO()
+    arrow("parquet").write_table(
+        table,
+        content,
+        compression="zstd",
+        use_dictionary=dictionary,
+        use_byte_stream_split=split,
+        write_page_checksum=True,
+    )
     with atomic(file) as handle:
-        arrow("parquet").write_table(
-            table, handle, compression="zstd", use_dictionary=dictionary, use_byte_stream_split=split
-        )
+        handle.write(_sealed(content.getvalue()))
+
+
+def _sealed(content: bytes) -> bytes:
+    """A Parquet file with a checksum of its footer in front of that: only pages have theirs, and readers look there."""
+    start = len(content) - _TAIL - int.from_bytes(content[-_TAIL:-4], "little")
+    return content[:start] + sha256(content[start:]).digest() + content[start:]
+
+
+def _check_seal(file: Path) -> None:
+    seal = sha256().digest_size
+    with file.open("rb") as handle:
+        handle.seek(-_TAIL, os.SEEK_END)
+        footer = int.from_bytes(handle.read(4), "little")
+        handle.seek(-_TAIL - footer - seal, os.SEEK_END)
+        if handle.read(seal) != sha256(handle.read()).digest():
+            raise ValueError("its footer does not match its checksum")
+
+
+@contextlib.contextmanager
+def opened(file: Path) -> Iterator[Any]:
+    """A table that ``write`` wrote, open for reading; damage in its footer, or in a page that is read, is refused."""
+    try:
+        _check_seal(file)
+        with arrow("parquet").ParquetFile(file, page_checksum_verification=True) as parquet:
+            yield parquet
+    except (arrow().ArrowException, OSError, ValueError) as error:
+        raise StoreError(
+            f"cannot read {file}: {' '.join(str(error).split())}; delete it and run the same command again"
+        ) from error
+
+
+def read_table(file: Path, columns: Sequence[str] | None = None) -> Table:
+    """The rows of a table, or some columns of them; columns that it does not have are left out."""
+    with opened(file) as parquet:
+        return parquet.read(None if columns is None else [c for c in columns if c in parquet.schema_arrow.names])
+
+
+def said_of(table: Table) -> dict[str, Any]:
+    """What the footer says of a whole table."""
+    said: dict[str, Any] = json.loads((table.schema.metadata or {}).get(META, b"{}"))
+    return said
 
 
 def read(file: Path) -> list[Outcome]:
     """Read back what ``write`` wrote."""
-    table = arrow("parquet").read_table(file, partitioning=None)
-    shared = json.loads(table.schema.metadata[META])["provenance"]
+    table = read_table(file)
+    shared = said_of(table)["provenance"]
     return [
         Outcome(row["index"], row["key"], None if row["error"] else decode(row, shared), row["error"])
         for row in table.to_pylist()

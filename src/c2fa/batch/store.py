@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from c2fa.batch.packing import Outcome
-from c2fa.batch.records import META, Precision, Table, Views, arrow, decode, write
+from c2fa.batch.records import (
+    META,
+    Precision,
+    StoreError,
+    Table,
+    Views,
+    arrow,
+    decode,
+    opened,
+    read_table,
+    write,
+)
 from c2fa.explanation import Explanation
 
 if TYPE_CHECKING:
@@ -23,10 +34,7 @@ if TYPE_CHECKING:
 _SCHEMA = 1
 _STALE = 3600.0  # seconds after which a half-written file belongs to no one
 _SHARD_FILE = re.compile(r"part-(\d+)\.parquet")
-
-
-class StoreError(RuntimeError):
-    """The folder is not a store, does not fit what is to be written, or cannot be written."""
+_SIDE_FILE = re.compile(r"_part-(\d+)-.*\.(tmp|journal|kept)|_answered-.*")
 
 
 class NotExplainedError(LookupError):
@@ -101,14 +109,9 @@ class Store(Sequence[Explanation]):
         known = self._shards.get(number)
         if known is not None:
             return known
-        pq = arrow("parquet")
-        try:
-            footer = pq.read_metadata(self.file(number))
+        with opened(self.file(number)) as parquet:
+            footer = parquet.metadata
             meta = json.loads((footer.metadata or {}).get(META, b"{}"))
-        except (OSError, ValueError) as error:
-            raise StoreError(
-                f"cannot read {self.file(number)}: {error}; delete it and run the same command again"
-            ) from error
         if meta.get("schema") != _SCHEMA:
             raise StoreError(
                 f"{self.file(number)} is not a shard of version {_SCHEMA} (it says {meta.get('schema')!r}); "
@@ -132,11 +135,7 @@ class Store(Sequence[Explanation]):
 
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[Table]:
         """One Arrow table for each shard, in order; columns that a shard does not have are left out."""
-        pq = arrow("parquet")
-        for number in self.finished():
-            with pq.ParquetFile(self.file(number)) as file:
-                present = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
-                yield file.read(present)
+        return (read_table(self.file(number), columns) for number in self.finished())
 
     def to_frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """The rows of the store as a pandas frame."""
@@ -163,7 +162,7 @@ class Store(Sequence[Explanation]):
         if self._held is None or self._held[0] != number:
             if not self.file(number).exists():
                 raise IndexError(f"input {index} is not in the store: its shard {number} is not finished")
-            self._held = (number, arrow("parquet").read_table(self.file(number), partitioning=None))
+            self._held = (number, read_table(self.file(number)))
         table = self._held[1]
         if row >= table.num_rows:
             raise IndexError(f"the store holds {len(self)} inputs, and none at {index}")
@@ -182,12 +181,13 @@ class Store(Sequence[Explanation]):
 
     def errors(self) -> list[Failure]:
         """The inputs that were set aside."""
-        pc = arrow("compute")
-        failures = []
-        for table in self.tables(["index", "key", "error"]):
-            bad = table.filter(pc.is_valid(table["error"]))
-            failures += [Failure(**row) for row in bad.to_pylist()]
-        return failures
+        return [failure for number in self.finished() for failure in self.failures(number)]
+
+    def failures(self, number: int) -> list[Failure]:
+        """The inputs of a shard that were set aside."""
+        table = read_table(self.file(number), ["index", "key", "error"])
+        bad = table.filter(arrow("compute").is_valid(table["error"]))
+        return [Failure(**row) for row in bad.to_pylist()]
 
     def _explanation(self, row: Mapping[str, Any], number: int) -> Explanation:
         if row["error"] is not None:
@@ -220,15 +220,28 @@ class Store(Sequence[Explanation]):
         precision: Precision = "float32",
         views: Views = "auto",
     ) -> Path:
-        """Write one shard, whole or not at all."""
+        """Write one shard, whole or not at all; rows of other inputs that it has already stay in it."""
         self.path.mkdir(parents=True, exist_ok=True)
+        file, kept = self.file(number), None
+        if file.exists():
+            pc, kept = arrow("compute"), read_table(file)
+            again = arrow().array([outcome.index for outcome in outcomes], arrow().int64())
+            kept = kept.filter(pc.invert(pc.is_in(kept["index"], again)))
         meta = {"schema": _SCHEMA, "settings": dict(settings), "digest": digest}
-        write(self.file(number), outcomes, precision, views, meta)
-        return self.file(number)
+        write(file, outcomes, precision, views, meta, kept)
+        return file
+
+    def sign_of_life(self, run: str) -> Path:
+        """A file that is there once the model has answered any worker of a run."""
+        return self.path / f"_answered-{run}"
 
     def sweep(self) -> None:
         """Remove what runs that were killed left behind, once it is of no use to anyone."""
-        for half in self.path.glob("_part-*"):
+        for left in self.path.glob("_*"):
+            side = _SIDE_FILE.fullmatch(left.name)
             with contextlib.suppress(OSError):
-                if time.time() - half.stat().st_mtime > _STALE or self.file(int(half.name[6:14])).exists():
-                    half.unlink()
+                if side is not None and (self._is_finished(side[1]) or time.time() - left.stat().st_mtime > _STALE):
+                    left.unlink()
+
+    def _is_finished(self, number: str | None) -> bool:
+        return number is not None and self.file(int(number)).exists()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from c2fa.batch.records import arrow
+from c2fa.batch.records import arrow, opened, read_table
 from c2fa.batch.store import Store
 from c2fa.explanation import Explanation
 from c2fa.links import ensure
@@ -238,7 +238,8 @@ def _level(store: Store, level: int) -> int:
     first = next(iter(store.finished()), None)
     if first is None:
         return max(level, 0)
-    columns = arrow("parquet").read_schema(store.file(first)).names
+    with opened(store.file(first)) as parquet:
+        columns = parquet.schema_arrow.names
     depth = sum(1 for c in columns if c.startswith("values_"))
     if not -depth <= level < depth:
         raise IndexError(f"level {level} does not exist: the store has levels 0..{depth - 1}")
@@ -271,9 +272,8 @@ def _flat(table: Any, level: int) -> tuple[Any, list[str], Any, FloatArray]:
 
 def _twins(one: Store, other: Store, level: int) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """The rows of each input that is explained in both stores."""
-    pq = arrow("parquet")
     for number in sorted(set(one.finished()) & set(other.finished())):
-        rows, others = (pq.read_table(s.file(number), columns=_columns(level)).to_pylist() for s in (one, other))
+        rows, others = (read_table(s.file(number), _columns(level)).to_pylist() for s in (one, other))
         explained = {row["index"]: row for row in rows if row["target_name"] is not None}
         for row in others:
             if row["target_name"] is not None and row["index"] in explained:

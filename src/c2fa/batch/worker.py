@@ -6,6 +6,7 @@ Its journal, a side file, tells the next worker where this one died.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import threading
@@ -15,9 +16,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from c2fa.batch.packing import Health, Isolation, Item, Outcome, Report, packed
+from c2fa.batch.packing import (
+    Health,
+    Isolation,
+    Item,
+    ModelDownError,
+    NoAnswerError,
+    Outcome,
+    Report,
+    ask_again,
+    packed,
+    prediction_row,
+    together,
+)
 from c2fa.batch.recipe import settings_of
-from c2fa.batch.records import Precision, Views, read, write
+from c2fa.batch.records import Precision, StoreError, Views, read, write
 from c2fa.batch.sources import digest
 from c2fa.batch.store import Store
 from c2fa.explainer import Explainer
@@ -26,15 +39,22 @@ from c2fa.model import Model, ModelProxy
 
 _FIRST = 10.0  # the first call may take so many times the time limit: models load lazily
 _TIMED_OUT = 75  # the exit status of a worker whose model gave no answer in time
+_CANARY = (0, 0)  # the range of no input: an input that was explained before is asked about
 _SPLIT = 8  # a range in which a worker died is tried again in this many pieces
 
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """A shard's number and its inputs."""
+    """A shard's number and its inputs.
+
+    ``canary`` is an input that is explained already, where one is known; ``retry`` asks those inputs of a finished
+    shard again that were set aside.
+    """
 
     number: int
     items: Sequence[Item]
+    canary: Item | None = None
+    retry: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +64,7 @@ class MakeWorker:
     make: Callable[[], Explainer]
     store: str
     shard_size: int
+    run: str
     batch_size: int | None = None
     tries: int = 3
     timeout: float | None = None
@@ -61,7 +82,12 @@ class MakeWorker:
         if settings is None:
             settings = full_settings(explainer, self.shard_size, self.precision)
             Store(self.store).check(settings)
-        return Worker(self, explainer, settings, Health(self.patience))
+        return Worker(self, explainer, settings, Health(self.patience, on_answer=self._tell_the_run))
+
+    def _tell_the_run(self) -> None:
+        """The model has answered this worker, so that it is not down."""
+        with contextlib.suppress(OSError):
+            Store(self.store).sign_of_life(self.run).touch()
 
 
 def full_settings(explainer: Explainer, shard_size: int, precision: Precision) -> dict[str, Any]:
@@ -77,25 +103,30 @@ class Worker:
     explainer: Explainer
     settings: Mapping[str, Any]
     health: Health
+    canary: Item | None = None
     _watchdog: Watchdog | None = field(default=None, repr=False)
 
     def __call__(self, task: Assignment) -> Report:
-        """Explain a shard's inputs and write its file; a shard that is finished is left as it is."""
+        """Explain a shard's inputs and write its file; what is explained in a finished shard is left as it is."""
         begin = time.monotonic()
         store = Store(self.made.store)
+        items = task.items
         if store.file(task.number).exists():
+            again = {failure.index for failure in store.failures(task.number)} if task.retry else set()
+            items = [item for item in items if item.index in again]
+        if not items:
             return Report()
         store.path.mkdir(parents=True, exist_ok=True)
         report = Report()
-        inputs = digest(task.items)
-        name = f"_part-{task.number:08d}-{fingerprint(dict(self.settings), inputs)[:8]}"
-        with Journal(store.path / f"{name}.journal") as journal:
-            outcomes = self._explain(task, journal, report)
+        self._learn(task.canary)
+        name = f"_part-{task.number:08d}-{fingerprint(dict(self.settings), digest(items))[:8]}"
+        with Journal(store.path / f"{name}.journal", self.made.run) as journal:
+            outcomes = self._explain(items, journal, report)
             store.write(
                 task.number,
                 outcomes,
                 self.settings,
-                digest=inputs,
+                digest=digest(task.items),
                 precision=self.made.precision,
                 views=self.made.views,
             )
@@ -105,34 +136,70 @@ class Worker:
         report.seconds = time.monotonic() - begin
         return report
 
-    def _explain(self, task: Assignment, journal: Journal, report: Report) -> list[Outcome]:
+    def _explain(self, items: Sequence[Item], journal: Journal, report: Report) -> list[Outcome]:
         model: Model = self.explainer.model
         if self.made.timeout is not None:
             self._watchdog = self._watchdog or Watchdog(model, self.made.timeout)
             self._watchdog.journal = journal
             model = self._watchdog
         outcomes: list[Outcome] = []
-        plan = journal.plan(len(task.items), self.made.tries)
+        isolation = Isolation(self.made.tries, self.health, report)
+        plan = journal.plan(len(items), self.made.tries)
         for start, stop in plan:
             if stop is None:
-                item = task.items[start]
-                outcomes.append(Outcome(item.index, item.key, None, journal.reason(start)))
+                reason = journal.reason(start)
+                self._see_that_it_answers(journal, model, isolation)
+                outcomes.append(self._set_aside(items[start], journal, reason))
                 continue
             kept = journal.recall(start, stop)
             if kept is not None:
                 outcomes += kept
+                explained = {outcome.index for outcome in kept if outcome.explanation is not None}
+                self._learn(next((item for item in items if item.index in explained), None))
                 continue
+            if stop - start == 1 and journal.crashes():  # it may be set aside for what happens next
+                self._see_that_it_answers(journal, model, isolation)
             journal.begin(start, stop)
-            explained = packed(
+            found = packed(
                 self.explainer,
-                task.items[start:stop],
+                together(items[start:stop]),
                 batch_size=self.made.batch_size,
                 in_flight=self.made.in_flight,
                 model=model,
-                isolation=Isolation(self.made.tries, self.health, report),
+                isolation=isolation,
             )
-            outcomes += explained if len(plan) == 1 else journal.keep(start, stop, list(explained))
+            outcomes += found if len(plan) == 1 else journal.keep(start, stop, list(found))
         return outcomes
+
+    def _learn(self, canary: Item | None) -> None:
+        """Remember an input that is explained, by which to tell whether the model is down."""
+        if self.canary is None and canary is not None:
+            self.canary = canary
+            self.health.find_canary = functools.partial(prediction_row, self.explainer, canary)
+
+    def _set_aside(self, item: Item, journal: Journal, reason: str) -> Outcome:
+        """What becomes of an input that no worker survived, unless the model has answered none of them anything."""
+        if not Store(self.made.store).sign_of_life(self.made.run).exists():
+            journal.forget()
+            raise NoAnswerError(
+                f"the model has not answered once (input {item.index}: {reason}); no input is set aside for it. Try it "
+                "on one input, then run the same command again"
+            )
+        return Outcome(item.index, item.key, None, reason)
+
+    def _see_that_it_answers(self, journal: Journal, model: Model, isolation: Isolation) -> None:
+        """Workers died in this shard: see first whether the model answers what it answered before."""
+        if self.canary is None:
+            return
+        died = [reason for reason in journal.crashes().get(_CANARY, ()) if reason is not None]
+        if len(died) >= self.made.tries:
+            journal.forget()
+            raise ModelDownError(
+                f"{self.made.tries} workers died while they asked the model what it answered before; no input is set "
+                "aside for it. See that it runs, then run the same command again"
+            )
+        journal.begin(*_CANARY)
+        ask_again(self.explainer, self.canary, model, isolation)
 
 
 class Watchdog(ModelProxy):
@@ -171,21 +238,24 @@ class Journal:
     A shard begins as one range. Where a worker died, the range is tried again in smaller pieces, down to the
     single input that kills; that one is set aside after the stated number of crashes. Pieces that are done are kept
     beside it, so that even workers that are killed all the time get on. No engine needs to know.
+
+    ``run`` tells one call of ``many`` from others: a worker whose run has ended too was killed with it, which is no
+    input's doing.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, run: str) -> None:
+        self.path, self.run = path, run
         self._file: Any = None
         self._lines: list[dict[str, Any]] = []
         with contextlib.suppress(FileNotFoundError):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                with contextlib.suppress(ValueError):  # a line that a dying worker wrote half
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                with contextlib.suppress(ValueError):  # a line that a dying worker wrote half, or that was damaged
                     self._lines.append(json.loads(line))
 
     def __enter__(self) -> Journal:
         self._file = self.path.open("a", encoding="utf-8")
         self._file.write("\n")  # the last line may be half a line
-        self.note({"worker": os.getpid()})
+        self.note({"worker": os.getpid(), "run": self.run})
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -203,9 +273,13 @@ class Journal:
         """Say which inputs are tried next."""
         self.note({"range": [start, stop]})
 
-    def remove(self) -> None:
-        """The shard is written: forget its history."""
+    def forget(self) -> None:
+        """The history is no longer of use: the shard is written, or it was no input's doing."""
         self.path.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """The shard is written: forget its history, and what was kept of it."""
+        self.forget()
         for kept in self.path.parent.glob(f"{self.path.stem}-*.kept"):
             kept.unlink(missing_ok=True)
 
@@ -215,26 +289,29 @@ class Journal:
         return outcomes
 
     def recall(self, start: int, stop: int) -> list[Outcome] | None:
-        """What an earlier worker kept of a range, or None."""
+        """What an earlier worker kept of a range, or None where there is nothing that can be read."""
         file = self._kept(start, stop)
-        return read(file) if file.exists() else None
+        with contextlib.suppress(StoreError):
+            return read(file) if file.exists() else None
+        return None
 
     def _kept(self, start: int, stop: int) -> Path:
         return self.path.with_name(f"{self.path.stem}-{start}-{stop}.kept")
 
-    def crashes(self) -> dict[tuple[int, int], list[str]]:
+    def crashes(self) -> dict[tuple[int, int], list[str | None]]:
         """For each range that a worker did not survive, the reasons, one for each crash since it last survived.
 
-        A worker that goes from one range to the next has survived the first, so only its last range counts.
+        A worker that goes from one range to the next has survived the first, so only its last range counts. The
+        reason is None where the run ended with the worker.
         """
-        crashes: dict[tuple[int, int], list[str]] = {}
+        crashes: dict[tuple[int, int], list[str | None]] = {}
         current: tuple[int, int] | None = None
-        reason = "the worker died"
-        for line in [*self._lines, {"worker": os.getpid()}]:
+        reason, run = "the worker died", None
+        for line in [*self._lines, {"worker": os.getpid(), "run": self.run}]:
             match line:
                 case {"reason": text}:
                     reason = str(text)
-                case {"range": [start, stop]}:
+                case {"range": [int(start), int(stop)]}:
                     if current is not None:
                         crashes.pop(current, None)
                     current = (start, stop)
@@ -242,13 +319,14 @@ class Journal:
                     current = None
                 case {"worker": _}:
                     if current is not None:
-                        crashes.setdefault(current, []).append(reason)
-                    current, reason = None, "the worker died"
+                        crashes.setdefault(current, []).append(reason if line.get("run") == run else None)
+                    current, reason, run = None, "the worker died", line.get("run")
         return crashes
 
     def plan(self, count: int, tries: int) -> list[tuple[int, int | None]]:
         """The ranges to try; (i, None) stands for an input that is to be set aside.
 
+        A range in which a worker died, for whichever reason, is cut into pieces, which can be kept one by one.
         Those in which no one died come first: workers that are killed by something else then die in different
         ranges, and only an input that kills each time collects its crashes.
         """
@@ -256,8 +334,8 @@ class Journal:
         ranges: list[tuple[int, int | None]] = []
 
         def cut(start: int, stop: int) -> None:
-            died = len(crashes.get((start, stop), ()))
-            if stop - start == 1 and died >= tries:
+            died = crashes.get((start, stop), [])
+            if stop - start == 1 and sum(reason is not None for reason in died) >= tries:
                 ranges.append((start, None))
             elif died and stop - start > 1:
                 size = -(-(stop - start) // _SPLIT)
@@ -271,5 +349,5 @@ class Journal:
 
     def reason(self, index: int) -> str:
         """Why an input is set aside."""
-        reasons = self.crashes()[index, index + 1]
+        reasons = [reason for reason in self.crashes()[index, index + 1] if reason is not None]
         return f"{reasons[-1]} while this input was explained alone ({len(reasons)} times)"

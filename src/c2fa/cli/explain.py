@@ -62,6 +62,7 @@ def explain(
     store: o.Store = None,
     field: o.Field = None,
     workers: o.Workers = None,
+    retry_failed: o.RetryFailed = False,
     store_option: o.StoreOption = [],  # noqa: B006
 ) -> None:
     """Explain predictions on texts, rows of tables or images, at every level.
@@ -110,11 +111,18 @@ def explain(
         }
         order = Order(request, settings, out, json, quiet, ledger, resume)
         if store is None:
-            _refuse_dataset_flags({"--field": field, "--workers": workers, "--store-option": store_option or None})
+            _refuse_dataset_flags(
+                {
+                    "--field": field,
+                    "--workers": workers,
+                    "--retry-failed": retry_failed or None,
+                    "--store-option": store_option or None,
+                }
+            )
             _explain_files(order)
         else:
             chosen = o.read("--store-option", store_option, _STORE_OPTIONS, "a store")
-            _explain_dataset(order, store, field, {"workers": workers, **chosen})
+            _explain_dataset(order, store, field, {"workers": workers, "retry_failed": retry_failed, **chosen})
 
 
 @dataclass(frozen=True)
@@ -359,3 +367,5 @@ def _print_store(order: Order, done: Any, store: Path) -> None:
         output.say(f"input {failure.index} was set aside: {failure.error}")
     if len(failed) > _SHOWN_FAILURES:
         output.say(f"and {len(failed) - _SHOWN_FAILURES:,} more")
+    if failed:
+        output.say("the same command with --retry-failed asks about them again")

@@ -136,6 +136,7 @@ Resume = Annotated[bool, flag(KEEPING, "--resume/--no-resume", help=_RESUME, sho
 Store = Annotated[Path | None, flag(DATASETS, metavar="DIR", help=_STORE)]
 Field = Annotated[str | None, flag(DATASETS, metavar="NAME", help=_FIELD, show_default="the only one")]
 Workers = Annotated[int | None, flag(DATASETS, min=1, help="Worker processes.", show_default="one for each core")]
+RetryFailed = Annotated[bool, flag(DATASETS, "--retry-failed", help="Ask again about inputs that were set aside.")]
 StoreOption = Annotated[list[str], flag(DATASETS, metavar="KEY=VALUE", help=_STORE_OPTION)]
 
 # ---------------------------------------------------------------------------------- reading values

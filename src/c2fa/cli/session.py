@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 # By name, because their modules are loaded only where a server or a store is used.
-_MODEL_ERRORS = ("EndpointError", "ModelDownError", "WorkerError", "BatchError")
+_MODEL_ERRORS = ("EndpointError", "ModelDownError", "NoAnswerError", "WorkerError", "BatchError")
 _FLAG = re.compile(r"\b(on_error|ledger|model_name)='([^']*)'")
 _MASKER_OPTION = re.compile(r"\b(strategy|mask|absent)='([^']*)'")
 _FINISHING = b"\nfinishing the batch under way so that its answers are kept; Ctrl-C again stops at once\n"

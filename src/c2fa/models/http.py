@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.model import charge
 from c2fa.models._portal import Portal
 from c2fa.models._rows import WireRows
 from c2fa.models._send import EndpointError, Reply, Request, send
@@ -207,9 +208,11 @@ class Endpoint(Paced):
         part = batch.rows.take(chunk)
         what = f"{self!r}, {_span(chunk)} of {len(batch.rows)}"
         reply = await send(portal, self.request(part), what, probe, stopped=lambda: bool(batch.errors))
+        before = self.cost
         outputs = self._outputs(reply, part, what)
         self.usage.rows += len(chunk)
         self.usage.requests += 1
+        charge(self.cost - before)
         for i, row in zip(chunk, outputs, strict=True):
             batch.answers[batch.keys[i]] = self._memo[batch.keys[i]] = row
 
