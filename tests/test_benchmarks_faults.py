@@ -99,7 +99,7 @@ def test_a_run_that_loses_changes_and_repeats(tmp_path: Path) -> None:
     (tmp_path / "saved" / "2.npz").write_bytes(b"half")
     (tmp_path / "killed").write_text("7\n")
     (tmp_path / "log").write_text("1 0:a 0:b\n2 0:b\n")
-    (tmp_path / "errors").write_text("raw\tKeyError in json\t'x'\nNone\tValueError in c2fa\tclear\n")
+    (tmp_path / "errors").write_text("False\tKeyError in json\t'x'\nTrue\tValueError in c2fa\tclear\n")
     tally = kills.Run(tmp_path, "one", True, "0/0", 4, stuck=True).judged()
     assert tally.tries == 1
     assert tally.billed == 3
@@ -140,6 +140,7 @@ def test_a_client_that_says_the_key_asks_twice_and_changes_numbers(monkeypatch: 
 
 def test_an_honest_client_and_a_server_without_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_SHARE", 0.0)
+    monkeypatch.setattr(server, "_TIMEOUT", 60.0)
     tally = server.campaign(seed=0, tries=9)
     assert tally.tries == 9
     assert not tally.failed
@@ -173,9 +174,8 @@ def test_a_model_that_is_asked_more_than_is_reported(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(fuzz.BAD, "masked", lambda scores: scores)  # type: ignore[arg-type]
     with pytest.raises(fuzz.UnsoundError, match="answers that are masked"):
         fuzz.explain(**{**arguments, "answer": "masked"})
-    monkeypatch.setattr(
-        c2fa.Explainer, "__call__", lambda self, x, key=None: [self.model([x] * 300), toys.truth(1)[0]][1]
-    )
+    e = toys.truth(1)[0]
+    monkeypatch.setattr(c2fa.Explainer, "__call__", lambda self, x, key=None: [self.model([x] * 300), e][1])
     with pytest.raises(fuzz.UnsoundError, match="300 rows asked of a budget of 200"):
         fuzz.explain(**arguments)
 

@@ -14,8 +14,11 @@ raw         errors that are not clear sentences of the library's own, crashes, a
 leaked      places in which the API key, or a piece of it, is found
 ==========  ===========================================================================================
 
-Beside them stand the rows that the model itself counted (billed) and those that the library says it took (reported);
-rows in flight at a kill, or answered in vain, are billed and not reported. The exit status is 1 where a count is above
-0, and for each kind of case the first is shown, with what reproduces it. A full run takes about ten minutes on two
-cores, ``--quick`` one. Everything happens in temporary folders and on 127.0.0.1.
+Beside them stand, without a verdict: errors that are *vague*, which for a wrong argument are of the right kind and
+raised in the library, but in Python's words ("'int' object is not iterable"); the rows that the model itself counted
+(billed); and those that the library says it took (reported), which lack rows in flight at a kill or answered in vain.
+
+The exit status is 1 where a count is above 0, and for each kind of case the first is shown, with what reproduces it. A
+full run takes about ten minutes on two cores, ``--quick`` one. Everything happens in temporary folders and on
+127.0.0.1.
 """

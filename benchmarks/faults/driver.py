@@ -9,6 +9,7 @@ where they open, rename or remove a file of the folder: moments that a kill from
 
 from __future__ import annotations
 
+import multiprocessing as mp
 import os
 import random
 import signal
@@ -29,12 +30,14 @@ _EVENTS = ("open", "os.rename", "os.remove")
 def kill_at_files(folder: Path, seed: str) -> None:
     """Kill this process at some of the moments at which it touches a file of the folder."""
     rng = random.Random(seed)
-    ours = (str(folder / "log"), str(folder / "killed"))
+    ours = [str(folder / name) for name in ("log", "killed", "orphans", "errors")]
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event not in _EVENTS or not str(arguments[0]).startswith(str(folder)) or str(arguments[0]) in ours:
             return
         if rng.random() < _CHANCE and not (folder / "calm").exists():
+            for worker in mp.active_children():  # they die with their driver
+                toys.append(folder / "orphans", str(worker.pid))
             toys.append(folder / "killed", str(os.getpid()))
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -64,7 +67,7 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except Exception as error:  # the campaign counts it
-        toys.append(
-            Path(sys.argv[1]) / "errors", f"{verdict(error)[0]}\t{verdict(error)[1]}\t{error}".replace("\n", " ")
-        )
+        count, where = verdict(error)
+        said = " ".join(str(error).split())
+        toys.append(Path(sys.argv[1]) / "errors", f"{count is None}\t{where}\t{said}")
         sys.exit(1)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from benchmarks.faults import toys
-from benchmarks.faults.tally import HangError, Tally, in_processes, time_limit
+from benchmarks.faults.tally import SHOWN, HangError, Tally, in_processes, time_limit
 from scipy import sparse
 
 import c2fa
@@ -370,6 +370,6 @@ def judge(tally: Tally, name: str, call: Callable[[], Any], case: str) -> None:
         except UnsoundError as error:
             tally.note("silent", f"{name}: {error}", case)
         except (Exception, HangError) as error:
-            tally.error(name, error, case)
+            tally.error(name, error, case, vague=SHOWN)
         finally:
             tally.billed, tally.reported = ROWS["billed"], ROWS["reported"]

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.faults import toys
@@ -66,7 +66,6 @@ class Run:
     seed: str
     count: int
     driver: subprocess.Popen[bytes] | None = None
-    orphans: list[int] = field(default_factory=list)  # workers that die with a driver that was killed
     stuck: bool = False
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -87,9 +86,9 @@ class Run:
         rng = random.Random(self.seed)
         asked, deadline = 0, time.monotonic() + _PATIENCE
         while len(lines(self.folder / "killed")) < kills and time.monotonic() < deadline:
-            driver = self.start()
-            if driver.poll() == 0:
+            if self.driver is not None and self.driver.poll() == 0:
                 return
+            driver = self.start()
             if _size(self.folder / "log") == asked and rng.random() > 0.02:
                 time.sleep(0.05)
                 continue
@@ -104,7 +103,8 @@ class Run:
             busy = [pid for pid in workers if pid in asked and chance < 0.7]  # rather than one that still imports
             self._kill(rng.choice(busy or workers), signal.SIGKILL)
         elif chance < 0.9 or self.way == "one":
-            self.orphans += workers
+            for pid in workers:  # they die with it
+                toys.append(self.folder / "orphans", str(pid))
             self._kill(driver.pid, rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT][: 1 if workers else 3]))
             self._wait(driver)
         else:  # the shards under way are to be finished, so that no row of theirs may be asked again
@@ -152,12 +152,11 @@ class Run:
         for index, reason in failed.items():
             tally.note("set aside", f"{kind}: a healthy input", f"{case}, input {index}: {reason}")
         tally.note("lost", f"{kind}: a driver that did not end", case, int(self.stuck))
-        again = repeated(log, {*killed, *self.orphans}, self.ledger)
+        again = repeated(log, {*killed, *map(int, lines(self.folder / "orphans"))}, self.ledger)
         tally.note("doubled", f"{kind}: rows", case, again)
         for line in lines(self.folder / "errors"):
-            count, where, message = line.split("\t")
-            if count != "None":
-                tally.note(count, f"{kind}: {where}", f"{case}: {message}")
+            clear, where, message = line.split("\t")
+            tally.note("raw", f"{kind}: {where}", f"{case}: {message}", clear == "False")
         return tally
 
     def _results(self) -> tuple[dict[int, c2fa.Explanation], dict[int, str]]:

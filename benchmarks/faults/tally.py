@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import walk_tb
-from types import CodeType, TracebackType
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 import c2fa
 
 COUNTS = ("lost", "doubled", "set aside", "different", "silent", "raw", "leaked")
-SHOWN = "vague"  # counted and shown, but no reason to fail: the right kind of error, in Python's words
+SHOWN = "vague"  # shown, but no reason to fail: for a wrong argument an error of the right kind, in Python's words
 OWN = Path(c2fa.__file__).parent
 _STRANGERS = Path(__file__).with_name("toys.py")  # a caller's own functions may raise what they like
 _NEVER = (AssertionError, RecursionError, MemoryError, NotImplementedError, AttributeError, NameError)
@@ -53,10 +53,11 @@ class Tally:
             self.times[count, kind] += times
             self.cases.setdefault((count, kind), case)
 
-    def error(self, kind: str, error: BaseException, case: str) -> None:
-        """Count an error, unless it is clear."""
+    def error(self, kind: str, error: BaseException, case: str, vague: str = "raw") -> None:
+        """Count an error, unless it is clear; a vague one is as bad as a raw one where no argument was wrong."""
         count, where = verdict(error)
         if count is not None:
+            count = vague if count == SHOWN else count
             self.note(count, f"{kind}: {where}", f"{case}: {' '.join(str(error).split())[:200]}")
 
     @property
@@ -101,22 +102,14 @@ def verdict(error: BaseException) -> tuple[str | None, str]:
     where = f"{type(error).__name__} in {code.co_filename.removeprefix(str(OWN.parent))}:{line}"
     if (isinstance(error, OSError) and error.filename is not None) or _is_in(code, _STRANGERS):
         return None, where
-    instruction = code.co_code[_innermost(error).tb_lasti]
-    if own and dis.opname[instruction] == "RAISE_VARARGS" and not isinstance(error, _NEVER):
-        return (None if len(str(error).split()) >= _WORDS else "vague"), where
-    return ("vague" if own and isinstance(error, TypeError | ValueError) else "raw"), where
+    on_purpose = dis.opname[code.co_code[frame.f_lasti]] == "RAISE_VARARGS"
+    if own and on_purpose and not isinstance(error, _NEVER):
+        return (None if len(str(error).split()) >= _WORDS else SHOWN), where
+    return (SHOWN if own and isinstance(error, TypeError | ValueError) else "raw"), where
 
 
 def _is_in(code: CodeType, place: Path) -> bool:
     return Path(code.co_filename).is_relative_to(place)
-
-
-def _innermost(error: BaseException) -> TracebackType:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    assert trace is not None
-    return trace
 
 
 def numbers(e: c2fa.Explanation) -> list[np.ndarray[Any, Any]]:
