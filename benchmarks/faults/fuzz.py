@@ -43,7 +43,7 @@ HOSTILE: Sequence[Any] = (
     "", " ", "x", "0", "0.5", "nan", "top", "top0", "top-1", "stderr:x", "\ud800", "\0", "ü" * 300, b"", b"x",
     (), (1,), (2, -1), (2, 2, 2), [], [[]], [[], [1]], [None], ["a", 1], [1, [2, [3]]], {}, {1: 2}, {"a": {}}, _LOOP,
     {1, 2}, frozenset(), range(0), range(3), slice(1), Ellipsis, NotImplemented, int, Exception("x"), object(),
-    len, print, str.upper, lambda: None, lambda *a, **k: None, lambda *a, **k: "x", lambda *a, **k: np.nan,
+    len, sorted, str.upper, lambda: None, lambda *a, **k: None, lambda *a, **k: "x", lambda *a, **k: np.nan,
     datetime.date(2020, 1, 1), np.datetime64("NaT"), np.timedelta64(1, "s"), np.str_("x"), np.bool_(True),
     np.array(3), np.array([]), np.zeros((0, 3)), np.zeros((2, 2, 2)), np.array([1, "a"], dtype=object),
     np.array([np.nan, 1.0]), np.full(13, np.inf), np.arange(13)[::-1], np.array(["a", "b"]), np.array([1 + 2j]),
