@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow lint bench bench-all bench-queries docs setup setup-dev clean
+.PHONY: demo test test-slow lint bench bench-all bench-queries bench-faults docs setup setup-dev clean
 
 demo: $(VENV)/.base
 	@$(BIN)/c2fa demo
@@ -57,6 +57,10 @@ bench-all: bench
 # What a budget of queries buys, with targets; minutes. ARGS="--only a,cost" runs some of it, ARGS=--quick tries it out.
 bench-queries: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.queries $(ARGS)
+
+# Attempts to make it lose, repeat, change or leak something; minutes. Fails where one succeeds.
+bench-faults: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.faults $(ARGS)
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
