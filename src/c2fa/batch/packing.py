@@ -206,19 +206,21 @@ def _prediction(masked: Masked) -> Conversation[None]:
     yield Ask(structure.depth - 1, np.ones((1, structure.leaves), dtype=np.bool_))
 
 
+def _prediction_job(explainer: Explainer, item: Item) -> Job[None]:
+    masked = explainer.masker(item.x)
+    return Job(_prediction(masked), Queries(Cache(masked), 1), item)
+
+
 def prediction_row(explainer: Explainer, item: Item) -> Share:
     """The row of an input itself."""
-    masked = explainer.masker(item.x)
-    job = Job(_prediction(masked), Queries(Cache(masked), 1), item)
+    job = _prediction_job(explainer, item)
     rows = job.queries.plan(next(job.conversation))
     return Share(job, rows, job.queries.inputs(rows))
 
 
 def ask_again(explainer: Explainer, item: Item, model: Model, isolation: Isolation) -> None:
     """Ask for a prediction that the model gave before, and so wait for a model that is down."""
-    masked = explainer.masker(item.x)
-    job = Job(_prediction(masked), Queries(Cache(masked), 1), item)
-    list(drive([job], model, batch_size=1, policy=isolation))
+    list(drive([_prediction_job(explainer, item)], model, batch_size=1, policy=isolation))
 
 
 @dataclass(eq=False)
