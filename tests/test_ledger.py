@@ -307,6 +307,23 @@ def test_no_marks_stay_behind_when_a_run_ends_early(path, before, in_flight):
     ledger.close()
 
 
+def test_no_marks_stay_behind_for_batches_that_an_interrupt_kept_from_being_sent(path):
+    ledger, jobs = c2fa.Ledger(path), []
+    for x in (X, X.astype(np.complex64)):  # kinds that cannot share a batch
+        masker = c2fa.maskers.Custom(S, lambda x, masks, level: np.where(S.expand(masks, level), x, 0))
+        cache = Cache(masker(x), "raise", identify(x, None, masker), ledger, "m")
+        jobs.append(Job(asks(range(4)), Queries(cache, 99)))
+
+    def interrupted(batch):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(drive(jobs, interrupted, batch_size=64))
+    assert marks(ledger) == 0
+    assert not any(job.queries.cache.under_way for job in jobs)
+    ledger.close()
+
+
 def test_no_marks_stay_behind_where_the_masker_fails(path):
     def broken(x, masks, level):
         if len(masks) > 1:

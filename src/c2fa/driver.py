@@ -25,6 +25,7 @@ from c2fa.querying import (
     Cache,
     Conversation,
     Failed,
+    Key,
     Pending,
     Queries,
     QueryError,
@@ -173,10 +174,12 @@ class _Driver(Generic[T]):
         if self.threads is not None:
             self.threads.shutdown(wait=False, cancel_futures=True)
         for share in (share for batch in self.under_way.values() for share in batch):
-            self._release(share)
-        self._write()
+            self._release(share.job.queries.cache, share.rows.keys)
         for job in self.open:
+            marked = job.queries.cache.under_way.items()
+            self._release(job.queries.cache, [key for key, queries in marked if queries is job.queries])
             job.conversation.close()
+        self._write()
         self.bar.close()
 
     def _begin(self, jobs: Iterator[Job[T]], ahead: int | None) -> bool:
@@ -276,10 +279,10 @@ class _Driver(Generic[T]):
             share.rows = rows
         return [share for share in shares if len(share.rows)]
 
-    def _release(self, share: Share) -> None:
+    def _release(self, cache: Cache, keys: Sequence[Key]) -> None:
         """Take away the marks of rows that are not asked after all."""
-        share.job.queries.cache.release(share.rows.keys)
-        self.unwritten[share.job.queries.cache] = None
+        cache.release(keys)
+        self.unwritten[cache] = None
 
     def _take(self) -> list[Share]:
         """Take the next batch's rows: small questions first, since large ones wait behind them."""
@@ -340,7 +343,7 @@ class _Driver(Generic[T]):
     def _abandon(self, share: Share, error: Exception) -> None:
         """End the job of a share of which nothing is to be recorded."""
         share.job._under_way -= 1
-        self._release(share)
+        self._release(share.job.queries.cache, share.rows.keys)
         if not share.job.ended:
             self._fail(share.job, error)
 

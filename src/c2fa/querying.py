@@ -60,7 +60,7 @@ class Answer:
 
 Conversation: TypeAlias = Generator[Ask, Answer, T]
 
-_Key: TypeAlias = tuple[int, bytes]
+Key: TypeAlias = tuple[int, bytes]
 """A masked input: the level and the packed bits of its mask."""
 
 
@@ -69,7 +69,7 @@ class Pending:
     """Rows of one level that have to be sent: their keys and masks, and which rows of the whole question they are."""
 
     level: int
-    keys: list[_Key]
+    keys: list[Key]
     masks: BoolArray
     numbers: Sequence[int]
     total: int
@@ -131,30 +131,30 @@ class Cache:
     ledger: Ledger | None = None
     model_name: str = ""
     sent: int = 0
-    known: dict[_Key, FloatArray | None] = field(default_factory=dict)
-    under_way: dict[_Key, Queries] = field(default_factory=dict)
+    known: dict[Key, FloatArray | None] = field(default_factory=dict)
+    under_way: dict[Key, Queries] = field(default_factory=dict)
     unwritten: list[Row] = field(default_factory=list)
     back: list[Name] = field(default_factory=list)
     unkept: str = ""
-    _damaged: set[_Key] = field(default_factory=set)
+    _damaged: set[Key] = field(default_factory=set)
 
     @property
     def width(self) -> int | None:
         """The number of outputs, once a row was answered."""
         return next((len(row) for row in self.known.values() if row is not None), None)
 
-    def name(self, key: _Key) -> Name:
+    def name(self, key: Key) -> Name:
         """The name of a row in the ledger."""
         return self.model_name, self.identity.key, *key
 
-    def recall(self, keys: Iterable[_Key]) -> list[str]:
+    def recall(self, keys: Iterable[Key]) -> list[str]:
         """Take in what the ledger has of rows, checked like what the model returns; say what cannot be used of it."""
         if self.ledger is None:
             return []
         levels: dict[int, list[bytes]] = {}
         for level, mask in keys:
             levels.setdefault(level, []).append(mask)
-        found: dict[_Key, FloatArray | None] = {}
+        found: dict[Key, FloatArray | None] = {}
         for level, masks in levels.items():
             rows = self.ledger.get(self.model_name, self.identity.key, level, masks)
             found.update({(level, mask): row for mask, row in rows.items()})
@@ -170,20 +170,20 @@ class Cache:
             f"input {self.identity.key[:12]}); their rows are asked again"
         ]
 
-    def _usable(self, found: dict[_Key, FloatArray | None]) -> dict[_Key, FloatArray]:
+    def _usable(self, found: dict[Key, FloatArray | None]) -> dict[Key, FloatArray]:
         """Those of the ledger's answers that are whole, finite and as wide as the others."""
         whole = {key: row for key, row in found.items() if row is not None and row.size and _is_good(row)}
         widths = Counter(map(len, whole.values())).most_common(1)
         width = self.width or (widths[0][0] if widths else 0)
         return {key: row for key, row in whole.items() if len(row) == width}
 
-    def put(self, key: _Key, row: FloatArray | None) -> None:
+    def put(self, key: Key, row: FloatArray | None) -> None:
         """Keep a row's answer, None where it was dropped; the ledger has it once the driver has written it."""
         self.known[key] = row
         if self.ledger is not None and row is not None:
             self.unwritten.append(as_row(self.name(key), row))
 
-    def release(self, keys: Iterable[_Key]) -> None:
+    def release(self, keys: Iterable[Key]) -> None:
         """Take away the marks of rows that came back, or that will not be sent; the ledger's with the next answers."""
         for key in keys:
             self.under_way.pop(key, None)
@@ -211,9 +211,9 @@ class Queries:
     dropped: int = 0
     cost: float = 0.0
     notes: list[str] = field(default_factory=list)
-    awaits: list[_Key] = field(default_factory=list)
-    _used_keys: dict[_Key, None] = field(default_factory=dict)
-    _last_question: tuple[Ask, int, BoolArray, list[_Key]] | None = None
+    awaits: list[Key] = field(default_factory=list)
+    _used_keys: dict[Key, None] = field(default_factory=dict)
+    _last_question: tuple[Ask, int, BoolArray, list[Key]] | None = None
 
     @property
     def used(self) -> int:
@@ -235,7 +235,7 @@ class Queries:
         """Whether a row of the last question is still under way for another conversation."""
         return any(key in self.cache.under_way for key in self.awaits)
 
-    def _question(self, ask: Ask) -> tuple[int, BoolArray, list[_Key]]:
+    def _question(self, ask: Ask) -> tuple[int, BoolArray, list[Key]]:
         """A question's level, masks and keys, computed once although planning and answering both need them."""
         if self._last_question is None or self._last_question[0] is not ask:
             structure = self.cache.masked.structure
@@ -243,7 +243,7 @@ class Queries:
             self._last_question = ask, level, masks, self._keys(masks, level)
         return self._last_question[1:]
 
-    def _keys(self, masks: BoolArray, level: int) -> list[_Key]:
+    def _keys(self, masks: BoolArray, level: int) -> list[Key]:
         """Name each masked input, so that the same input has one name whatever the level it was asked at."""
         masked = self.cache.masked
         structure = masked.structure
@@ -263,7 +263,7 @@ class Queries:
         Rows that are known are taken over; those that are under way for others are listed in ``awaits``.
         """
         level, masks, keys = self._question(ask)
-        first: dict[_Key, int] = {}
+        first: dict[Key, int] = {}
         for i, key in enumerate(keys):
             if key not in self._used_keys:
                 first.setdefault(key, i)
@@ -297,7 +297,7 @@ class Queries:
         cache.release(key for key, is_ours in zip(pending.keys, ours, strict=True) if not is_ours)
         return pending.only(ours)
 
-    def _use(self, key: _Key) -> None:
+    def _use(self, key: Key) -> None:
         self._used_keys[key] = None
         self.dropped += self.cache.known[key] is None
 
