@@ -112,7 +112,7 @@ def _read(document: Any, arrays: Arrays | None = None) -> Explanation:
     """The explanation of a document of JSON and the arrays that it refers to."""
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
-        raise ValueError(f"this c2fa reads schema version {SCHEMA}; it says {schema!r}")
+        raise ValueError(f"this c2fa reads schema version {SCHEMA}; it says {schema!r:.50}")
     fields = decode(unseal(document, arrays), arrays)
     del fields["schema"]
     missing = set(Explanation.__dataclass_fields__) - set(fields)
