@@ -28,7 +28,7 @@ from c2fa.batch import Store
 
 _AT_ONCE = 3
 _PER_RUN = 28
-_INPUTS = {"many": 15, "one": 3}  # for each kill: more than a run gets done before the last
+_INPUTS = {"many": 15, "one": 5}  # for each kill: more than a run gets done before the last
 _KINDS = (("many", True), ("many", False), ("one", True))  # what is run, and whether with a ledger
 _PATIENCE = 300.0  # seconds that a driver may take for anything
 
