@@ -23,7 +23,7 @@ from benchmarks.faults.tally import verdict
 from c2fa.batch import many
 
 _CHANCE = 0.02  # of a kill at each touch of a file
-_DELAY = 0.05  # seconds that a batch takes
+_DELAY = 0.1  # seconds that a batch takes
 _EVENTS = ("open", "os.rename", "os.remove")
 
 

@@ -28,7 +28,7 @@ from c2fa.batch import Store
 
 _AT_ONCE = 3
 _PER_RUN = 28
-_INPUTS = {"many": 15, "one": 3}  # for each kill: more than a run gets done before the last
+_INPUTS = {"many": 15, "one": 5}  # for each kill: more than a run gets done before the last
 _KINDS = (("many", True), ("many", False), ("one", True))  # what is run, and whether with a ledger
 _PATIENCE = 300.0  # seconds that a driver may take for anything
 
@@ -103,13 +103,17 @@ class Run:
             busy = [pid for pid in workers if pid in asked and chance < 0.7]  # rather than one that still imports
             self._kill(rng.choice(busy or workers), signal.SIGKILL)
         elif chance < 0.9 or self.way == "one":
-            for pid in workers:  # they die with it
-                toys.append(self.folder / "orphans", str(pid))
-            self._kill(driver.pid, rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT][: 1 if workers else 3]))
+            deadly = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT][: 1 if self.way == "many" else 3]
+            self._kill_driver(driver, rng.choice(deadly))
             self._wait(driver)
         else:  # the shards under way are to be finished, so that no row of theirs may be asked again
             driver.send_signal(rng.choice([signal.SIGTERM, signal.SIGINT]))
             self._wait(driver)
+
+    def _kill_driver(self, driver: subprocess.Popen[bytes], number: int) -> None:
+        for pid in children(driver.pid):  # they die with it
+            toys.append(self.folder / "orphans", str(pid))
+        self._kill(driver.pid, number)
 
     def _kill(self, pid: int, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -121,7 +125,7 @@ class Run:
             driver.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             self.stuck = True
-            driver.kill()
+            self._kill_driver(driver, signal.SIGKILL)
 
     def finish(self) -> None:
         """Let it come to its end in peace; a driver that was just killed is started once more."""

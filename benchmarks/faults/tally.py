@@ -100,7 +100,9 @@ def verdict(error: BaseException) -> tuple[str | None, str]:
     frame, line = frames[-1]
     code, own = frame.f_code, _is_in(frame.f_code, OWN)
     where = f"{type(error).__name__} in {code.co_filename.removeprefix(str(OWN.parent))}:{line}"
-    if (isinstance(error, OSError) and error.filename is not None) or _is_in(code, _STRANGERS):
+    known = [f.f_code for f, _ in frames if _is_in(f.f_code, OWN) or _is_in(f.f_code, _STRANGERS)]
+    strange = bool(known) and _is_in(known[-1], _STRANGERS)
+    if strange or (isinstance(error, OSError) and error.filename is not None):
         return None, where
     on_purpose = dis.opname[code.co_code[frame.f_lasti]] == "RAISE_VARARGS"
     if own and on_purpose and not isinstance(error, _NEVER):
@@ -121,12 +123,12 @@ def numbers(e: c2fa.Explanation) -> list[np.ndarray[Any, Any]]:
 
 def same(one: c2fa.Explanation, other: c2fa.Explanation) -> bool:
     """Whether two explanations tell the same, to the last bit."""
-    a, b = numbers(one), numbers(other)
-    return (
-        len(a) == len(b)
-        and all(np.array_equal(*pair, equal_nan=True) for pair in zip(a, b, strict=True))
-        and one.names == other.names
-    )
+    try:
+        a, b = numbers(one), numbers(other)
+    except (TypeError, ValueError, AttributeError):  # where numbers should be is something else
+        return False
+    alike = len(a) == len(b) and all(np.array_equal(*pair, equal_nan=True) for pair in zip(a, b, strict=True))
+    return alike and one.names == other.names
 
 
 def compare(
