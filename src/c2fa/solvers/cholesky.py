@@ -17,6 +17,7 @@ from c2fa.structure import FloatArray
 class Cholesky:
     """``L`` with ``LL' = matrix``, of which the lower triangle is read and may be overwritten.
 
+    >>> import numpy as np
     >>> factor = Cholesky(np.array([[4.0, 0.0], [2.0, 2.0]], order="F"))
     >>> factor.lower
     array([[2., 0.],
