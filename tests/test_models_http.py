@@ -677,3 +677,36 @@ def test_keys_are_equal_for_equal_rows_alone(texts):
     for a, first in zip(texts, keys, strict=True):
         for b, second in zip(texts, keys, strict=True):
             assert (a == b) == (first == second)
+
+
+@pytest.mark.parametrize("names", [(), ("yes", "no")], ids=["unnamed", "named"])
+def test_one_answer_of_another_width_does_not_stay(server, names):
+    """The server errs once; the next call must not remember the row that does not fit."""
+    answer, calls = server._invocations, []
+
+    def err_once(handler, body):
+        calls.append(body)
+        if len(calls) == 2:
+            return reply(handler, 200, {"predictions": [[1.0, 2.0, 3.0]] * len(body["inputs"])})
+        return answer(handler, body)
+
+    server._invocations = err_once
+    server.predict = lambda rows: np.stack([np.sum(rows, axis=1), np.max(rows, axis=1)], axis=1)
+    model = MLflow(server.url, output_names=names, rows_per_request=4, concurrency=1, **FAST)
+    with pytest.raises(EndpointError, match="outputs"):
+        model(X)
+    np.testing.assert_allclose(model(X)[:, 0], X.sum(axis=1))
+
+
+def test_a_body_that_is_not_compressed_as_its_header_says_is_asked_again(server):
+    answer, calls = server._invocations, []
+
+    def err_once(handler, body):
+        calls.append(body)
+        if len(calls) == 2:
+            return reply(handler, 200, {"predictions": [1.0] * len(body["inputs"])}, {"content-encoding": "gzip"})
+        return answer(handler, body)
+
+    server._invocations = err_once
+    server.predict = lambda rows: np.sum(rows, axis=1)
+    np.testing.assert_allclose(MLflow(server.url, rows_per_request=4, **FAST)(X)[:, 0], X.sum(axis=1))

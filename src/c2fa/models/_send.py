@@ -143,7 +143,7 @@ async def _send_once(portal: Portal, request: Request) -> Reply:
         except TimeoutError:
             reason = f"no whole answer within {settings.timeout:g} s"
             raise _Failure(reason, "raise timeout or lower rows_per_request", transient=True) from None
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:  # lost, or not what its header says it is
             reason = f"the connection failed ({_quoted(str(error), secret) or type(error).__name__})"
             raise _Failure(reason, "see that the server runs and call again", transient=True) from None
     if response.is_success:

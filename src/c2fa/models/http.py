@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.model import charge
+from c2fa.model import charge, describe
 from c2fa.models._portal import Portal
 from c2fa.models._rows import WireRows
 from c2fa.models._send import EndpointError, Reply, Request, send
@@ -135,7 +135,12 @@ class Endpoint(Paced):
         answers = asked.answers
         widths = {len(row) for row in answers.values()}
         if len(widths) > 1:
-            raise EndpointError(f"{self!r} gave rows of {sorted(widths)} outputs in one batch; they must agree")
+            for key in answers:  # nothing tells which of them are right, so all are asked again
+                self._memo.pop(key, None)
+            raise EndpointError(
+                f"{self!r} gave rows of {sorted(widths)} outputs in one batch; they must agree: call again, and see "
+                "the server's log if it stays so"
+            )
         bad = {key for key, row in answers.items() if not np.isfinite(row).all()}
         for key in bad or answers:  # where some rows are no numbers, the others need not be asked again
             self._memo.pop(key, None)
@@ -230,6 +235,12 @@ class Endpoint(Paced):
             got = f"{len(outputs)} rows" if outputs.ndim == 2 else f"an array of shape {outputs.shape}"
             raise EndpointError(
                 f"{what}: the server returned {got} for {len(part)} inputs; it must return one row per input"
+            )
+        names = describe(self).output_names
+        if names and outputs.shape[1] != len(names):
+            raise EndpointError(
+                f"{what}: the server returned rows of {outputs.shape[1]} outputs, and there are {len(names)} output "
+                "names; give one for each output, or call again where the server has erred"
             )
         return outputs
 
