@@ -50,7 +50,7 @@ def test_same_means_to_the_last_bit() -> None:
         (lambda: c2fa.Structure.flat(0), None),
         (lambda: c2fa.load("no such file.json"), None),
         (lambda: suited(None).__enter__(), "vague"),  # type: ignore[arg-type]
-        (lambda: c2fa.maskers.Array("no structure"), "raw"),  # type: ignore[arg-type]
+        (lambda: c2fa.kernels.cosine(5), "raw"),  # type: ignore[arg-type]
         (lambda: json.loads("{"), "raw"),
     ],
 )

@@ -220,7 +220,7 @@ def test_options_per_level_and_other_penalties():
         ({"solver": "newton"}, ValueError, "solver must be 'auto' or one of"),
         ({"solver": "admm", "solver_options": {"tol": 1}}, TypeError, "admm solver has no option 'tol'"),
         ({"preset": "papers"}, ValueError, "preset must be one of"),
-        ({"on_error": "ignore"}, ValueError, "on_error must be 'raise' or 'drop'"),
+        ({"on_error": "ignore"}, ValueError, "on_error must be one of 'raise', 'drop'"),
         ({"batch_size": 0}, ValueError, "batch_size must be a whole number above 0"),
         ({"batch_size": True}, ValueError, "batch_size must be a whole number above 0; got True"),
         ({"seed": -1}, ValueError, "seed must be a whole number"),
@@ -575,3 +575,19 @@ def test_outputs_too_large_or_too_small_for_their_squares(penalty):
     for factor in (1e102, 1e160, 1e300):
         with pytest.raises(QueryError, match="numbers beyond 1e100 for 1 of 1 rows"):
             scaled(factor)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: c2fa.load(("a.json",)), "path must be the name of a file"),
+        (lambda: c2fa.models.load(["demo"]), "spec must be a text"),
+        (lambda: c2fa.maskers.Array("aab"), "structure must be a Structure"),
+        (lambda: c2fa.Explainer(len, lambda x: "masked")("x"), "the masker must return a c2fa.masking.Masked, not str"),
+        (lambda: c2fa.Level([[1, 0]], [0.5], penalty=(1,)), "penalty must be L2"),
+        (lambda: c2fa.Explainer(len, c2fa.maskers.Text(), budget=2**70), "budget must be at most 1,000,000,000 rows"),
+    ],
+)
+def test_an_argument_of_another_kind_is_one_sentence(call, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        call()

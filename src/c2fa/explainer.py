@@ -123,14 +123,11 @@ class Explainer:
             what = f"the class {masker.__name__}" if isinstance(masker, type) else type(masker).__name__
             raise TypeError(f"masker must be a masker such as c2fa.maskers.Text(), not {what}")
         if preset is not None:
-            if preset not in PRESETS:
-                raise ValueError(f"preset must be one of {sorted(PRESETS)}; got {preset!r}")
+            _check_word("preset", preset, sorted(PRESETS))
             known = options_of(method)
             options = {**{name: value for name, value in PRESETS[preset].items() if name in known}, **options}
-        if on_error not in ("raise", "drop"):
-            raise ValueError(f"on_error must be 'raise' or 'drop'; got {on_error!r}")
-        if outputs not in ("auto", "all", "target"):
-            raise ValueError(f"outputs must be 'auto', 'all' or 'target'; got {outputs!r}")
+        _check_word("on_error", on_error, ("raise", "drop"))
+        _check_word("outputs", outputs, ("auto", "all", "target"))
         if batch_size is None:
             batch_size = describe(model).batch_size
         if batch_size is None:
@@ -194,6 +191,11 @@ class Explainer:
 
     def queries(self, x: Any, masked: Masked, key: str | None = None, cache: Cache | None = None) -> Queries:
         """Begin what is to be asked about one input; a ``cache`` knows what was asked about it, and which it is."""
+        if not isinstance(masked, Masked):
+            raise TypeError(
+                f"the masker must return a c2fa.masking.Masked, not {type(masked).__name__}; to make a masker of your "
+                "own function use c2fa.maskers.Custom"
+            )
         if cache is None:
             identity = identify(x, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
@@ -297,3 +299,9 @@ class Explainer:
         judge.early = False
         judge(found)
         return found, last
+
+
+def _check_word(name: str, value: Any, words: Sequence[str]) -> None:
+    """Refuse an option that is none of its words."""
+    if not (isinstance(value, str) and value in words):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}; got {value!r}")

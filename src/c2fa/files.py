@@ -36,7 +36,7 @@ _NUMBERS: Mapping[str, Callable[[Any], Any]] = {"b": bool, "i": int, "u": int, "
 
 def save(e: Explanation, path: str | PathLike[str]) -> None:
     """Write an explanation to a ``.json`` or ``.npz`` file, whole or not at all."""
-    path = Path(path)
+    path = _as_path(path)
     suffix = path.suffix.lower()
     if suffix not in (".json", ".npz"):
         raise ValueError(f"save to a file that ends in .json or .npz, not {path.name!r}")
@@ -64,13 +64,19 @@ def load(path: str | PathLike[str]) -> Explanation:
 
 def load_all(path: str | PathLike[str]) -> list[Explanation]:
     """Read all explanations of a file: one, or the list of them that ``c2fa explain`` writes for several inputs."""
-    path = Path(path)
+    path = _as_path(path)
     data = path.read_bytes()
     with _refusing(str(path), "save()"):
         if path.suffix.lower() == ".npz":
             return [_unpack(data)]
         document = json.loads(data)
         return [_read(one) for one in (document if isinstance(document, list) else [document])]
+
+
+def _as_path(path: str | PathLike[str]) -> Path:
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"path must be the name of a file, such as 'explained.json'; got {path!r}")
+    return Path(path)
 
 
 def to_json(e: Explanation, indent: int | None = None) -> str:

@@ -9,7 +9,7 @@ scikit-learn's ``alpha`` is ``2 λ``. ``Auto`` stands for strengths that are yet
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -209,3 +209,12 @@ def _check_strength(name: str, value: float) -> None:
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (number and np.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be a finite number of at least 0; got {value!r}")
+
+
+def check_penalty(penalty: Any) -> None:
+    """Refuse what is no penalty."""
+    if not all(hasattr(penalty, name) for name in ("ridge", "value", "prox")):
+        raise TypeError(
+            f"penalty must be L2(0.1), 'auto', L1(0.1), ElasticNet(...), NonNegative() or your own class with ridge, "
+            f"value and prox, not {penalty!r}"
+        )

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa.graph import Smoother
-from c2fa.penalties import L2, Penalty
+from c2fa.penalties import L2, Penalty, check_penalty
 from c2fa.structure import BoolArray, FloatArray, Structure
 
 
@@ -64,7 +64,8 @@ class Level:
             raise ValueError(f"weights must be {n} numbers of at least 0, one for each mask")
         if not weights.any():
             raise ValueError("all weights are 0, so no row counts; use another kernel or other masks")
-        ridge = getattr(self.penalty, "ridge", None)
+        check_penalty(self.penalty)
+        ridge = self.penalty.ridge
         if isinstance(ridge, np.ndarray) and ridge.shape != (masks.shape[1],):
             raise ValueError(f"the penalty has {len(ridge)} strengths for {masks.shape[1]} features; give one for each")
         object.__setattr__(self, "masks", masks)

@@ -35,6 +35,10 @@ class Array:
     baseline: float | npt.ArrayLike = 0.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.structure, Structure):
+            raise TypeError(
+                f"structure must be a Structure, such as c2fa.Structure.from_groups('aab'); got {self.structure!r}"
+            )
         base = np.asarray(self.baseline, dtype=np.float64)
         if base.shape not in ((), (1,), (self.structure.leaves,)):
             raise ValueError(

@@ -12,7 +12,7 @@ from c2fa.fingerprint import Identity
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel
 from c2fa.masks import distinct
-from c2fa.penalties import L2, Auto, Penalty
+from c2fa.penalties import L2, Auto, Penalty, check_penalty
 from c2fa.problem import Level
 from c2fa.querying import Ask, Conversation, QueryError
 from c2fa.samplers import AnySampler, PreferringSampler, draw, ensure
@@ -312,12 +312,4 @@ def given_penalties(option: Penalties) -> tuple[Penalty, ...]:
 def check_penalties(option: Penalties) -> None:
     """Refuse what is no penalty, before any query is made."""
     if option is not None and not (isinstance(option, str) and option == "auto"):
-        check_each("penalty", option, _check_penalty)
-
-
-def _check_penalty(penalty: Any) -> None:
-    if not all(hasattr(penalty, name) for name in ("ridge", "value", "prox")):
-        raise TypeError(
-            f"penalty must be L2(0.1), 'auto', L1(0.1), ElasticNet(...), NonNegative() or your own class with ridge, "
-            f"value and prox, not {penalty!r}"
-        )
+        check_each("penalty", option, check_penalty)

@@ -12,6 +12,7 @@ from c2fa.structure import Structure
 Budget: TypeAlias = int | tuple[int, ...]
 
 DEFAULT_ROWS = 200
+_MOST_ROWS = 10**9  # no memory holds the masks of more
 
 
 def as_budget(budget: int | Sequence[int] | None) -> Budget:
@@ -28,6 +29,8 @@ def as_budget(budget: int | Sequence[int] | None) -> Budget:
         raise TypeError(f"budget must be a whole number of model rows, or one for each level; got {budget!r}")
     if min(rows) < 1:
         raise ValueError(f"budget must be at least 1 row at every level; got {budget!r}")
+    if max(rows) > _MOST_ROWS:
+        raise ValueError(f"budget must be at most {_MOST_ROWS:,} rows a level; got {budget!r}")
     if not isinstance(budget, Sequence):
         return int(budget)
     if rows[0] < 2:

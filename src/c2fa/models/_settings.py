@@ -179,6 +179,8 @@ def check_url(url: str) -> str:
         ...
     ValueError: the address of a model must begin with http:// or https:// and name a host, not '127.0.0.1:8080'
     """
+    if not isinstance(url, str):
+        raise TypeError(f"the address of a model must be a text such as 'http://127.0.0.1:8080'; got {url!r}")
     parts, bare = urlsplit(url), shown(url.split("#")[0])
     if "@" in parts.netloc:
         raise ValueError(

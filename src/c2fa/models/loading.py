@@ -52,6 +52,8 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
         ...
     ValueError: 'tensorflow:model.pb' names no model; write demo, python:package.module:function, ...
     """
+    if not isinstance(spec, str):
+        raise TypeError(f"a model's spec must be a text such as 'demo' or 'onnx:file'; got {spec!r}")
     kind, _, rest = spec.partition(":")
     makers: dict[str, Callable[..., Model]] = {
         "python": _python,

@@ -10,6 +10,7 @@ import numpy as np
 
 from c2fa.models._rows import WireRows, jsonable
 from c2fa.models._send import Reply, Request
+from c2fa.models._settings import check_url
 from c2fa.models.http import Endpoint, Floats
 
 
@@ -44,7 +45,7 @@ class MLflow(Endpoint):
         output_names: Sequence[str] = (),
         **settings: Any,
     ) -> None:
-        super().__init__(url.removesuffix("/").removesuffix("/invocations"), output_names, **settings)
+        super().__init__(check_url(url).removesuffix("/invocations"), output_names, **settings)
         self.column, self.params = column, dict(params or {})
 
     def request(self, rows: WireRows) -> Request:
