@@ -168,7 +168,7 @@ class Run:
             store = Store.open(self.folder / "store")
             return dict(store.items()), {failure.index: failure.error for failure in store.errors()}
         found, failed = {}, {}
-        for file in (self.folder / "saved").iterdir():
+        for file in (self.folder / "saved").glob("[0-9]*"):  # others were being written at a kill
             try:
                 found[int(file.stem)] = c2fa.load(file)
             except ValueError as error:  # half a file
