@@ -372,7 +372,7 @@ def loss_alone(level: Level) -> float:
     elif len(rows) < level.width:
         gram = weighted_gram(rows, 0.5 / ridge)
         np.einsum("ii->i", gram)[:] += 1.0
-        values = (rows / (2.0 * ridge)).T @ Cholesky(gram).solve(targets)
+        values = (rows.T @ Cholesky(gram).solve(targets)) / (2.0 * ridge)[:, None]
     else:
         normal = symmetric_product(rows)
         np.einsum("ii->i", normal)[:] += 2.0 * ridge
