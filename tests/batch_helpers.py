@@ -19,7 +19,7 @@ from c2fa.batch import Store
 LEAVES = 12
 STRUCTURE = c2fa.Structure.from_groups("aaabbbcccddd", names=[f"x{i}" for i in range(LEAVES)])
 WEIGHTS = np.linspace(-1.0, 2.0, LEAVES)
-RAISES, KILLS, STALLS, NAN = 1e3, 2e3, 3e3, 4e3  # in the first entry of an input: what it does to the model
+RAISES, KILLS, STALLS, NAN, TIRES = 1e3, 2e3, 3e3, 4e3, 5e3  # in the first entry of an input: what it does to the model
 
 
 @dataclass
@@ -31,6 +31,8 @@ class Model:
     name: str = "batch-test"
     down: str | None = None  # a file: while it exists, the model answers nothing
     hangs: str | None = None  # a file: while it exists, the model never comes back
+    tireless: bool = False  # else a process dies after two batches with an input that tires
+    tired: int = 0
 
     def __call__(self, batch: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         if self.down is not None and os.path.exists(self.down):
@@ -42,6 +44,10 @@ class Model:
             raise ValueError("a poisoned row")
         if (marks == KILLS).any():
             os.kill(os.getpid(), signal.SIGKILL)
+        if (marks == TIRES).any() and not self.tireless:
+            self.tired += 1
+            if self.tired > 2:
+                os.kill(os.getpid(), signal.SIGKILL)
         if (marks == STALLS).any():
             time.sleep(600)
         if self.delay:

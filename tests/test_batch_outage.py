@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import c2fa
-from batch_helpers import RAISES, STRUCTURE, Model, explainer, inputs, same, side_files
+from batch_helpers import RAISES, STRUCTURE, TIRES, Model, explainer, inputs, same, side_files
 
 pytest.importorskip("pyarrow")
 
@@ -172,9 +172,8 @@ def lives(path: Path, runs: list[str]) -> Journal:
     for name in runs:
         journal = Journal(path, name)
         journal.__enter__()
-        plan = journal.plan(8, tries=3)
-        for start, stop in plan:
-            journal.begin(start, stop or start + 1)
+        for start, stop in journal.plan(8):
+            journal.begin(start, stop)
             if start == 0:
                 break
         journal._file.close()
@@ -182,10 +181,11 @@ def lives(path: Path, runs: list[str]) -> Journal:
 
 
 def test_a_worker_that_dies_with_its_run_is_not_an_input_s_doing(tmp_path: Path) -> None:
-    journal = lives(tmp_path / "j", ["a", "b", "c", "d", "e", "f"])
-    assert (0, None) not in journal.plan(8, tries=3)
-    assert len(journal.plan(8, tries=3)) == 8  # in pieces all the same, so that each life gets on
-    assert (0, None) in lives(tmp_path / "j", ["g"] * 3).plan(8, tries=3)
+    lives(tmp_path / "j", ["a", "b", "c", "d", "e", "f"])
+    journal = Journal(tmp_path / "j", "g")
+    assert journal.died((0, 1)) == []
+    assert len(journal.plan(8)) == 8  # in pieces all the same, so that each life gets on
+    assert len(lives(tmp_path / "j", ["g"] * 3).died((0, 1))) == 3
 
 
 SCRIPT = """
@@ -212,6 +212,18 @@ def test_a_driver_that_is_killed_five_times_costs_no_input(tmp_path: Path) -> No
     codes = [subprocess.run([sys.executable, "-c", code], check=False).returncode for _ in range(6)]
     assert codes == [-9] * 5 + [0]
     same(run(tmp_path / "calm", inputs(4)), Store.open(tmp_path / "s"))
+
+
+@pytest.mark.parametrize("ledger", [False, True])
+def test_workers_that_are_killed_but_get_further_each_time_cost_no_input(tmp_path: Path, ledger: bool) -> None:
+    xs, log = inputs(4), tmp_path / "log"
+    xs[2][0] = TIRES
+    options = {"ledger": tmp_path / "answers.sqlite"} if ledger else {}
+    made = explainer(Model(log=str(log)), batch_size=4, **options)
+    store = run(tmp_path / "s", xs, made, engine="processes", workers=1, tries=2)
+    assert store.errors() == []
+    same(store, run(tmp_path / "calm", xs, explainer(Model(tireless=True), batch_size=4)))
+    assert side_files(store.path) == []
 
 
 # -- equal inputs

@@ -181,6 +181,11 @@ class Explainer:
 
         return many(self, inputs, store, **options)
 
+    @property
+    def name_of_model(self) -> str:
+        """What provenance calls the model: the name that it was given, or that of its function or type."""
+        return self.model_name or str(getattr(self.model, "__name__", type(self.model).__name__))
+
     def rows(self, structure: Structure) -> tuple[int, ...]:
         """The rows of each level for an input of this structure, after the one for its prediction."""
         return self._split(self.budget, structure)
@@ -263,7 +268,7 @@ class Explainer:
                 "budget": list(rows),
                 "seed": self.seed,
                 "link": self.link.name,
-                "model": self.model_name or getattr(self.model, "__name__", type(self.model).__name__),
+                "model": self.name_of_model,
                 **({} if self.until is None else {"until": str(self.until)}),
             },
         )

@@ -124,6 +124,16 @@ class Ledger:
             ) from error
         return known
 
+    def count(self, model: str, key: str) -> int:
+        """How many answers about an input are kept."""
+        try:
+            with self._db.lock:
+                query = "SELECT COUNT(*) FROM answers WHERE model=? AND input=?"
+                (count,) = self._db.execute(query, (model, key)).fetchone()
+        except sqlite3.Error as error:
+            raise LedgerError(f"cannot count the answers in {self.path}: {error}") from error
+        return int(count)
+
     def put(self, model: str, key: str, level: int, masks: Sequence[bytes], outputs: FloatArray) -> None:
         """Keep one batch of answers, all or none; a full disk raises LedgerError."""
         self.write([as_row((model, key, level, mask), row) for mask, row in zip(masks, outputs, strict=True)])

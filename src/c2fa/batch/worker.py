@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,14 @@ from c2fa.batch.records import Precision, StoreError, Views, read, write
 from c2fa.batch.sources import digest
 from c2fa.batch.store import Store
 from c2fa.explainer import Explainer
-from c2fa.fingerprint import fingerprint
+from c2fa.fingerprint import check_masker, fingerprint, identify
+from c2fa.ledger import Ledger, LedgerError
 from c2fa.model import Model, ModelProxy
 
 _FIRST = 10.0  # the first call may take so many times the time limit: models load lazily
 _TIMED_OUT = 75  # the exit status of a worker whose model gave no answer in time
 _CANARY = (0, 0)  # the range of no input: an input that was explained before is asked about
+_DIED = "the worker died"
 _SPLIT = 8  # a range in which a worker died is tried again in this many pieces
 
 
@@ -144,24 +147,27 @@ class Worker:
             model = self._watchdog
         outcomes: list[Outcome] = []
         isolation = Isolation(self.made.tries, self.health, report)
-        plan = journal.plan(len(items), self.made.tries)
+        plan = journal.plan(len(items))
         for start, stop in plan:
-            if stop is None:
-                reason = journal.reason(start)
-                self._see_that_it_answers(journal, model, isolation)
-                outcomes.append(self._set_aside(items[start], journal, reason))
-                continue
             kept = journal.recall(start, stop)
             if kept is not None:
                 outcomes += kept
                 explained = {outcome.index for outcome in kept if outcome.explanation is not None}
                 self._learn(next((item for item in items if item.index in explained), None))
                 continue
+            explainer, known = self.explainer, 0
             if stop - start == 1 and journal.crashes():  # it may be set aside for what happens next
-                self._see_that_it_answers(journal, model, isolation)
-            journal.begin(start, stop)
+                explainer = self._with_ledger(journal)
+                known = _answers_kept(explainer, items[start])
+                died = journal.died((start, stop), known)
+                if died:
+                    self._see_that_it_answers(journal, model, isolation)
+                if len(died) >= self.made.tries:
+                    outcomes.append(self._set_aside(items[start], journal, died))
+                    continue
+            journal.begin(start, stop, known)
             found = packed(
-                self.explainer,
+                explainer,
                 together(items[start:stop]),
                 batch_size=self.made.batch_size,
                 in_flight=self.made.in_flight,
@@ -177,8 +183,23 @@ class Worker:
             self.canary = canary
             self.health.find_canary = functools.partial(prediction_row, self.explainer, canary)
 
-    def _set_aside(self, item: Item, journal: Journal, reason: str) -> Outcome:
+    def _with_ledger(self, journal: Journal) -> Explainer:
+        """The explainer with a ledger, its own or one beside the journal, so that each life gets further than the last.
+
+        What kills a worker is then told from what only keeps it busy: it dies again with no answer more.
+        """
+        explainer = self.explainer
+        if explainer.ledger is None:
+            with contextlib.suppress(LedgerError, TypeError):  # a masker, or a disk, of which none can be kept
+                check_masker(explainer.masker)
+                ledger = journal.answers()
+                explainer = copy(explainer)
+                explainer.ledger, explainer.model_name = ledger, explainer.name_of_model
+        return explainer
+
+    def _set_aside(self, item: Item, journal: Journal, died: Sequence[str]) -> Outcome:
         """What becomes of an input that no worker survived, unless the model has answered none of them anything."""
+        reason = f"{died[-1]} while this input was explained alone ({len(died)} times)"
         if not Store(self.made.store).sign_of_life(self.made.run).exists():
             journal.forget()
             raise NoAnswerError(
@@ -188,11 +209,10 @@ class Worker:
         return Outcome(item.index, item.key, None, reason)
 
     def _see_that_it_answers(self, journal: Journal, model: Model, isolation: Isolation) -> None:
-        """Workers died in this shard: see first whether the model answers what it answered before."""
+        """Workers died of an input: see first whether the model answers what it answered before."""
         if self.canary is None:
             return
-        died = [reason for reason in journal.crashes().get(_CANARY, ()) if reason is not None]
-        if len(died) >= self.made.tries:
+        if len(journal.died(_CANARY)) >= self.made.tries:
             journal.forget()
             raise ModelDownError(
                 f"{self.made.tries} workers died while they asked the model what it answered before; no input is set "
@@ -200,6 +220,17 @@ class Worker:
             )
         journal.begin(*_CANARY)
         ask_again(self.explainer, self.canary, model, isolation)
+
+
+def _answers_kept(explainer: Explainer, item: Item) -> int:
+    """The rows of an input that the explainer's ledger has answers for."""
+    if explainer.ledger is None:
+        return 0
+    try:
+        key = identify(item.x, item.key, explainer.masker).key
+    except Exception:  # a user's type may do anything when it is read
+        return 0
+    return explainer.ledger.count(explainer.model_name or "", key)
 
 
 class Watchdog(ModelProxy):
@@ -232,12 +263,22 @@ class Watchdog(ModelProxy):
                 os._exit(_TIMED_OUT)
 
 
+@dataclass(frozen=True)
+class Crash:
+    """A worker's death: why, how many answers about its inputs were known to it, and whether its run died too."""
+
+    reason: str
+    known: int
+    with_its_run: bool
+
+
 class Journal:
     """A side file that says which inputs a worker is at, so that the next one knows where the last one died.
 
     A shard begins as one range. Where a worker died, the range is tried again in smaller pieces, down to the
-    single input that kills; that one is set aside after the stated number of crashes. Pieces that are done are kept
-    beside it, so that even workers that are killed all the time get on. No engine needs to know.
+    single input that kills; that one is set aside after the stated number of crashes with no answer in between. Pieces
+    that are done are kept beside it, and answers about an input that is tried alone, so that even workers that are
+    killed all the time get on. No engine needs to know.
 
     ``run`` tells one call of ``many`` from others: a worker whose run has ended too was killed with it, which is no
     input's doing.
@@ -246,6 +287,7 @@ class Journal:
     def __init__(self, path: Path, run: str) -> None:
         self.path, self.run = path, run
         self._file: Any = None
+        self._answers: Ledger | None = None
         self._lines: list[dict[str, Any]] = []
         with contextlib.suppress(FileNotFoundError):
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -263,15 +305,17 @@ class Journal:
             with contextlib.suppress(OSError):
                 self.note({"end": True})
         self._file.close()
+        if self._answers is not None:
+            self._answers.close()
 
     def note(self, line: Mapping[str, Any]) -> None:
         """Write a line at once, so that it is there whatever happens next."""
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 
-    def begin(self, start: int, stop: int) -> None:
-        """Say which inputs are tried next."""
-        self.note({"range": [start, stop]})
+    def begin(self, start: int, stop: int, known: int = 0) -> None:
+        """Say which inputs are tried next, and how many answers about them are kept."""
+        self.note({"range": [start, stop], "known": known})
 
     def forget(self) -> None:
         """The history is no longer of use: the shard is written, or it was no input's doing."""
@@ -280,8 +324,17 @@ class Journal:
     def remove(self) -> None:
         """The shard is written: forget its history, and what was kept of it."""
         self.forget()
-        for kept in self.path.parent.glob(f"{self.path.stem}-*.kept"):
-            kept.unlink(missing_ok=True)
+        if self._answers is not None:
+            self._answers.close()
+        for pattern in (f"{self.path.stem}-*.kept", f"{self.path.stem}.answers*"):
+            for kept in self.path.parent.glob(pattern):
+                kept.unlink(missing_ok=True)
+
+    def answers(self) -> Ledger:
+        """A ledger for inputs that are tried alone."""
+        if self._answers is None:
+            self._answers = Ledger(self.path.with_suffix(".answers"))
+        return self._answers
 
     def keep(self, start: int, stop: int, outcomes: list[Outcome]) -> list[Outcome]:
         """Keep what became of a range until the shard is whole, exactly; return it."""
@@ -298,15 +351,14 @@ class Journal:
     def _kept(self, start: int, stop: int) -> Path:
         return self.path.with_name(f"{self.path.stem}-{start}-{stop}.kept")
 
-    def crashes(self) -> dict[tuple[int, int], list[str | None]]:
-        """For each range that a worker did not survive, the reasons, one for each crash since it last survived.
+    def crashes(self) -> dict[tuple[int, int], list[Crash]]:
+        """For each range that a worker did not survive, its crashes since it last survived.
 
-        A worker that goes from one range to the next has survived the first, so only its last range counts. The
-        reason is None where the run ended with the worker.
+        A worker that goes from one range to the next has survived the first, so only its last range counts.
         """
-        crashes: dict[tuple[int, int], list[str | None]] = {}
+        crashes: dict[tuple[int, int], list[Crash]] = {}
         current: tuple[int, int] | None = None
-        reason, run = "the worker died", None
+        reason, run, known = _DIED, None, 0
         for line in [*self._lines, {"worker": os.getpid(), "run": self.run}]:
             match line:
                 case {"reason": text}:
@@ -314,30 +366,37 @@ class Journal:
                 case {"range": [int(start), int(stop)]}:
                     if current is not None:
                         crashes.pop(current, None)
-                    current = (start, stop)
+                    current, known = (start, stop), line.get("known", 0)
                 case {"end": _}:
                     current = None
                 case {"worker": _}:
                     if current is not None:
-                        crashes.setdefault(current, []).append(reason if line.get("run") == run else None)
-                    current, reason, run = None, "the worker died", line.get("run")
+                        crash = Crash(reason, known, with_its_run=line.get("run") != run)
+                        crashes.setdefault(current, []).append(crash)
+                    current, reason, run = None, _DIED, line.get("run")
         return crashes
 
-    def plan(self, count: int, tries: int) -> list[tuple[int, int | None]]:
-        """The ranges to try; (i, None) stands for an input that is to be set aside.
+    def died(self, place: tuple[int, int], known: int = 0) -> list[str]:
+        """Why workers died in a range, those alone that its input can be blamed for.
+
+        A worker that died with its run is no input's doing, nor one that died when fewer answers were ``known``: those
+        after it got further.
+        """
+        crashes = self.crashes().get(place, [])
+        return [crash.reason for crash in crashes if not crash.with_its_run and crash.known >= known]
+
+    def plan(self, count: int) -> list[tuple[int, int]]:
+        """The ranges to try.
 
         A range in which a worker died, for whichever reason, is cut into pieces, which can be kept one by one.
         Those in which no one died come first: workers that are killed by something else then die in different
         ranges, and only an input that kills each time collects its crashes.
         """
         crashes = self.crashes()
-        ranges: list[tuple[int, int | None]] = []
+        ranges: list[tuple[int, int]] = []
 
         def cut(start: int, stop: int) -> None:
-            died = crashes.get((start, stop), [])
-            if stop - start == 1 and sum(reason is not None for reason in died) >= tries:
-                ranges.append((start, None))
-            elif died and stop - start > 1:
+            if (start, stop) in crashes and stop - start > 1:
                 size = -(-(stop - start) // _SPLIT)
                 for at in range(start, stop, size):
                     cut(at, min(at + size, stop))
@@ -345,9 +404,4 @@ class Journal:
                 ranges.append((start, stop))
 
         cut(0, count)
-        return sorted(ranges, key=lambda r: len(crashes.get((r[0], r[1] or 0), ())))
-
-    def reason(self, index: int) -> str:
-        """Why an input is set aside."""
-        reasons = [reason for reason in self.crashes()[index, index + 1] if reason is not None]
-        return f"{reasons[-1]} while this input was explained alone ({len(reasons)} times)"
+        return sorted(ranges, key=lambda r: len(crashes.get(r, ())))
