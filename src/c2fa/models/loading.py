@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from c2fa import models
-from c2fa.extras import refuse_older
 from c2fa.model import Model
+from c2fa.models import _skops
 from c2fa.models._settings import Settings, shown
 
 _FORMS = (
@@ -41,7 +42,9 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
     allow_pickle
         Whether ``sklearn:`` may read a pickle or joblib file; such a file can run any code.
     **options
-        Handed to the adapter, such as ``classes=["good", "bad"]`` for ``openai:``.
+        Handed to the adapter, such as ``classes=["good", "bad"]`` for ``openai:``. ``sklearn:`` also takes
+        ``trusted="mine.Scaler"``: types in a .skops file, besides scikit-learn's own, whose code may run; several are
+        a list, or have commas between them.
 
     Examples
     --------
@@ -57,7 +60,7 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
     kind, _, rest = spec.partition(":")
     makers: dict[str, Callable[..., Model]] = {
         "python": _python,
-        "sklearn": lambda path, **o: models.Sklearn(_estimator(path, allow_pickle), **o),
+        "sklearn": lambda path, trusted=(), **o: models.Sklearn(_estimator(path, allow_pickle, trusted), **o),
         "hf": lambda folder, **o: models.HuggingFace(folder, **o),
         "onnx": lambda path, **o: models.Onnx(path, **o),
         "oip": lambda url, **o: models.OpenInference(*_named(spec, url), **o),
@@ -91,7 +94,7 @@ def options_of(spec: str) -> list[str]:
     named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.default is not p.empty]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):  # a server's adapter hands the others to its settings
         named += Settings.__dataclass_fields__
-    return named
+    return [*named, "trusted"] if kind == "sklearn" else named
 
 
 def wrap(model: Any) -> Model:
@@ -123,24 +126,32 @@ def _python(path: str) -> Model:
     module, _, attribute = path.partition(":")
     if not module or not attribute:
         raise ValueError(f"'python:{path}' must read python:package.module:function")
-    here = str(Path.cwd())
-    added = here not in sys.path
-    if added:  # a script beside the user is what the user means
-        sys.path.insert(0, here)
-    try:
-        value: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"cannot import {module!r} of 'python:{path}': {error}; run from the folder that holds it"
-        ) from error
-    finally:
-        if added:
-            sys.path.remove(here)
+    with _here():
+        try:
+            value: Any = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"cannot import {module!r} of 'python:{path}': {error}; run from the folder that holds it"
+            ) from error
     for name in attribute.split("."):
         if not hasattr(value, name):
             raise ValueError(f"{module!r} has no {attribute!r}; 'python:{path}' must name a function of it")
         value = getattr(value, name)
     return wrap(value)
+
+
+@contextlib.contextmanager
+def _here() -> Iterator[None]:
+    """Import from the current folder too: a script beside the user is what the user means."""
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if added:
+            sys.path.remove(here)
 
 
 def _named(spec: str, url: str) -> tuple[str, str]:
@@ -153,22 +164,15 @@ def _named(spec: str, url: str) -> tuple[str, str]:
     return address, name
 
 
-def _estimator(path: str, allow_pickle: bool) -> Any:
+def _estimator(path: str, allow_pickle: bool, trusted: str | Sequence[str] = ()) -> Any:
     if not Path(path).is_file():
         raise ValueError(f"there is no file {path!r}; sklearn: takes a file written by skops.io.dump")
     if path.endswith(".skops"):
-        try:
-            import skops.io
-        except ImportError as error:
-            raise ImportError("reading .skops files needs skops: pip install 'c2fa[tabular]'") from error
-        refuse_older("skops", "0.12", "can be made to run code hidden in a .skops file (CVE-2025-54412)")
-        unknown = skops.io.get_untrusted_types(file=path)
-        if unknown:
-            raise ValueError(
-                f"{path!r} holds the types {', '.join(unknown)}, which are not scikit-learn's; load it in Python "
-                "with skops.io.load(path, trusted=[...]) if you trust them"
-            )
-        return skops.io.load(path)
+        if not trusted:
+            return _skops.load(path)
+        names = trusted.split(",") if isinstance(trusted, str) else trusted
+        with _here():  # what is trusted may be a script beside the user
+            return _skops.load(path, [name.strip() for name in names])
     if not allow_pickle:
         raise ValueError(
             f"{path!r} is not a .skops file, and a pickle can run any code: write it with skops.io.dump, or allow "
