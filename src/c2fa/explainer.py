@@ -7,7 +7,7 @@ import functools
 import sys
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from c2fa.stopping import Judge, Rule, as_rule, looks
 from c2fa.structure import Structure
 
 if TYPE_CHECKING:
-    from c2fa.batch import Store
+    from c2fa.batch import Explanations, Store
 
 _BATCH = 64
 _MANY_OUTPUTS = 32  # beyond this many classes only the target's attributions are kept, unless asked otherwise
@@ -172,13 +172,22 @@ class Explainer:
         [job] = drive([job], self.model, batch_size=self.batch_size, progress=progress)
         return job.result()
 
-    def many(self, inputs: Any, store: str | PathLike[str], **options: Any) -> Store:
-        """Explain every input of a dataset into a folder of Parquet shards; see ``c2fa.batch.many`` for the options.
+    @overload
+    def many(self, inputs: Any, store: None = None, **options: Any) -> Explanations: ...
+    @overload
+    def many(self, inputs: Any, store: str | PathLike[str], **options: Any) -> Store: ...
+    def many(self, inputs: Any, store: str | PathLike[str] | None = None, **options: Any) -> Explanations | Store:
+        """Explain every input of a list, of a DataFrame (its rows), of a Parquet or JSONL file, …
 
-        What the store has already is not done again, so the same call continues a run that was stopped.
+        Without a store the explanations are returned, in order, all made in this process; the place of an input that
+        failed raises when it is looked at (see ``c2fa.batch.in_memory``). With a store they go to a folder of Parquet
+        shards, by as many worker processes as pay. What the folder has already is not done again, so the same call
+        continues a run that was stopped (see ``c2fa.batch.many`` for the options).
         """
-        from c2fa.batch import many
+        from c2fa.batch import in_memory, many
 
+        if store is None:
+            return in_memory(self, inputs, **options)
         return many(self, inputs, store, **options)
 
     @property

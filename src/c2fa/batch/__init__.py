@@ -1,6 +1,7 @@
 """Many inputs: a store that resumes, engines that run it, views over what is in it.
 
-``many`` explains a dataset into a folder; ``Store.open`` reads it back; ``views`` looks over all of it.
+``many`` explains a dataset into a folder; ``Store.open`` reads it back; ``views`` looks over all of it. ``in_memory``
+explains inputs here and returns their explanations, without a folder.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from c2fa.batch import views
 from c2fa.batch.engines import WorkerError
 from c2fa.batch.many import BatchError, many
+from c2fa.batch.memory import Explanations, in_memory
 from c2fa.batch.packing import Health, Isolation, Item, ModelDownError, NoAnswerError, Outcome, packed
 from c2fa.batch.recipe import Recipe
 from c2fa.batch.records import StoreError
@@ -17,6 +19,7 @@ from c2fa.models.limits import Bucket, Limited
 __all__ = [
     "BatchError",
     "Bucket",
+    "Explanations",
     "Health",
     "Isolation",
     "Item",
@@ -29,6 +32,7 @@ __all__ = [
     "Store",
     "StoreError",
     "WorkerError",
+    "in_memory",
     "many",
     "packed",
     "views",

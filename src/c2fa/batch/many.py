@@ -17,6 +17,7 @@ from typing import Any
 from c2fa.batch import engines
 from c2fa.batch.engines import Done, Engine
 from c2fa.batch.packing import UNANSWERED, Item, ModelDownError, NoAnswerError, Report
+from c2fa.batch.progress import Progress
 from c2fa.batch.recipe import MakeModel, PortableExplainer, Recipe
 from c2fa.batch.records import Precision, StoreError, Views, arrow
 from c2fa.batch.sources import Pick, Source, digest, source
@@ -154,7 +155,7 @@ def many(
         settings=settings,
     )
     shown = sys.stderr.isatty() if progress is None else progress
-    with contextlib.closing(_Progress(run.source.total, shown)) as bar:
+    with contextlib.closing(Progress(run.source.total, shown)) as bar:
         run.go(on, worker, bar, gpus_per_worker)
     done = Store(store)
     done.run = run.report
@@ -226,7 +227,7 @@ class _Run:
         """Whether no further shard is to be begun."""
         return self.stopped is not None or self.fatal is not None
 
-    def pending(self, size: int, bar: _Progress) -> Iterator[Assignment]:
+    def pending(self, size: int, bar: Progress) -> Iterator[Assignment]:
         """The shards that have no file yet, or inputs to be asked about again, until the run is ending."""
         finished = set(self.store.finished())
         for number, items in enumerate(self.source.shards(size)):
@@ -259,7 +260,7 @@ class _Run:
                 "same inputs in the same order, or another folder"
             )
 
-    def go(self, run: Engine, worker: MakeWorker, bar: _Progress, gpus: float) -> None:
+    def go(self, run: Engine, worker: MakeWorker, bar: Progress, gpus: float) -> None:
         """Run the pending shards, and again those that fail; raise what ended the run, if anything did."""
         tasks: Iterable[Assignment] = self.pending(worker.shard_size, bar)
         try:
@@ -313,7 +314,7 @@ class _Run:
             flush=True,
         )
 
-    def _note(self, done: Done, bar: _Progress) -> None:
+    def _note(self, done: Done, bar: Progress) -> None:
         if done.error is None:
             self.report = self.report + done.report
             if self.store.file(done.task.number).exists():  # else it was deleted, which is told at the end
@@ -361,40 +362,3 @@ def _leave(number: int) -> None:
     if number == signal.SIGINT:
         raise KeyboardInterrupt("stopped; the same command continues")
     raise SystemExit(128 + number)
-
-
-class _Progress:
-    """A bar over the inputs of a run; inputs of earlier runs count as done from the start."""
-
-    def __init__(self, total: int | None, shown: bool) -> None:
-        self._begin = time.monotonic()
-        self._bar: Any = None
-        if shown:
-            from tqdm.auto import tqdm
-
-            bar = tqdm(total=total, unit="input", desc="explaining", smoothing=0.1)
-            self._bar = None if bar.disable else bar  # as TQDM_DISABLE=1 does
-
-    def skip(self, inputs: int) -> None:
-        """Count inputs that were finished before; they must not make the time left look short."""
-        if self._bar is not None:
-            self._bar.initial += inputs
-            self._bar.n += inputs
-            self._bar.refresh()
-
-    def show(self, report: Report) -> None:
-        """Show what the run took so far: rows a second, inputs set aside, and the cost."""
-        if self._bar is None:
-            return
-        said = [f"{report.rows / max(time.monotonic() - self._begin, 1e-9):,.0f} rows/s"]
-        if report.failed:
-            said.append(f"{report.failed} set aside")
-        if report.cost:
-            said.append(f"cost {report.cost:.4g}")
-        self._bar.set_postfix_str(", ".join(said), refresh=False)
-        self._bar.update(self._bar.initial + report.inputs - self._bar.n)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self._bar is not None:
-            self._bar.close()

@@ -280,7 +280,7 @@ class Health:
         pause = 0.25
         while not self._answers(ask):
             if time.monotonic() + pause > self._deadline():
-                raise self._down(error)
+                raise self._down(error) from error  # whose traceback shows the line of the model
             time.sleep(pause)
             pause = min(pause * 2, 5.0)
 
