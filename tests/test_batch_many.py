@@ -304,3 +304,18 @@ def test_the_batch_package_is_there_after_import_c2fa_and_loaded_when_used() -> 
     code = "import sys, c2fa; print('c2fa.batch' in sys.modules, c2fa.batch.many.__name__, 'c2fa.batch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["False", "many", "True"]
+
+
+def test_no_more_workers_than_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    xs = inputs(24)
+    one = many(explainer(), xs, tmp_path / "one", shard_size=4, precision="float64")
+    assert (one.run.workers, one.run.inputs) == (1, 24)  # milliseconds of work, and a start takes a second
+    monkeypatch.setattr("c2fa.batch.engines._WORTH", 1e-3)
+    slow = explainer(Model(delay=0.05))
+    for total, given in (("known", xs), ("unknown", (x for x in xs))):
+        two = many(slow, given, tmp_path / total, shard_size=4, precision="float64")
+        assert two.run.workers == 2
+        same(one, two)
+    assert many(slow, xs[:4], tmp_path / "small", shard_size=4, workers=2).run.workers == 1  # there is one shard
+    assert many(slow, xs, tmp_path / "known", precision="float64").run.workers == 0

@@ -12,6 +12,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -26,6 +27,8 @@ Work: TypeAlias = Callable[[Assignment], Report]
 Result: TypeAlias = tuple[Exception | None, Report]
 """The error that ended a shard, or None, and what the shard took."""
 
+_WORTH = 2.0  # a worker is started where it has so many times its start to do
+_LOOK_SECONDS = 0.25  # how often to see whether more workers pay
 _STARTS = 3  # workers that die before they are ready, one after another, until the engine gives up
 _RESTARTS = 20  # the same once a worker has shown that it can be done
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -42,6 +45,44 @@ class Done:
     task: Assignment
     error: Exception | None
     report: Report = field(default_factory=Report)
+
+
+@dataclass
+class Crew:
+    """How many workers a run has: one at first, and more where each has more to do than its start takes.
+
+    Parameters
+    ----------
+    most
+        The most of them.
+    left
+        Tells how many inputs no worker has been given yet, or None where that is not known: as much again is then
+        expected as was done so far. Without it all workers are started at once.
+    used
+        How many there were at a time.
+    """
+
+    most: int
+    left: Callable[[], int | None] | None = None
+    used: int = 0
+
+    def first(self) -> int:
+        """How many to start with."""
+        return self.most if self.left is None else 1
+
+    def paying(self, busy: float, inputs: int, start: float) -> int:
+        """How many pay, after so many seconds of work at so many inputs, where a start takes so long.
+
+        >>> Crew(8, left=lambda: 50).paying(busy=1.0, inputs=10, start=1.0)
+        2
+        >>> Crew(8, left=lambda: 5000).paying(busy=1.0, inputs=10, start=1.0)
+        8
+        """
+        if self.left is None:
+            return self.most
+        left = self.left()
+        ahead = busy if left is None else left * busy / max(inputs, 1)
+        return min(int(ahead / (_WORTH * start)), self.most)
 
 
 class Engine(Protocol):
@@ -133,15 +174,25 @@ class _Process:
     number: int
     process: Any
     pipe: Connection
+    started: float
     task: Assignment | None = None
+    task_since: float = 0.0
     ready: bool = False
 
 
 def processes(
-    make: Callable[[], Work], tasks: Iterable[Assignment], *, workers: int, gpus: float = 0.0
+    make: Callable[[], Work],
+    tasks: Iterable[Assignment],
+    *,
+    workers: int,
+    gpus: float = 0.0,
+    crew: Crew | None = None,
 ) -> Iterator[Done]:
-    """Run workers as processes of this machine; one that dies is replaced and its shard tried again."""
-    pool = _Pool(dumps(make), iter(tasks), workers, gpus)
+    """Run workers as processes of this machine; one that dies is replaced and its shard tried again.
+
+    All of them start at once, unless a ``crew`` says how many pay.
+    """
+    pool = _Pool(dumps(make), iter(tasks), crew or Crew(workers), gpus)
     try:
         yield from pool.run()
     finally:
@@ -151,25 +202,43 @@ def processes(
 class _Pool:
     """The worker processes of a run, and the shards that are theirs or still to be given."""
 
-    def __init__(self, payload: bytes, tasks: Iterator[Assignment], workers: int, gpus: float) -> None:
-        self.payload, self.tasks, self.workers, self.gpus = payload, tasks, workers, gpus
-        self.unfinished: list[Assignment] = []  # shards whose worker died
+    def __init__(self, payload: bytes, tasks: Iterator[Assignment], crew: Crew, gpus: float) -> None:
+        self.payload, self.tasks, self.crew, self.gpus = payload, tasks, crew, gpus
+        self.unfinished: list[Assignment] = []  # shards whose worker died, or that wait for one that starts
         self.running: list[_Process] = []
         self.failed_starts, self.any_started = 0, False
+        self.start_seconds, self.busy_seconds, self.inputs = 0.0, 0.0, 0  # what starts took, and shards so far
+        self.enlisted, self.growing = 0, True
 
     def run(self) -> Iterator[Done]:
-        first = next(self.tasks, None)
-        if first is None:
-            return
-        self.unfinished.append(first)
-        for number in range(self.workers):
-            self._start(number)
+        self._enlist(self.crew.first())
         while self.running:
             by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.running}
-            for pipe in wait(list(by_pipe)):
+            for pipe in wait(list(by_pipe), _LOOK_SECONDS if self.growing else None):
                 done = self._receive(by_pipe[pipe])
                 if done is not None:
                     yield done
+            self._grow()
+
+    def _enlist(self, count: int) -> None:
+        """Start workers until there are so many, each for a shard that is there."""
+        while self.growing and self.enlisted < count:
+            task = next(self.tasks, None)
+            if task is None:
+                self.growing = False
+                return
+            self.unfinished.append(task)
+            self._start(self.enlisted)
+            self.enlisted += 1
+            self.crew.used = max(self.crew.used, self.enlisted)
+            self.growing = self.enlisted < self.crew.most
+
+    def _grow(self) -> None:
+        """Start more workers where they pay; what is under way counts as done, so that time left is not overrated."""
+        if self.growing and self.any_started:
+            now = time.monotonic()
+            under_way = sum(now - worker.task_since for worker in self.running if worker.task is not None)
+            self._enlist(self.crew.paying(self.busy_seconds + under_way, self.inputs, self.start_seconds))
 
     def kill(self) -> None:
         for worker in self.running:
@@ -181,11 +250,11 @@ class _Pool:
     def _start(self, number: int) -> None:
         context = mp.get_context("spawn")
         ours, theirs = context.Pipe()
-        with _environment(number, self.workers, self.gpus):
+        with _environment(number, self.crew.most, self.gpus):
             process = context.Process(target=_serve, args=(theirs, self.payload), daemon=True, name=f"c2fa-{number}")
             process.start()
         theirs.close()
-        self.running.append(_Process(number, process, ours))
+        self.running.append(_Process(number, process, ours, started=time.monotonic()))
 
     def _receive(self, worker: _Process) -> Done | None:
         """Read a worker's message and assign its next shard; return the shard that it has finished, if any."""
@@ -196,14 +265,24 @@ class _Pool:
             return None
         if kind == "failed":
             raise value
+        now = time.monotonic()
+        if not worker.ready:
+            self.start_seconds = now - worker.started
         worker.ready = self.any_started = True
         self.failed_starts, task = 0, worker.task
+        if task is not None:
+            self.busy_seconds += now - worker.task_since
         self._assign(worker)
         return Done(task, *value) if kind == "done" and task is not None else None
 
     def _assign(self, worker: _Process) -> None:
         """Send the next shard to a worker that is free, or None, which ends it."""
-        worker.task = self.unfinished.pop() if self.unfinished else next(self.tasks, None)
+        worker.task = self.unfinished.pop(0) if self.unfinished else next(self.tasks, None)
+        if worker.task is None:
+            self.growing = False
+        else:
+            worker.task_since = time.monotonic()
+            self.inputs += len(worker.task.items)
         with contextlib.suppress(OSError):  # it died in between; the next wait sees that
             worker.pipe.send(worker.task)
 

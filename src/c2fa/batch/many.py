@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import secrets
 import signal
@@ -15,7 +16,7 @@ from os import PathLike
 from typing import Any
 
 from c2fa.batch import engines
-from c2fa.batch.engines import Done, Engine
+from c2fa.batch.engines import Crew, Done, Engine
 from c2fa.batch.packing import UNANSWERED, Item, ModelDownError, NoAnswerError, Report
 from c2fa.batch.progress import Progress
 from c2fa.batch.recipe import MakeModel, PortableExplainer, Recipe
@@ -73,7 +74,9 @@ def many(
     engine
         ``"processes"``, ``"ray"``, ``"dask"``, ``"serial"``, or an engine of your own.
     workers
-        How many; by default one for each core.
+        How many. By default as many processes as pay, at most one for each core: one explains the first inputs, and
+        others start where each has more to do than its start takes. ``store.run.workers`` tells how many there were.
+        Ray and Dask start one for each core.
     gpus_per_worker
         GPUs that each worker holds; a fraction lets several share one.
     model
@@ -122,7 +125,7 @@ def many(
         source(inputs, column, key),
         retry_failed=retry_failed,
         tries=_at_least("tries", tries, 1),
-        workers=_at_least("workers", workers or os.cpu_count() or 1, 1),
+        crew=Crew(_at_least("workers", (os.cpu_count() or 1) if workers is None else workers, 1)),
     )
     if precision not in ("float32", "float64"):
         raise ValueError(f"precision must be 'float32' or 'float64', not {precision!r}")
@@ -135,6 +138,11 @@ def many(
         )
     on = engines.engine(engine)
     size = run.shard_size(shard_size)
+    if on is engines.processes:
+        run.crew.left = run.left if workers is None else None
+        on = functools.partial(engines.processes, crew=run.crew)
+    else:
+        run.crew.used = 1 if on is engines.serial else run.crew.most
     make, settings = _recipe(explainer, model, engine, size, precision)
     if settings is not None:
         run.store.check(settings)
@@ -202,10 +210,11 @@ class _Run:
     source: Source
     retry_failed: bool
     tries: int
-    workers: int
+    crew: Crew
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     report: Report = field(default_factory=Report)
     canary: Item | None = None
+    given: int = 0
     complete: set[int] = field(default_factory=set)
     stopped: int | None = None
     failed: list[Done] = field(default_factory=list)
@@ -220,7 +229,11 @@ class _Run:
             return int(there)
         if self.source.total is None:
             return _SHARD
-        return min(max(self.source.total // (8 * self.workers), 8), _SHARD)
+        return min(max(self.source.total // (8 * self.crew.most), 8), _SHARD)
+
+    def left(self) -> int | None:
+        """How many inputs are neither finished nor given to a worker, where that is known."""
+        return None if self.source.total is None else max(self.source.total - self.given, 0)
 
     @property
     def ending(self) -> bool:
@@ -230,10 +243,12 @@ class _Run:
     def pending(self, size: int, bar: Progress) -> Iterator[Assignment]:
         """The shards that have no file yet, or inputs to be asked about again, until the run is ending."""
         finished = set(self.store.finished())
+        self.given = len(finished) * size
         for number, items in enumerate(self.source.shards(size)):
             if self.ending:
                 return
             if number not in finished:
+                self.given += len(items)
                 yield Assignment(number, items, self.canary)
                 continue
             self._check_inputs(number, items)
@@ -273,7 +288,7 @@ class _Run:
                 if round_:
                     tasks, self.failed = [replace(done.task, canary=self.canary) for done in self.failed], []
                     time.sleep(min(2.0 ** (round_ - 1), 5.0))
-                for done in run(worker, tasks, workers=self.workers, gpus=gpus):
+                for done in run(worker, tasks, workers=self.crew.most, gpus=gpus):
                     self._note(done, bar)
                 self.fatal = self.fatal or self._never_answered(least=1)
                 if not self.failed or self.ending:
@@ -316,7 +331,7 @@ class _Run:
 
     def _note(self, done: Done, bar: Progress) -> None:
         if done.error is None:
-            self.report = self.report + done.report
+            self.report = replace(self.report + done.report, workers=self.crew.used)
             if self.store.file(done.task.number).exists():  # else it was deleted, which is told at the end
                 self._learn(done.task.number, done.task.items)
             self.complete.add(done.task.number)

@@ -68,7 +68,10 @@ class Outcome:
 
 @dataclass
 class Report:
-    """What explaining inputs took: rows that got an answer, rows sent again, rows recalled, calls, cost and time."""
+    """What explaining inputs took: rows that got an answer, rows sent again, rows recalled, calls, cost and time.
+
+    ``workers`` is known of a whole run alone: how many it started.
+    """
 
     inputs: int = 0
     failed: int = 0
@@ -78,6 +81,7 @@ class Report:
     calls: int = 0
     cost: float = 0.0
     seconds: float = 0.0
+    workers: int = 0
 
     def __add__(self, other: Report) -> Report:
         return Report(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Report)})

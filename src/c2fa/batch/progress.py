@@ -28,10 +28,12 @@ class Progress:
             self._bar.refresh()
 
     def show(self, report: Report) -> None:
-        """Show what the run took so far: rows a second, inputs set aside, and the cost."""
+        """Show what the run took so far: rows a second, workers, inputs set aside, and the cost."""
         if self._bar is None:
             return
         said = [f"{report.rows / max(time.monotonic() - self._begin, 1e-9):,.0f} rows/s"]
+        if report.workers > 1:
+            said.append(f"{report.workers} workers")
         if report.failed:
             said.append(f"{report.failed} set aside")
         if report.cost:

@@ -1,0 +1,102 @@
+"""Many inputs without a store: in order, in this process, with what failed in its place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import c2fa
+from batch_helpers import LEAVES, NAN, RAISES, Model, explainer, inputs
+from c2fa.batch import Explanations, NoAnswerError, NotExplainedError
+
+
+def test_explanations_come_back_in_order_and_are_those_of_a_loop() -> None:
+    xs = inputs(20)
+    xs[11] = xs[2]  # equal inputs are put next to each other on the way
+    found = explainer().many(xs)
+    assert isinstance(found, Explanations)
+    assert len(found) == found.run.inputs == 20
+    for e, x in zip(found, xs, strict=True):
+        assert np.array_equal(e.low, explainer()(x).low)
+    assert [e.prediction for e in found[3:5]] == [found[3].prediction, found[4].prediction]
+    assert found[-1].prediction == found[19].prediction
+    assert found.errors() == []
+    assert found.run.calls < 20 * 2  # a loop asks at least twice about each input
+
+
+def test_what_needs_no_folder_needs_no_pyarrow() -> None:
+    code = """
+        import sys
+        sys.modules["pyarrow"] = None
+        from batch_helpers import explainer, inputs
+        assert len(explainer().many(inputs(3))) == 3
+        try:
+            explainer().many(inputs(3), "folder")
+        except ImportError as error:
+            print(error)
+    """
+    command, here = [sys.executable, "-c", textwrap.dedent(code)], Path(__file__).parent
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=here, check=False)
+    assert "needs pyarrow" in ended.stdout, ended.stderr
+
+
+def test_a_frame_is_its_rows() -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.5, 1.5, 2.5]})
+    masker = c2fa.maskers.Tabular({"one": ["a"], "other": ["b"]}, background=frame)
+    made = c2fa.Explainer(lambda batch: (batch.a + 2 * batch.b).to_numpy(), masker, budget=(4, 8))
+    assert [e.prediction for e in made.many(frame)] == [2.0, 5.0, 8.0]
+
+
+def test_an_input_that_fails_keeps_its_place() -> None:
+    xs = inputs(6)
+    xs[1][0], xs[4] = RAISES, np.ones(LEAVES + 1)
+    with pytest.warns(
+        UserWarning, match=r"2 of 6 inputs could not be explained \(input 1: ValueError: a poisoned"
+    ) as w:
+        found = explainer().many(xs, tries=2)
+    assert w[0].filename == __file__
+    assert len(found) == 6
+    assert [i for i, _ in found.items()] == [0, 2, 3, 5]
+    assert [(f.index, f.error[:29]) for f in found.errors()] == [
+        (1, "ValueError: a poisoned row (s"),
+        (4, found.errors()[1].error[:29]),
+    ]
+    assert np.array_equal(found[5].low, explainer()(xs[5]).low)
+    with pytest.raises(NotExplainedError, match="input 1 could not be explained: ValueError: a poisoned row"):
+        list(found)
+    assert "2 failed" in repr(found)
+
+
+def test_where_nothing_can_be_explained_the_reason_is_raised() -> None:
+    xs = inputs(3)
+    for x in xs:
+        x[0] = NAN
+    with pytest.raises(NotExplainedError, match=r"none of the 3 inputs could be explained \(input 0: .*returned NaN"):
+        explainer().many(xs)
+    begin = time.monotonic()
+    with pytest.raises(NoAnswerError, match=r"not answered once .*Connection refused") as raised:
+        explainer(Model(down=__file__)).many(inputs(3))
+    assert isinstance(raised.value.__cause__, ConnectionRefusedError)
+    assert time.monotonic() - begin < 30  # patience is for models that have answered
+
+
+def test_what_needs_a_folder_says_so() -> None:
+    with pytest.raises(TypeError, match=r"workers=2 goes with a folder.*many\(inputs, 'explained/', workers=2\)"):
+        explainer().many(inputs(2), workers=2)
+    with pytest.raises(TypeError, match="no option 'wokers'"):
+        explainer().many(inputs(2), wokers=2)
+    assert len(explainer().many([])) == 0
+
+
+def test_progress_is_shown_where_it_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    explainer().many(inputs(4))
+    assert capsys.readouterr().err == ""
+    explainer(progress=True).many(inputs(4))
+    assert "4/4" in capsys.readouterr().err
