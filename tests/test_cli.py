@@ -50,6 +50,9 @@ def nan(texts):
 def table(frame):
     return frame["a"].to_numpy(float) * 2 + frame["b"].to_numpy(float)
 
+def double(frame):
+    return 2 * frame
+
 def bag(bags):
     return np.array([sum(float(np.mean(image)) for image in one) for one in bags]) / 255
 '''
@@ -190,6 +193,28 @@ def test_a_scikit_learn_file_is_read_by_skops_and_a_pickle_only_when_allowed(fol
     np.testing.assert_array_equal(e.low, same.low)
 
 
+def test_a_type_that_is_not_scikit_learns_is_trusted_by_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    skops = pytest.importorskip("skops.io")
+    import pandas as pd
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+    from sklearn.tree import DecisionTreeRegressor
+
+    frame = pd.read_csv("t.csv")
+    tree = DecisionTreeRegressor().fit(2 * frame[["a", "b"]], frame["label"])
+    double = loading.load("python:counting:double")
+    skops.dump(make_pipeline(FunctionTransformer(double), tree), "m.skops")
+    monkeypatch.delitem(sys.modules, "counting")
+    args = ("explain", "t.csv", "--drop", "label", "--drop", "c", "--row", "2", "-b", "12", "--json")
+    args += ("-m", "sklearn:m.skops")
+    said = c2fa_(*args, code=3).stderr
+    assert "the types counting.double, which are not scikit-learn's" in said
+    assert "if you trust it, give --model-option trusted=counting.double" in said
+    assert (
+        c2fa.Explanation.from_json(c2fa_(*args, "--model-option", "trusted=counting.double").stdout).prediction == 1.0
+    )
+
+
 def test_a_folder_of_images_is_a_bag(folder: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("skimage")
@@ -198,6 +223,7 @@ def test_a_folder_of_images_is_a_bag(folder: Path) -> None:
         pixels = np.zeros((24, 24, 3), dtype=np.uint8)
         pixels[:, 12:] = 60 * (k + 1)
         image.fromarray(pixels).save(folder / "scans" / f"{k}.png")
+    (folder / "scans" / "metadata.jsonl").touch()
     args = ("-m", "python:counting:bag", "--masker", "segment=slic", "--budget", "8,30", "--json")
     e = c2fa.Explanation.from_json(c2fa_("explain", "scans", *args, "--masker", "fill=mean", "-o", "s.html").stdout)
     assert e.names[0] == ("0.png", "1.png", "2.png")
@@ -300,19 +326,28 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
         (("a.txt", "-m", "demo", "--masker", "levels=words,sentences"), 2, "levels"),
         (("a.txt", "-m", "demo", "--masker", "fill=0"), 2, "masking texts takes levels, mask, language"),
         (("a.txt", "-m", "demo", "--masker", "mask"), 2, "must read KEY=VALUE"),
-        (("a.txt", "-m", "demo", "--row", "1"), 2, "--row is for rows of tables, and these are texts"),
-        (("a.txt", "-m", "demo", "--field", "text"), 2, "--store"),
+        (("a.txt", "-m", "demo", "--row", "1"), 2, "--row is for files with rows"),
+        (("a.txt", "-m", "demo", "--field", "text"), 2, "--field is for files with rows"),
         (("a.txt", "t.csv", "-m", "demo"), 3, "one kind at a time"),
         (("t.csv", "-m", "demo", "--row", "7"), 3, "no row 7"),
         (("t.csv", "-m", "demo", "--row", "x"), 2, "not a row"),
         (("t.csv", "-m", "demo", "--drop", "z"), 3, "no column 'z'"),
         (("t.csv", "-m", "demo", "--masker", "groups=a.txt"), 3, "cannot read the groups"),
-        ((".", "-m", "demo"), 3, "holds no images"),
+        (("void", "-m", "demo"), 3, "holds no images"),
         (("empty.txt", "-m", "demo"), 3, "is empty"),
         (("latin.txt", "-m", "demo"), 3, "not a text in UTF-8"),
         (("a.txt", "-m", "demo", "--target", "magic"), 3, "'magic' does not exist"),
         (("a.txt", "-m", "python:counting:nan"), 4, "--on-error drop"),
-        (("d.jsonl", "-m", "demo"), 2, "give --store DIR"),
+        (("t.csv", "-m", "demo"), 2, "takes texts: name the column that holds them with --field; there are a, b, c"),
+        (("t.csv", "-m", "demo", "--field", "z"), 3, "no column 'z'; it has a, b, c, label"),
+        (("d.jsonl", "-m", "demo", "--field", "z"), 3, "--field 'z' is not in the rows; they have text"),
+        (("d.jsonl", "-m", "demo", "--drop", "text"), 2, "--drop is for rows of tables, and these are texts"),
+        (("mixed.jsonl", "-m", "demo"), 2, "row 0 of 'mixed.jsonl' has id, text: name the one that is the text with"),
+        (("mixed.jsonl", "-m", "demo", "--field", "id", "--row", "0"), 3, "row 0 of 'mixed.jsonl' is no text: 1"),
+        (("mixed.jsonl", "-m", "demo", "--field", "text"), 3, "line 2 of 'mixed.jsonl' is not JSON"),
+        (("semicolons.csv", "-m", "demo"), 3, "are separated by semicolons, and .csv means commas: write it anew"),
+        (("decimals.csv", "-m", "demo"), 3, "are separated by semicolons, and .csv means commas: write it anew"),
+        (("tabs.csv", "-m", "demo"), 3, "are separated by tabs, and .csv means commas: write it anew"),
         (("d.jsonl", "-m", "demo", "--store", "s", "--store-option", "x=1"), 2, "a store takes engine, "),
         (("d.jsonl", "-m", "demo", "--store", "s", "--model-option", "x=1"), 2, "the model 'demo' takes weights"),
         (("d.jsonl", "-m", "demo", "--store", "s", "--store-option", "tries=0"), 2, "tries=0 must be a whole number"),
@@ -320,9 +355,14 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
     ],
 )
 def test_what_goes_wrong_is_one_sentence_and_a_code(folder: Path, args: tuple[str, ...], code: int, said: str) -> None:
+    (folder / "void").mkdir()
     (folder / "empty.txt").write_text(" \n")
     (folder / "latin.txt").write_bytes("größe".encode("latin-1"))
     (folder / "d.jsonl").write_text('{"text": "x"}\n')
+    (folder / "mixed.jsonl").write_text('{"id": 1, "text": "x"}\n{"id": 2\n')
+    (folder / "semicolons.csv").write_text("a;b\n1;2\n")
+    (folder / "decimals.csv").write_text("a;b\n1,5;2\n1,5;2,5\n")
+    (folder / "tabs.csv").write_text("a\tb\n1\t2\n")
     result = c2fa_("explain", *args, code=code)
     assert said in result.stderr
     assert result.stderr.startswith("error: ")
@@ -400,6 +440,42 @@ def test_datasets_go_into_a_store_and_come_out_as_a_page(folder: Path) -> None:
     assert [e.prediction for e in Store.open("rows")] == [4.0, 10.0, 16.0]
 
 
+def test_texts_in_rows_of_files_are_explained_and_compared(folder: Path) -> None:
+    pytest.importorskip("pyarrow")
+    pd = pytest.importorskip("pandas")
+    rows = [{"id": "007", "text": "A good day. Bad food."}, {"id": "2", "text": "NA"}, {"id": "3", "text": TEXT}]
+    frame = pd.DataFrame(rows)
+    frame.to_csv("r.csv", index=False)
+    frame.to_json("r.jsonl", orient="records", lines=True)
+    frame.to_parquet("r.parquet")
+    asking = ("--field", "text", "-m", "python:counting:words")
+    for file in ("r.csv", "r.jsonl", "r.parquet"):
+        said = c2fa_("explain", file, *asking, "--row", "0", "--row", "2", "-b", "20", "--json").stdout.splitlines()
+        found = [c2fa.Explanation.from_json(line) for line in said]
+        assert [e.view["text"] for e in found] == [rows[0]["text"], TEXT]
+        assert [e.provenance["input"] for e in found] == [f"{file} row 0", f"{file} row 2"]
+        assert " NA\n" in c2fa_("explain", file, *asking, "--row", "1", "-b", "20").stdout
+        said = c2fa_(
+            "evaluate", file, *asking, "--row", "0:2", "--budget", "10", "--budget", "20", "--seeds", "1"
+        ).stdout
+        assert "insertion (words)" in said
+    c2fa_("explain", "r.csv", *asking, "-b", "20", "--store", "some", "--row", "1:", "--store-option", "engine=serial")
+    from c2fa.batch import Store
+
+    assert [e.view["text"] for e in Store.open("some")] == ["NA", TEXT]
+
+
+def test_a_blank_row_is_refused_before_anything_is_asked_and_set_aside_in_a_store(folder: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (folder / "r.csv").write_text("text,n\nA good day.,1\n,2\n")
+    asking = ("r.csv", "--field", "text", "-m", "python:counting:words")
+    for command in ("explain", "evaluate"):
+        assert "'r.csv row 1' cannot be explained: there are no words" in c2fa_(command, *asking, code=3).stderr
+    assert asked(folder) == []
+    result = c2fa_("explain", *asking, "-b", "9", "--store", "s", "--store-option", "engine=serial")
+    assert "input 1 was set aside" in result.stderr
+
+
 def test_every_option_of_a_store_is_one_of_many() -> None:
     from c2fa.batch import many
 
@@ -407,7 +483,19 @@ def test_every_option_of_a_store_is_one_of_many() -> None:
 
 
 def test_methods_are_compared(folder: Path) -> None:
-    args = ("evaluate", "a.txt", "b.txt", "-m", "python:counting:words", "--masks", "6:10,6:20", "--seeds", "2")
+    args = (
+        "evaluate",
+        "a.txt",
+        "b.txt",
+        "-m",
+        "python:counting:words",
+        "--masks",
+        "6,10",
+        "--masks",
+        "6,20",
+        "--seeds",
+        "2",
+    )
     args += ("--methods", "c2fa,lime", "--metrics", "deletion,mihl")
     result = c2fa_(*args, "--out", "s.csv", "--plot", "s.png", "--json")
     facts = json.loads(result.stdout)
@@ -420,15 +508,17 @@ def test_methods_are_compared(folder: Path) -> None:
     assert "--model-name" in c2fa_(*args, "--store", "kept", code=2).stderr
     c2fa_(*args, "--store", "kept", "--model-name", "v1")
     middle = len(asked(folder))
-    assert "mean" in c2fa_(*args, "--store", "kept", "--model-name", "v1").stdout
+    said = c2fa_(*args, "--store", "kept", "--model-name", "v1").stdout
+    assert "deletion (words)" in said
+    assert " mihl " in said
     assert before < middle == len(asked(folder))
     for wrong in (
         ("--metrics", "ndcg"),
         ("--metrics", "magic"),
         ("--methods", "magic"),
-        ("--budgets", "x"),
         ("--masks", "x"),
-        ("--masks", "6:10", "--budgets", "20"),
+        ("--masks", "6:10"),
+        ("--budget", "20"),  # beside --masks
     ):
         assert c2fa_(*args, *wrong, code=2).stderr.startswith("error: ")
 

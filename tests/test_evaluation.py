@@ -171,6 +171,18 @@ def test_summary_by_hand():
     assert summary["inputs"].tolist() == [2, 2]
 
 
+def test_a_metric_is_printed_with_the_level_that_it_is_of(tmp_path):
+    whole = ("mihl@0", ("mine", lambda e, truth: 1.0))
+    settings = {"masks": [(8, 20)], "seeds": 1, "metrics": ["deletion", *whole], "store": tmp_path, "model_name": "m"}
+    for _ in range(2):  # asked, then read from the store
+        result = evaluate(["c2fa"], INPUTS[:1], Counting(), MASKER, **settings)
+        printed = {" ".join(line.split()[3:5]) for line in result.to_text().splitlines()[1:5]}
+        assert printed == {"deletion (parts)", "deletion (leaves)", "mihl True", "mine None"}
+        assert result.label("deletion", 1) == "deletion (leaves)"
+        titles = [axis.get_title(loc="left") for axis in result.plot("deletion").axes]
+        assert [title.partition(",")[0] for title in titles] == ["parts", "leaves"]
+
+
 def test_bootstrap_is_the_plain_one():
     gaps = np.random.default_rng(3).normal(0.3, 1.0, 25)
     rng = np.random.default_rng(7)

@@ -12,7 +12,7 @@ from typing import Any
 from c2fa import evaluation
 from c2fa.cli import options as o
 from c2fa.cli import output
-from c2fa.cli.inputs import Inputs, Prepared, Request
+from c2fa.cli.inputs import Inputs, Prepared, Request, check_masked
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, guarded
 from c2fa.evaluation.scoring import as_scores
@@ -27,14 +27,15 @@ def evaluate(
     model_option: o.ModelOption = [],  # noqa: B006
     allow_pickle: o.AllowPickle = False,
     methods: o.Methods = "c2fa,lime",
-    masks: o.Masks = None,
-    budgets: o.Budgets = None,
+    masks: o.Masks = [],  # noqa: B006
+    budget: o.Budgets = [],  # noqa: B006
     seeds: o.Seeds = 3,
     metrics: o.Metrics = "insertion,deletion,consistency,mihl",
     target: o.Target = None,
     batch_size: o.BatchSize = None,
     on_error: o.OnError = "raise",
     row: o.Row = [],  # noqa: B006
+    field: o.Field = None,
     drop: o.Drop = [],  # noqa: B006
     masker: o.Masker = [],  # noqa: B006
     out: o.Scores = None,
@@ -50,6 +51,8 @@ def evaluate(
 
     \bExamples:
       c2fa evaluate reviews/*.txt --model demo --methods c2fa,lime,bu-lime
+      c2fa evaluate reviews.jsonl --field text --row 0:20 -m demo \\
+        --budget 100 --budget 200
       c2fa evaluate rows.csv -m sklearn:model.skops --row 0:20 \\
         --masker groups=groups.json --metrics deletion,stability --seeds 5 \\
         --out scores.csv --plot scores.png
@@ -59,12 +62,13 @@ def evaluate(
     --masker takes.
     """
     with guarded(debug):
-        sizes, scores = _sizes(masks, budgets), o.words(metrics)
+        sizes, scores = _sizes(masks, budget), o.words(metrics)
         _check_files(out, plot, store)
         _check_metrics(scores)
-        request = Request(files, model, model_option, allow_pickle, model_name, row, drop, masker)
+        request = Request(files, model, model_option, allow_pickle, model_name, row, field, drop, masker)
         inputs = request.read()
         with _asking(request, inputs, store, resume) as (ready, folder):
+            check_masked(inputs, ready.masker)
             settings: dict[str, Any] = {
                 "target": o.target(target, ready.output_names),
                 "batch_size": batch_size or describe(ready.model).batch_size or 64,
@@ -93,13 +97,15 @@ def evaluate(
                 output.out(result.to_text())
 
 
-def _sizes(masks: str | None, budgets: str | None) -> dict[str, Any]:
+def _sizes(masks: Sequence[str], budgets: Sequence[str]) -> dict[str, Any]:
     """The sizes that were given, under their name."""
-    if masks is not None and budgets is not None:
-        raise RefusedError(f"--masks {masks} and --budgets {budgets} say the same thing twice; give one of them", USAGE)
-    if budgets is not None:
-        return {"budgets": o.budgets(budgets)}
-    return {"masks": o.masks(masks or o.DEFAULT_MASKS)}
+    if masks and budgets:
+        raise RefusedError(
+            f"--masks {masks[0]} and --budget {budgets[0]} say the same thing twice; give one of them", USAGE
+        )
+    if budgets:
+        return {"budgets": [o.budget(each) for each in budgets]}
+    return {"masks": [o.masks(each) for each in masks or o.DEFAULT_MASKS]}
 
 
 def _check_files(out: Path | None, plot: Path | None, store: Path | None) -> None:
@@ -157,6 +163,7 @@ def _write(result: evaluation.Result, out: Path | None, plot: Path | None) -> It
 def _print_json(result: evaluation.Result) -> None:
     facts = {
         "summary": output.records(result.summary()),
+        "levels": list(result.level_names),
         "reference": result.reference,
         "rows": dataclasses.asdict(result.rows),
         "notes": list(result.notes),

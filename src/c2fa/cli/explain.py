@@ -12,7 +12,7 @@ from typing import Any
 from c2fa import Explainer
 from c2fa.cli import options as o
 from c2fa.cli import output
-from c2fa.cli.inputs import DATASETS, Inputs, Kind, Request, make_masker, must_exist
+from c2fa.cli.inputs import Inputs, Kind, Request, check_masked, is_dataset, make_masker, must_exist
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, guarded
 from c2fa.ledger import LedgerError
@@ -50,6 +50,7 @@ def explain(
     batch_size: o.BatchSize = None,
     on_error: o.OnError = "raise",
     row: o.Row = [],  # noqa: B006
+    field: o.Field = None,
     drop: o.Drop = [],  # noqa: B006
     masker: o.Masker = [],  # noqa: B006
     out: o.Outs = [],  # noqa: B006
@@ -60,7 +61,6 @@ def explain(
     model_name: o.ModelName = None,
     resume: o.Resume = True,
     store: o.Store = None,
-    field: o.Field = None,
     workers: o.Workers = None,
     retry_failed: o.RetryFailed = False,
     store_option: o.StoreOption = [],  # noqa: B006
@@ -82,6 +82,9 @@ def explain(
       c2fa explain scans/ -m python:mine:classify --masker segment=slic \\
         --out scans.html
 
+    \bRows of a file that hold texts, in a CSV, Parquet or JSONL:
+      c2fa explain reviews.csv --field text --row 0:5 -m demo
+
     \bThousands of inputs on many processes:
       c2fa explain reviews.jsonl --field text -m demo --store explained
       c2fa report explained --out report.html
@@ -97,7 +100,7 @@ def explain(
     answers stay in your cache until it succeeds, or in --ledger for good.
     """
     with guarded(debug):
-        request = Request(files, model, model_option, allow_pickle, model_name, row, drop, masker)
+        request = Request(files, model, model_option, allow_pickle, model_name, row, field, drop, masker)
         settings = {
             "method": method,
             "budget": o.budget(budget),
@@ -113,7 +116,6 @@ def explain(
         if store is None:
             _refuse_dataset_flags(
                 {
-                    "--field": field,
                     "--workers": workers,
                     "--retry-failed": retry_failed or None,
                     "--store-option": store_option or None,
@@ -122,7 +124,7 @@ def explain(
             _explain_files(order)
         else:
             chosen = o.read("--store-option", store_option, _STORE_OPTIONS, "a store")
-            _explain_dataset(order, store, field, {"workers": workers, "retry_failed": retry_failed, **chosen})
+            _explain_dataset(order, store, {"workers": workers, "retry_failed": retry_failed, **chosen})
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def _explain_files(order: Order) -> None:
         with request.resume(order.resume and order.ledger is None, inputs, ".sqlite") as resume:
             explainer = _explainer(order, inputs, model, stop, order.ledger or resume.ledger())
             try:
-                _check_budget(explainer, inputs)
+                check_masked(inputs, lambda x: explainer.rows(explainer.masker(x).structure))
                 with stop.keeping(lambda: _kept(explainer)):
                     named = _ask(order, explainer, inputs, stop)
                     for path in order.outs:
@@ -196,17 +198,6 @@ def _explainer(order: Order, inputs: Inputs, model: Any, stop: Stop, ledger: Pat
             progress=output.interactive(order.quiet),
             **settings,
         )
-
-
-def _check_budget(explainer: Explainer, inputs: Inputs) -> None:
-    """Refuse a budget or groups that do not fit an input before the first query; segmenting images takes too long."""
-    if inputs.kind == "images":
-        return
-    for name, x in list(zip(inputs.names, inputs.values, strict=True))[:1000]:
-        try:
-            explainer.rows(explainer.masker(x).structure)
-        except (ValueError, TypeError, KeyError) as error:
-            raise RefusedError(f"{name!r} cannot be explained: {error}") from error
 
 
 def _ask(order: Order, explainer: Explainer, inputs: Inputs, stop: Stop) -> output.Named:
@@ -282,7 +273,7 @@ class MakeExplainer:
         return Explainer(model, make_masker(self.kind, self.masking, model), **self.settings)
 
 
-def _explain_dataset(order: Order, store: Path, field: str | None, crew: Mapping[str, Any]) -> None:
+def _explain_dataset(order: Order, store: Path, crew: Mapping[str, Any]) -> None:
     """Explain a dataset into a store; the same command continues one that stopped."""
     from c2fa.batch import many
 
@@ -294,7 +285,7 @@ def _explain_dataset(order: Order, store: Path, field: str | None, crew: Mapping
     output.check_folder(store, "--store")
     request = order.request
     request.model_settings()  # refused here, not in every worker
-    dataset = _dataset(request.files, field)
+    dataset = _dataset(request)
     inputs = request.read() if dataset is None else Inputs("text", [], [], masking=request.masker_options("text"))
     if inputs.masking.get("strategy") == "average":
         raise RefusedError("--masker strategy=average does not go with --store; take mean or row", USAGE)
@@ -304,7 +295,7 @@ def _explain_dataset(order: Order, store: Path, field: str | None, crew: Mapping
         make,
         inputs.values if dataset is None else str(dataset),
         store,
-        column=field,
+        column=None if dataset is None else request.field,
         batch_size=order.settings["batch_size"],
         progress=output.interactive(order.quiet),
         **crew,
@@ -312,15 +303,12 @@ def _explain_dataset(order: Order, store: Path, field: str | None, crew: Mapping
     _print_store(order, done, store)
 
 
-def _dataset(files: Sequence[Path], field: str | None) -> Path | None:
-    """The dataset that is streamed; None where the files are inputs themselves."""
-    first = files[0]
-    holds = first.is_dir() and any(f.name.endswith(DATASETS) for f in first.iterdir())
-    if not holds and not first.name.endswith(DATASETS):
-        if field is not None:
-            raise RefusedError("--field is for datasets in .parquet or .jsonl", USAGE)
+def _dataset(request: Request) -> Path | None:
+    """The dataset that is streamed; None where the inputs are read first: other files, or some rows."""
+    first = request.files[0]
+    if not is_dataset(first) or request.rows:
         return None
-    if len(files) > 1:
+    if len(request.files) > 1:
         raise RefusedError("give one dataset at a time: a file, or a folder of files", USAGE)
     must_exist(first)
     return first
@@ -362,7 +350,8 @@ def _print_store(order: Order, done: Any, store: Path) -> None:
     if order.quiet:
         return
     if not order.json:
-        output.out(f"{len(done):,} inputs are in {str(store)!r}; {done.run.inputs:,} of them were explained now")
+        by = "" if done.run.workers < 2 else f", by {done.run.workers} workers"
+        output.out(f"{len(done):,} inputs are in {str(store)!r}; {done.run.inputs:,} of them were explained now{by}")
     for failure in failed[:_SHOWN_FAILURES]:
         output.say(f"input {failure.index} was set aside: {failure.error}")
     if len(failed) > _SHOWN_FAILURES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +20,10 @@ from c2fa.models import loading
 from c2fa.models._settings import shown
 
 Kind = Literal["text", "table", "images"]
-DATASETS = (".parquet", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".jsonl.xz")
+_DATASETS = (".parquet", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".jsonl.xz")
 _TABLES = {".csv": ",", ".tsv": "\t"}
+_TEXT_MODELS = ("demo", "hf", "openai")  # others may take tables
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _PLURAL = {"text": "texts", "table": "rows of tables", "images": "images"}
 
@@ -68,11 +70,15 @@ class Request:
     allow_pickle: bool = False
     model_name: str | None = None
     rows: Sequence[str] = ()
+    field: str | None = None
     drop: Sequence[str] = ()
     masking: Sequence[str] = ()
 
     def read(self) -> Inputs:
         """Read all inputs; one that cannot be read is refused before anything is asked."""
+        for flag, given in (("--row", self.rows), ("--field", self.field)):
+            if given and not any(_has_rows(file) for file in self.files):
+                raise RefusedError(f"{flag} is for files with rows: .csv, .tsv, .parquet and .jsonl", USAGE)
         found = [self._read(file) for file in self.files]
         kinds = list(dict.fromkeys(item.kind for item in found))
         if len(kinds) > 1:
@@ -83,13 +89,19 @@ class Request:
         frame = self._whole_table([item.frame for item in found])
         names = [name for item in found for name in item.names]
         values = [x for item in found for x in item.values]
-        return Inputs(kinds[0], names, values, frame, self.masker_options(kinds[0], frame))
+        inputs = Inputs(kinds[0], names, values, frame, self.masker_options(kinds[0], frame))
+        if inputs.kind == "table" and self.spec.partition(":")[0] in _TEXT_MODELS:
+            raise RefusedError(
+                f"the model {shown(self.spec)!r} takes texts: name the column that holds them with --field; there are "
+                f"{_columns(frame)}",
+                USAGE,
+            )
+        return inputs
 
     def masker_options(self, kind: Kind, frame: Any = None) -> dict[str, Any]:
         """Read the masker's options; what does not go with the kind of input is refused."""
-        for flag, given in (("--row", self.rows), ("--drop", self.drop)):
-            if given and kind != "table":
-                raise RefusedError(f"{flag} is for rows of tables, and these are {_PLURAL[kind]}", USAGE)
+        if self.drop and kind != "table":
+            raise RefusedError(f"--drop is for rows of tables, and these are {_PLURAL[kind]}", USAGE)
         read = options.read("--masker", self.masking, _MASKER_OPTIONS[kind], f"masking {_PLURAL[kind]}")
         if kind == "table":
             background = read.get("background", frame)
@@ -140,22 +152,35 @@ class Request:
         """What the cache has of this model and these inputs."""
         places = [str(f.resolve()) if str(f) != "-" else str(inputs.values[i]) for i, f in enumerate(self.files)]
         model = [list(self.model_options), self.model_name]
-        return Resume(wanted, self.spec, model, [*places, *self.rows], suffix)
+        return Resume(wanted, self.spec, model, [*places, *self.rows, self.field or ""], suffix)
 
     def _read(self, file: Path) -> Inputs:
         if str(file) == "-":
             return read_text(file)
         must_exist(file)
+        if is_dataset(file):
+            return self._choose_texts(file, _read_dataset(file, self.field))
         if file.is_dir():
             return _read_bag(file)
         suffix = file.suffix.lower()
         if suffix in _TABLES:
-            return self._read_rows(file)
-        if file.name.lower().endswith(DATASETS):
-            raise RefusedError(f"{str(file)!r} is a dataset: give --store DIR, the folder of its explanations", USAGE)
+            return self._read_rows(file) if self.field is None else self._choose_texts(file, self._column(file))
         if suffix in _IMAGES:
             return Inputs("images", [file.name], [_read_image(file)])
         return read_text(file)
+
+    def _column(self, file: Path) -> list[Any]:
+        """The column of a table that holds the texts, as they are written: NA and 007 are texts too."""
+        frame = _read_table(file, dtype=str, keep_default_na=False)
+        if self.field not in frame.columns:
+            raise RefusedError(f"{str(file)!r} has no column {self.field!r}; it has {_columns(frame)}")
+        return list(frame[self.field])
+
+    def _choose_texts(self, file: Path, values: Sequence[Any]) -> Inputs:
+        """The texts of the rows that were chosen, all of them unless --row says which."""
+        chosen = options.rows(self.rows, len(values), str(file))
+        texts = [_as_text(values[i], f"row {i} of {str(file)!r}") for i in chosen]
+        return Inputs("text", [f"{file.name} row {i}" for i in chosen], texts)
 
     def _read_rows(self, file: Path) -> Inputs:
         frame = _read_table(file)
@@ -186,6 +211,17 @@ def make_masker(kind: Kind, masking: Mapping[str, Any], model: Any = None) -> An
     return maskers.Text(**{"mask": str(describe(model).mask_token or "[MASK]"), **masking})
 
 
+def is_dataset(file: Path) -> bool:
+    """Whether it is a Parquet or JSONL file, or a folder of such files; one with images is a bag, labels or not."""
+    if file.is_dir():
+        return not _images(file) and any(f.name.lower().endswith(_DATASETS) for f in file.iterdir())
+    return file.name.lower().endswith(_DATASETS)
+
+
+def _has_rows(file: Path) -> bool:
+    return file.suffix.lower() in _TABLES or is_dataset(file)
+
+
 def must_exist(file: Path) -> None:
     """Refuse a file or folder that is not there."""
     if not file.exists():
@@ -208,21 +244,80 @@ def read_text(file: Path) -> Inputs:
     return Inputs("text", [name], [text])
 
 
-def _read_table(file: Path) -> Any:
+def _read_table(file: Path, **reading: Any) -> Any:
+    separator = _TABLES.get(file.suffix.lower(), ",")
     try:
-        frame = _pandas().read_csv(file, sep=_TABLES.get(file.suffix.lower(), ","))
+        frame = _pandas().read_csv(file, sep=separator, **reading)
     except (OSError, ValueError) as error:
+        _refuse_other_separator(file, separator)
         raise RefusedError(f"cannot read {str(file)!r} as a table: {error}") from error
+    if len(frame.columns) == 1:
+        _refuse_other_separator(file, separator)
     if not len(frame) or not len(frame.columns):
         raise RefusedError(f"{str(file)!r} has no rows under its header")
     return frame
 
 
+def _refuse_other_separator(file: Path, separator: str) -> None:
+    """Refuse a table whose header is cut at another character than its suffix promises."""
+    try:
+        with file.open(encoding="utf-8-sig") as lines:
+            header = lines.readline()
+    except (OSError, ValueError):
+        return
+    for other, name in _SEPARATORS.items():
+        if other in header and separator not in header:
+            raise RefusedError(
+                f"the columns of {str(file)!r} are separated by {name}, and {file.suffix} means "
+                f"{'tabs' if separator != ',' else 'commas'}: write it anew, in Python with "
+                f"pandas.read_csv({file.name!r}, sep={other!r}).to_csv('commas.csv', index=False)"
+            )
+
+
+def _read_dataset(file: Path, field: str | None) -> list[Any]:
+    from c2fa.batch.sources import source
+
+    try:
+        return [item.x for item in source(str(file), field).items()]
+    except (OSError, ValueError, EOFError) as error:
+        raise RefusedError(f"cannot read {str(file)!r}: {error}") from error
+
+
+def _as_text(value: Any, place: str) -> Any:
+    """A text, or a dict of texts; what else a row may be is refused."""
+    from c2fa.batch.packing import Unreadable
+
+    if isinstance(value, Unreadable):
+        raise RefusedError(f"{place}: {value}")
+    if isinstance(value, Mapping) and not all(isinstance(each, str) for each in value.values()):
+        raise RefusedError(
+            f"{place} has {', '.join(map(str, value))}: name the one that is the text with --field", USAGE
+        )
+    if not isinstance(value, str | Mapping):
+        raise RefusedError(f"{place} is no text: {value!r}")
+    return value
+
+
+def check_masked(inputs: Inputs, mask: Callable[[Any], Any]) -> None:
+    """Refuse inputs that cannot be masked before the first query; segmenting images takes too long."""
+    if inputs.kind == "images":
+        return
+    for name, x in list(zip(inputs.names, inputs.values, strict=True))[:1000]:
+        try:
+            mask(x)
+        except (ValueError, TypeError, KeyError) as error:
+            raise RefusedError(f"{name!r} cannot be explained: {error}") from error
+
+
 def _read_bag(folder: Path) -> Inputs:
-    files = sorted(f for f in folder.iterdir() if f.suffix.lower() in _IMAGES and not f.name.startswith("."))
+    files = _images(folder)
     if not files:
         raise RefusedError(f"the folder {str(folder)!r} holds no images ({', '.join(_IMAGES)}); a folder is one bag")
     return Inputs("images", [folder.resolve().name], [{f.name: _read_image(f) for f in files}])
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(f for f in folder.iterdir() if f.suffix.lower() in _IMAGES and not f.name.startswith("."))
 
 
 def _read_image(file: Path) -> Any:

@@ -16,7 +16,7 @@ from c2fa.methods import METHODS
 
 ASKING, INPUTS, OUTPUT = "Model and method", "Inputs", "Output"
 KEEPING, DATASETS = "Keeping answers", "Datasets"
-DEFAULT_MASKS = "20:50,20:100"
+DEFAULT_MASKS = ("20,50", "20,100")
 MODELS = {
     "demo": "the sentiment classifier that comes with c2fa",
     "python:package.module:function": "a Python function; the current folder is searched first",
@@ -45,10 +45,12 @@ def _complete_models(incomplete: str) -> list[str]:
 
 # ---------------------------------------------------------------------------------- inputs
 
-_FILES = "Text files ('-' for standard input), CSV or TSV tables, images, or folders of images."
-_ROWS = "Table rows, counted from 0: 3, or 2:10 for several. Repeatable."
+_FILES = "Text files ('-' for standard input), CSV, TSV, Parquet or JSONL, images, or folders of images."
+_ROWS = "Rows of a file, counted from 0: 3, or 2:10 for several. Repeatable."
 Files = Annotated[list[Path], typer.Argument(metavar="FILE", help=_FILES, show_default=False)]
 Row = Annotated[list[str], flag(INPUTS, metavar="N", help=_ROWS, show_default="all")]
+_FIELD = "The column or field that holds the text: of a CSV, Parquet or JSONL."
+Field = Annotated[str | None, flag(INPUTS, metavar="NAME", help=_FIELD)]
 Drop = Annotated[
     list[str],
     flag(INPUTS, metavar="COLUMN", help="A column that the model does not take, such as the label. Repeatable."),
@@ -86,9 +88,10 @@ Budget = Annotated[
     str | None,
     flag(ASKING, "--budget", "-b", metavar="ROWS", help=_BUDGET, show_default="200, split over the levels"),
 ]
-_MASKS = "Masks for each level, the prediction's row on top: 20:50,20:100."
-Masks = Annotated[str | None, flag(ASKING, metavar="LIST", help=_MASKS, show_default=DEFAULT_MASKS)]
-Budgets = Annotated[str | None, flag(ASKING, metavar="LIST", help="In place of --masks, model rows in all: 100,200.")]
+_MASKS = "Masks of each level, the prediction's row on top: 20,50. Repeatable."
+Masks = Annotated[list[str], flag(ASKING, metavar="COUNTS", help=_MASKS, show_default=" and ".join(DEFAULT_MASKS))]
+_BUDGETS = "In place of --masks, model rows: a number, or one for each level. Repeatable."
+Budgets = Annotated[list[str], flag(ASKING, "--budget", "-b", metavar="ROWS", help=_BUDGETS)]
 _UNTIL = "Stop early: top3 (top 3 settled) or stderr:0.01 (small standard errors)."
 Until = Annotated[str | None, flag(ASKING, metavar="RULE", help=_UNTIL)]
 Link = Annotated[
@@ -127,15 +130,13 @@ _SCORE_STORE = "Keep every answer and score in this folder; none is asked again.
 _MODEL_NAME = "Keep answers under this name; change it when the model changes."
 _RESUME = "Keep the answers of a run that stops until the same command succeeds."
 _STORE = "Explain a dataset (.parquet, .jsonl) or any inputs into this folder."
-_FIELD = "The field of a dataset that is the input."
 _STORE_OPTION = "Set a store option: engine=ray, shard_size=64. Repeatable."
 Ledger = Annotated[Path | None, flag(KEEPING, metavar="FILE", help=_LEDGER)]
 ScoreStore = Annotated[Path | None, flag(KEEPING, metavar="DIR", help=_SCORE_STORE)]
 ModelName = Annotated[str | None, flag(KEEPING, metavar="NAME", help=_MODEL_NAME)]
 Resume = Annotated[bool, flag(KEEPING, "--resume/--no-resume", help=_RESUME, show_default=True)]
 Store = Annotated[Path | None, flag(DATASETS, metavar="DIR", help=_STORE)]
-Field = Annotated[str | None, flag(DATASETS, metavar="NAME", help=_FIELD, show_default="the only one")]
-Workers = Annotated[int | None, flag(DATASETS, min=1, help="Worker processes.", show_default="one for each core")]
+Workers = Annotated[int | None, flag(DATASETS, min=1, help="Worker processes.", show_default="as many as pay")]
 RetryFailed = Annotated[bool, flag(DATASETS, "--retry-failed", help="Ask again about inputs that were set aside.")]
 StoreOption = Annotated[list[str], flag(DATASETS, metavar="KEY=VALUE", help=_STORE_OPTION)]
 
@@ -216,8 +217,8 @@ def number(text: str) -> float:
 def budget(text: str | None) -> int | tuple[int, ...] | None:
     """Read rows in all, or rows for each level; None is left to the explainer.
 
-    >>> budget("200"), budget("50,150"), budget("20:50"), budget(None)
-    (200, (50, 150), (20, 50), None)
+    >>> budget("200"), budget("50,150"), budget(None)
+    (200, (50, 150), None)
     """
     if text is None:
         return None
@@ -226,30 +227,18 @@ def budget(text: str | None) -> int | tuple[int, ...] | None:
     return counts[0] if len(counts) == 1 else counts
 
 
-def budgets(text: str) -> list[int | tuple[int, ...]]:
-    """Read several budgets.
+def masks(text: str) -> tuple[int, ...]:
+    """Read the masks of each level.
 
-    >>> budgets("100,200"), budgets("21:50,21:100")
-    ([100, 200], [(21, 50), (21, 100)])
+    >>> masks("20,50")
+    (20, 50)
     """
-    wrong = f"--budgets {text!r} are not numbers of model rows: write 100,200, or 21:50,21:100 with one for each level"
-    found = [_counts(part, wrong) for part in text.split(",")]
-    return [counts[0] if len(counts) == 1 else counts for counts in found]
-
-
-def masks(text: str) -> list[tuple[int, ...]]:
-    """Read several numbers of masks for each level.
-
-    >>> masks("20:50,20:100")
-    [(20, 50), (20, 100)]
-    """
-    wrong = f"--masks {text!r} are not numbers of masks: write 20:50,20:100 with one for each level"
-    return [_counts(part, wrong) for part in text.split(",")]
+    return _counts(text, f"--masks {text!r} are not numbers of masks: write 20,50 with one for each level")
 
 
 def _counts(text: str, wrong: str) -> tuple[int, ...]:
     try:
-        return tuple(int(part.replace("_", "")) for part in re.split("[,:]", text))
+        return tuple(int(part.replace("_", "")) for part in text.split(","))
     except ValueError:
         raise RefusedError(wrong, USAGE) from None
 

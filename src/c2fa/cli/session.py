@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _MODEL_ERRORS = ("EndpointError", "ModelDownError", "NoAnswerError", "WorkerError", "BatchError")
 _FLAG = re.compile(r"\b(on_error|ledger|model_name)='([^']*)'")
 _MASKER_OPTION = re.compile(r"\b(strategy|mask|absent)='([^']*)'")
+_FIELD = re.compile(r"\bcolumn='([^']*)'")
 _MODEL_OPTION = re.compile(r"\btrusted='([^']*)'")
 _FINISHING = b"\nfinishing the batch under way so that its answers are kept; Ctrl-C again stops at once\n"
 _KEEP_SECONDS = 30 * 24 * 3600
@@ -93,6 +94,7 @@ def _as_flags(text: str) -> str:
     'use --on-error drop to leave such rows out, or take --masker strategy=mean'
     """
     text = _FLAG.sub(lambda m: f"--{m[1].replace('_', '-')} {m[2]}", text)
+    text = _FIELD.sub(r"--field '\1'", text)
     text = _MODEL_OPTION.sub(r"--model-option trusted=\1", text)
     return _MASKER_OPTION.sub(r"--masker \1=\2", text)
 

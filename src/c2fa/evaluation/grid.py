@@ -26,6 +26,7 @@ from c2fa.masking import Masker
 from c2fa.methods import AnyMethod
 from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
+from c2fa.printing import level_names
 from c2fa.querying import BudgetError, Cache, OnError, Queries
 
 MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
@@ -155,6 +156,8 @@ def evaluate(
         RowCount.total([record["rows"] for record in records.values()]),
         {score.name: score.higher_is_better for score in scores},
         _notes(records, count),
+        _level_names(records),
+        frozenset(score.name for score in scores if score.whole),
     )
 
 
@@ -244,6 +247,7 @@ class _Grid:
             sent=cache.sent,
         )
         return {
+            "levels": level_names(cache.masked.structure, cache.masked.view),
             "rows": asdict(rows),
             "refused": [
                 (run.label, str(run.size), str(job.error))
@@ -345,6 +349,11 @@ def _settings(runs: Sequence[_Run], scores: Sequence[Score], target: Any, name: 
         asked = [str(run.size), run.seed, str(run.explainer.until), run.explainer.link.name]
         cells.append([run.label, run.explainer.method_name, what, *asked])
     return fingerprint(__version__, cells, [[s.name, str(s.levels)] for s in scores], str(target), name, on_error)
+
+
+def _level_names(records: Mapping[int, Record]) -> tuple[str, ...]:
+    """What the levels are called, by the deepest input; records of stores from before have no names."""
+    return max((tuple(record.get("levels", ())) for record in records.values()), key=len, default=())
 
 
 def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 _RESAMPLES = 2000
 
 Record: TypeAlias = dict[str, Any]
-"""What is kept of an input: its rows, runs that were refused, notes, and scores as (run, metric, level, value)."""
+"""What is kept of an input: its levels' names, its rows, runs that were refused, notes, and scores.
+
+A score is (run, metric, level, value).
+"""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,10 @@ class Result:
         For each metric, which way it points.
     notes
         What was left out, and why.
+    level_names
+        What the levels are called, coarse to fine.
+    whole
+        The metrics that are of the whole explanation, and not of one level.
     """
 
     frame: pd.DataFrame
@@ -75,6 +82,8 @@ class Result:
     rows: RowCount
     higher_is_better: Mapping[str, bool | None]
     notes: tuple[str, ...] = ()
+    level_names: tuple[str, ...] = ()
+    whole: frozenset[str] = frozenset()
 
     @property
     def budgets(self) -> list[str]:
@@ -119,9 +128,17 @@ class Result:
             ignore_index=True,
         )
 
+    def label(self, metric: str, level: int) -> str:
+        """A metric with the level that it is of, as people read it: ``deletion (words)``."""
+        return metric if metric in self.whole else f"{metric} ({self._level(level)})"
+
+    def _level(self, level: int) -> str:
+        return self.level_names[level] if level < len(self.level_names) else f"level {level}"
+
     def to_text(self, **options: Any) -> str:
         """The summary as a plain table, with the rows it cost and what was left out."""
         table = self.summary(**options)
+        table["metric"] = [self.label(*cell) for cell in zip(table["metric"], table.pop("level"), strict=True)]
         lines = [table.to_string(index=False, float_format=lambda v: f"{v:.4f}"), str(self.rows), *self.notes]
         return "\n".join(lines)
 
@@ -175,7 +192,8 @@ class Result:
                 for method, line in part.groupby("method", sort=False):
                     ordered = line.sort_values(across)[[across, "mean", "std"]].fillna({"std": 0.0}).to_numpy(float)
                     lines[str(method)] = (ordered[:, 0], ordered[:, 1], ordered[:, 2])
-                where = ", ".join([f"level {depth}", *(f"{c} = {v}" for c, v in panel.items())])
+                of = [] if metric in self.whole else [self._level(depth)]
+                where = ", ".join([*of, *(f"{c} = {v}" for c, v in panel.items())])
                 ScoresDisplay(lines, across, metric).draw(axis, title=where, better=better)
         return figure
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -50,12 +50,16 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """A metric: its name, its function, which way it points, and the levels it is taken at."""
+    """A metric: its name, its function, which way it points, and the levels it is taken at.
+
+    ``whole`` marks one that is of the explanation as a whole; its one number is kept at level 0.
+    """
 
     name: str
     function: Callable[[Case], Any]
     higher_is_better: bool | None
     levels: Levels | int = "all"
+    whole: bool = False
 
     def at(self, depth: int) -> Sequence[int]:
         """The levels of a structure of this depth at which the metric is taken."""
@@ -98,7 +102,7 @@ def _as_score(spec: MetricSpec) -> Score:
         if not callable(function):
             raise TypeError(f"the metric {name!r} must come with a function (explanation, truth) -> number")
         better = getattr(function, "higher_is_better", None)
-        return Score(name, lambda case: function(case.explanation, case.truth), better, "parts")
+        return Score(name, lambda case: function(case.explanation, case.truth), better, "parts", whole=True)
     name, _, level = spec.partition("@")
     if name not in SCORES or (level and not level.lstrip("-").isdigit()):
         raise ValueError(
@@ -106,7 +110,7 @@ def _as_score(spec: MetricSpec) -> Score:
             "and your own as (name, function)"
         )
     score = SCORES[name]
-    return Score(name, score.function, score.higher_is_better, int(level)) if level else score
+    return replace(score, levels=int(level)) if level else score
 
 
 def _auroc_within(case: Case) -> float:
@@ -161,7 +165,7 @@ SCORES: Mapping[str, Score] = {
         Score("auroc-within", _auroc_within, True, "leaves"),
         Score("insertion", _curve(metrics.insertion), True),
         Score("deletion", _curve(metrics.deletion), False),
-        Score("faithfulness", _faithfulness, True, "parts"),
+        Score("faithfulness", _faithfulness, True, "parts", whole=True),
         Score("aopc-r", _aopcr, True, "parts"),
         Score("infidelity", _infidelity, False),
         Score(
@@ -169,8 +173,9 @@ SCORES: Mapping[str, Score] = {
             lambda c: metrics.consistency(c.explanation.values, c.explanation.structure),
             False,
             "parts",
+            whole=True,
         ),
-        Score("mihl", lambda c: metrics.mihl(c.explanation.values, c.explanation.structure), True, "parts"),
+        Score("mihl", lambda c: metrics.mihl(c.explanation.values, c.explanation.structure), True, "parts", whole=True),
         Score("coverage", _coverage, None),
         # Needs the other seeds, so ``evaluate`` fills it in once an input's whole grid is there.
         Score("stability", lambda c: float("nan"), True),
