@@ -21,6 +21,7 @@ from batch_helpers import KILLS, RAISES, STALLS, Model, explainer, inputs, make,
 pytest.importorskip("pyarrow")
 
 from c2fa.batch import ModelDownError, Recipe, Store, StoreError, WorkerError, many
+from c2fa.batch.engines import Crew
 from c2fa.batch.worker import Journal
 
 
@@ -311,11 +312,30 @@ def test_no_more_workers_than_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     xs = inputs(24)
     one = many(explainer(), xs, tmp_path / "one", shard_size=4, precision="float64")
     assert (one.run.workers, one.run.inputs) == (1, 24)  # milliseconds of work, and a start takes a second
-    monkeypatch.setattr("c2fa.batch.engines._WORTH", 1e-3)
-    slow = explainer(Model(delay=0.05))
-    for total, given in (("known", xs), ("unknown", (x for x in xs))):
-        two = many(slow, given, tmp_path / total, shard_size=4, precision="float64")
-        assert two.run.workers == 2
-        same(one, two)
-    assert many(slow, xs[:4], tmp_path / "small", shard_size=4, workers=2).run.workers == 1  # there is one shard
-    assert many(slow, xs, tmp_path / "known", precision="float64").run.workers == 0
+    left = []
+
+    def paying(crew: Crew, busy: float, inputs: int, start: float) -> int:
+        assert crew.left is not None
+        left.append(crew.left())
+        return 2
+
+    monkeypatch.setattr(Crew, "paying", paying)
+    two = many(explainer(), xs, tmp_path / "two", shard_size=4, precision="float64")
+    assert (two.run.workers, left[0]) == (2, 20)
+    same(one, two)
+    two = many(explainer(), (x for x in xs), tmp_path / "stream", shard_size=4)
+    assert (two.run.workers, left[-1]) == (2, None)
+    assert many(explainer(), xs[:4], tmp_path / "small", shard_size=4, workers=2).run.workers == 1  # there is one shard
+    assert many(explainer(), xs, tmp_path / "two", precision="float64").run.workers == 0
+
+
+def test_workers_pay_where_each_has_more_to_do_than_its_start_takes() -> None:
+    def crew(left: int | None) -> Crew:
+        return Crew(4, left=lambda: left)
+
+    assert crew(10).paying(busy=1.0, inputs=10, start=1.0) == 0  # the first call may have loaded the model
+    assert crew(10).paying(busy=41.0, inputs=10, start=10.0) == 1
+    assert crew(10).paying(busy=70.0, inputs=10, start=10.0) == 2
+    assert crew(1000).paying(busy=50.0, inputs=10, start=10.0) == 4
+    assert crew(0).paying(busy=1e6, inputs=10, start=1.0) == 0
+    assert crew(None).paying(busy=100.0, inputs=10, start=10.0) == 3  # as much again as was done so far

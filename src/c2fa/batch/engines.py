@@ -27,7 +27,7 @@ Work: TypeAlias = Callable[[Assignment], Report]
 Result: TypeAlias = tuple[Exception | None, Report]
 """The error that ended a shard, or None, and what the shard took."""
 
-_WORTH = 2.0  # a worker is started where it has so many times its start to do
+_WORTH = 3.0  # a worker is started where it has so many times its start to do
 _LOOK_SECONDS = 0.25  # how often to see whether more workers pay
 _STARTS = 3  # workers that die before they are ready, one after another, until the engine gives up
 _RESTARTS = 20  # the same once a worker has shown that it can be done
@@ -73,15 +73,17 @@ class Crew:
     def paying(self, busy: float, inputs: int, start: float) -> int:
         """How many pay, after so many seconds of work at so many inputs, where a start takes so long.
 
-        >>> Crew(8, left=lambda: 50).paying(busy=1.0, inputs=10, start=1.0)
+        A model that loads when it is first called takes about a start again for that, which says nothing of the rest.
+
+        >>> Crew(8, left=lambda: 60).paying(busy=2.0, inputs=10, start=1.0)
         2
-        >>> Crew(8, left=lambda: 5000).paying(busy=1.0, inputs=10, start=1.0)
+        >>> Crew(8, left=lambda: 5000).paying(busy=2.0, inputs=10, start=1.0)
         8
         """
         if self.left is None:
             return self.most
-        left = self.left()
-        ahead = busy if left is None else left * busy / max(inputs, 1)
+        left, work = self.left(), max(busy - start, 0.0)
+        ahead = work if left is None else left * work / max(inputs, 1)
         return min(int(ahead / (_WORTH * start)), self.most)
 
 
