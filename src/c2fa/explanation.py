@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from c2fa.links import Link, ensure
-from c2fa.printing import level_names, number, printable, tree
+from c2fa.printing import level_names, printable, tree
+from c2fa.rounding import Rounded, number
 from c2fa.structure import FloatArray, Structure
 
 if TYPE_CHECKING:
@@ -141,6 +143,11 @@ class Explanation:
     def low(self) -> FloatArray:
         """The attributions of the leaves: ``values[-1]``."""
         return self.values[-1]
+
+    @cached_property
+    def rounded(self) -> Rounded:
+        """The target's attributions as texts, plots and pages show them: rounded so that they add up as shown."""
+        return Rounded.of(self.structure, self.values, self.intercepts[0])
 
     @property
     def names(self) -> tuple[tuple[str, ...], ...]:

@@ -21,6 +21,7 @@ from matplotlib.textpath import text_to_path
 from c2fa import drawing
 from c2fa.explanation import Explanation
 from c2fa.printing import on_scale, one_line
+from c2fa.rounding import Rounded, number
 from c2fa.structure import FloatArray
 
 AnyFigure: TypeAlias = Figure | SubFigure
@@ -94,19 +95,19 @@ def right_to_left(text: str) -> bool:
     return False
 
 
-def signed(value: float, error: float | None = None, digits: int = 3) -> str:
-    """A number with its sign, as it stands beside a bar.
+def minus(text: str) -> str:
+    """A number with the sign that is as wide as a plus.
 
-    >>> signed(-0.25, 0.01), signed(0.0), signed(1234.5), signed(float("nan"))
-    ('−0.250 ± 0.010', '0.000', '+1234.5', '–')
+    >>> minus("-2.50e-09")
+    '−2.50e-09'
     """
-    if not np.isfinite(value):
-        return "–"
-    digits = max(0, digits - max(0, int(np.log10(abs(value))) - 1)) if value else digits
-    text = f"{value:+.{digits}f}".replace("-", "−")
-    if not float(f"{value:.{digits}f}"):
-        text = text[1:]
-    return text if error is None or not np.isfinite(error) else f"{text} ± {error:.{digits}f}"
+    return f"−{text[1:]}" if text.startswith("-") else text
+
+
+def signed(rounded: Rounded, units: float, error: float | None = None) -> str:
+    """A number of units with its sign, as it stands beside a bar."""
+    text = minus(rounded.text(units))
+    return text if error is None or not np.isfinite(error) else f"{text} ± {rounded.plain(error)}"
 
 
 def largest(values: FloatArray) -> float:
@@ -129,7 +130,7 @@ def headline(e: Explanation) -> str:
 
 def predicted(e: Explanation) -> str:
     """The explained output and what the model says of it."""
-    said = f"{e.prediction:.3f}".replace("-", "−")
+    said = minus(number(e.prediction))
     return f"{one_line(e.target_name)}: {said}{on_scale(e).replace(' -', ' −')}"
 
 
