@@ -1,8 +1,7 @@
-"""Run the examples and write the gallery: python docs/make_gallery.py FOLDER
+"""The gallery: runs the examples and makes a page of what they print and draw.
 
-FOLDER receives gallery.md and, under gallery/, what the examples draw. The site's build does the same in memory
-(hooks.py), so nothing that is drawn is kept in the repository. An example that was run before with the same sources is
-not run again: its results are in build/gallery.
+Nothing that is drawn is kept in the repository. An example that was run before with the same sources is not run again:
+its results are in build/gallery.
 """
 
 from __future__ import annotations
@@ -123,19 +122,11 @@ def _fenced(language: str, text: str) -> str:
     return "".join(f"    {line}".rstrip() + "\n" for line in lines)
 
 
-def main() -> None:
-    """Write the gallery into the folder that is given."""
-    if len(sys.argv) != 2:
-        raise SystemExit(__doc__)
-    folder = Path(sys.argv[1])
+def write(folder: Path) -> None:
+    """Put gallery.md into a folder, and what the examples draw under gallery/."""
     (folder / "gallery").mkdir(parents=True, exist_ok=True)
     examples = gallery()
     for example in examples:
         for file in example.files:
             shutil.copy(file, folder / "gallery" / file.name)
     (folder / "gallery.md").write_text(page(examples), encoding="utf-8")
-    print(f"{len(examples)} examples in {folder / 'gallery.md'}")
-
-
-if __name__ == "__main__":
-    main()
