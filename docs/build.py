@@ -15,6 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import before_after
 import make_gallery
 
 DOCS = Path(__file__).resolve().parent
@@ -26,13 +27,18 @@ _LINK = re.compile(r"(?<=\]\()(?:\.\./|docs/)?([\w./-]+\.md)(?=[)#])")
 
 def collect() -> None:
     """Put all pages and pictures together."""
+    import make_notebooks  # here, because checking links does not need what runs notebooks
+
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
     shutil.copy(DOCS / "style.css", PAGES)
     for source in (*sorted(DOCS.glob("*.md")), *(ROOT / name for name in ROOT_PAGES)):
-        name = _name(source.name)
-        (PAGES / name).write_text(in_site(source.read_text(encoding="utf-8")), encoding="utf-8")
+        text = in_site(source.read_text(encoding="utf-8"))
+        if source.name == "index.md":
+            text = text.replace(before_after.PLACE, before_after.figure())
+        (PAGES / _name(source.name)).write_text(text, encoding="utf-8")
     make_gallery.write(PAGES)
+    make_notebooks.write(PAGES / "notebooks")
 
 
 def _name(name: str) -> str:

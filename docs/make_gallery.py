@@ -82,7 +82,7 @@ def run(name: str) -> Example:
     """Run one example in a process of its own, or recall its results."""
     source = ROOT / "examples" / f"{name}.py"
     code = source.read_text(encoding="utf-8")
-    folder = KEPT / f"{name}-{_digest(code)}"
+    folder = KEPT / f"{name}-{digest(code)}"
     if not (folder / "printed.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -107,8 +107,8 @@ def run(name: str) -> Example:
     return Example(name, title, about.strip(), needs.strip(), code, printed, files)
 
 
-def _digest(code: str) -> str:
-    """A hash of the example and of the whole package."""
+def digest(code: str) -> str:
+    """A hash of an example and of the whole package."""
     digest = hashlib.sha256(code.encode())
     for file in sorted((ROOT / "src" / "c2fa").rglob("*")):
         if file.suffix in (".py", ".npz", ".js", ".css"):
