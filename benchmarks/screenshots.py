@@ -1,7 +1,7 @@
 """Make every plot and screenshots of the report and the site: ``python benchmarks/screenshots.py FOLDER [WHAT ...]``.
 
-WHAT is plots, reports or site; all three if nothing is said. Screenshots need Debian's chromium and chromium-driver, and
-selenium; without them only the plots are made. Those of the site need what ``make docs`` makes.
+WHAT is plots, reports or site; all three if nothing is said. Screenshots need Debian's chromium and chromium-driver,
+and selenium; without them only the plots are made. Those of the site need what ``make docs`` makes.
 """
 
 from __future__ import annotations
@@ -54,20 +54,21 @@ def draw_plots(folder: Path) -> None:
         print(f"plot-{name}.png")
 
 
-# The pages of the site that are photographed, and how far down: on a phone only a part of one is seen at once.
+# The pages of the site that are photographed, each from an anchor on.
 _PAGES = {
-    "index": ("", 0),
-    "getting-started": ("getting-started/", 0),
-    "tutorial": ("tutorial/", 900),
-    "choosing": ("choosing/", 0),
-    "tables": ("tables/", 500),
-    "how-it-works": ("how-it-works/", 900),
-    "gallery": ("gallery/", 0),
-    "gallery-images": ("gallery/", 2600),
-    "notebook": ("notebooks/text/", 500),
-    "notebook-table": ("notebooks/table/", 900),
-    "reference": ("api/", 0),
-    "changelog": ("changelog/", 0),
+    "index": "",
+    "getting-started": "getting-started/",
+    "tutorial": "tutorial/#one-prediction",
+    "choosing": "choosing/",
+    "comparing": "comparing/#side-by-side",
+    "tables": "tables/#table-rows",
+    "how-it-works": "how-it-works/#smoothness",
+    "gallery": "gallery/",
+    "gallery-images": "gallery/#a-bag-of-images-which-image-and-where-in-it",
+    "notebook": "notebooks/text/#explain-it",
+    "notebook-table": "notebooks/table/#as-a-table",
+    "reference": "api/",
+    "changelog": "changelog/",
 }
 
 
@@ -88,6 +89,11 @@ class Camera:
     def photograph(
         self, name: str, address: str, *, width: int = 1280, height: int = 860, dark: bool = False, act: str = ""
     ) -> None:
+        # A page that is open would remember the scheme that it sees change, for the next one.
+        self.driver.get("about:blank")
+        if address.startswith("http"):
+            forget = {"origin": address, "storageTypes": "local_storage"}
+            self.driver.execute_cdp_cmd("Storage.clearDataForOrigin", forget)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -116,7 +122,7 @@ def _served(folder: Path) -> Iterator[str]:
 
 
 def photograph_site(folder: Path) -> None:
-    """Every page in ``_PAGES`` on a desktop and a phone, light and dark, and what is wider than the phone."""
+    """Every page in ``_PAGES`` on a desktop and a phone, light and dark; says which is wider than its screen."""
     site = Path(__file__).parents[1] / "site"
     if not (site / "index.html").exists():
         raise SystemExit("there is no site yet: make docs")
@@ -124,7 +130,7 @@ def photograph_site(folder: Path) -> None:
     wider = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
     try:
         with _served(site) as address:
-            for name, (page, down) in _PAGES.items():
+            for name, page in _PAGES.items():
                 for screen, (width, height) in {"desktop": (1280, 860), "phone": (390, 844)}.items():
                     for dark in (False, True):
                         camera.photograph(
@@ -133,7 +139,6 @@ def photograph_site(folder: Path) -> None:
                             width=width,
                             height=height,
                             dark=dark,
-                            act=f"scrollTo(0, {down}); document.querySelectorAll('iframe').forEach(f => f.loading = 'eager')",
                         )
                         if (excess := camera.driver.execute_script(wider)) > 0:
                             print(f"{page or 'index'} is {excess} pixels wider than the {screen}", file=sys.stderr)

@@ -73,7 +73,7 @@ def page(examples: list[Example]) -> str:
     """The gallery as Markdown."""
     sections = "\n".join(example.markdown() for example in examples)
     return (
-        "# Examples\n\nEvery picture on this page was made by running the example under it when the page was built. "
+        "# Gallery\n\nEvery picture on this page was made by running the example under it when the page was built. "
         "Each runs alone, in seconds: `python examples/text.py FOLDER`.\n\n" + sections
     )
 

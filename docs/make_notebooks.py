@@ -24,7 +24,10 @@ _FRAME = (
     '<iframe class="shown" src="{src}" title="{title}" loading="lazy" '
     "onload=\"this.style.height = this.contentDocument.documentElement.scrollHeight + 'px'\"></iframe>\n"
 )
-_PAGE = '<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>{title}</title><body style="margin:0">{body}</body></html>'
+_PAGE = (
+    '<!DOCTYPE html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
+    '<title>{title}</title><body style="margin:0">{body}</body></html>'
+)
 
 
 def write(folder: Path) -> None:
@@ -37,18 +40,10 @@ def write(folder: Path) -> None:
 
 
 def run(source: Path) -> NotebookNode:
-    """A notebook with its outputs; one of its cells that fails is an error."""
+    """A notebook with its outputs, run now or recalled."""
     kept = KEPT / f"{source.stem}-{digest(source.read_text(encoding='utf-8'))}.ipynb"
     if not kept.exists():
-        notebook = nbformat.read(source, as_version=4)
-        with tempfile.TemporaryDirectory() as place:
-            client = NotebookClient(
-                notebook,
-                timeout=_SECONDS,
-                resources={"metadata": {"path": place}},
-                extra_arguments=["--log-level=ERROR"],
-            )
-            client.execute()
+        notebook = execute(source)
         KEPT.mkdir(parents=True, exist_ok=True)
         for old in KEPT.glob(f"{source.stem}-*"):
             old.unlink()
@@ -56,17 +51,35 @@ def run(source: Path) -> NotebookNode:
     return nbformat.read(kept, as_version=4)
 
 
+def execute(source: Path) -> NotebookNode:
+    """Run a notebook in a folder of its own; a cell that fails is an error."""
+    notebook = nbformat.read(source, as_version=4)
+    with tempfile.TemporaryDirectory() as place:
+        client = NotebookClient(
+            notebook,
+            timeout=_SECONDS,
+            resources={"metadata": {"path": place}},
+            extra_arguments=["--log-level=ERROR"],
+        )
+        client.execute()
+    return notebook
+
+
 def page(notebook: NotebookNode, name: str, folder: Path) -> str:
     """A run notebook as Markdown; pictures and views go into files beside the page."""
     first, *others = notebook.cells
-    parts = [first.source, f"[Download this notebook]({name}.ipynb). It was run when this page was built."]
+    parts = [
+        first.source,
+        f"[Download this notebook]({name}.ipynb). It was run when this page was built.",
+    ]
     for cell in others:
         if cell.cell_type == "markdown":
             parts.append(cell.source)
             continue
         parts.append(f"```python\n{cell.source}\n```")
         parts += [
-            _shown(output, folder, f"{name}-{cell.id}-{i}") for i, output in enumerate(cell.outputs)
+            _shown(output, folder, f"{name}-{cell.id}-{i}")
+            for i, output in enumerate(cell.outputs)
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -85,6 +98,8 @@ def _shown(output: NotebookNode, folder: Path, stem: str) -> str:
         return re.sub(r"<table[^>]*>", "<table>", table[0]) if table else html
     if html:
         title = data["text/plain"].strip("<>")
-        (folder / f"{stem}.html").write_text(_PAGE.format(title=title, body=html), encoding="utf-8")
+        (folder / f"{stem}.html").write_text(
+            _PAGE.format(title=title, body=html), encoding="utf-8"
+        )
         return _FRAME.format(src=f"{stem}.html", title=title)
     return f'```text title="Output"\n{data["text/plain"]}\n```'

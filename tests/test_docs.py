@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import runpy
@@ -88,6 +89,26 @@ def test_every_example_is_in_the_gallery_and_says_what_it_needs():
         assert re.fullmatch(r"[^\n]+\n\n.+\n\nNeeds: pip install '[^']+'", said, re.DOTALL), path.name
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("source", sorted((EXAMPLES / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebook_runs_and_becomes_a_page(source, tmp_path):
+    for module in ("nbclient", "ipykernel", "sklearn", "matplotlib", "pandas"):
+        pytest.importorskip(module, reason="the notebooks need it")
+    import make_notebooks
+
+    page = make_notebooks.page(make_notebooks.execute(source), source.stem, tmp_path)
+    assert f"[Download this notebook]({source.name})" in page
+    assert all(kind in page for kind in ("```text", "<table>", "<iframe", ".png)"))
+    assert [path.read_bytes()[:4] for path in tmp_path.glob("*.png")] == [b"\x89PNG"]
+
+
+@pytest.mark.parametrize("source", sorted((EXAMPLES / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebook_has_no_outputs_and_says_how_to_install(source):
+    cells = json.loads(source.read_text(encoding="utf-8"))["cells"]
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+    assert "pip install" in "".join(cells[0]["source"])
+
+
 def test_every_warning_is_explained():
     page = " ".join((DOCS / "diagnostics.md").read_text(encoding="utf-8").replace("**", "").replace("> ", "").split())
     for text in _warnings(ROOT / "src" / "c2fa" / "diagnosing.py"):
@@ -123,6 +144,7 @@ def test_every_page_is_in_the_navigation():
     config = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
     named = set(re.findall(r"'([\w/-]+\.md)'", str(config["project"]["nav"])))
     made = {"gallery.md", *(name.lower() for name in BUILD.ROOT_PAGES)}
+    made |= {f"notebooks/{path.stem}.md" for path in (EXAMPLES / "notebooks").glob("*.ipynb")}
     assert named == {path.name for path in DOCS.glob("*.md")} | made
 
 
