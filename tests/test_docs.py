@@ -184,7 +184,7 @@ def test_formulas_become_mathml_and_unknown_ones_are_refused():
 
 @pytest.mark.slow
 def test_site_builds_without_a_warning_and_needs_no_network():
-    for module in ("zensical", "mkdocstrings", "latex2mathml"):
+    for module in ("zensical", "mkdocstrings", "latex2mathml", "nbclient", "ipykernel"):
         pytest.importorskip(module, reason="the site needs the docs extra")
     ended = subprocess.run(
         [sys.executable, str(DOCS / "build.py")],
