@@ -11,7 +11,6 @@ REVIEW = (
     "cold eggs, weak coffee and a long queue. The staff were friendly and found us a great "
     "restaurant. I would stay here again, because the view over the harbour is excellent!"
 )
-# With (10, 30) both methods ask nine masks of sentences, thirty of words and the prediction.
 METHODS = {
     "lime": "Apart: LIME for sentences, LIME for words",
     "c2fa": "Together: c2fa",
