@@ -1,7 +1,7 @@
 """The parts of the metadata that need the project's public address: its links, and the README as the index shows it.
 
-The address stands once, in pyproject.toml. Links of the README are relative, so that they work in a clone; an index has no
-files beside the page, so there they become links to the files of the release's tag.
+The address stands once, in pyproject.toml. Links of the README are relative, so that they work in a clone. An index has
+no files beside the page, so there they become links to the files of the release's tag.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def urls(address: str, tag: str) -> dict[str, str]:
 
 
 def long_description(readme: str, address: str, tag: str) -> str:
-    """The README with links to the files of the tag; without an address their texts stand alone, so that no link is dead."""
+    """The README with links to the files of the tag, or with their texts alone where there is no address."""
 
     def absolute(link: re.Match[str]) -> str:
         target = link["target"]

@@ -1,6 +1,6 @@
 """What must hold before a release: `ready` asks whether one may be made, `check` looks at what was built into dist/.
 
-Both print every problem they find in a sentence, and fail where there is one; see "To release" in CONTRIBUTING.md.
+Both print a sentence for every problem, and fail where there is one. `version` prints the version.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
-from email import message_from_bytes
+from email.parser import HeaderParser
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -27,9 +27,12 @@ EXAMPLE = "https://github.com/OWNER/NAME"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=["ready", "check"])
+    parser.add_argument("step", choices=["ready", "check", "version"])
     parser.add_argument("--tag", help="the tag that is being released")
     arguments = parser.parse_args()
+    if arguments.step == "version":
+        print(version())
+        return 0
     problems = list(ready(arguments.tag) if arguments.step == "ready" else check())
     for problem in problems:
         print(f"release: {problem}", file=sys.stderr)
@@ -123,7 +126,7 @@ class _Page(HTMLParser):
 
 
 def workflows() -> Iterator[str]:
-    """What actionlint says; where it is not installed the workflows go unchecked, which is said, and is no way for CI."""
+    """What actionlint says; without it the workflows go unchecked, which is a problem in CI and said elsewhere."""
     command = shutil.which("actionlint")
     if command:
         found = subprocess.run([command], cwd=ROOT, capture_output=True, text=True)
@@ -138,10 +141,7 @@ def workflows() -> Iterator[str]:
 def rendered(text: str) -> str:
     from readme_renderer import markdown
 
-    html = markdown.render(text)
-    if html is None:
-        raise ValueError("the Markdown cannot be rendered")
-    return html
+    return str(markdown.render(text))
 
 
 def long_description(readme: str, address: str) -> str:
@@ -153,7 +153,7 @@ def long_description(readme: str, address: str) -> str:
 def built_description() -> str:
     with zipfile.ZipFile(dist("*.whl")) as wheel:
         [name] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
-        return str(message_from_bytes(wheel.read(name)).get_payload(decode=True), "utf-8")
+        return str(HeaderParser().parsestr(wheel.read(name).decode("utf-8")).get_payload())
 
 
 def dist(pattern: str) -> Path:
