@@ -53,7 +53,7 @@ def ready(tag: str | None) -> Iterator[str]:
 
 def check() -> Iterator[str]:
     """What is wrong with the pages about the release, and with the files in dist/."""
-    yield from disagreements(*(read(name) for name in ("CHANGELOG.md", "CITATION.cff")), version())
+    yield from disagreements(read("CHANGELOG.md"), read("CITATION.cff"), version())
     yield from wrong_files()
     yield from dead_links(built_description())
     yield from dead_links(long_description(read("README.md"), EXAMPLE))
