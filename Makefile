@@ -68,7 +68,7 @@ docs: $(VENV)/.dev
 # What would be published, built and checked; actionlint looks at the workflows where it is installed.
 release-check: $(VENV)/.release
 	rm -rf dist
-	$(BIN)/python -m build --quiet
+	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl
 	$(BIN)/python tools/release.py check

@@ -36,7 +36,10 @@ def main() -> int:
     problems = list(ready(arguments.tag) if arguments.step == "ready" else check())
     for problem in problems:
         print(f"release: {problem}", file=sys.stderr)
-    return 1 if problems else 0
+    if problems:
+        return 1
+    print(f"release: {arguments.step} found no problem")
+    return 0
 
 
 def ready(tag: str | None) -> Iterator[str]:
