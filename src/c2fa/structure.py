@@ -249,7 +249,10 @@ class Structure:
 
     def sums(self, values: npt.ArrayLike, level: int) -> FloatArray:
         """Sum leaf values, (leaves,) or (leaves, outputs), into the values of a level."""
-        array = np.asarray(values, dtype=np.float64)
+        try:
+            array = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"values must be numbers, one for each leaf: {error}") from error
         if array.shape[:1] != (self.leaves,):
             raise ValueError(f"values must have one row for each of {self.leaves} leaves; got {array.shape}")
         level = self.level(level)
