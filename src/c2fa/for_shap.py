@@ -89,8 +89,8 @@ def _rows(shap: Any, several: list[Explanation], level: int) -> Any:
     join = np.stack if stacks else _ragged
     values = join([e.values[level] for e in several])
     fields: dict[str, Any] = {}
-    data = [_data(e, level) for e in several]
-    if all(row is not None for row in data):
+    data = [row for e in several if (row := _data(e, level)) is not None]
+    if len(data) == len(several):
         fields["data"] = join(data)
     if is_text:
         # Bars and waterfalls print "value = name". A word's name is the word, so they show where it stands instead.
@@ -178,7 +178,8 @@ def _pictures(shap: Any, several: list[Explanation]) -> Any:
             leaves = slice(at, at + int(labels.max()) + 1)
             images.append(np.asarray(image))
             values.append(_spread(e.low[leaves], labels))
-            errors.append(None if e.stderr is None else _spread(e.stderr[-1][leaves], labels))
+            if e.stderr is not None:
+                errors.append(_spread(e.stderr[-1][leaves], labels))
             base.append([e.intercepts[-1]])
             at = leaves.stop
     sizes = sorted({image.shape[:2] for image in images})
@@ -193,7 +194,7 @@ def _pictures(shap: Any, several: list[Explanation]) -> Any:
         base_values=np.array(base),
         data=np.stack(images),
         output_names=[several[0].target_name],
-        error_std=None if any(error is None for error in errors) else np.stack(errors),
+        error_std=np.stack(errors) if len(errors) == len(images) else None,
     )
 
 
