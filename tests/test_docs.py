@@ -26,6 +26,9 @@ SLOW_EXAMPLES = ("budget",)
 def test_code_of_a_page_runs(page, monkeypatch):
     pytest.importorskip("sklearn", reason="the pages use scikit-learn")
     pytest.importorskip("matplotlib", reason="the pages draw")
+    if page == "shap.md":
+        pytest.importorskip("shap", reason="the page draws with it")
+        pytest.importorskip("skimage", reason="the page cuts images into super-pixels")
     monkeypatch.setenv("MPLBACKEND", "agg")
     runnable = [
         b

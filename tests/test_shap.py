@@ -194,6 +194,14 @@ def test_the_text_plot_prints_the_text_with_its_spaces():
     assert "positive" in page
 
 
+def test_the_text_plot_has_colours_where_numpy_prints_numbers_alone():
+    e = showcases.explain_text("A great view. Bad food.", budget=30)
+    with np.printoptions(legacy="1.25"):  # as docs/shap.md says
+        page = shap.plots.text(e.to_shap(), display=False)
+    assert "np.float64" not in page
+    assert len(re.findall(r"background: rgba\([\d., ]+\)", page)) == 5
+
+
 def test_bars_of_a_text_say_which_sentence_a_word_is_in():
     e = showcases.explain_text()
     shap.plots.bar(e.to_shap(), show=False)
