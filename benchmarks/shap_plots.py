@@ -78,7 +78,7 @@ def draw_images(folder: Path) -> None:
 
 
 def draw_text(folder: Path) -> None:
-    with np.printoptions(legacy="1.25"):  # shap writes colours as numpy prints them, and browsers read 0.5 only
+    with np.printoptions(legacy="1.21"):  # shap writes colours as numpy prints them, and browsers read 0.5 only
         drawn = shap.plots.text(explain_review().to_shap(), display=False)
     page = f"<!DOCTYPE html><meta charset='utf-8'>{drawn}"
     with tempfile.TemporaryDirectory() as place:

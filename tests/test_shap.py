@@ -196,7 +196,7 @@ def test_the_text_plot_prints_the_text_with_its_spaces():
 
 def test_the_text_plot_has_colours_where_numpy_prints_numbers_alone():
     e = showcases.explain_text("A great view. Bad food.", budget=30)
-    with np.printoptions(legacy="1.25"):  # as docs/shap.md says
+    with np.printoptions(legacy="1.21"):  # as docs/shap.md says
         page = shap.plots.text(e.to_shap(), display=False)
     assert "np.float64" not in page
     assert len(re.findall(r"background: rgba\([\d., ]+\)", page)) == 5
