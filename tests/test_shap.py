@@ -302,7 +302,7 @@ def test_what_does_not_belong_into_one_picture_is_refused():
     e = showcases.explain_text("A great view.", budget=30, outputs="all")
     with pytest.raises(ValueError, match=r"different outputs \(negative, positive\).*for_target\('negative'\)"):
         c2fa.to_shap([e, e.for_target("negative")])
-    with pytest.raises(ValueError, match="different kinds of input"):
+    with pytest.raises(ValueError, match=r"different kinds of input \(no view, text\).*views='all'"):
         c2fa.to_shap([e, replace(e, view={})])
     with pytest.raises(ValueError, match=r"different scales \(identity, logit\)"):
         c2fa.to_shap([e, replace(e, provenance={**e.provenance, "link": "logit"})])
@@ -330,6 +330,16 @@ def test_without_a_view_there_are_names_and_values():
     assert theirs.data is None
     shap.plots.waterfall(theirs, show=False)
     assert "salary" in labels(plt.gcf().axes[0])
+
+
+def test_a_store_of_explanations_is_taken_as_it_is(tmp_path):
+    pytest.importorskip("pyarrow", reason="stores are Parquet files")
+    masker = c2fa.maskers.Tabular(background=[[1.0, 1.0, 100.0]], names=MEASURES)
+    explainer = c2fa.Explainer(lambda x: x[:, 0] - x[:, 2], masker, budget=30, output_names=["quality"])
+    store = explainer.many(list(ROWS), tmp_path / "store", progress=False)
+    theirs = c2fa.to_shap(store)
+    np.testing.assert_array_equal(theirs.data, ROWS)
+    np.testing.assert_array_equal(theirs.values, [e.low for e in store])
 
 
 def test_features_of_one_name_stay_apart():

@@ -73,9 +73,12 @@ def _checked(explanations: Iterable[Explanation]) -> list[Explanation]:
     units = sorted({e.link.name for e in several})
     if len(units) > 1:
         raise ValueError(f"the explanations are on different scales ({', '.join(units)}): explain all with one link")
-    kinds = sorted({str(e.view.get("kind")) for e in several})
+    kinds = sorted({str(e.view.get("kind", "no view")) for e in several})
     if len(kinds) > 1:
-        raise ValueError(f"the explanations are of different kinds of input ({', '.join(kinds)}): give one kind")
+        raise ValueError(
+            f"the explanations are of different kinds of input ({', '.join(kinds)}): give one kind; a store keeps the "
+            "views of large inputs with views='all' alone"
+        )
     return several
 
 
