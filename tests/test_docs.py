@@ -30,6 +30,9 @@ SLOW_EXAMPLES = ("budget",)
 def test_code_of_a_page_runs(page, monkeypatch):
     pytest.importorskip("sklearn", reason="the pages use scikit-learn")
     pytest.importorskip("matplotlib", reason="the pages draw")
+    if page == "shap.md":
+        pytest.importorskip("shap", reason="the page draws with it")
+        pytest.importorskip("skimage", reason="the page cuts images into super-pixels")
     monkeypatch.setenv("MPLBACKEND", "agg")
     runnable = [
         b
@@ -92,7 +95,7 @@ def test_every_example_is_in_the_gallery_and_says_what_it_needs():
 @pytest.mark.slow
 @pytest.mark.parametrize("source", sorted((EXAMPLES / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebook_runs_and_becomes_a_page(source, tmp_path):
-    for module in ("nbclient", "ipykernel", "sklearn", "matplotlib", "pandas"):
+    for module in ("nbclient", "ipykernel", "sklearn", "skimage", "matplotlib", "pandas"):
         pytest.importorskip(module, reason="the notebooks need it")
     import make_notebooks
 

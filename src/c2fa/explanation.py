@@ -224,18 +224,10 @@ class Explanation:
         return pd.concat(frames, ignore_index=True)
 
     def to_shap(self, level: int = -1) -> Any:
-        """The values of a level as a ``shap.Explanation``, for shap's plots."""
-        try:
-            import shap
-        except ImportError as error:
-            raise ImportError("to_shap needs shap: pip install 'c2fa[peers]'") from error
-        level = self.structure.level(level)
-        return shap.Explanation(
-            values=self.values[level],
-            base_values=self.intercepts[level],
-            data=np.array(self.names[level], dtype=object),
-            feature_names=list(self.names[level]),
-        )
+        """The values of a level as a ``shap.Explanation``, for shap's plots; ``c2fa.to_shap`` takes many at once."""
+        from c2fa import for_shap
+
+        return for_shap.one_to_shap(self, level)
 
     # -- files -------------------------------------------------------------------------------------
 

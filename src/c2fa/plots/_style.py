@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
+from io import BytesIO
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,9 +40,21 @@ ROUNDING = 1e-12  # what is smaller is nothing: a picture must not make it look 
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)))
 
 
+class ShownFigure(Figure):
+    """A figure that a notebook shows where it is the value of a cell, whether or not pyplot was ever loaded.
+
+    ``%matplotlib inline`` gives notebooks a way to show every ``Figure``, which they prefer to this one.
+    """
+
+    def _repr_png_(self) -> bytes:
+        png = BytesIO()
+        self.savefig(png, format="png", bbox_inches="tight")  # as inline figures are
+        return png.getvalue()
+
+
 def figure(width: float, height: float) -> Figure:
-    """A figure of its own, apart from pyplot, so that nothing shows and nothing has to be closed."""
-    made = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    """A figure of its own, apart from pyplot, so that nothing shows unasked and nothing has to be closed."""
+    made = ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(made)
     return made
 
