@@ -32,6 +32,7 @@ def collect() -> None:
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
     shutil.copy(DOCS / "style.css", PAGES)
+    shutil.copytree(DOCS / "images", PAGES / "images")
     for source in (*sorted(DOCS.glob("*.md")), *(ROOT / name for name in ROOT_PAGES)):
         text = in_site(source.read_text(encoding="utf-8"))
         if source.name == "index.md":
