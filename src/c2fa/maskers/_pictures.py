@@ -232,15 +232,23 @@ def _segment_means(values: npt.NDArray[Any], labels: IntArray) -> FloatArray:
 
 
 def places(labels: IntArray) -> list[str]:
-    """For each label the ninth of the image that holds most of it, in words.
+    """For each label, in words, the ninth of the image where its middle is.
 
-    >>> places(np.array([[0, 1, 1], [2, 1, 1], [2, 2, 2]]))
-    ['top left', 'top centre', 'centre left']
+    What surrounds its own middle, so that little of it is there, is said to be where most of it is.
+
+    >>> places(np.array([[0, 1, 2], [0, 1, 3], [0, 1, 4]]))
+    ['centre left', 'centre', 'top right', 'centre right', 'bottom right']
     """
-    (height, width), count = labels.shape, int(labels.max()) + 1
+    (height, width), count, flat = labels.shape, int(labels.max()) + 1, labels.ravel()
     ninth = 3 * (np.arange(height) * 3 // height)[:, None] + np.arange(width) * 3 // width
-    held = np.bincount((9 * labels + ninth).ravel(), minlength=9 * count).reshape(count, 9)
-    return ["centre" if k == 4 else _PLACES[k] for k in held.argmax(axis=1).tolist()]
+    held = np.bincount(9 * flat + ninth.ravel(), minlength=9 * count).reshape(count, 9)
+    sizes, most = held.sum(axis=1), held.argmax(axis=1)
+    y = np.bincount(flat, np.repeat((np.arange(height) + 0.5) / height, width)) / sizes
+    x = np.bincount(flat, np.tile((np.arange(width) + 0.5) / width, height)) / sizes
+    middle = 3 * (3 * y).astype(np.intp) + (3 * x).astype(np.intp)
+    every = np.arange(count)
+    best = np.where(2 * held[every, middle] >= held[every, most], middle, most)
+    return ["centre" if k == 4 else _PLACES[k] for k in best.tolist()]
 
 
 def superpixel_graph(rgb: npt.NDArray[np.uint8], labels: IntArray) -> Graph:

@@ -14,7 +14,7 @@ from c2fa.graph import Graph, disjoint_union
 from c2fa.maskers._pictures import LazyBatch, Picture, picture, places, superpixel_graph
 from c2fa.maskers._reading import is_name, read_image, short_name
 from c2fa.masking import Masked
-from c2fa.pixels import SIDE, enlarge
+from c2fa.pixels import enlarge
 from c2fa.structure import BoolArray, IntArray, Structure
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -148,12 +148,10 @@ class ImageBag:
         most = int(np.argmax(counts))
         if counts[most] <= _MANY:
             return ()
-        fewer = (
-            _FEWER.get(self.segment, "a coarser segment=") if isinstance(self.segment, str) else "a coarser segment="
-        )
+        fewer = _FEWER[self.segment] if isinstance(self.segment, str) else "a coarser segment="
         return (
-            f"{'the image' if parts is None else parts[most]} has {counts[most]:,} super-pixels, too many to look at or to "
-            f"tell apart with a few hundred rows: take fewer with {fewer}",
+            f"{'the image' if parts is None else parts[most]} has {counts[most]:,} super-pixels, too many to look at "
+            f"or to tell apart with a few hundred rows: take fewer with {fewer}",
         )
 
     def _label_maps(self, images: list[Picture], single: bool) -> list[IntArray]:

@@ -31,7 +31,7 @@ from c2fa.printing import number, singular
 from c2fa.structure import FloatArray, IntArray
 
 _FRAME = "#d7191c"
-_NUMBERED = 3  # super-pixels of an image that show their number
+_NUMBERED, _NUMBERED_OF_ONE = 3, 8  # super-pixels that show their number: of each image of a bag, of a single one
 _WEIGHTY = 0.1  # and have at least this share of the largest
 Positive = int | Sequence[int] | Literal["top"] | None
 
@@ -192,13 +192,14 @@ def _panels_of_one(e: Explanation, image: Pixels, threshold: float) -> list[tupl
 
 def _marks(e: Explanation, threshold: float) -> list[Marks]:
     values = _kept(e.low, threshold)
-    return [Marks(outlines(part.labels), _numbers(part, values)) for part in shown(e.view)]
+    return [Marks(outlines(part.labels), _numbers(part, values, _NUMBERED)) for part in shown(e.view)]
 
 
 def _marks_of_one(e: Explanation, threshold: float) -> list[Marks]:
     part = next(shown(e.view))
     regions = e.structure.owners(0)[part.labels]
-    return [Marks(outlines(regions)), Marks(outlines(part.labels), _numbers(part, _kept(e.low, threshold)))]
+    numbers = _numbers(part, _kept(e.low, threshold), _NUMBERED_OF_ONE)
+    return [Marks(outlines(regions)), Marks(outlines(part.labels), numbers)]
 
 
 def outlines(labels: IntArray) -> FloatArray:
@@ -215,11 +216,11 @@ def _runs(edge: npt.NDArray[np.bool_]) -> FloatArray:
     return np.stack([np.stack([starts, rows + 1], axis=1), np.stack([stops, rows + 1], axis=1)], axis=1).astype(float)
 
 
-def _numbers(part: Shown, values: FloatArray) -> tuple[tuple[float, float, str], ...]:
+def _numbers(part: Shown, values: FloatArray, most: int) -> tuple[tuple[float, float, str], ...]:
     """The numbers of an image's weightiest super-pixels, each at the pixel of its own that is nearest to its middle."""
     own = np.abs(values[part.first : part.first + part.count])
     found = []
-    for label in np.argsort(-own, kind="stable")[:_NUMBERED].tolist():
+    for label in np.argsort(-own, kind="stable")[:most].tolist():
         pixels = np.argwhere(part.labels == label)
         if own[label] >= _WEIGHTY and len(pixels):
             y, x = pixels[np.square(pixels - pixels.mean(axis=0)).sum(axis=1).argmin()].tolist()
