@@ -76,11 +76,8 @@ def test_absent_images_leave_the_bag_and_are_never_copied():
 def test_a_dict_names_its_images():
     bag = {"left.png": RNG.random((4, 4)), "right.png": RNG.random((4, 6))}
     masked = ImageBag(halves)(bag)
-    assert masked.structure.names == (
-        ("left.png", "right.png"),
-        ("left.png #1, centre left", "left.png #2, centre right")
-        + ("right.png #1, centre left", "right.png #2, centre right"),
-    )
+    places = ("left.png #1, centre left", "left.png #2, centre right", "right.png #1, centre left")
+    assert masked.structure.names == (("left.png", "right.png"), (*places, "right.png #2, centre right"))
     (row,) = masked.inputs([[False, True]], 0)
     assert len(row) == 1
     assert row[0] is bag["right.png"]

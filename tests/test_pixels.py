@@ -6,10 +6,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-import showcases
 from hypothesis import given
 from hypothesis import strategies as st
 
+import showcases
 from c2fa import pixels
 
 _LENGTHS = st.integers(1, 60)

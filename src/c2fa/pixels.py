@@ -52,7 +52,7 @@ def shrink(image: npt.NDArray[Any], side: int = SIDE) -> npt.NDArray[Any]:
     whole = image.dtype.kind in "uib"
     wide: Any = np.int64 if whole else np.float64
     sums = np.add.reduceat(np.add.reduceat(image, rows[:-1], axis=0, dtype=wide), columns[:-1], axis=1)
-    mean = sums / (np.diff(rows)[:, None] * np.diff(columns)[None])[..., None]
+    mean: npt.NDArray[Any] = sums / (np.diff(rows)[:, None] * np.diff(columns)[None])[..., None]
     return np.rint(mean).astype(image.dtype) if whole else mean
 
 
@@ -61,7 +61,8 @@ def pick(labels: npt.NDArray[Any], size: tuple[int, int]) -> npt.NDArray[Any]:
     if labels.shape == size:
         return labels
     rows, columns = _edges(labels.shape[0], size[0]), _edges(labels.shape[1], size[1])
-    return labels[np.ix_((rows[:-1] + rows[1:]) // 2, (columns[:-1] + columns[1:]) // 2)]
+    picked: npt.NDArray[Any] = labels[np.ix_((rows[:-1] + rows[1:]) // 2, (columns[:-1] + columns[1:]) // 2)]
+    return picked
 
 
 def enlarge(small: npt.NDArray[Any], size: tuple[int, int], axes: tuple[int, int] = (0, 1)) -> npt.NDArray[Any]:
