@@ -166,13 +166,32 @@ def test_a_long_document_of_ten_classes_stays_small() -> None:
 def test_pictures_shrink_until_they_fit() -> None:
     rng = np.random.default_rng(0)
     noise = [rng.integers(0, 256, size=(400, 300, 3)).astype(np.uint8) for _ in range(3)]
-    assert _pictures.fitting_side(noise, 10_000_000) == 384
+    assert _pictures.fitting_side(noise, 10_000_000) == 512
     assert _pictures.fitting_side(noise, 30_000) < 160
-    small = _pictures.shrink(noise[0], 40)
-    assert small.shape == (40, 30, 3)
-    labels = np.repeat(np.arange(400) // 100, 300).reshape(400, 300)
-    assert _pictures.shrink(labels, 40, average=False).shape == (40, 30)
-    assert set(np.unique(_pictures.shrink(labels, 40, average=False))) == {0, 1, 2, 3}
+
+
+def test_a_report_of_images_is_called_after_them() -> None:
+    e = showcases.explain_images()
+    titles = {name: blocks(report.html(x))["c2fa-data-0"]["title"] for name, x in _renamed(e).items()}
+    assert titles == {
+        "plain": "A bag of 5 images",
+        "named": "a.jpg, b.jpg, c.jpg, … (5 images)",
+        "file": "beach.jpg",
+        "one": "An image of 4 regions",
+    }
+    both = blocks(report.html([e, e]))
+    assert both["c2fa-data-1"]["title"] == "A bag of 5 images (2)"
+
+
+def _renamed(e: Any) -> dict[str, Any]:
+    named = c2fa.Structure(e.structure.parents, (tuple(f"{c}.jpg" for c in "abcde"), e.names[1]))
+    one = showcases.explain_image()
+    return {
+        "plain": e,
+        "named": dataclasses.replace(e, structure=named),
+        "file": dataclasses.replace(one, view={**one.view, "title": "beach.jpg"}),
+        "one": one,
+    }
 
 
 def test_png_is_read_back_as_it_was() -> None:

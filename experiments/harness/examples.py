@@ -19,8 +19,9 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from c2fa.pixels import tint
 from c2fa.plots._style import INK, MUTED, NEGATIVE, figure, largest, width_of
-from c2fa.plots.images import ImagesDisplay, tint
+from c2fa.plots.images import ImagesDisplay, Marks, outlines
 from c2fa.plots.text import _bars, _place
 
 Values = Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]]
@@ -219,12 +220,15 @@ def draw_bag(example: BagExample) -> Figure:
         )
         rows.append((method, panels))
     n_h, n_l = example.budget
+    marks = tuple(Marks(outlines(labels)) for labels in example.labels)
     display = ImagesDisplay(
         images=tuple(example.images),
         captions=tuple("positive" if p else "" for p in np.asarray(example.positive)),
         rows=tuple(rows),
+        marks=(marks,) * len(rows),
         framed=frozenset(np.flatnonzero(np.asarray(example.positive)).tolist()),
         title=f"cat: {example.prediction:.3f} · N_H = {n_h}, N_L = {n_l} · super-pixels above {SHOWN:g} of the largest",
+        scale=None,
     )
     return display.draw()
 

@@ -198,7 +198,8 @@ class Explainer:
         """Begin what is to be asked about one input; a ``cache`` knows what was asked about it, and which it is."""
         check_masked(masked)
         if cache is None:
-            identity = identify(x, key, None if self.ledger is None else self.masker)
+            content = x if masked.content is None else masked.content
+            identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
         budget = sum(self.rows(masked.structure)) + 1 + self.method.rows_on_top(masked.structure)
         return Queries(cache, budget)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from c2fa.links import Link, ensure
+from c2fa.pixels import heatmaps
 from c2fa.printing import level_names, printable, tree
 from c2fa.rounding import Rounded, number
 from c2fa.structure import FloatArray, Structure
@@ -228,6 +229,27 @@ class Explanation:
         from c2fa import for_shap
 
         return for_shap.one_to_shap(self, level)
+
+    def heatmap(self, level: int = -1, *, density: bool = False) -> list[FloatArray]:
+        """The attributions of images pixel by pixel: one array, (H, W), for each image, of the image's own size.
+
+        Parameters
+        ----------
+        level
+            The level whose values are painted: super-pixels (-1), or the images or regions they lie in (0).
+        density
+            False paints each pixel with the attribution of its super-pixel, for what compares pixels by rank (pointing
+            games, deletion curves, overlap with a mask). True divides it by the super-pixel's area, so that the pixels
+            of a map add up to the attributions, for what takes sums.
+        """
+        if self.view.get("kind") != "images" or "labels" not in self.view:
+            kind = self.view.get("kind")
+            raise ValueError(
+                "heatmap is for images, and this explanation "
+                + (f"is of kind {kind!r}: to_frame() has its values" if kind else "was kept without its input's view")
+            )
+        owners, values = self.structure.owners(level), self.values[self.structure.level(level)]
+        return heatmaps(self.view, values, owners, density)
 
     # -- files -------------------------------------------------------------------------------------
 

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from c2fa.drawing import scaled
 from c2fa.explanation import Explanation
+from c2fa.pixels import shown
 from c2fa.printing import cell
-from c2fa.report._pictures import b64, data_uri, runs, shrink
+from c2fa.report._pictures import b64, data_uri, runs
 from c2fa.structure import FloatArray, IntArray
 
 CLASSES = 10  # classes that can be switched between; more would make a page of thousands of words too heavy
@@ -167,12 +168,12 @@ def _text(e: Explanation) -> tuple[dict[str, Any], bool]:
 
 def _images(e: Explanation, side: int) -> dict[str, Any]:
     images = []
-    for image, labels in zip(e.view["images"], e.view["labels"], strict=True):
-        small = shrink(np.asarray(image, dtype=np.uint8), side)
-        height, width = small.shape[:2]
-        map_ = runs(shrink(np.asarray(labels, dtype=np.intp), side, average=False))
-        count = int(np.max(labels)) + 1
-        images.append({"src": data_uri(small), "width": width, "height": height, "labels": map_, "count": count})
+    for part in shown(e.view, side):
+        height, width = part.labels.shape
+        labels = runs(part.labels)
+        images.append(
+            {"src": data_uri(part.image), "width": width, "height": height, "labels": labels, "count": part.count}
+        )
     if sum(image["count"] for image in images) != e.structure.leaves:
         raise ValueError("one label for each leaf")
     return {"images": images}

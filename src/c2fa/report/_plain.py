@@ -8,9 +8,10 @@ import numpy as np
 
 from c2fa.drawing import largest, shares
 from c2fa.explanation import Explanation
+from c2fa.pixels import shown, tint
 from c2fa.printing import fit, on_scale
 from c2fa.report._data import settled
-from c2fa.report._pictures import data_uri, shrink, tint
+from c2fa.report._pictures import data_uri
 from c2fa.rounding import number
 from c2fa.structure import FloatArray
 
@@ -115,16 +116,13 @@ def _passage(e: Explanation) -> str:
 
 
 def _pictures(e: Explanation) -> str:
-    out, at = [], 0
+    out = []
     leaves = shares(e.low, _largest(e.low))
     single = len(e.view["images"]) == 1
-    for j, (image, labels) in enumerate(zip(e.view["images"], e.view["labels"], strict=True)):
-        # Made small before it is tinted: a photograph of many megapixels would take gigabytes.
-        small = shrink(np.asarray(labels, dtype=np.intp), 192, average=False)
-        shown = tint(shrink(np.asarray(image, dtype=np.uint8), 192), leaves[at + small])
-        at += int(np.max(labels)) + 1
+    # Made small before it is tinted: a photograph of many megapixels would take gigabytes.
+    for j, part in enumerate(shown(e.view, 192)):
         title = "" if single else f"{e.names[0][j]} {signed(e, e.rounded.values[0][j])}"
-        source = data_uri(shown)
+        source = data_uri(tint(part.image, leaves[part.first + part.labels]))
         out.append(
             f'<div style="display:inline-block;margin:4px;text-align:center"><img alt="{escape(title, quote=True)}" '
             f'src="{source}"><div>{escape(title)}</div></div>'

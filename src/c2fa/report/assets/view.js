@@ -12,7 +12,7 @@ function explanationView(raw) {
   const tree = treeView(model);
   model.reveal = tree.reveal;
   const panes = h("div", { class: drawn ? "panes" : "panes alone" },
-    drawn && h("section", { class: "pane input", "aria-label": "The input" }, drawn, legend(model)),
+    drawn && h("section", { class: "pane input", "aria-label": "The input" }, drawn, raw.kind === "images" ? null : legend(model)),
     h("section", { class: "pane", "aria-label": "Attributions" }, sums(model), treeTools(model), tree, drawn ? null : legend(model)));
   fill(root, null, [summaryView(model), warningList(raw), controls(model), status, panes, tableView(model, say)]);
   model.listen((changes) => {
