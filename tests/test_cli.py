@@ -229,7 +229,7 @@ def test_a_folder_of_images_is_a_bag(folder: Path) -> None:
     assert e.names[0] == ("0.png", "1.png", "2.png")
     assert e.high.argmax() == 2
     single = c2fa.Explanation.from_json(c2fa_("explain", "scans/2.png", *args).stdout)
-    assert single.names[0][0] == "region 1"
+    assert single.names[0][0] == "top left"
 
 
 def test_answers_are_kept_until_the_command_succeeds(folder: Path) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from c2fa.maskers import ImageBag
+import c2fa
+from c2fa.maskers import ImageBag, _reading
+from c2fa.pixels import enlarge
 
 RNG = np.random.default_rng(3)
 
@@ -70,7 +76,8 @@ def test_absent_images_leave_the_bag_and_are_never_copied():
 def test_a_dict_names_its_images():
     bag = {"left.png": RNG.random((4, 4)), "right.png": RNG.random((4, 6))}
     masked = ImageBag(halves)(bag)
-    assert masked.structure.names == (("left.png", "right.png"), ("1.1", "1.2", "2.1", "2.2"))
+    places = ("left.png #1, centre left", "left.png #2, centre right", "right.png #1, centre left")
+    assert masked.structure.names == (("left.png", "right.png"), (*places, "right.png #2, centre right"))
     (row,) = masked.inputs([[False, True]], 0)
     assert len(row) == 1
     assert row[0] is bag["right.png"]
@@ -147,7 +154,8 @@ def test_a_single_image_has_regions_of_super_pixels():
 def test_label_maps_and_functions():
     image = RNG.random((4, 6))
     maps = np.array([[10] * 3 + [-5] * 3] * 4)
-    assert ImageBag([maps])([image]).structure.names == (("image 1",), ("1.1", "1.2"))
+    names = ("image 1 #1, centre right", "image 1 #2, centre left")
+    assert ImageBag([maps])([image]).structure.names == (("image 1",), names)
     assert ImageBag(maps, regions=1)(image).structure.widths == (1, 2)
     with pytest.raises(ValueError, match=r"label map of image 0 must hold integers of shape \(4, 6\)"):
         ImageBag([maps.T])([image])
@@ -203,3 +211,225 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch):
     with pytest.raises(ImportError, match=r"pip install 'c2fa\[images\]'"):
         ImageBag()([np.zeros((4, 4, 3))])
     ImageBag(halves)([np.zeros((4, 4, 3))])
+
+
+# -- photos --------------------------------------------------------------------------------------------
+
+
+def photo(height: int = 700, width: int = 1100) -> np.ndarray:
+    """Six coloured fields, each of another brightness, with noise."""
+    y, x = np.mgrid[:height, :width]
+    field = (2 * y // height) * 3 + 3 * x // width
+    colours = np.array([(200, 30, 30), (30, 200, 30), (30, 30, 200), (220, 220, 40), (40, 220, 220), (120, 120, 120)])
+    return np.clip(colours[field] + RNG.normal(0, 4, (height, width, 3)), 1, 255).astype(np.uint8)
+
+
+PHOTO = photo()
+
+
+@pytest.mark.parametrize("layout", ["last", "first", "grey", "tensor", "pil"])
+def test_a_photo_is_segmented_small_and_masked_at_full_size(layout: str) -> None:
+    given = {
+        "last": lambda: PHOTO,
+        "first": lambda: np.moveaxis(PHOTO, -1, 0).copy(),
+        "grey": lambda: PHOTO[..., 0].copy(),
+        "tensor": lambda: torch.from_numpy(np.moveaxis(PHOTO, -1, 0).copy()),
+        "pil": lambda: Image.fromarray(PHOTO),
+    }[layout]()
+    masked = ImageBag("slic", regions=3)(given)
+    (labels,), (shown,) = masked.view["labels"], masked.view["images"]
+    assert labels.shape == shown.shape[:2] == (325, 512)
+    assert masked.view["sizes"] == [[700, 1100]]
+    mask = np.ones((1, masked.structure.leaves), dtype=bool)
+    mask[0, 3] = False
+    out = np.asarray(masked.inputs(mask, 1)[0])
+    assert out.shape == np.asarray(given).shape
+    changed = out != np.asarray(given)
+    if changed.ndim == 3:
+        changed = changed.any(axis=0 if layout in ("first", "tensor") else -1)
+    np.testing.assert_array_equal(changed, enlarge(labels, (700, 1100)) == 3)
+
+
+def test_an_image_of_at_most_512_pixels_is_segmented_as_it_is() -> None:
+    seen = []
+
+    def watched(image: np.ndarray) -> np.ndarray:
+        seen.append(image.shape)
+        return halves(image)
+
+    small = ImageBag("slic")([PHOTO[:300, :512]])
+    assert small.view["labels"][0].shape == (300, 512)
+    large = ImageBag(watched)([PHOTO])
+    assert seen == [(700, 1100, 3)], "a function of the user's gets the image itself"
+    assert large.view["labels"][0].shape == (700, 1100)
+    assert large.view["images"][0].shape == (325, 512, 3)
+    assert ImageBag(watched, regions=2)(PHOTO).structure.leaves == 2
+    assert ImageBag("slic", regions=halves)(PHOTO).structure.widths[0] == 2
+
+
+@pytest.mark.parametrize("fill", ["mean", "segments", "blur"])
+def test_fills_of_a_photo(fill: str) -> None:
+    masked = ImageBag("slic", fill=fill, regions=1)(PHOTO)
+    out = masked.inputs(np.zeros((1, masked.structure.leaves), dtype=bool), 1)[0]
+    assert out.shape == PHOTO.shape
+    assert np.abs(out.mean(axis=(0, 1)) - PHOTO.mean(axis=(0, 1))).max() < 3
+    if fill != "mean":
+        assert np.abs(out[300:320, 60:80].astype(int) - PHOTO[300:320, 60:80]).mean() < 25
+
+
+def test_what_is_kept_of_a_photo_is_small(tmp_path: Path) -> None:
+    explainer = c2fa.Explainer(lambda b: [x.mean() / 255 for x in b], ImageBag("slic"), budget=20, progress=False)
+    e = explainer(PHOTO)
+    for name in ("e.json", "e.npz"):
+        e.save(tmp_path / name)
+        assert (tmp_path / name).stat().st_size < PHOTO.nbytes / 3
+        (heat,) = c2fa.load(tmp_path / name).heatmap()
+        np.testing.assert_array_equal(heat, e.heatmap()[0])
+
+
+def test_too_many_super_pixels_are_warned_of() -> None:
+    def speckled(image: np.ndarray) -> np.ndarray:
+        return np.arange(400).reshape(20, 20)
+
+    def explain(masker: ImageBag) -> tuple[str, ...]:
+        model = lambda bags: [sum(i.mean() for i in bag) for bag in bags]  # noqa: E731
+        image = (RNG.random((20, 20, 3)) * 255).astype(np.uint8)
+        return c2fa.Explainer(model, masker, budget=(4, 20), progress=False)([image, image]).diagnostics.warnings
+
+    told = [w for w in explain(ImageBag(speckled)) if "too many to look at" in w]
+    assert len(told) == 1
+    assert "image 1 has 400 super-pixels" in told[0]
+    assert "a coarser segment=" in told[0]
+    fine = ImageBag("slic", options={"n_segments": 390, "compactness": 1000.0, "min_size_factor": 0.0})
+    assert any("take fewer with options={'n_segments': 50}" in w for w in explain(fine))
+    assert not any("too many" in w for w in explain(ImageBag(halves)))
+
+
+def test_regions_that_share_a_place_are_numbered() -> None:
+    columns = np.repeat(np.arange(12)[None], 4, axis=0)
+    masked = ImageBag(columns, regions=columns // 2)(RNG.random((4, 12)))
+    assert masked.structure.names[0] == (
+        "centre left 1", "centre left 2", "centre 1", "centre 2", "centre right 1", "centre right 2",
+    )  # fmt: skip
+    assert masked.structure.names[1][4] == "#5, centre"
+
+
+def test_what_surrounds_the_centre_is_not_called_centre() -> None:
+    ring = np.zeros((9, 9), dtype=int)
+    ring[2:7, 2:7] = 1
+    names = ImageBag([ring])([RNG.random((9, 9))]).structure.names[1]
+    assert names[0] != "image 1 #1, centre"
+    assert names[1] == "image 1 #2, centre"
+
+
+# -- paths and addresses -------------------------------------------------------------------------------
+
+
+def saved(folder: Path, name: str, image: np.ndarray = PHOTO[:40, :60], **options: object) -> Path:
+    path = folder / name
+    Image.fromarray(image).save(path, **options)
+    return path
+
+
+def test_paths_are_images(tmp_path: Path) -> None:
+    one, two = saved(tmp_path, "one.png"), saved(tmp_path, "two.png", PHOTO[:30, :30])
+    bag = ImageBag(halves)([one, str(two), PHOTO[:20, :20]])
+    assert bag.structure.names[0] == ("one.png", "two.png", "image 3")
+    (row,) = bag.inputs([[True, True, False]], 0)
+    assert [image.size for image in row] == [(60, 40), (30, 30)]
+    np.testing.assert_array_equal(np.asarray(row[0]), PHOTO[:40, :60])
+    single = ImageBag(halves, regions=1)(str(one))
+    assert single.view["title"] == "one.png"
+    assert single.inputs([[True, False]], 1)[0].size == (60, 40)
+    (tmp_path / "other").mkdir()
+    again = saved(tmp_path / "other", "one.png")
+    assert ImageBag(halves)([one, again]).structure.names[0] == (str(one), str(again))
+
+
+def test_a_photo_is_turned_as_its_camera_was_held(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = saved(tmp_path, "turned.jpg", exif=exif)
+    assert ImageBag(halves)([turned]).view["sizes"] == [[60, 40]]
+
+
+def test_a_ledger_goes_by_what_a_file_holds(tmp_path: Path) -> None:
+    path = saved(tmp_path, "photo.png")
+    model = lambda b: [np.asarray(x).mean() for x in b]  # noqa: E731
+    settings_ = {"budget": 8, "ledger": tmp_path / "l.sqlite", "model_name": "m", "progress": False}
+    explainer = c2fa.Explainer(model, ImageBag(halves, regions=1), **settings_)
+    first = explainer(path)
+    assert explainer(path).diagnostics.sent == 0
+    saved(tmp_path, "photo.png", PHOTO[400:440, 500:560])
+    changed = explainer(path)
+    assert changed.diagnostics.sent > 0
+    assert changed.prediction != first.prediction
+
+
+class _Site(BaseHTTPRequestHandler):
+    """Pictures, and what a hostile server does in their place."""
+
+    picture = b""
+    secret = ""
+
+    def do_GET(self) -> None:
+        name = self.path.partition("?")[0]
+        moved = {"/moved": "/a.png", "/file": f"file://{self.secret}", "/ftp": "ftp://127.0.0.1/a.png"}.get(name)
+        self.send_response(302 if moved else 404 if name == "/none" else 200)
+        if moved:
+            self.send_header("Location", moved)
+        self.end_headers()
+        if name == "/a.png":
+            self.wfile.write(self.picture)
+        elif name == "/page":
+            self.wfile.write(b"<html>")
+        elif name == "/endless":
+            self.wfile.write(b"0" * 5000)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    path = saved(tmp_path, "secret.png")
+    monkeypatch.setattr(_Site, "picture", path.read_bytes())
+    monkeypatch.setattr(_Site, "secret", str(path))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_addresses_are_images(site: str) -> None:
+    masked = ImageBag(halves)([f"{site}/a.png?key=hidden", f"{site}/moved"])
+    assert masked.structure.names[0] == ("a.png", "moved")
+    np.testing.assert_array_equal(masked.view["images"][0], PHOTO[:40, :60])
+
+
+def test_what_is_no_image_is_refused(site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_reading, "_MOST", 4096)
+    monkeypatch.setattr(_Site, "picture", b"")
+    for bad, said in {
+        f"{site}/none?key=hidden": "cannot fetch .*404",
+        f"{site}/page": "cannot read .* as an image",
+        f"{site}/endless": "larger than",
+        f"{site}/file": "cannot fetch",
+        f"{site}/ftp": "cannot fetch .*unknown url type",
+        f"file://{tmp_path}/secret.png": "begins with http:// or https://",
+        "ftp://127.0.0.1/a.png": "begins with http:// or https://",
+        "data:image/png;base64,AAAA": "begins with http:// or https://",
+        str(tmp_path / "absent.png"): "there is no file",
+        str(tmp_path): "there is no file",
+        "a" * 5000: "there is no file",
+    }.items():
+        with pytest.raises((ValueError, FileNotFoundError), match=said) as refused:
+            ImageBag(halves)([bad])
+        assert "hidden" not in str(refused.value), "what follows the path may be a key"
+        assert len(str(refused.value)) < 400
+    (tmp_path / "text.png").write_text("no picture")
+    with pytest.raises(ValueError, match=r"cannot read .*text\.png' as an image"):
+        ImageBag(halves)([tmp_path / "text.png"])

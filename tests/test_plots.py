@@ -23,6 +23,7 @@ import c2fa
 import showcases
 from c2fa import plots
 from c2fa.plots import _style
+from c2fa.plots.images import outlines
 from showcases import planted
 
 _STORED = Path(__file__).parent / "images"
@@ -265,6 +266,28 @@ def test_images_frame_and_threshold() -> None:
     assert np.ptp(plain.astype(int), axis=-1).max() <= 1  # all grey
     tinted = display.rows[0][1][2][1]
     assert np.ptp(tinted.astype(int), axis=-1).max() > 60
+
+
+def test_images_are_outlined_and_their_weightiest_numbered() -> None:
+    labels = np.array([[0, 0, 1], [0, 2, 2]])
+    lines = {tuple(line.ravel().tolist()) for line in outlines(labels)}
+    assert lines == {(1.5, -0.5, 1.5, 0.5), (0.5, 0.5, 2.5, 0.5), (0.5, 0.5, 0.5, 1.5)}
+    e = showcases.explain_images()
+    marks = plots.ImagesDisplay.from_explanations(e).marks[0]
+    assert marks[0].numbers == (), "nothing of weight is in the first image"
+    best = int(np.argmax(e.low))
+    x, y, number = marks[2].numbers[0]
+    assert e.names[1][best].startswith(f"image 3 #{number},")
+    assert e.view["labels"][2][int(y), int(x)] == int(number) - 1
+    assert len(plots.ImagesDisplay.from_explanations(e, threshold=9.0).marks[0][2].numbers) == 0
+
+
+def test_the_scale_of_images_has_numbers() -> None:
+    e = showcases.explain_images()
+    drawn = [t.get_text() for t in plots.images(e).findobj(Text)]
+    assert f"for +{np.abs(e.low).max():.3f}" in drawn
+    several = [t.get_text() for t in plots.images({"one": e, "two": e}).findobj(Text)]
+    assert "for +" in several
 
 
 def test_dispatch_and_its_refusals() -> None:

@@ -134,11 +134,12 @@ def test_half_a_surrogate_pair_can_be_written(tmp_path: Path) -> None:
 
 def test_numbers_survive_packing(review: Any) -> None:
     block = blocks(report.html(review))["c2fa-data-0"]
-    for k, packed in enumerate(block["values"]):
-        values = np.frombuffer(base64.b64decode(packed), dtype="<f4").reshape(3, -1)
-        np.testing.assert_allclose(values, review.all_values[k].T, rtol=1e-6, atol=1e-9)
-        halves = np.frombuffer(base64.b64decode(block["stderr"][k]), dtype="<u2").astype("<u4") << 16
-        np.testing.assert_allclose(halves.view("<f4").reshape(3, -1), review.all_stderr[k].T, rtol=4e-3)
+    for k, packed in enumerate(block["units"]):
+        units = np.frombuffer(base64.b64decode(packed["data"]), dtype=f"<i{packed['bytes']}").reshape(3, -1)
+        assert np.array_equal(units, [review.for_target(c).rounded.values[k] for c in range(3)])
+        for name, exact in (("values", review.all_values), ("stderr", review.all_stderr)):
+            halves = np.frombuffer(base64.b64decode(block[name][k]), dtype="<u2").astype("<u4") << 16
+            np.testing.assert_allclose(halves.view("<f4").reshape(3, -1), exact[k].T, rtol=4e-3, atol=1e-9)
     assert block["target"] == review.target
     assert block["names"][1] is None  # they are read off the text
     assert block["parents"] == [{"counts": np.bincount(review.structure.owners(0)).tolist()}]
@@ -165,13 +166,32 @@ def test_a_long_document_of_ten_classes_stays_small() -> None:
 def test_pictures_shrink_until_they_fit() -> None:
     rng = np.random.default_rng(0)
     noise = [rng.integers(0, 256, size=(400, 300, 3)).astype(np.uint8) for _ in range(3)]
-    assert _pictures.fitting_side(noise, 10_000_000) == 384
+    assert _pictures.fitting_side(noise, 10_000_000) == 512
     assert _pictures.fitting_side(noise, 30_000) < 160
-    small = _pictures.shrink(noise[0], 40)
-    assert small.shape == (40, 30, 3)
-    labels = np.repeat(np.arange(400) // 100, 300).reshape(400, 300)
-    assert _pictures.shrink(labels, 40, average=False).shape == (40, 30)
-    assert set(np.unique(_pictures.shrink(labels, 40, average=False))) == {0, 1, 2, 3}
+
+
+def test_a_report_of_images_is_called_after_them() -> None:
+    e = showcases.explain_images()
+    titles = {name: blocks(report.html(x))["c2fa-data-0"]["title"] for name, x in _renamed(e).items()}
+    assert titles == {
+        "plain": "A bag of 5 images",
+        "named": "a.jpg, b.jpg, c.jpg, … (5 images)",
+        "file": "beach.jpg",
+        "one": "An image of 4 regions",
+    }
+    both = blocks(report.html([e, e]))
+    assert both["c2fa-data-1"]["title"] == "A bag of 5 images (2)"
+
+
+def _renamed(e: Any) -> dict[str, Any]:
+    named = c2fa.Structure(e.structure.parents, (tuple(f"{c}.jpg" for c in "abcde"), e.names[1]))
+    one = showcases.explain_image()
+    return {
+        "plain": e,
+        "named": dataclasses.replace(e, structure=named),
+        "file": dataclasses.replace(one, view={**one.view, "title": "beach.jpg"}),
+        "one": one,
+    }
 
 
 def test_png_is_read_back_as_it_was() -> None:
@@ -243,7 +263,9 @@ def test_not_a_number_is_no_json_but_a_report() -> None:
     e = showcases.explain_array(["a", "b"])
     changed = {name: getattr(e, name) for name in e.__dataclass_fields__}
     odd = c2fa.Explanation(**{**changed, "outputs": np.array([np.nan])})
-    assert blocks(report.html(odd))["c2fa-data-0"]["classes"] == [{"name": "0", "output": None, "linked": None}]
+    assert blocks(report.html(odd))["c2fa-data-0"]["classes"] == [
+        {"name": "0", "output": None, "linked": None, "base": 0.0, "digits": 3}
+    ]
 
 
 def test_what_cannot_be_reported() -> None:

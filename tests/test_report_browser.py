@@ -242,3 +242,38 @@ def test_pointing_at_a_picture_finds_its_super_pixel(driver: Browser, show: Open
     assert texts(driver, ".row.kin .name") == ["image 3"]
     hover(driver, all_of(driver, PARTS)[1])
     assert "lit" in all_of(driver, "figure")[1].get_attribute("class")
+
+
+def test_a_bag_has_a_title_a_scale_and_lines(driver: Browser, show: Open) -> None:
+    e = showcases.explain_images()
+    show(report.html(e))
+    assert one(driver, "h1").text == "A bag of 5 images"
+    assert until(lambda: drawn(driver, 2))
+    most = f"{np.abs(e.low).max():.3f}"
+    assert f"−{most} against" in one(driver, ".images ~ .legend").text
+    assert f"for +{most}" in one(driver, ".images ~ .legend").text
+    assert driver.execute_script("return document.querySelectorAll('canvas')[0].width") == 288, "lines stay thin"
+    choose(driver, "images")
+    assert f"for +{np.abs(e.high).max():.3f}" in one(driver, ".images ~ .legend").text
+
+
+def test_pictures_are_saved_as_they_are_shown(driver: Browser, show: Open, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    folder = tmp_path / "saved"
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    show(report.html(showcases.explain_images()))
+    assert until(lambda: drawn(driver, 2))
+    next(b for b in all_of(driver, ".pane.input button") if b.text == "Save PNG").click()
+    file = folder / "A-bag-of-5-images.png"
+    assert until(file.exists)
+    pixels = np.asarray(image.open(file).convert("RGB")).astype(int)
+    assert pixels.shape[1] == 5 * (320 + 12) + 12
+    blue = pixels[..., 2] - pixels[..., 0] > 80
+    at = np.flatnonzero(blue[: pixels.shape[0] - 60].any(axis=0))  # without the scale at the bottom
+    assert 2 * 332 < at.min() < at.max() < 3 * 332, "the sun is in the third picture"
+
+
+def drawn(driver: Browser, n: int) -> bool:
+    """Whether a picture has been drawn; a blank one is next to nothing as a file."""
+    script = "return document.querySelectorAll('figure canvas')[arguments[0]].toDataURL().length"
+    return bool(driver.execute_script(script, n) > 5000)

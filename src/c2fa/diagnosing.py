@@ -61,7 +61,7 @@ def diagnose(
     names = level_names(structure, masked.view)
     fits = [None if found.levels[k] is None else _fit(found, k, column, name) for k, name in enumerate(names)]
     stop = "" if judge is None else judge.says()
-    warnings = [*found.notes, *_warnings(structure, [fit for fit in fits if fit is not None])]
+    warnings = [*masked.notes, *found.notes, *_warnings(structure, [fit for fit in fits if fit is not None])]
     if structure.depth > 1 and structure.widths[0] == 1:
         warnings.append("the input has only one part, so the parts' level says no more than the prediction itself")
     if found.status.remedy:

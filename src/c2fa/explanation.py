@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from c2fa.links import Link, ensure
-from c2fa.printing import level_names, number, printable, tree
+from c2fa.pixels import heatmaps
+from c2fa.printing import level_names, printable, tree
+from c2fa.rounding import Rounded, number
 from c2fa.structure import FloatArray, Structure
 
 if TYPE_CHECKING:
@@ -142,6 +145,11 @@ class Explanation:
         """The attributions of the leaves: ``values[-1]``."""
         return self.values[-1]
 
+    @cached_property
+    def rounded(self) -> Rounded:
+        """The target's attributions as texts, plots and pages show them: rounded so that they add up as shown."""
+        return Rounded.of(self.structure, self.values, self.intercepts[0])
+
     @property
     def names(self) -> tuple[tuple[str, ...], ...]:
         """The features' names, one tuple for each level."""
@@ -217,18 +225,31 @@ class Explanation:
         return pd.concat(frames, ignore_index=True)
 
     def to_shap(self, level: int = -1) -> Any:
-        """The values of a level as a ``shap.Explanation``, for shap's plots."""
-        try:
-            import shap
-        except ImportError as error:
-            raise ImportError("to_shap needs shap: pip install 'c2fa[peers]'") from error
-        level = self.structure.level(level)
-        return shap.Explanation(
-            values=self.values[level],
-            base_values=self.intercepts[level],
-            data=np.array(self.names[level], dtype=object),
-            feature_names=list(self.names[level]),
-        )
+        """The values of a level as a ``shap.Explanation``, for shap's plots; ``c2fa.to_shap`` takes many at once."""
+        from c2fa import for_shap
+
+        return for_shap.one_to_shap(self, level)
+
+    def heatmap(self, level: int = -1, *, density: bool = False) -> list[FloatArray]:
+        """The attributions of images pixel by pixel: one array, (H, W), for each image, of the image's own size.
+
+        Parameters
+        ----------
+        level
+            The level whose values are painted: super-pixels (-1), or the images or regions they lie in (0).
+        density
+            False paints each pixel with the attribution of its super-pixel, for what compares pixels by rank (pointing
+            games, deletion curves, overlap with a mask). True divides it by the super-pixel's area, so that the pixels
+            of a map add up to the attributions, for what takes sums.
+        """
+        if self.view.get("kind") != "images" or "labels" not in self.view:
+            kind = self.view.get("kind")
+            raise ValueError(
+                "heatmap is for images, and this explanation "
+                + (f"is of kind {kind!r}: to_frame() has its values" if kind else "was kept without its input's view")
+            )
+        owners, values = self.structure.owners(level), self.values[self.structure.level(level)]
+        return heatmaps(self.view, values, owners, density)
 
     # -- files -------------------------------------------------------------------------------------
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import re
+import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeAlias
 from zipfile import ZipFile
@@ -27,7 +29,7 @@ from c2fa.writing import atomic
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 SCHEMA = 1
-_INLINE = 20_000  # arrays of more numbers (images) are written packed: a tenth of the size and a hundredth of the time
+_INLINE = 20_000  # arrays of more numbers (images) are packed: a tenth of the size or less, a hundredth of the time
 _BOMB = 2**30, 200  # bytes, and how many times the file's own size, that no explanation unpacks to
 # Between two halves of a pair of 16-bit units, which JSON would read back as the one character that they make together.
 _BETWEEN_HALVES = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
@@ -76,6 +78,8 @@ def load_all(path: str | PathLike[str]) -> list[Explanation]:
 def _as_path(path: str | PathLike[str]) -> Path:
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path must be the name of a file, such as 'explained.json'; got {path!r}")
+    if "\0" in fspath(path):
+        raise ValueError(f"path must be the name of a file, and no name holds a null character; got {path!r}")
     return Path(path)
 
 
@@ -119,6 +123,8 @@ def _read(document: Any, arrays: Arrays | None = None) -> Explanation:
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise ValueError(f"this c2fa reads schema version {SCHEMA}; it says {schema!r:.50}")
+    if arrays is None:
+        _check_unpacked(document)
     fields = decode(unseal(document, arrays), arrays)
     del fields["schema"]
     missing = set(Explanation.__dataclass_fields__) - set(fields)
@@ -191,19 +197,27 @@ def _unpack(data: bytes) -> Explanation:
 
         taken: dict[str, int] = {}
         head = json.loads(read("head").tobytes())
-        arrays = {name: read(name) for name in dict.fromkeys(_references(head))}
+        arrays = {name: read(name) for name in dict.fromkeys(array["__array__"] for array in _packed(head))}
     return _read(head, arrays)
 
 
-def _references(value: Any) -> Iterator[str]:
-    """The names of the arrays that were put aside when a value was encoded."""
+def _packed(value: Any) -> Iterator[dict[str, Any]]:
+    """What a document says of the arrays that were packed or put aside when it was encoded."""
     if isinstance(value, dict):
         if isinstance(value.get("__array__"), str):
-            yield value["__array__"]
+            yield value
         value = list(value.values())
     if isinstance(value, list):
         for item in value:
-            yield from _references(item)
+            yield from _packed(item)
+
+
+def _check_unpacked(document: Any) -> None:
+    """Refuse a document of JSON whose packed arrays would take memory that nobody has."""
+    most, times = _BOMB
+    size = sum(np.dtype(array["dtype"]).itemsize * math.prod(array["shape"]) for array in _packed(document))
+    if size > max(most, times * sum(len(array["__array__"]) for array in _packed(document))):
+        raise ValueError(f"it would unpack to {size:,} bytes")
 
 
 # -- checksums ---------------------------------------------------------------------------------------
@@ -281,7 +295,8 @@ def _encode_array(array: npt.NDArray[Any], arrays: dict[str, npt.NDArray[Any]] |
         arrays[name] = array
         return {"__array__": name}
     if array.size > _INLINE or array.dtype.kind not in (*_NUMBERS, "U") or array.dtype.char == "g":  # a long double
-        return {"__array__": b64encode(np.ascontiguousarray(array).tobytes()).decode(), **about}
+        packed = zlib.compress(np.ascontiguousarray(array).tobytes())
+        return {"__array__": b64encode(packed).decode(), **about}
     plain = array.dtype.kind in "biu" or (array.dtype.kind == "f" and bool(np.isfinite(array).all()))
     return {"__array__": array.tolist() if plain else encode(array.tolist()), **about}
 
@@ -307,7 +322,9 @@ def _decode_array(value: Mapping[str, Any], arrays: Arrays | None) -> npt.NDArra
         return arrays[content]
     dtype, shape = np.dtype(value["dtype"]), value["shape"]
     if isinstance(content, str):
-        return np.frombuffer(b64decode(content), dtype=dtype).reshape(shape)
+        # One byte more than it says it has, so that a longer one is refused for its length and not unpacked.
+        data = zlib.decompressobj().decompress(b64decode(content), dtype.itemsize * math.prod(shape) + 1)
+        return np.frombuffer(data, dtype=dtype).reshape(shape)
     items = decode(content)
     if dtype.hasobject:
         found = np.empty(len(items), dtype=object)

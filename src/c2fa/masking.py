@@ -37,6 +37,11 @@ class Masked:
     smooth_by_default
         Whether explanations are smooth unless told otherwise. Set it where neighbours usually matter equally, as
         super-pixels of one object do and words of a sentence do not.
+    content
+        What the input holds, where it was given as the name of a file: a ledger must not take a file that was
+        changed for the one it knows. None where the input is its own content.
+    notes
+        What to know about how the input was divided; they stand among the warnings of its explanation.
     """
 
     structure: Structure
@@ -46,6 +51,8 @@ class Masked:
     view: Mapping[str, Any] = field(default_factory=dict)
     neighbours: Callable[[], Graph] | None = None
     smooth_by_default: bool = False
+    content: Any = None
+    notes: tuple[str, ...] = ()
 
 
 class Masker(Protocol):
@@ -54,3 +61,12 @@ class Masker(Protocol):
     def __call__(self, x: Any) -> Masked:
         """Prepare one input; the costly part (splitting, segmenting) happens here, once."""
         ...
+
+
+def check_masked(masked: Any) -> None:
+    """Refuse what a masker of one's own may return by mistake."""
+    if not isinstance(masked, Masked):
+        raise TypeError(
+            f"the masker must return a c2fa.masking.Masked, not {type(masked).__name__}; to make a masker of your "
+            "own function use c2fa.maskers.Custom"
+        )

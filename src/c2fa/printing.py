@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from c2fa.drawing import largest, shares
+from c2fa.rounding import number
 from c2fa.structure import Structure
 
 if TYPE_CHECKING:
@@ -72,15 +73,6 @@ def fit(e: Explanation) -> list[str]:
     return [f"R² {report.r2:.2f} of {name}" for name, report in reports if report.rows]
 
 
-def number(value: float) -> str:
-    """A number for the eye: three decimals, or three digits where that would say nothing or too much.
-
-    >>> number(0.25), number(2.5e-9), number(-3e7)
-    ('0.250', '2.50e-09', '-3.00e+07')
-    """
-    return f"{value:{_style(abs(value))}}"
-
-
 def cell(value: Any) -> str:
     """A value of the input, as it stands beside a name.
 
@@ -118,9 +110,9 @@ class _Tree:
 
     def __init__(self, e: Explanation, leaves: int, width: int) -> None:
         self.e, self.leaves, self.width = e, leaves, width
-        sizes = [largest(v) for v in e.values]
-        self.shares = [shares(v, size or 1.0) for v, size in zip(e.values, sizes, strict=True)]
-        self.style = _style(max(sizes))
+        self.shares = [shares(v, largest(v) or 1.0) for v in e.values]
+        self.units = e.rounded.values
+        self.column = max((len(e.rounded.text(u)) for level in self.units for u in level), default=0)
 
     def lines(self) -> Iterator[str]:
         s = self.e.structure
@@ -133,7 +125,7 @@ class _Tree:
         for i in shown.tolist():
             yield self._line("", 0, i)
         if len(shown) < s.leaves:
-            yield f"… and {s.leaves - len(shown)} more"
+            yield self._rest("", 0, np.setdiff1d(np.arange(s.leaves), shown))
 
     def _under(self, level: int, i: int, indent: str) -> Iterator[str]:
         """The lines below a feature."""
@@ -152,21 +144,26 @@ class _Tree:
             yield self._line(indent + ("└─ " if last else "├─ "), below, child)
             yield from self._under(below, child, indent + ("   " if last else "│  "))
         if len(hidden):
-            yield f"{indent}└─ {e.values[below][hidden].sum():+{self.style}} in {len(hidden)} more"
+            yield self._rest(f"{indent}└─ ", below, hidden)
+        gap = self.units[level][i] - self.units[below][children].sum()
+        if gap and np.isfinite(gap):  # of a method whose levels do not add up
+            yield f"{indent}   {self._number(gap)} gap to its own value"
 
     def _line(self, prefix: str, level: int, i: int) -> str:
-        e, value = self.e, self.e.values[level][i]
-        error = f" ± {e.stderr[level][i]:{self.style}}" if e.stderr is not None else ""
-        head = f"{prefix}{value:+{self.style}}{error} {_bar(self.shares[level][i])} "
+        e = self.e
+        error = f" ± {e.rounded.plain(e.stderr[level][i])}" if e.stderr is not None else ""
+        head = f"{prefix}{self._number(self.units[level][i])}{error} {_bar(self.shares[level][i])} "
         return head + _clip(e.names[level][i], self.width - len(head))
+
+    def _rest(self, prefix: str, level: int, hidden: np.ndarray[Any, Any]) -> str:
+        return f"{prefix}{self._number(self.units[level][hidden].sum())} in {len(hidden)} more"
+
+    def _number(self, units: float) -> str:
+        return self.e.rounded.text(units).rjust(self.column)
 
     def _largest(self, level: int, features: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
         order = np.argsort(-np.abs(self.e.values[level][features]), kind="stable")
         return features[order[:count]]
-
-
-def _style(size: float) -> str:
-    return ".3f" if size == 0 or 0.01 <= size < 1e6 else ".2e"
 
 
 def _bar(share: float) -> str:

@@ -1,7 +1,8 @@
-"""One image, whatever it came as: how it looks with segments masked, and which of its segments are neighbours."""
+"""One image, whatever it came as: how it looks with segments masked, where they are and which are neighbours."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from c2fa.extras import host_array
 from c2fa.graph import Graph
+from c2fa.pixels import block_of, enlarge, shrink
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
 _KEPT = ("1", "L", "LA", "I", "I;16", "F", "RGB", "RGBA")  # modes of PIL that an array and back leave as they are
@@ -20,6 +22,7 @@ _NOT_TOUCHING = 0.5
 # sRGB to XYZ under daylight (D65), divided by white.
 _TO_XYZ = np.array([[0.412453, 0.357580, 0.180423], [0.212671, 0.715160, 0.072169], [0.019334, 0.119193, 0.950227]])
 _TO_XYZ = _TO_XYZ / _TO_XYZ.sum(axis=1, keepdims=True)
+_PLACES = tuple(f"{row} {column}" for row in ("top", "centre", "bottom") for column in ("left", "centre", "right"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +56,10 @@ class LazyBatch(Sequence[Any]):
 
 @dataclass(eq=False)
 class Picture:
-    """An image with its channel axis (None for grey values alone) and its looks for people, (H, W, 3) uint8."""
+    """An image with its channel axis (None for grey values alone) and its looks for people, (H, W, 3) uint8.
+
+    The label map may be that of a reduced copy (``pixels.shrink``); a label then stands for a block of pixels.
+    """
 
     given: Any
     values: Any
@@ -65,6 +71,11 @@ class Picture:
     @property
     def size(self) -> tuple[int, int]:
         return self.rgb.shape[0], self.rgb.shape[1]
+
+    @functools.cached_property
+    def small(self) -> npt.NDArray[np.uint8]:
+        """The reduced copy that is segmented and shown; the image's own looks where it is small enough."""
+        return shrink(self.rgb)
 
     @property
     def is_tensor(self) -> bool:
@@ -110,12 +121,16 @@ class Picture:
             import torch
 
             on = torch.as_tensor(masks, device=self.values.device)[:, self.labels]
+            for axis, length in enumerate(self.size, start=1):
+                if on.shape[axis] != length:
+                    on = on.index_select(axis, torch.as_tensor(block_of(length, on.shape[axis]), device=on.device))
             shape = on if self.channel is None else on.unsqueeze(1 if self.channel == 0 else -1)
             torch.where(shape, self.values, self.baseline, out=out)
             return
+        axes = (1, 2) if self.channel == 0 else (0, 1)
         for row, target in zip(masks, out, strict=True):
             np.copyto(target, self.baseline)
-            np.copyto(target, self.values, where=row.take(self.labels))
+            np.copyto(target, self.values, where=enlarge(row.take(self.labels), self.size, axes))
 
     def shown(self, mask: BoolArray) -> Any:
         """The image under one mask, in the type that came in; the very object where nothing is masked."""
@@ -186,11 +201,14 @@ def _baseline(values: npt.NDArray[Any], labels: IntArray, fill: Any) -> npt.NDAr
     if fill == "mean":
         baseline = np.broadcast_to(real.mean(axis=(0, 1)), real.shape)
     elif fill == "segments":
-        baseline = _segment_means(real, labels)[labels]
+        full = enlarge(labels, (real.shape[0], real.shape[1]))
+        baseline = _segment_means(real, full)[full]
     elif fill == "blur":
         from scipy.ndimage import gaussian_filter
 
-        baseline = gaussian_filter(real, (max(real.shape[:2]) / 16,) * 2 + (0.0,), mode="nearest")
+        small = shrink(real)  # nothing that is smaller than a block survives the blur, which would take a minute
+        blurred = gaussian_filter(small, (max(small.shape[:2]) / 16,) * 2 + (0.0,), mode="nearest")
+        baseline = enlarge(blurred, (real.shape[0], real.shape[1]))
     else:
         colour = np.asarray(fill, dtype=np.float64)
         if colour.shape not in ((), (1,), real.shape[-1:]):
@@ -211,6 +229,26 @@ def _segment_means(values: npt.NDArray[Any], labels: IntArray) -> FloatArray:
     sizes = np.bincount(flat)
     sums = [np.bincount(flat, values[..., c].ravel()) for c in range(values.shape[-1])]
     return np.stack(sums, axis=1) / sizes[:, None]
+
+
+def places(labels: IntArray) -> list[str]:
+    """For each label, in words, the ninth of the image where its middle is.
+
+    What surrounds its own middle, so that little of it is there, is said to be where most of it is.
+
+    >>> places(np.array([[0, 1, 2], [0, 1, 3], [0, 1, 4]]))
+    ['centre left', 'centre', 'top right', 'centre right', 'bottom right']
+    """
+    (height, width), count, flat = labels.shape, int(labels.max()) + 1, labels.ravel()
+    ninth = 3 * (np.arange(height) * 3 // height)[:, None] + np.arange(width) * 3 // width
+    held = np.bincount(9 * flat + ninth.ravel(), minlength=9 * count).reshape(count, 9)
+    sizes, most = held.sum(axis=1), held.argmax(axis=1)
+    y = np.bincount(flat, np.repeat((np.arange(height) + 0.5) / height, width)) / sizes
+    x = np.bincount(flat, np.tile((np.arange(width) + 0.5) / width, height)) / sizes
+    middle = 3 * (3 * y).astype(np.intp) + (3 * x).astype(np.intp)
+    every = np.arange(count)
+    best = np.where(2 * held[every, middle] >= held[every, most], middle, most)
+    return ["centre" if k == 4 else _PLACES[k] for k in best.tolist()]
 
 
 def superpixel_graph(rgb: npt.NDArray[np.uint8], labels: IntArray) -> Graph:

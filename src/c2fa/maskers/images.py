@@ -11,14 +11,18 @@ import numpy.typing as npt
 
 from c2fa.extras import host_array, need
 from c2fa.graph import Graph, disjoint_union
-from c2fa.maskers._pictures import LazyBatch, Picture, picture, superpixel_graph
+from c2fa.maskers._pictures import LazyBatch, Picture, picture, places, superpixel_graph
+from c2fa.maskers._reading import is_name, read_image, short_name
 from c2fa.masking import Masked
+from c2fa.pixels import enlarge
 from c2fa.structure import BoolArray, IntArray, Structure
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "quickshift": {"kernel_size": 4, "max_dist": 200, "ratio": 0.2},  # LIME's
     "slic": {"n_segments": 50, "compactness": 10.0, "start_label": 0},
 }
+_MANY = 300  # super-pixels of one image
+_FEWER = {"quickshift": "segment='slic', or options={'kernel_size': 6}", "slic": "options={'n_segments': 50}"}
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,11 @@ class ImageBag:
     """Masks a bag of images: its parts are the images, its leaves their super-pixels.
 
     A list, a tuple or a four-dimensional array is a bag, and so is a dict, whose keys name the images; they may differ
-    in size and be PIL images, numpy arrays or torch tensors. A single image is taken as it is: its
-    parts are regions, its leaves the super-pixels inside them.
+    in size and be PIL images, numpy arrays, torch tensors, paths of files or http(s) addresses. A single image is taken
+    as it is: its parts are regions, its leaves the super-pixels inside them.
+
+    A path or an address is read with Pillow, turned as its camera was held, and is a PIL image from there on. It is
+    opened with the rights of this process, an address also inside its network: give none that a stranger wrote.
 
     What the model receives is of the type, the order of channels and (for tensors) on the device of what
     came in. Where absent images are filled and all have one size it is one array, (n, images, ...); for a
@@ -40,7 +47,8 @@ class ImageBag:
     segment
         ``"quickshift"`` (the paper's, with LIME's parameters; about a second for an image of 224 x 224),
         ``"slic"`` (ten times faster), a function from an image, (H, W, 3) uint8, to an integer label map,
-        (H, W), or the label maps themselves, one for each image.
+        (H, W), or the label maps themselves, one for each image. The first two segment a copy of at most 512 pixels a
+        side, and what is masked are its blocks; the model always gets images of full size.
     absent
         What becomes of an image that is masked as a whole: ``"remove"`` leaves it out of the bag, ``"fill"``
         fills it. An image that stays but whose super-pixels are all masked is filled.
@@ -96,17 +104,20 @@ class ImageBag:
         single = not isinstance(x, list | tuple) and getattr(x, "ndim", 3) != 4
         if not single and not len(x):
             raise ValueError("the bag is empty: give at least one image")
-        images = [picture(item, self.channels) for item in ([x] if single else x)]
+        given = [x] if single else list(x)
+        read = [read_image(item) if is_name(item) else item for item in given]
+        images = [picture(item, self.channels) for item in read]
         maps = self._label_maps(images, single)
         for image, labels in zip(images, maps, strict=True):
             image.prepare(labels, self.fill)
         counts = [int(labels.max()) + 1 for labels in maps]
         owner = self._regions(images[0], maps[0]) if single else np.repeat(np.arange(len(maps)), counts)
-        structure = Structure((owner,), _names(owner, counts, single, image_names))
+        parts = _region_names(maps[0], owner) if single else image_names or _image_names(given)
+        structure = Structure((owner,), (tuple(parts), _leaf_names(maps, None if single else parts)))
         removes = self.absent == "remove" and not single
 
         def neighbours() -> Graph:
-            graphs = [superpixel_graph(image.rgb, labels) for image, labels in zip(images, maps, strict=True)]
+            graphs = [superpixel_graph(*_alike(image, labels)) for image, labels in zip(images, maps, strict=True)]
             graph = disjoint_union(graphs, counts)
             same = owner[graph.edges[:, 0]] == owner[graph.edges[:, 1]]  # regions of a single image divide its graph
             return Graph(graph.edges[same], graph.weights[same])
@@ -114,9 +125,12 @@ class ImageBag:
         view = {
             "kind": "images",
             "levels": ["regions" if single else "images", "super-pixels"],
-            "images": [image.rgb for image in images],
-            "labels": maps,
+            "images": [image.small for image in images],
+            "labels": [labels.astype(np.int32) for labels in maps],
+            "sizes": [list(image.size) for image in images],
         }
+        if single and is_name(x):
+            view["title"] = short_name(x)
         return Masked(
             structure,
             _MaskedImages(images, counts, structure, single, removes),
@@ -125,6 +139,19 @@ class ImageBag:
             view=view,
             neighbours=neighbours,
             smooth_by_default=True,
+            content=(read[0] if single else read) if any(map(is_name, given)) else None,
+            notes=self._notes(counts, None if single else parts),
+        )
+
+    def _notes(self, counts: list[int], parts: Sequence[str] | None) -> tuple[str, ...]:
+        """What to do about an image in more super-pixels than its explanation can tell apart."""
+        most = int(np.argmax(counts))
+        if counts[most] <= _MANY:
+            return ()
+        fewer = _FEWER[self.segment] if isinstance(self.segment, str) else "a coarser segment="
+        return (
+            f"{'the image' if parts is None else parts[most]} has {counts[most]:,} super-pixels, too many to look at "
+            f"or to tell apart with a few hundred rows: take fewer with {fewer}",
         )
 
     def _label_maps(self, images: list[Picture], single: bool) -> list[IntArray]:
@@ -132,7 +159,11 @@ class ImageBag:
         if isinstance(self.segment, str):
             segmenter = getattr(need("skimage.segmentation", "images"), self.segment)
             options = {**_DEFAULTS[self.segment], **self.options}
-            maps = [segmenter(image.rgb, **options) for image in images]
+            maps = [segmenter(image.small, **options) for image in images]
+            return [
+                _label_map(labels, image.small.shape[:2], k)
+                for k, (image, labels) in enumerate(zip(images, maps, strict=True))
+            ]
         elif callable(self.segment):
             maps = [self.segment(image.rgb) for image in images]
         else:
@@ -144,14 +175,15 @@ class ImageBag:
 
     def _regions(self, image: Picture, labels: IntArray) -> IntArray:
         """The region of each super-pixel of a single image."""
-        if callable(self.regions):
-            regions = self.regions(image.rgb)
-        elif isinstance(self.regions, int):
+        if isinstance(self.regions, int):
             slic = need("skimage.segmentation", "images").slic
-            regions = slic(image.rgb, n_segments=self.regions, compactness=20.0, start_label=0)
+            regions = slic(image.small, n_segments=self.regions, compactness=20.0, start_label=0)
+            region = _label_map(regions, image.small.shape[:2], 0)
         else:
-            regions = self.regions
-        region = _label_map(regions, image.size, 0)
+            regions = self.regions(image.rgb) if callable(self.regions) else self.regions
+            region = _label_map(regions, image.size, 0)
+        if region.shape != labels.shape:  # one of them is of a reduced copy
+            region, labels = enlarge(region, image.size), enlarge(labels, image.size)
         overlap = np.zeros((labels.max() + 1, region.max() + 1), dtype=np.intp)
         np.add.at(overlap, (labels.ravel(), region.ravel()), 1)
         owner: IntArray = np.unique(overlap.argmax(axis=1), return_inverse=True)[1]
@@ -196,11 +228,29 @@ def _label_map(given: Any, size: tuple[int, int], k: int) -> IntArray:
     return compact
 
 
-def _names(
-    owner: IntArray, counts: list[int], single: bool, image_names: list[str] | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    part = "region" if single else "image"
-    parts = tuple(image_names or (f"{part} {j + 1}" for j in range(int(owner.max()) + 1)))
-    if single:
-        return parts, tuple(f"segment {i + 1}" for i in range(counts[0]))
-    return parts, tuple(f"{j + 1}.{i + 1}" for j, count in enumerate(counts) for i in range(count))
+def _alike(image: Picture, labels: IntArray) -> tuple[npt.NDArray[np.uint8], IntArray]:
+    """The looks of an image at the size of its label map."""
+    return (image.small if labels.shape == image.small.shape[:2] else image.rgb), labels
+
+
+def _image_names(given: Sequence[Any]) -> list[str]:
+    """The names of files, whole where two have the same; "image 1" where an image has none."""
+    names = [short_name(item) if is_name(item) else f"image {j + 1}" for j, item in enumerate(given)]
+    return [str(given[j]) if names.count(name) > 1 else name for j, name in enumerate(names)]
+
+
+def _region_names(labels: IntArray, owner: IntArray) -> list[str]:
+    """Where each region is; those that share a place are numbered."""
+    where = places(owner[labels])
+    numbers = [where[: j + 1].count(place) for j, place in enumerate(where)]
+    return [f"{p} {n}" if where.count(p) > 1 else p for p, n in zip(where, numbers, strict=True)]
+
+
+def _leaf_names(maps: Sequence[IntArray], parts: Sequence[str] | None) -> tuple[str, ...]:
+    """The number of each super-pixel, which pictures show, and where it is."""
+    heads = ["#"] if parts is None else [f"{part} #" for part in parts]
+    return tuple(
+        f"{head}{i + 1}, {place}"
+        for head, labels in zip(heads, maps, strict=True)
+        for i, place in enumerate(places(labels))
+    )

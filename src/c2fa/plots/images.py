@@ -1,47 +1,48 @@
-"""A bag of images in a row, attribution above each, super-pixels tinted over grey: the paper's figure."""
+"""A bag of images in a row, attribution above each, super-pixels outlined and tinted over grey: the paper's figure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from c2fa.drawing import shares
 from c2fa.explanation import Explanation
+from c2fa.pixels import Pixels, Shown, shown, tint
 from c2fa.plots._style import (
     INK,
     MUTED,
-    SCALE,
+    RULE,
     clip,
     figure,
     headline,
     largest,
-    legend_bar,
     predicted,
     signed,
 )
 from c2fa.printing import singular
-from c2fa.structure import FloatArray
+from c2fa.rounding import number
+from c2fa.structure import FloatArray, IntArray
 
 _FRAME = "#d7191c"
+_NUMBERED, _NUMBERED_OF_ONE = 3, 8  # super-pixels that show their number: of each image of a bag, of a single one
+_WEIGHTY = 0.1  # and have at least this share of the largest
 Positive = int | Sequence[int] | Literal["top"] | None
 
 
-def tint(image: npt.NDArray[np.uint8], shares: FloatArray, strength: float = 0.85) -> npt.NDArray[np.uint8]:
-    """Tint an image, (H, W, 3), that turns grey, by shares from −1 to 1 for each pixel, (H, W)."""
-    grey = image.astype(np.float64) @ (0.299, 0.587, 0.114)
-    ground = np.repeat((90 + 0.62 * grey)[..., None], 3, axis=-1)
-    shares = np.clip(shares, -1, 1)
-    # The scale's own pale middle would wash the picture out: take its strong colours and let opacity say how much.
-    strong = SCALE(np.where(shares > 0, 0.93, 0.07))[..., :3] * 255
-    opacity = strength * np.abs(shares)[..., None]
-    mixed: npt.NDArray[np.uint8] = np.clip(ground * (1 - opacity) + strong * opacity, 0, 255).astype(np.uint8)
-    return mixed
+@dataclass(frozen=True, eq=False)
+class Marks:
+    """What is drawn on top of a tinted picture: edges, (n, 2, 2) as x and y, and numbers with their places."""
+
+    edges: FloatArray
+    numbers: tuple[tuple[float, float, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,21 @@ class ImagesDisplay:
         The input, (H, W, 3) uint8 each.
     rows
         For each explanation its name and, for each image, a title and the tinted picture.
+    marks
+        For each of these pictures the outlines of its super-pixels and the numbers of the weightiest.
     framed
         The images with a red frame.
+    scale
+        What a full tint stands for; None where explanations, or levels, have different ones.
     """
 
-    images: tuple[npt.NDArray[np.uint8], ...]
+    images: tuple[Pixels, ...]
     captions: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[tuple[str, npt.NDArray[np.uint8]], ...]], ...]
+    rows: tuple[tuple[str, tuple[tuple[str, Pixels], ...]], ...]
+    marks: tuple[tuple[Marks, ...], ...]
     framed: frozenset[int]
     title: str
+    scale: float | None
 
     @classmethod
     def from_explanations(
@@ -79,19 +86,22 @@ class ImagesDisplay:
         """
         named = _named(explanations)
         first = next(iter(named.values()))
-        pictures = [np.asarray(image, dtype=np.uint8) for image in first.view["images"]]
+        pictures = [part.image for part in shown(first.view)]
         single = len(pictures) == 1
-        rows: list[tuple[str, tuple[tuple[str, npt.NDArray[np.uint8]], ...]]] = []
+        rows: list[tuple[str, tuple[tuple[str, Pixels], ...]]] = []
+        marks = []
         for name, e in named.items():
             panels = _panels_of_one(e, pictures[0], threshold) if single else _panels(e, pictures, threshold)
             rows.append((name if len(named) > 1 else "", tuple(panels)))
+            marks.append(tuple(_marks_of_one(e, threshold) if single else _marks(e, threshold)))
         if positive == "top":
             framed = {int(np.argmax(first.high))} if not single and np.any(first.high > 0) else set[int]()
         else:
             framed = set(np.atleast_1d(positive).tolist()) if positive is not None else set()
         captions = ["input"] if single else list(first.names[0])
         title = headline(first) if len(named) == 1 else predicted(first)
-        return cls(tuple(pictures), tuple(captions), tuple(rows), frozenset(framed), title)
+        scale = None if single or len(named) > 1 else largest(first.low)
+        return cls(tuple(pictures), tuple(captions), tuple(rows), tuple(marks), frozenset(framed), title, scale)
 
     def draw(self, columns: int = 8) -> Figure:
         """Draw the input in the first row and each explanation below it; more than ``columns`` images wrap."""
@@ -111,7 +121,7 @@ class ImagesDisplay:
             _picture(ax, image, clip(self.captions[j], cell * 66, 8.5), framed=j in self.framed, muted=True)
             for r, (name, panels) in enumerate(self.rows):
                 ax = made.add_subplot(grid[block * deep + 1 + r, column])
-                _picture(ax, panels[j][1], panels[j][0], framed=False)
+                _picture(ax, panels[j][1], panels[j][0], framed=False, marks=self.marks[r][j])
                 if column == 0 and name:
                     ax.set_ylabel(name, fontsize=9, color=INK, parse_math=False)
         self._finish(made, made.add_subplot(grid[-1, :]), "the largest super-pixel")
@@ -126,13 +136,13 @@ class ImagesDisplay:
             ax = made.add_subplot(grid[r, 0])
             _picture(ax, self.images[0], self.captions[0], framed=False)
             ax.set_ylabel(name, fontsize=9, color=INK, parse_math=False)
-            for k, (title, shown) in enumerate(panels):
-                _picture(made.add_subplot(grid[r, k + 1]), shown, title, framed=False)
+            for k, (title, tinted) in enumerate(panels):
+                _picture(made.add_subplot(grid[r, k + 1]), tinted, title, framed=False, marks=self.marks[r][k])
         self._finish(made, made.add_subplot(grid[-1, :]), "the level's largest")
         return made
 
     def _finish(self, made: Figure, legend: Axes, whole: str) -> None:
-        legend_bar(legend, f"tint: share of {whole}")
+        _scale_bar(legend, self.scale, whole)
         made.suptitle(self.title, x=0.01, ha="left", fontsize=10, weight="bold", color=INK, parse_math=False)
 
 
@@ -162,21 +172,17 @@ def _kept(values: FloatArray, threshold: float) -> FloatArray:
     return shares(np.where(np.abs(values) > threshold, values, 0.0), largest(values))
 
 
-def _panels(
-    e: Explanation, pictures: list[npt.NDArray[np.uint8]], threshold: float
-) -> list[tuple[str, npt.NDArray[np.uint8]]]:
-    leaves, at = _kept(e.low, threshold), 0
+def _panels(e: Explanation, pictures: list[Pixels], threshold: float) -> list[tuple[str, Pixels]]:
+    leaves = _kept(e.low, threshold)
     panels = []
-    for j, (image, labels) in enumerate(zip(pictures, label_maps(e.view), strict=True)):
-        panels.append((signed(float(e.high[j])), tint(image, leaves[at + labels])))
-        at += int(labels.max()) + 1
+    for j, (image, part) in enumerate(zip(pictures, shown(e.view), strict=True)):
+        tinted = tint(image, leaves[part.first + part.labels])
+        panels.append((signed(e.rounded, e.rounded.values[0][j]), tinted))
     return panels
 
 
-def _panels_of_one(
-    e: Explanation, image: npt.NDArray[np.uint8], threshold: float
-) -> list[tuple[str, npt.NDArray[np.uint8]]]:
-    labels, counts = label_maps(e.view)[0], zip(e.structure.widths, e.level_names, strict=True)
+def _panels_of_one(e: Explanation, image: Pixels, threshold: float) -> list[tuple[str, Pixels]]:
+    labels, counts = next(shown(e.view)).labels, zip(e.structure.widths, e.level_names, strict=True)
     titles = [f"{count} {name if count > 1 else singular(name)}" for count, name in counts]
     parts = shares(e.high, largest(e.high))[e.structure.owners(0)]
     return [
@@ -185,13 +191,72 @@ def _panels_of_one(
     ]
 
 
-def label_maps(view: Mapping[str, Any]) -> list[npt.NDArray[np.intp]]:
-    """The label maps of a view; each counts from 0 within its own image."""
-    return [np.asarray(labels, dtype=np.intp) for labels in view["labels"]]
+def _marks(e: Explanation, threshold: float) -> list[Marks]:
+    values = _kept(e.low, threshold)
+    return [Marks(outlines(part.labels), _numbers(part, values, _NUMBERED)) for part in shown(e.view)]
 
 
-def _picture(ax: Axes, image: npt.NDArray[np.uint8], title: str, *, framed: bool, muted: bool = False) -> None:
+def _marks_of_one(e: Explanation, threshold: float) -> list[Marks]:
+    part = next(shown(e.view))
+    regions = e.structure.owners(0)[part.labels]
+    numbers = _numbers(part, _kept(e.low, threshold), _NUMBERED_OF_ONE)
+    return [Marks(outlines(regions)), Marks(outlines(part.labels), numbers)]
+
+
+def outlines(labels: IntArray) -> FloatArray:
+    """The edges between pixels of different labels, (n, 2, 2): the x and y of both ends of each straight piece."""
+    across, down = _runs(labels[:-1] != labels[1:]), _runs((labels[:, :-1] != labels[:, 1:]).T)
+    down = down[..., ::-1]
+    return np.concatenate([across, down]) - 0.5  # a pixel's middle has whole numbers
+
+
+def _runs(edge: npt.NDArray[np.bool_]) -> FloatArray:
+    """Each run of True in a row, as a line along the row's lower side."""
+    ends = np.diff(np.pad(edge, ((0, 0), (1, 1))).astype(np.int8), axis=1)
+    (rows, starts), stops = np.nonzero(ends > 0), np.nonzero(ends < 0)[1]
+    return np.stack([np.stack([starts, rows + 1], axis=1), np.stack([stops, rows + 1], axis=1)], axis=1).astype(float)
+
+
+def _numbers(part: Shown, values: FloatArray, most: int) -> tuple[tuple[float, float, str], ...]:
+    """The numbers of an image's weightiest super-pixels, each at the pixel of its own that is nearest to its middle."""
+    own = np.abs(values[part.first : part.first + part.count])
+    found = []
+    for label in np.argsort(-own, kind="stable")[:most].tolist():
+        pixels = np.argwhere(part.labels == label)
+        if own[label] >= _WEIGHTY and len(pixels):
+            y, x = pixels[np.square(pixels - pixels.mean(axis=0)).sum(axis=1).argmin()].tolist()
+            found.append((float(x), float(y), str(label + 1)))
+    return tuple(found)
+
+
+def _scale_bar(host: Axes, scale: float | None, whole: str) -> None:
+    """Draw the tints on a middle grey, from fully against to fully for, with what they stand for."""
+    host.axis("off")
+    ax = host.inset_axes((0.3, 0.0, 0.4, 1.0))
+    grey = np.full((1, 256, 3), 128, dtype=np.uint8)
+    ax.imshow(tint(grey, np.linspace(-1, 1, 256)[None]), aspect="auto", extent=(-1, 1, 0, 1))
+    ax.set_yticks([])
+    if scale is None:
+        ends, title = ("− against", "for +"), f"tint: share of {whole}"
+    else:
+        ends = (f"−{number(scale)} against", f"for +{number(scale)}")
+        title = "tint: a super-pixel's attribution"
+    ax.set_xticks([-1, 0, 1], labels=[ends[0], "0", ends[1]], fontsize=8, color=INK)
+    ax.set_title(title, fontsize=8, color=MUTED, pad=3)
+    ax.tick_params(length=2, color=RULE)
+    for spine in ax.spines.values():
+        spine.set_color(RULE)
+
+
+def _picture(
+    ax: Axes, image: Pixels, title: str, *, framed: bool, muted: bool = False, marks: Marks | None = None
+) -> None:
     ax.imshow(image, interpolation="nearest" if max(image.shape[:2]) < 64 else "antialiased")
+    if marks is not None:
+        ax.add_collection(LineCollection(list(marks.edges), colors=INK, linewidths=0.4, alpha=0.55), autolim=False)
+        for x, y, text in marks.numbers:
+            halo = [withStroke(linewidth=1.6, foreground="white")]
+            ax.text(x, y, text, fontsize=6.5, color=INK, ha="center", va="center", path_effects=halo, clip_on=True)
     ax.set_xticks([])
     ax.set_yticks([])
     ax.set_title(

@@ -68,6 +68,8 @@ class TextDisplay:
         The attributions of the coarsest level and of the words.
     part_names, leaf_names
         Their names.
+    part_texts, leaf_texts
+        The numbers beside their bars.
     labels
         What the parts and the leaves are called: sentences, words.
     title
@@ -81,6 +83,8 @@ class TextDisplay:
     leaf_values: tuple[float, ...]
     part_names: tuple[str, ...]
     leaf_names: tuple[str, ...]
+    part_texts: tuple[str, ...]
+    leaf_texts: tuple[str, ...]
     title: str
     labels: tuple[str, str]
 
@@ -99,6 +103,8 @@ class TextDisplay:
             leaf_values=tuple(e.low.tolist()),
             part_names=e.names[0],
             leaf_names=e.names[-1],
+            part_texts=tuple(signed(e.rounded, units) for units in e.rounded.values[0]),
+            leaf_texts=tuple(signed(e.rounded, units) for units in e.rounded.values[-1]),
             title=headline(e),
             labels=(e.level_names[0], e.level_names[-1]),
         )
@@ -150,12 +156,14 @@ class TextDisplay:
             count = len(self.part_values)
             title = label if len(chosen) == count else f"{len(chosen)} of {count} {label}"
             left = _place(made, _MARGIN + 150, below + _LEGEND + 34, 110, height)
-            _bars(left, names, np.array(self.part_values)[chosen], errors, title, 146, rows)
+            texts = [self.part_texts[j] for j in chosen]
+            _bars(left, names, np.array(self.part_values)[chosen], errors, texts, title, 146, rows)
         x, width = (92, 300) if self._flat else (415, 130)
         right = _place(made, _MARGIN + x, below + _LEGEND + 34, width, height)
         label = self.labels[1]
         title = f"top {len(best)} {label}" if len(best) > 1 else f"top {singular(label)}"
-        _bars(right, [self.leaf_names[i] for i in best], np.array(self.leaf_values)[best], None, title, 88, rows)
+        names, texts = [self.leaf_names[i] for i in best], [self.leaf_texts[i] for i in best]
+        _bars(right, names, np.array(self.leaf_values)[best], None, texts, title, 88, rows)
         return made
 
 
@@ -290,6 +298,7 @@ def _bars(
     names: list[str],
     values: FloatArray,
     errors: FloatArray | None,
+    texts: list[str],
     title: str,
     room: float,
     rows: int,
@@ -303,8 +312,8 @@ def _bars(
     name_ticks(ax.yaxis, ys, (clip(name, room, 8.5) for name in names))
     if np.all(np.abs(drawn) <= ROUNDING):
         ax.set_xlim(-1, 1)
-    for y, value in enumerate(values.tolist()):
-        beside(ax, y, signed(value), shift=(5, 0), fontsize=8, color=MUTED)
+    for y, text in enumerate(texts):
+        beside(ax, y, text, shift=(5, 0), fontsize=8, color=MUTED)
     plain(ax)
     ax.locator_params(axis="x", nbins=3)
     ax.tick_params(axis="y", length=0)

@@ -84,7 +84,20 @@ def _named(
 def _title(e: Explanation, number: str) -> str:
     text = " ".join(str(e.view.get("text", "")).split())
     short = text if len(text) <= 70 else text[:70].rsplit(" ", 1)[0] + "…"
-    return short or f"Explanation{number}"
+    if short or e.view.get("kind") != "images":
+        return short or f"Explanation{number}"
+    return f"{_named_images(e)}{number and f' ({number.strip()})'}"
+
+
+def _named_images(e: Explanation) -> str:
+    """What a page of images is called: by the names of their files, or by how many there are."""
+    if e.level_names[0] != "images":
+        return str(e.view.get("title") or f"An image of {e.structure.widths[0]} regions")
+    names, count = e.names[0], len(e.names[0])
+    told = ", ".join(names[:3]) + (", …" if count > 3 else "")
+    plain = all(name == f"image {j + 1}" for j, name in enumerate(names))
+    many = f"{count} images" if count > 1 else "1 image"
+    return f"A bag of {many}" if plain else f"{told} ({many})"
 
 
 def _sides(explanations: list[Explanation]) -> list[int]:

@@ -7,15 +7,13 @@ import io
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.structure import FloatArray
+from c2fa.pixels import SIDE, Pixels, shrink
 
-_SIDES = (384, 288, 224, 160, 112, 80, 56)
-Pixels = npt.NDArray[np.uint8]
+_SIDES = (SIDE, 384, 288, 224, 160, 112, 80, 56)
 
 
 def b64(data: bytes) -> str:
@@ -54,23 +52,6 @@ def data_uri(image: Pixels) -> str:
     return f"data:{best[0]};base64,{b64(best[1])}"
 
 
-def shrink(image: npt.NDArray[Any], side: int, *, average: bool = True) -> npt.NDArray[Any]:
-    """An image whose longer side is at most ``side``: means of what falls together, or, for labels, one of them."""
-    height, width = image.shape[:2]
-    longest = max(height, width)
-    if longest <= side:
-        return image
-    rows = np.arange(max(1, height * side // longest) + 1) * height // max(1, height * side // longest)
-    columns = np.arange(max(1, width * side // longest) + 1) * width // max(1, width * side // longest)
-    if not average:
-        picked: npt.NDArray[Any] = image[np.ix_((rows[:-1] + rows[1:]) // 2, (columns[:-1] + columns[1:]) // 2)]
-        return picked
-    sums = np.add.reduceat(np.add.reduceat(image.astype(np.float64), rows[:-1], axis=0), columns[:-1], axis=1)
-    counts = np.diff(rows)[:, None] * np.diff(columns)[None]
-    mean: npt.NDArray[Any] = np.rint(sums / counts[..., None]).astype(np.uint8)
-    return mean
-
-
 def fitting_side(images: Sequence[Pixels], room: int) -> int:
     """The largest side at which all images together take about ``room`` bytes, judged by a few of them."""
     sample = images[:: max(1, len(images) // 4)][:4]
@@ -94,12 +75,3 @@ def runs(labels: npt.NDArray[np.intp]) -> str:
                 number >>= 7
             out.append(number)
     return b64(bytes(out))
-
-
-def tint(image: Pixels, shares: FloatArray) -> Pixels:
-    """A grey image tinted by shares from −1 to 1 for each pixel, (H, W): blue for, orange against."""
-    grey = 90 + 0.62 * (image.astype(np.float64) @ (0.299, 0.587, 0.114))
-    opacity = 0.85 * np.abs(np.clip(shares, -1, 1))[..., None]
-    paint = np.where(shares[..., None] > 0, (31.0, 111.0, 178.0), (194.0, 80.0, 10.0))
-    mixed: Pixels = np.clip(grey[..., None] * (1 - opacity) + paint * opacity, 0, 255).astype(np.uint8)
-    return mixed
