@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from c2fa.links import Link, ensure
-from c2fa.printing import level_names, number, printable, tree
+from c2fa.printing import level_names, number, printable, shown_cells, tree
 from c2fa.structure import FloatArray, Structure
 
 if TYPE_CHECKING:
@@ -194,12 +194,16 @@ class Explanation:
         return [(names[i], float(values[i])) for i in np.argsort(-np.abs(values), kind="stable")]
 
     def to_frame(self) -> pd.DataFrame:
-        """A tidy table: one row for each feature of each level."""
+        """A tidy table: one row for each feature of each level.
+
+        Columns of a table have their value in ``input``, and a word where it is equal to the baseline.
+        """
         try:
             import pandas as pd
         except ImportError as error:
             raise ImportError("to_frame needs pandas: pip install 'c2fa[frame]'") from error
         frames = []
+        cells = shown_cells(self.view)
         for k, names in enumerate(self.names):
             columns = {
                 "level": k,
@@ -213,6 +217,8 @@ class Explanation:
             if k:
                 parent, above = self.structure.parents[k - 1], list(map(printable, self.names[k - 1]))
                 columns |= {"parent": parent, "parent_name": [above[j] for j in parent]}
+            if cells:
+                columns["input"] = cells if k == self.structure.depth - 1 else ""
             frames.append(pd.DataFrame(columns))
         return pd.concat(frames, ignore_index=True)
 

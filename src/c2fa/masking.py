@@ -24,13 +24,17 @@ class Masked:
     inputs
         ``inputs(masks, level)`` gives the batch of masked inputs, one for each row of the boolean masks,
         (n, structure.widths[level]); True keeps a feature. A full mask gives the input itself.
+    rows_per_mask
+        How many inputs ``inputs`` gives for each mask, one after another; the model's outputs for them are averaged,
+        and every one of them counts as a row of the budget.
     nested
         Whether masking a part is the same input as masking all of its leaves. Where it is, an input that
         two levels share is asked once.
     allows_empty
         Whether an input with everything masked still is one that the model can take.
     view
-        What a report needs to draw the input: ``kind`` and plain values or arrays.
+        What a report needs to draw the input: ``kind`` and plain values or arrays. ``at_baseline`` says of each leaf
+        whether masking it changes nothing, because its value is the one that stands for a masked one.
     neighbours
         Gives the graph of leaves that are expected to matter about equally, for explanations that are to be smooth;
         called when it is needed. None where leaves have no neighbours.
@@ -46,6 +50,7 @@ class Masked:
     view: Mapping[str, Any] = field(default_factory=dict)
     neighbours: Callable[[], Graph] | None = None
     smooth_by_default: bool = False
+    rows_per_mask: int = 1
 
 
 class Masker(Protocol):

@@ -15,6 +15,7 @@ from c2fa.structure import Structure
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
 
+AT_BASELINE = " (equal to the baseline)"
 _BAR = 8
 _TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they would print the rest of a line backwards
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -42,6 +43,36 @@ def level_names(structure: Structure, view: Mapping[str, Any]) -> tuple[str, ...
     if view.get("order") == "windows":
         part, leaf = leaf, part
     return (*("sub-" * k + part for k in range(structure.depth - 1)), leaf)
+
+
+def shown_names(structure: Structure, view: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """The features' names with what the input has there, for tables and vectors; a part that is one column has its.
+
+    >>> view = {"kind": "table", "values": [40, 2.0], "at_baseline": [False, True]}
+    >>> shown_names(Structure.flat(["age", "sex"]), view)
+    (('age = 40', 'sex = 2 (equal to the baseline)'),)
+    """
+    cells = shown_cells(view)
+    if len(cells) != structure.leaves:
+        return structure.names
+    levels = [tuple(f"{name} = {value}" for name, value in zip(structure.names[-1], cells, strict=True))]
+    for k in reversed(range(structure.depth - 1)):
+        owner, names = structure.parents[k], list(structure.names[k])
+        children = np.bincount(owner)
+        for i, j in enumerate(owner.tolist()):
+            if children[j] == 1 and names[j] == structure.names[k + 1][i]:
+                names[j] = levels[0][i]
+        levels.insert(0, tuple(names))
+    return tuple(levels)
+
+
+def shown_cells(view: Mapping[str, Any]) -> list[str]:
+    """The values of a table's row or a vector, each with a word where masking it changes nothing; else empty."""
+    if view.get("kind") not in ("table", "array"):
+        return []
+    values = np.asarray(view.get("values", ()), dtype=object).ravel().tolist()
+    same = list(view.get("at_baseline", ())) or [False] * len(values)
+    return [cell(v) + AT_BASELINE * bool(at) for v, at in zip(values, same, strict=False)]
 
 
 def singular(name: str) -> str:
@@ -118,6 +149,7 @@ class _Tree:
 
     def __init__(self, e: Explanation, leaves: int, width: int) -> None:
         self.e, self.leaves, self.width = e, leaves, width
+        self.names = shown_names(e.structure, e.view)
         sizes = [largest(v) for v in e.values]
         self.shares = [shares(v, size or 1.0) for v, size in zip(e.values, sizes, strict=True)]
         self.style = _style(max(sizes))
@@ -158,7 +190,7 @@ class _Tree:
         e, value = self.e, self.e.values[level][i]
         error = f" ± {e.stderr[level][i]:{self.style}}" if e.stderr is not None else ""
         head = f"{prefix}{value:+{self.style}}{error} {_bar(self.shares[level][i])} "
-        return head + _clip(e.names[level][i], self.width - len(head))
+        return head + _clip(self.names[level][i], self.width - len(head))
 
     def _largest(self, level: int, features: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
         order = np.argsort(-np.abs(self.e.values[level][features]), kind="stable")

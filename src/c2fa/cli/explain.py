@@ -204,7 +204,8 @@ def _check_budget(explainer: Explainer, inputs: Inputs) -> None:
         return
     for name, x in list(zip(inputs.names, inputs.values, strict=True))[:1000]:
         try:
-            explainer.rows(explainer.masker(x).structure)
+            masked = explainer.masker(x)
+            explainer.rows(masked.structure, masked.rows_per_mask)
         except (ValueError, TypeError, KeyError) as error:
             raise RefusedError(f"{name!r} cannot be explained: {error}") from error
 
@@ -296,8 +297,6 @@ def _explain_dataset(order: Order, store: Path, field: str | None, crew: Mapping
     request.model_settings()  # refused here, not in every worker
     dataset = _dataset(request.files, field)
     inputs = request.read() if dataset is None else Inputs("text", [], [], masking=request.masker_options("text"))
-    if inputs.masking.get("strategy") == "average":
-        raise RefusedError("--masker strategy=average does not go with --store; take mean or row", USAGE)
     make = MakeExplainer(request, inputs.kind, inputs.masking, _worker_settings(order))
     _check_store(make, store)
     done = many(

@@ -8,7 +8,7 @@ import numpy as np
 
 from c2fa.drawing import largest, shares
 from c2fa.explanation import Explanation
-from c2fa.printing import fit, on_scale
+from c2fa.printing import fit, on_scale, shown_names
 from c2fa.report._data import settled
 from c2fa.report._pictures import data_uri, shrink, tint
 from c2fa.structure import FloatArray
@@ -34,10 +34,11 @@ def table(e: Explanation) -> str:
     rows = [
         "<tr><th scope='col'>part</th><th scope='col'>attribution</th><th scope='col'>most important in it</th></tr>"
     ]
+    names = shown_names(e.structure, e.view)[0]
     for j in range(min(e.structure.widths[0], _PARTS)):
         best = ", ".join(f"{name} {number(value)}" for name, value in _top(e, j))
         rows.append(
-            f"<tr><th scope='row'>{escape(e.names[0][j])}</th><td>{number(e.high[j])}</td><td>{escape(best)}</td></tr>"
+            f"<tr><th scope='row'>{escape(names[j])}</th><td>{number(e.high[j])}</td><td>{escape(best)}</td></tr>"
         )
     warnings = "".join(f"<li>{escape(w)}</li>" for w in e.diagnostics.warnings)
     notes = f"<ul>{warnings}</ul>" if warnings else ""
@@ -58,11 +59,12 @@ def styled(e: Explanation) -> str:
 def _top(e: Explanation, part: int) -> list[tuple[str, float]]:
     own = np.flatnonzero(e.structure.owners(0) == part)
     best = own[np.argsort(-np.abs(e.low[own]), kind="stable")[:_LEAVES]]
-    return [(e.names[-1][i], float(e.low[i])) for i in best]
+    names = shown_names(e.structure, e.view)[-1]
+    return [(names[i], float(e.low[i])) for i in best]
 
 
 def _parts(e: Explanation) -> str:
-    high = settled(e.high)
+    high, names = settled(e.high), shown_names(e.structure, e.view)[0]
     widths = shares(high, _largest(e.high))
     out = []
     chosen = np.sort(np.argsort(-np.abs(e.high), kind="stable")[:_PARTS])
@@ -71,7 +73,7 @@ def _parts(e: Explanation) -> str:
         error = None if e.stderr is None else float(e.stderr[0][j])
         bar = f"display:inline-block;height:10px;width:{_width(float(widths[j]))}px;"
         bar += f"background-color:{'#1f6fb2' if value >= 0 else '#c2500a'}"
-        head = f'<code>{number(value, error)}</code> <span style="{bar}"></span> {escape(e.names[0][j])}'
+        head = f'<code>{number(value, error)}</code> <span style="{bar}"></span> {escape(names[j])}'
         if e.structure.depth == 1:
             out.append(f"<div>{head}</div>")
             continue

@@ -28,7 +28,11 @@ function readModel(raw) {
     value: (k, i) => all[k][model.column * raw.widths[k] + i],
     values: (k) => all[k].subarray(model.column * raw.widths[k], (model.column + 1) * raw.widths[k]),
     error: (k, i) => (errors ? errors[k][model.column * raw.widths[k] + i] : null),
-    name: (k, i) => (k === depth - 1 && cells && cells[i] !== undefined ? `${names[k][i]} = ${cells[i]}` : names[k][i]),
+    name(k, i) {
+      // A part that is one column shows the column's value.
+      while (sameAsOnlyChild(model, k, i)) i = children[k++][i][0];
+      return k === depth - 1 && cells && cells[i] !== undefined ? `${names[k][i]} = ${cells[i]}` : names[k][i];
+    },
     ancestor(k, i, level) {
       while (k > level) i = parents[--k][i];
       return i;
@@ -64,6 +68,11 @@ function readModel(raw) {
   const first = raw.widths[0] <= 6 ? order : order.slice(0, 3);
   if (depth > 1) for (const i of first) model.open.add(`0:${i}`);
   return model;
+}
+
+function sameAsOnlyChild(model, k, i) {
+  const own = k < model.depth - 1 ? model.children[k][i] : [];
+  return own.length === 1 && model.names[k + 1][own[0]] === model.names[k][i];
 }
 
 function stopsFor(leaves) {
