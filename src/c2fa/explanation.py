@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from c2fa.links import Link, ensure
-from c2fa.printing import level_names, number, printable, shown_cells, tree
+from c2fa.masking import level_names
+from c2fa.printing import number, printable, shown_cells, tree
 from c2fa.structure import FloatArray, Structure
 
 if TYPE_CHECKING:

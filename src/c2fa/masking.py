@@ -13,6 +13,32 @@ Inputs: TypeAlias = Any
 """A batch as the model takes it: anything with a length (a list, an array, a tensor, a frame)."""
 
 
+_NAMES = {
+    "text": ("sentences", "words"),
+    "images": ("images", "super-pixels"),
+    "table": ("groups", "columns"),
+    "bag": ("instances", "features"),
+    "series": ("channels", "windows"),
+}
+
+
+def level_names(structure: Structure, view: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the features of each level are called, coarse to fine: as the view says, or by its kind.
+
+    >>> level_names(Structure.from_groups("aab"), {"kind": "table"})
+    ('groups', 'columns')
+    >>> level_names(Structure.from_tree({"A": {"B": ["x", "y"]}}), {})
+    ('parts', 'sub-parts', 'leaves')
+    """
+    given = view.get("levels") or ()
+    if len(given) == structure.depth:
+        return tuple(map(str, given))
+    part, leaf = _NAMES.get(str(view.get("kind")), ("parts", "leaves"))
+    if view.get("order") == "windows":
+        part, leaf = leaf, part
+    return (*("sub-" * k + part for k in range(structure.depth - 1)), leaf)
+
+
 @dataclass(frozen=True, eq=False)
 class Masked:
     """An input with its structure and the function that masks it.

@@ -19,30 +19,6 @@ AT_BASELINE = " (equal to the baseline)"
 _BAR = 8
 _TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they would print the rest of a line backwards
 _HALVES = re.compile("[\ud800-\udfff]")
-_NAMES = {
-    "text": ("sentences", "words"),
-    "images": ("images", "super-pixels"),
-    "table": ("groups", "columns"),
-    "bag": ("instances", "features"),
-    "series": ("channels", "windows"),
-}
-
-
-def level_names(structure: Structure, view: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the features of each level are called, coarse to fine: as the view says, or by its kind.
-
-    >>> level_names(Structure.from_groups("aab"), {"kind": "table"})
-    ('groups', 'columns')
-    >>> level_names(Structure.from_tree({"A": {"B": ["x", "y"]}}), {})
-    ('parts', 'sub-parts', 'leaves')
-    """
-    given = view.get("levels") or ()
-    if len(given) == structure.depth:
-        return tuple(map(str, given))
-    part, leaf = _NAMES.get(str(view.get("kind")), ("parts", "leaves"))
-    if view.get("order") == "windows":
-        part, leaf = leaf, part
-    return (*("sub-" * k + part for k in range(structure.depth - 1)), leaf)
 
 
 def shown_names(structure: Structure, view: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:

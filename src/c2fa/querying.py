@@ -10,7 +10,7 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import compress
 from numbers import Real
@@ -21,7 +21,7 @@ import numpy as np
 from c2fa.extras import host_array
 from c2fa.fingerprint import Identity
 from c2fa.ledger import Ledger, LedgerError, Name, Row, as_row
-from c2fa.masking import Inputs, Masked
+from c2fa.masking import Inputs, Masked, level_names
 from c2fa.masks import mask_keys
 from c2fa.structure import BoolArray, FloatArray
 
@@ -66,27 +66,32 @@ Key: TypeAlias = tuple[int, bytes]
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """Rows of one level that have to be sent: their keys and masks, and which rows of the whole question they are."""
+    """Rows of one level that have to be sent: their keys and masks, and which rows of the whole question they are.
+
+    ``features`` is what the level's features are called, for messages.
+    """
 
     level: int
     keys: list[Key]
     masks: BoolArray
     numbers: Sequence[int]
     total: int
+    features: str
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def __getitem__(self, rows: slice) -> Pending:
-        return Pending(self.level, self.keys[rows], self.masks[rows], self.numbers[rows], self.total)
+        numbers = self.numbers[rows]
+        return replace(self, keys=self.keys[rows], masks=self.masks[rows], numbers=numbers)
 
     def only(self, chosen: Sequence[bool]) -> Pending:
         """Some of the rows."""
         keys, numbers = list(compress(self.keys, chosen)), list(compress(self.numbers, chosen))
-        return Pending(self.level, keys, self.masks[np.array(chosen)], numbers, self.total)
+        return replace(self, keys=keys, masks=self.masks[np.array(chosen)], numbers=numbers)
 
     def __str__(self) -> str:
-        return f"masks {self.numbers[0]}–{self.numbers[-1]} of {self.total} of level {self.level}"
+        return f"masks {self.numbers[0]}–{self.numbers[-1]} of {self.total} of {self.features}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,7 +295,8 @@ class Queries:
             else:
                 self.awaits.append(key)
         at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
-        return Pending(level, list(rows), masks[at], range(len(rows)), len(rows))
+        features = level_names(cache.masked.structure, cache.masked.view)[level]
+        return Pending(level, list(rows), masks[at], range(len(rows)), len(rows), features)
 
     def marked(self, pending: Pending, taken: set[Name]) -> Pending:
         """Leave out rows that another process asks, or has asked by now; the question is planned again for them."""
@@ -313,7 +319,7 @@ class Queries:
         each = self.rows_per_mask
         if len(inputs) != len(pending) * each:
             raise QueryError(
-                f"the masker gave {len(inputs)} inputs for {len(pending)} masks of level {pending.level}; "
+                f"the masker gave {len(inputs)} inputs for {len(pending)} masks of {pending.features}; "
                 f"it must give {'one' if each == 1 else each} for each"
             )
         # One memory layout, whoever else's rows are in the batch: sums over columns may depend on it in the last bit.

@@ -122,8 +122,7 @@ function sentenceAbout(model, k, i) {
 }
 
 function numberedPart(model, k, j) {
-  const label = one(model.labels[k]);
-  return /^level \d+$/.test(label) ? label : `${label} ${j + 1}`;
+  return `${one(model.labels[k])} ${j + 1}`;
 }
 
 // What a screen reader adds to a row's name and value.
