@@ -243,7 +243,7 @@ def test_not_a_number_is_no_json_but_a_report() -> None:
     e = showcases.explain_array(["a", "b"])
     changed = {name: getattr(e, name) for name in e.__dataclass_fields__}
     odd = c2fa.Explanation(**{**changed, "outputs": np.array([np.nan])})
-    assert blocks(report.html(odd))["c2fa-data-0"]["classes"] == [{"name": "0", "output": None, "linked": None}]
+    assert blocks(report.html(odd))["c2fa-data-0"]["classes"] == [{"name": "output", "output": None, "linked": None}]
 
 
 def test_what_cannot_be_reported() -> None:
