@@ -205,7 +205,7 @@ def test_a_value_equal_to_the_baseline_is_said_to_be():
     assert any(w.startswith("1 of 10 columns is equal to the baseline (sex)") for w in e.diagnostics.warnings)
     assert "sex = 1 (equal to the baseline)" in e.to_html()
     frame = e.to_frame().query("level == 1").set_index("name")
-    assert frame.loc["sex", "input"] == "1 (equal to the baseline)"
+    assert frame.loc["sex", "input_value"] == "1 (equal to the baseline)"
     again = c2fa.Explanation.from_json(e.to_json())
     assert str(again) == str(e)
     other = c2fa.Explainer(model, masker, budget=100)(man)

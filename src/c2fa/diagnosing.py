@@ -136,11 +136,11 @@ def _at_baseline(structure: Structure, view: Mapping[str, Any], leaves: str) -> 
     if not same:
         return []
     shown = ", ".join(same[:_NAMED]) + (f" and {len(same) - _NAMED} more" if len(same) > _NAMED else "")
-    one = len(same) == 1
+    verb = "is" if len(same) == 1 else "are"
     return [
-        f"{len(same)} of {structure.leaves} {leaves} {'is' if one else 'are'} equal to the baseline ({shown}): masking "
-        f"{'it' if one else 'them'} changes nothing, so the 0 says nothing of what {'it does' if one else 'they do'}; "
-        "strategy='average' over several rows of a background tells"
+        f"{len(same)} of {structure.leaves} {leaves} {verb} equal to the baseline ({shown}): masking changes nothing "
+        "there, so an attribution of 0 does not mean that the model ignores them; strategy='average' over several "
+        "background rows tells"
     ]
 
 

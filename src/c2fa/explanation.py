@@ -197,7 +197,7 @@ class Explanation:
     def to_frame(self) -> pd.DataFrame:
         """A tidy table: one row for each feature of each level.
 
-        Columns of a table have their value in ``input``, and a word where it is equal to the baseline.
+        Columns of a table have their value in ``input_value``, and a word where it is equal to the baseline.
         """
         try:
             import pandas as pd
@@ -219,7 +219,7 @@ class Explanation:
                 parent, above = self.structure.parents[k - 1], list(map(printable, self.names[k - 1]))
                 columns |= {"parent": parent, "parent_name": [above[j] for j in parent]}
             if cells:
-                columns["input"] = cells if k == self.structure.depth - 1 else ""
+                columns["input_value"] = cells if k == self.structure.depth - 1 else ""
             frames.append(pd.DataFrame(columns))
         return pd.concat(frames, ignore_index=True)
 
