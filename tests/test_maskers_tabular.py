@@ -25,8 +25,6 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import c2fa
 from c2fa.fingerprint import fingerprint
 from c2fa.maskers import Tabular, groups_of
-from c2fa.plots.nested import NestedDisplay
-from c2fa.printing import shown_names
 
 FRAME = pd.DataFrame(
     {
@@ -104,8 +102,8 @@ def test_averaging_takes_the_model_itself_and_counts_every_row():
     masked = masker(frame.iloc[[0]])
     assert masked.rows_per_mask == 3
     pd.testing.assert_frame_equal(masked.inputs([[True, False]], 0), frame.assign(age=40), check_names=False)
-    explainer = c2fa.Explainer(model, masker, budget=13, batch_size=7, target=0, penalty=c2fa.L2(1e-9), kernel="uniform")
-    e = explainer(frame.iloc[[0]])
+    options = {"target": 0, "penalty": c2fa.L2(1e-9), "kernel": "uniform"}
+    e = c2fa.Explainer(model, masker, budget=13, batch_size=7, **options)(frame.iloc[[0]])
     assert (e.queries, e.diagnostics.sent, sum(seen)) == (12, 12, 12), "four masks of three rows; one more costs three"
     assert max(seen) <= 7
     assert e.prediction == 60.0
@@ -159,7 +157,8 @@ def test_averages_are_shared_evaluated_and_explained_in_bulk(tmp_path):
     assert asked[1].explaining == 5 * asked[0].explaining, "the same masks, and every row of the model counts"
     assert sum(r.sent for r in asked) == sum(calls)
     calls.clear()
-    store = c2fa.Explainer(model, masker, budget=100).many(list(rows[7:10]), tmp_path / "s", batch_size=64, engine="serial")
+    several = c2fa.Explainer(model, masker, budget=100)
+    store = several.many(list(rows[7:10]), tmp_path / "s", batch_size=64, engine="serial")
     np.testing.assert_allclose(store[0].low, first.low)
     assert max(calls) <= 64
     assert sum(calls) == sum(store[i].queries for i in range(3))
@@ -213,8 +212,9 @@ def test_a_value_equal_to_the_baseline_is_said_to_be():
     assert "sex = 2" in str(other)
     averaged = Tabular(masker.groups, data.data[::60], strategy="average")
     assert not any(averaged(woman).view["at_baseline"])
-    named = [row.name for row in NestedDisplay.from_explanation(e, 12, 5, dict(enumerate(shown_names(e.structure, e.view)[-1]))).rows]
-    assert "sex = 1 (equal to the baseline)" in named
+    drawn = [text.get_text() for ax in e.plot().axes for text in ax.texts]
+    assert "sex = 1 (equal to the baseline)" in drawn
+    assert any(text.startswith("age = ") for text in drawn), "a column that is in no group shows its value too"
 
 
 def test_rows_of_every_kind_reach_an_estimator_as_it_was_fitted():

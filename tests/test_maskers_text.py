@@ -182,7 +182,8 @@ def test_masked_markup_is_valid_and_words_do_not_grow_together(mask):
 
 
 def test_a_tokenizer_may_take_tags_for_words():
-    masked = Text(tokenizer=lambda text: [m.span() for m in re.finditer(r"<[^>]*>|\w+", text)], mask=None)("<b>so</b> good")
+    with_tags = Text(tokenizer=lambda text: [m.span() for m in re.finditer(r"<[^>]*>|\w+", text)], mask=None)
+    masked = with_tags("<b>so</b> good")
     assert masked.structure.names[-1] == ("<b>", "so", "</b>", "good")
     assert masked.inputs([[False, True, False, True]], 1) == ["so good"]
 

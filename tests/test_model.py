@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import c2fa
 from c2fa.batch import Limited
 from c2fa.batch.worker import Watchdog
 from c2fa.cli.session import Stop, Stoppable

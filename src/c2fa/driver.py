@@ -291,7 +291,8 @@ class _Driver(Generic[T]):
 
     def _take(self) -> list[Share]:
         """Take the next batch's rows: small questions first, since large ones wait behind them."""
-        shares, room = [], self.batch_size
+        shares: list[Share] = []
+        room = self.batch_size
         waiting = [(job, job._unsent) for job in self.open if job._unsent is not None]
         for job, unsent in sorted(waiting, key=lambda pair: len(pair[1])):
             masks = room // job.queries.rows_per_mask

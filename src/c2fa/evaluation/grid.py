@@ -264,9 +264,10 @@ class _Grid:
         jobs = []
         for run in self.runs:
             explainer = run.explainer
-            if isinstance(explainer.budget, tuple):  # the sizes count masks, and an explainer's budget their rows
+            budget = explainer.budget
+            if isinstance(budget, tuple):  # the sizes count masks, and an explainer's budget their rows
                 explainer = copy.copy(explainer)
-                explainer.budget = tuple(n * cache.masked.rows_per_mask for n in run.explainer.budget)
+                explainer.budget = tuple(n * cache.masked.rows_per_mask for n in budget)
             queries = explainer.queries(x, cache.masked, cache=cache)
             jobs.append(Job(explainer.conversation(cache.masked, queries), queries, f"{run}, input {number}"))
         self._drive(jobs)

@@ -57,7 +57,9 @@ _TAG = re.compile(
     rf"|</?({'|'.join((_BLOCKS + ' ' + _INLINE).split())})(?:\s[^<>]*)?/?>",
     re.IGNORECASE | re.DOTALL,
 )
-_ENTITY = re.compile(r"(?P<before>\w?)(?P<entity>&(?:[a-zA-Z]\w{1,31}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});)(?=(?P<after>\w?))")
+_ENTITY = re.compile(
+    r"(?P<before>\w?)(?P<entity>&(?:[a-zA-Z]\w{1,31}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});)(?=(?P<after>\w?))"
+)
 _OTHER_TAG = r"</?[a-zA-Z][\w-]*\s*/?>"
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _GAP = r"\s\u200b\ufeff"

@@ -91,7 +91,7 @@ class Sklearn:
         if getattr(batch, "ndim", 0) != 2 or batch.shape[1] != len(names):
             return batch
         frame = need("pandas", "tabular").DataFrame(batch, columns=names)
-        return frame.infer_objects() if getattr(batch, "dtype", None) == object else frame
+        return frame.infer_objects()  # numbers beside texts are numbers again
 
     def __repr__(self) -> str:
         return f"Sklearn({self.estimator!r})"

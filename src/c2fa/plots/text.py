@@ -60,7 +60,7 @@ class Bar:
 
     name: str
     value: float
-    error: float | None = None
+    error: float | None
     level: int = -1
 
 
@@ -162,12 +162,15 @@ class TextDisplay:
             chosen, count, *above, label = sorted(shown), len(self.part_values), *self.labels[:-1]
             title = label if len(chosen) == count else f"{len(chosen)} of {count} {label}"
             left = _place(made, _MARGIN + 150, below + _LEGEND + 34, 110, height)
-            _bars(left, self._part_bars(chosen), " › ".join([*above, title]), 146, rows)
+            bars = self._part_bars(chosen)
+            errors = None if self.part_errors is None else np.array([bar.error for bar in bars])
+            values = np.array([bar.value for bar in bars])
+            _bars(left, [bar.name for bar in bars], values, errors, " › ".join([*above, title]), 146, rows)
         x, width = (92, 300) if self._flat else (415, 130)
         right = _place(made, _MARGIN + x, below + _LEGEND + 34, width, height)
         label = self.labels[-1]
         title = f"top {len(best)} {label}" if len(best) > 1 else f"top {singular(label)}"
-        _bars(right, [Bar(self.leaf_names[i], self.leaf_values[i]) for i in best], title, 88, rows)
+        _bars(right, [self.leaf_names[i] for i in best], np.array(self.leaf_values)[best], None, title, 88, rows)
         return made
 
     def _part_bars(self, chosen: list[int]) -> list[Bar]:
@@ -324,9 +327,15 @@ def _lay_out(text: str, spans: IntArray, owner: IntArray, shown: set[int], numbe
     return layout
 
 
-def _bars(ax: Axes, bars: list[Bar], title: str, room: float, rows: int) -> None:
-    names, values = [bar.name for bar in bars], np.array([bar.value for bar in bars])
-    errors = None if any(bar.error is None for bar in bars) else [bar.error for bar in bars]
+def _bars(
+    ax: Axes,
+    names: list[str],
+    values: FloatArray,
+    errors: FloatArray | None,
+    title: str,
+    room: float,
+    rows: int,
+) -> None:
     ys, drawn = np.arange(len(names)), np.where(np.isfinite(values), values, 0.0)
     ax.barh(ys, drawn, height=0.62, color=[POSITIVE if v >= 0 else NEGATIVE for v in values], zorder=2)
     if errors is not None:
