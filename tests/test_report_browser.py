@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import c2fa
 import showcases
 from browsing import (
     PARTS,
@@ -242,3 +243,24 @@ def test_pointing_at_a_picture_finds_its_super_pixel(driver: Browser, show: Open
     assert texts(driver, ".row.kin .name") == ["image 3"]
     hover(driver, all_of(driver, PARTS)[1])
     assert "lit" in all_of(driver, "figure")[1].get_attribute("class")
+
+
+def test_the_lines_under_words_are_those_of_the_parts_that_hold_them(driver: Browser, show: Open) -> None:
+    e = showcases.explain_letter()
+    show(report.html(e))
+    lines = all_of(driver, ".sent")
+    sentences = e.values[1]
+    assert ["line pos" if v >= 0 else "line neg" for v in sentences] == [
+        line.get_attribute("class").removeprefix("sent ") for line in lines
+    ]
+    strengths = [float(line.get_attribute("style").split("--s:")[1].split(";")[0]) for line in lines]
+    np.testing.assert_allclose(strengths, 0.12 + 0.88 * np.abs(sentences) / np.abs(sentences).max(), atol=1e-3)
+    assert "Lines under words: their sentence." in one(driver, ".legend").text
+
+
+def test_a_column_that_is_in_no_group_shows_its_value(driver: Browser, show: Open) -> None:
+    masker = c2fa.maskers.Tabular({"g": ["a", "b"]}, [[0.0, 0.0, 7.0], [2.0, 4.0, 7.0]], names=["a", "b", "c"])
+    e = c2fa.Explainer(lambda rows: rows.sum(axis=1), masker, budget=30)([5.0, 6.0, 7.0])
+    show(report.html(e))
+    assert texts(driver, PARTS + " .name") == ["g", "c = 7 (equal to the baseline)"]
+    assert sorted(texts(driver, "[aria-level='2'] .name")) == ["a = 5", "b = 6"]

@@ -88,7 +88,7 @@ class Sklearn:
         if hasattr(batch, "columns"):
             reordered = list(batch.columns) != list(names) and set(batch.columns) == set(names)
             return batch[list(names)] if reordered else batch
-        if getattr(batch, "ndim", 0) != 2 or batch.shape[1] != len(names):
+        if not isinstance(batch, np.ndarray) or batch.ndim != 2 or batch.shape[1] != len(names):
             return batch
         frame = need("pandas", "tabular").DataFrame(batch, columns=names)
         return frame.infer_objects()  # numbers beside texts are numbers again
