@@ -251,6 +251,8 @@ def test_dicts_stay_dicts_for_an_estimator_that_takes_them():
     model = make_pipeline(DictVectorizer(), LogisticRegression()).fit(records, ["a", "b", "a"])
     e = c2fa.Explainer(model, Tabular(background=records), budget=20, target="b")(records[1])
     assert e.prediction == model.predict_proba(records[1:2])[0, 1]
+    by_method = c2fa.Explainer(model.predict_proba, Tabular(background=records), budget=20, target="b")(records[1])
+    assert by_method.output_names == ("a", "b"), "an estimator's method knows the names of its classes"
 
 
 def test_empty_cells_of_the_background_are_no_value():
