@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow lint bench bench-all bench-queries bench-faults docs setup setup-dev clean
+.PHONY: demo test test-slow lint bench bench-all bench-queries bench-faults docs release-check release setup setup-dev clean
 
 demo: $(VENV)/.base
 	@$(BIN)/c2fa demo
@@ -63,7 +63,26 @@ bench-faults: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.faults $(ARGS)
 
 docs: $(VENV)/.dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python docs/build.py
+
+# What would be published, built and checked; actionlint looks at the workflows where it is installed.
+release-check: $(VENV)/.release
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/python tools/release.py check
+
+# A tag that is pushed is what publishes.
+release: $(VENV)/.release
+	@$(BIN)/python tools/release.py ready
+	@$(MAKE) release-check
+	git tag v$$($(BIN)/python tools/release.py version)
+	@echo "Push the tag to publish it."
+
+$(VENV)/.release: $(VENV)/.python pyproject.toml
+	$(BIN)/python -m pip install --quiet --group release
+	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist site
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache build dist site

@@ -1,15 +1,20 @@
-"""Make every plot and screenshots of the report: ``python benchmarks/screenshots.py FOLDER``.
+"""Make every plot and screenshots of the report and the site: ``python benchmarks/screenshots.py FOLDER [WHAT ...]``.
 
-The report's need Debian's chromium and chromium-driver, and selenium; without them only the plots are made.
+WHAT is plots, reports or site; all three if nothing is said. Screenshots need Debian's chromium and chromium-driver,
+and selenium; without them only the plots are made. Those of the site need what ``make docs`` makes.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -49,32 +54,107 @@ def draw_plots(folder: Path) -> None:
         print(f"plot-{name}.png")
 
 
-def photograph_reports(folder: Path) -> None:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
+# The pages of the site that are photographed, each from an anchor on.
+_PAGES = {
+    "index": "",
+    "getting-started": "getting-started/",
+    "tutorial": "tutorial/#one-prediction",
+    "choosing": "choosing/",
+    "comparing": "comparing/#side-by-side",
+    "tables": "tables/#table-rows",
+    "how-it-works": "how-it-works/#smoothness",
+    "gallery": "gallery/",
+    "gallery-images": "gallery/#a-bag-of-images-which-image-and-where-in-it",
+    "notebook": "notebooks/text/#explain-it",
+    "notebook-table": "notebooks/table/#as-a-table",
+    "reference": "api/",
+    "changelog": "changelog/",
+}
 
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or "chromium"
-    for flag in _FLAGS.split():
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver") or "chromedriver"))
+
+class Camera:
+    """A browser without a window."""
+
+    def __init__(self, folder: Path) -> None:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+
+        options = webdriver.ChromeOptions()
+        options.binary_location = shutil.which("chromium") or "chromium"
+        for flag in _FLAGS.split():
+            options.add_argument(flag)
+        self.folder = folder
+        self.driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver") or "chromedriver"))
 
     def photograph(
-        name: str, page: str, *, width: int = 1280, height: int = 860, dark: bool = False, act: str = ""
+        self, name: str, address: str, *, width: int = 1280, height: int = 860, dark: bool = False, act: str = ""
     ) -> None:
-        path = folder / f"{name}.html"
-        path.write_text(page, encoding="utf-8")
+        # A page that is open would remember the scheme that it sees change, for the next one.
+        self.driver.get("about:blank")
+        if address.startswith("http"):
+            forget = {"origin": address, "storageTypes": "local_storage"}
+            self.driver.execute_cdp_cmd("Storage.clearDataForOrigin", forget)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        driver.get(path.as_uri())
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.driver.get(address)
         time.sleep(0.3)
         if act:
-            driver.execute_script(act)
+            self.driver.execute_script(act)
             time.sleep(0.2)
-        driver.save_screenshot(str(folder / f"{name}.png"))
+        self.driver.save_screenshot(str(self.folder / f"{name}.png"))
         print(f"{name}.png")
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[str]:
+    """A folder at an address of this machine."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def photograph_site(folder: Path) -> None:
+    """Every page in ``_PAGES`` on a desktop and a phone, light and dark; says which is wider than its screen."""
+    site = Path(__file__).parents[1] / "site"
+    if not (site / "index.html").exists():
+        raise SystemExit("there is no site yet: make docs")
+    camera = Camera(folder)
+    wider = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    try:
+        with _served(site) as address:
+            for name, page in _PAGES.items():
+                for screen, (width, height) in {"desktop": (1280, 860), "phone": (390, 844)}.items():
+                    for dark in (False, True):
+                        camera.photograph(
+                            f"site-{name}-{screen}{'-dark' if dark else ''}",
+                            address + page,
+                            width=width,
+                            height=height,
+                            dark=dark,
+                        )
+                        if (excess := camera.driver.execute_script(wider)) > 0:
+                            print(f"{page or 'index'} is {excess} pixels wider than the {screen}", file=sys.stderr)
+    finally:
+        camera.driver.quit()
+
+
+def photograph_reports(folder: Path) -> None:
+    """The report, in all its moods."""
+    camera = Camera(folder)
+    driver = camera.driver
+
+    def photograph(name: str, page: str, **options: Any) -> None:
+        path = folder / f"{name}.html"
+        path.write_text(page, encoding="utf-8")
+        camera.photograph(name, path.as_uri(), **options)
 
     point = "document.querySelectorAll('{}')[{}].dispatchEvent(new PointerEvent('pointerover', {{bubbles: true}}));"
     review, bag = showcases.explain_text(), showcases.explain_images()
@@ -121,15 +201,18 @@ def photograph_reports(folder: Path) -> None:
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
+    jobs = {"plots": draw_plots, "reports": photograph_reports, "site": photograph_site}
+    what = sys.argv[2:] or list(jobs)
+    if len(sys.argv) < 2 or not set(what) <= set(jobs):
         raise SystemExit(__doc__)
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    draw_plots(folder)
-    if shutil.which("chromium") and shutil.which("chromedriver"):
-        photograph_reports(folder)
-    else:
-        print("no browser: apt-get install chromium chromium-driver", file=sys.stderr)
+    browser = bool(shutil.which("chromium") and shutil.which("chromedriver"))
+    for name in what:
+        if name == "plots" or browser:
+            jobs[name](folder)
+        else:
+            print(f"no browser for {name}: apt-get install chromium chromium-driver", file=sys.stderr)
 
 
 if __name__ == "__main__":

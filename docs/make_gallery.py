@@ -1,8 +1,7 @@
-"""Run the examples and write the gallery: python docs/make_gallery.py FOLDER
+"""The gallery: runs the examples and makes a page of what they print and draw.
 
-FOLDER receives gallery.md and, under gallery/, what the examples draw. The site's build does the same in memory
-(hooks.py), so nothing that is drawn is kept in the repository. An example that was run before with the same sources is
-not run again: its results are in build/gallery.
+Nothing that is drawn is kept in the repository. An example that was run before with the same sources is not run again:
+its results are in build/gallery.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def page(examples: list[Example]) -> str:
     """The gallery as Markdown."""
     sections = "\n".join(example.markdown() for example in examples)
     return (
-        "# Examples\n\nEvery picture on this page was made by running the example under it when the page was built. "
+        "# Gallery\n\nEvery picture on this page was made by running the example under it when the page was built. "
         "Each runs alone, in seconds: `python examples/text.py FOLDER`.\n\n" + sections
     )
 
@@ -83,7 +82,7 @@ def run(name: str) -> Example:
     """Run one example in a process of its own, or recall its results."""
     source = ROOT / "examples" / f"{name}.py"
     code = source.read_text(encoding="utf-8")
-    folder = KEPT / f"{name}-{_digest(code)}"
+    folder = KEPT / f"{name}-{digest(code)}"
     if not (folder / "printed.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -108,8 +107,8 @@ def run(name: str) -> Example:
     return Example(name, title, about.strip(), needs.strip(), code, printed, files)
 
 
-def _digest(code: str) -> str:
-    """A hash of the example and of the whole package."""
+def digest(code: str) -> str:
+    """A hash of an example and of the whole package."""
     digest = hashlib.sha256(code.encode())
     for file in sorted((ROOT / "src" / "c2fa").rglob("*")):
         if file.suffix in (".py", ".npz", ".js", ".css"):
@@ -123,19 +122,11 @@ def _fenced(language: str, text: str) -> str:
     return "".join(f"    {line}".rstrip() + "\n" for line in lines)
 
 
-def main() -> None:
-    """Write the gallery into the folder that is given."""
-    if len(sys.argv) != 2:
-        raise SystemExit(__doc__)
-    folder = Path(sys.argv[1])
+def write(folder: Path) -> None:
+    """Put gallery.md into a folder, and what the examples draw under gallery/."""
     (folder / "gallery").mkdir(parents=True, exist_ok=True)
     examples = gallery()
     for example in examples:
         for file in example.files:
             shutil.copy(file, folder / "gallery" / file.name)
     (folder / "gallery.md").write_text(page(examples), encoding="utf-8")
-    print(f"{len(examples)} examples in {folder / 'gallery.md'}")
-
-
-if __name__ == "__main__":
-    main()

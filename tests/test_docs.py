@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +18,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, EXAMPLES = ROOT / "docs", ROOT / "examples"
 RUNNER = SimpleNamespace(**runpy.run_path(str(DOCS / "run_blocks.py"), run_name="run_blocks"))
+sys.path.insert(0, str(DOCS))
+BUILD = SimpleNamespace(**runpy.run_path(str(DOCS / "build.py"), run_name="build"))
 GALLERY = (DOCS / "make_gallery.py").read_text(encoding="utf-8")
 PAGES = [name for name in RUNNER.PAGES if RUNNER.blocks((DOCS / name).read_text(encoding="utf-8"))]
 SLOW_PAGES = ("comparing.md", "cli.md")
@@ -26,6 +30,9 @@ SLOW_EXAMPLES = ("budget",)
 def test_code_of_a_page_runs(page, monkeypatch):
     pytest.importorskip("sklearn", reason="the pages use scikit-learn")
     pytest.importorskip("matplotlib", reason="the pages draw")
+    if page == "shap.md":
+        pytest.importorskip("shap", reason="the page draws with it")
+        pytest.importorskip("skimage", reason="the page cuts images into super-pixels")
     monkeypatch.setenv("MPLBACKEND", "agg")
     runnable = [
         b
@@ -85,6 +92,26 @@ def test_every_example_is_in_the_gallery_and_says_what_it_needs():
         assert re.fullmatch(r"[^\n]+\n\n.+\n\nNeeds: pip install '[^']+'", said, re.DOTALL), path.name
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("source", sorted((EXAMPLES / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebook_runs_and_becomes_a_page(source, tmp_path):
+    for module in ("nbclient", "ipykernel", "sklearn", "skimage", "matplotlib", "pandas"):
+        pytest.importorskip(module, reason="the notebooks need it")
+    import make_notebooks
+
+    page = make_notebooks.page(make_notebooks.execute(source), source.stem, tmp_path)
+    assert f"[Download this notebook]({source.name})" in page
+    assert all(kind in page for kind in ("```text", "<table>", "<iframe", ".png)"))
+    assert [path.read_bytes()[:4] for path in tmp_path.glob("*.png")] == [b"\x89PNG"]
+
+
+@pytest.mark.parametrize("source", sorted((EXAMPLES / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebook_has_no_outputs_and_says_how_to_install(source):
+    cells = json.loads(source.read_text(encoding="utf-8"))["cells"]
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+    assert "pip install" in "".join(cells[0]["source"])
+
+
 def test_every_warning_is_explained():
     page = " ".join((DOCS / "diagnostics.md").read_text(encoding="utf-8").replace("**", "").replace("> ", "").split())
     for text in _warnings(ROOT / "src" / "c2fa" / "diagnosing.py"):
@@ -116,31 +143,63 @@ def test_every_warning_of_a_solver_is_explained():
         assert status.remedy in page
 
 
+def test_every_page_is_in_the_navigation():
+    config = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    named = set(re.findall(r"'([\w/-]+\.md)'", str(config["project"]["nav"])))
+    made = {"gallery.md", *(name.lower() for name in BUILD.ROOT_PAGES)}
+    made |= {f"notebooks/{path.stem}.md" for path in (EXAMPLES / "notebooks").glob("*.ipynb")}
+    assert named == {path.name for path in DOCS.glob("*.md")} | made
+
+
+def test_links_of_the_repository_lead_to_the_pages_of_the_site():
+    assert BUILD.in_site("[a](docs/budget.md#b) [c](SECURITY.md) [d](../CONTRIBUTING.md#e) [f](text.md)") == (
+        "[a](budget.md#b) [c](security.md) [d](contributing.md#e) [f](text.md)"
+    )
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "index.html").write_text('<h2 id="there">x</h2><a href="../#here">x</a>', encoding="utf-8")
+    page = tmp_path / "index.html"
+    good = '<h1 id="here">x</h1><a href="other/#there">x</a><a href="#here">x</a><a href="https://example.org/">x</a>'
+    page.write_text(good, encoding="utf-8")
+    assert BUILD.broken_links(tmp_path) == []
+    for bad in ("other/#nowhere", "#nowhere", "none/", "none.png"):
+        page.write_text(f'{good}<a href="{bad}">x</a>', encoding="utf-8")
+        assert BUILD.broken_links(tmp_path) == [f"index.html: {bad}"]
+
+
+def test_formulas_become_mathml_and_unknown_ones_are_refused():
+    pytest.importorskip("latex2mathml", reason="the site needs the docs extra")
+    markdown = pytest.importorskip("markdown", reason="the site needs the docs extra")
+    formulas = runpy.run_path(str(DOCS / "formulas.py"))["Formulas"]()
+    arithmatex = {"pymdownx.arithmatex": {"generic": True}}
+
+    def drawn(text):
+        return markdown.markdown(text, extensions=["pymdownx.arithmatex", formulas], extension_configs=arithmatex)
+
+    made = drawn("Let $a < b$.\n\n$$\n\\alpha_1\n$$\n")
+    assert made.count("<math") == 2
+    assert "arithmatex" not in made
+    with pytest.raises(ValueError, match="does not know"):
+        drawn(r"$\nosuchthing{a}$")
+
+
 @pytest.mark.slow
-def test_site_builds_without_a_warning_and_needs_no_network(tmp_path):
-    for module in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):
+def test_site_builds_without_a_warning_and_needs_no_network():
+    for module in ("zensical", "mkdocstrings", "latex2mathml", "nbclient", "ipykernel"):
         pytest.importorskip(module, reason="the site needs the docs extra")
     ended = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mkdocs",
-            "build",
-            "--strict",
-            "--config-file",
-            str(ROOT / "mkdocs.yml"),
-            "-d",
-            tmp_path,
-        ],
+        [sys.executable, str(DOCS / "build.py")],
         capture_output=True,
         text=True,
         encoding="utf-8",
         cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONUTF8": "1"},
+        env={**os.environ, "PYTHONUTF8": "1"},
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    pages = sorted(tmp_path.rglob("*.html"))
-    assert len(pages) > 15
+    pages = sorted(BUILD.SITE.rglob("*.html"))
+    assert len(pages) > 20
     for path in pages:
         text = path.read_text(encoding="utf-8")
         fetched = re.findall(r"<(?:script|img|iframe|source)[^>]*\ssrc=[\"']?(https?:[^\"'> ]+)", text)
@@ -148,6 +207,6 @@ def test_site_builds_without_a_warning_and_needs_no_network(tmp_path):
             r"<link[^>]*rel=[\"']?(?:stylesheet|preconnect)[\"']?[^>]*href=[\"']?(https?:[^\"'> ]+)", text
         )
         assert not fetched, (path, fetched)
-    formulas = (tmp_path / "how-it-works" / "index.html").read_text(encoding="utf-8")
+    formulas = (BUILD.SITE / "how-it-works" / "index.html").read_text(encoding="utf-8")
     assert formulas.count("<math") > 30
     assert "arithmatex" not in formulas

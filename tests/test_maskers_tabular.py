@@ -201,7 +201,9 @@ def test_a_value_equal_to_the_baseline_is_said_to_be():
     woman, man = (data.data[data.data["sex"] == sex].iloc[[0]] for sex in (1.0, 2.0))
     e = c2fa.Explainer(model, masker, budget=100)(woman)
     assert "sex = 1 (equal to the baseline)" in str(e)
-    assert any(w.startswith("1 of 10 columns is equal to the baseline (sex)") for w in e.diagnostics.warnings)
+    assert e.notes[0].startswith("1 of 10 columns is equal to the baseline (sex)")
+    assert f"· {e.notes[0]}" in str(e)
+    assert not any("baseline" in warning for warning in e.diagnostics.warnings), "it is no reason for distrust"
     assert "sex = 1 (equal to the baseline)" in e.to_html()
     frame = e.to_frame().query("level == 1").set_index("name")
     assert frame.loc["sex", "input_value"] == "1 (equal to the baseline)"

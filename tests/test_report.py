@@ -134,11 +134,12 @@ def test_half_a_surrogate_pair_can_be_written(tmp_path: Path) -> None:
 
 def test_numbers_survive_packing(review: Any) -> None:
     block = blocks(report.html(review))["c2fa-data-0"]
-    for k, packed in enumerate(block["values"]):
-        values = np.frombuffer(base64.b64decode(packed), dtype="<f4").reshape(3, -1)
-        np.testing.assert_allclose(values, review.all_values[k].T, rtol=1e-6, atol=1e-9)
-        halves = np.frombuffer(base64.b64decode(block["stderr"][k]), dtype="<u2").astype("<u4") << 16
-        np.testing.assert_allclose(halves.view("<f4").reshape(3, -1), review.all_stderr[k].T, rtol=4e-3)
+    for k, packed in enumerate(block["units"]):
+        units = np.frombuffer(base64.b64decode(packed["data"]), dtype=f"<i{packed['bytes']}").reshape(3, -1)
+        assert np.array_equal(units, [review.for_target(c).rounded.values[k] for c in range(3)])
+        for name, exact in (("values", review.all_values), ("stderr", review.all_stderr)):
+            halves = np.frombuffer(base64.b64decode(block[name][k]), dtype="<u2").astype("<u4") << 16
+            np.testing.assert_allclose(halves.view("<f4").reshape(3, -1), exact[k].T, rtol=4e-3, atol=1e-9)
     assert block["target"] == review.target
     assert block["names"][1] is None  # they are read off the text
     assert block["parents"] == [{"counts": np.bincount(review.structure.owners(0)).tolist()}]
@@ -243,7 +244,9 @@ def test_not_a_number_is_no_json_but_a_report() -> None:
     e = showcases.explain_array(["a", "b"])
     changed = {name: getattr(e, name) for name in e.__dataclass_fields__}
     odd = c2fa.Explanation(**{**changed, "outputs": np.array([np.nan])})
-    assert blocks(report.html(odd))["c2fa-data-0"]["classes"] == [{"name": "output", "output": None, "linked": None}]
+    assert blocks(report.html(odd))["c2fa-data-0"]["classes"] == [
+        {"name": "output", "output": None, "linked": None, "base": 0.0, "digits": 3}
+    ]
 
 
 def test_what_cannot_be_reported() -> None:

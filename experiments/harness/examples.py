@@ -19,7 +19,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from c2fa.plots._style import INK, MUTED, NEGATIVE, figure, largest, signed, width_of
+from c2fa.plots._style import INK, MUTED, NEGATIVE, figure, largest, width_of
 from c2fa.plots.images import ImagesDisplay, tint
 from c2fa.plots.text import _bars, _place
 
@@ -214,7 +214,7 @@ def draw_bag(example: BagExample) -> Figure:
         shares = low / largest(low)
         shares = np.where(np.abs(shares) < SHOWN, 0.0, shares)
         panels = tuple(
-            (f"HiFA {signed(float(high[j]), digits=2)}", tint(image, shares[starts[j] + example.labels[j].astype(int)]))
+            (f"HiFA {_signed(float(high[j]), 2)}", tint(image, shares[starts[j] + example.labels[j].astype(int)]))
             for j, image in enumerate(example.images)
         )
         rows.append((method, panels))
@@ -273,11 +273,19 @@ def draw_review(example: ReviewExample) -> Figure:
         parts = np.asarray(example.values[method][0], dtype=np.float64)
         left = _place(made, _MARGIN + 30, above, 190, bars)
         rows = max(count, TOP)
-        _bars(left, [f"S{j + 1}" for j in range(count)], parts, None, f"{method}: sentences (HiFA)", 30, rows)
+        texts = [_signed(v) for v in parts.tolist()]
+        _bars(left, [f"S{j + 1}" for j in range(count)], parts, None, texts, f"{method}: sentences (HiFA)", 30, rows)
         right = _place(made, _MARGIN + 370, above, 140, bars)
         names = [f"{example.pieces[i]}  (S{np.asarray(example.owner)[i] + 1})" for i in top[method]]
-        _bars(right, names, low[method][top[method]], None, f"{method}: top {TOP} words (LoFA)", 84, rows)
+        best = low[method][top[method]]
+        texts = [_signed(v) for v in best.tolist()]
+        _bars(right, names, best, None, texts, f"{method}: top {TOP} words (LoFA)", 84, rows)
     return made
+
+
+def _signed(value: float, digits: int = 3) -> str:
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text if float(f"{value:.{digits}f}") else text[1:]
 
 
 def _lay_out(example: ReviewExample) -> tuple[list[tuple[str, float, float, int, int]], int]:

@@ -46,6 +46,7 @@ __all__ = [
     "report",
     "samplers",
     "solve",
+    "to_shap",
     "tune",
     "until",
 ]
@@ -53,10 +54,11 @@ __all__ = [
 if TYPE_CHECKING:
     from c2fa import batch, metrics, models, plots, report
     from c2fa.evaluation import evaluate
+    from c2fa.for_shap import to_shap
     from c2fa.tuning import tune
 
 # Loaded when first used, so that importing c2fa needs numpy and scipy alone.
-_LATER = {"evaluate": "c2fa.evaluation", "tune": "c2fa.tuning"}
+_LATER = {"evaluate": "c2fa.evaluation", "to_shap": "c2fa.for_shap", "tune": "c2fa.tuning"}
 _ROOMS = ("batch", "metrics", "models", "plots", "report")
 
 

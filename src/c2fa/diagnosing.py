@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +22,6 @@ _MIN_LOO_R2 = 0.0  # below this the mean of the other rows predicts a left-out r
 _ROUNDING = 1e-6  # outputs that differ by this share of their size may be one number in single precision
 _TINY = 1e-140  # the square of a difference this small underflows
 _LIGHT = 1e-12  # a row that weighs this share of the heaviest or less does not count
-_NAMED = 5  # features that a warning names
 _TELLING = 20  # so many masked inputs, each without about half of the features, show whether any of them matters
 
 
@@ -66,7 +63,6 @@ def diagnose(
     warnings = [*found.notes, *_warnings(structure, [fit for fit in fits if fit is not None])]
     if structure.depth > 1 and structure.widths[0] == 1:
         warnings.append("the input has only one part, so the parts' level says no more than the prediction itself")
-    warnings += _at_baseline(structure, masked.view, names[-1])
     if found.status.remedy:
         warnings.append(f"solver {found.status}: {found.status.remedy}")
     if queries.dropped:
@@ -128,20 +124,6 @@ def _r2_left_out(level: Level, found: Attribution, k: int, column: int) -> float
     if not np.ptp(level.outputs) or not total:
         return None
     return float(1.0 - share @ without**2 / total)
-
-
-def _at_baseline(structure: Structure, view: Mapping[str, Any], leaves: str) -> list[str]:
-    """Which leaves get 0 because masking them changes nothing."""
-    same = [name for name, at in zip(structure.names[-1], view.get("at_baseline", ()), strict=False) if at]
-    if not same:
-        return []
-    shown = ", ".join(same[:_NAMED]) + (f" and {len(same) - _NAMED} more" if len(same) > _NAMED else "")
-    verb = "is" if len(same) == 1 else "are"
-    return [
-        f"{len(same)} of {structure.leaves} {leaves} {verb} equal to the baseline ({shown}): masking changes nothing "
-        "there, so an attribution of 0 does not mean that the model ignores them; strategy='average' over several "
-        "background rows tells"
-    ]
 
 
 # -- warnings ------------------------------------------------------------------------------------------

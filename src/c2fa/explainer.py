@@ -18,7 +18,7 @@ from c2fa.explanation import Explanation, resolve_target
 from c2fa.fingerprint import check_masker, identify
 from c2fa.ledger import Ledger
 from c2fa.links import ensure, on_scale
-from c2fa.masking import Masked, Masker
+from c2fa.masking import Masked, Masker, check_masked
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
 from c2fa.methods.budget import Budget, as_budget, is_whole, masks_of, rows_per_level
 from c2fa.methods.presets import PRESETS
@@ -197,11 +197,7 @@ class Explainer:
 
     def queries(self, x: Any, masked: Masked, key: str | None = None, cache: Cache | None = None) -> Queries:
         """Begin what is to be asked about one input; a ``cache`` knows what was asked about it, and which it is."""
-        if not isinstance(masked, Masked):
-            raise TypeError(
-                f"the masker must return a c2fa.masking.Masked, not {type(masked).__name__}; to make a masker of your "
-                "own function use c2fa.maskers.Custom"
-            )
+        check_masked(masked)
         if cache is None:
             identity = identify(x, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import numpy as np
 
 from c2fa.links import Link, ensure
 from c2fa.masking import level_names
-from c2fa.printing import number, printable, shown_cells, tree
+from c2fa.printing import notes, printable, shown_cells, tree
+from c2fa.rounding import Rounded, number
 from c2fa.structure import FloatArray, Structure
 
 if TYPE_CHECKING:
@@ -143,10 +145,20 @@ class Explanation:
         """The attributions of the leaves: ``values[-1]``."""
         return self.values[-1]
 
+    @cached_property
+    def rounded(self) -> Rounded:
+        """The target's attributions as texts, plots and pages show them: rounded so that they add up as shown."""
+        return Rounded.of(self.structure, self.values, self.intercepts[0])
+
     @property
     def names(self) -> tuple[tuple[str, ...], ...]:
         """The features' names, one tuple for each level."""
         return self.structure.names
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the input that the numbers do not tell: which values are equal to the baseline."""
+        return notes(self)
 
     @property
     def level_names(self) -> tuple[str, ...]:
@@ -224,18 +236,10 @@ class Explanation:
         return pd.concat(frames, ignore_index=True)
 
     def to_shap(self, level: int = -1) -> Any:
-        """The values of a level as a ``shap.Explanation``, for shap's plots."""
-        try:
-            import shap
-        except ImportError as error:
-            raise ImportError("to_shap needs shap: pip install 'c2fa[peers]'") from error
-        level = self.structure.level(level)
-        return shap.Explanation(
-            values=self.values[level],
-            base_values=self.intercepts[level],
-            data=np.array(self.names[level], dtype=object),
-            feature_names=list(self.names[level]),
-        )
+        """The values of a level as a ``shap.Explanation``, for shap's plots; ``c2fa.to_shap`` takes many at once."""
+        from c2fa import for_shap
+
+        return for_shap.one_to_shap(self, level)
 
     # -- files -------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeAlias
 from zipfile import ZipFile
@@ -76,6 +76,8 @@ def load_all(path: str | PathLike[str]) -> list[Explanation]:
 def _as_path(path: str | PathLike[str]) -> Path:
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path must be the name of a file, such as 'explained.json'; got {path!r}")
+    if "\0" in fspath(path):
+        raise ValueError(f"path must be the name of a file, and no name holds a null character; got {path!r}")
     return Path(path)
 
 

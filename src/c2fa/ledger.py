@@ -136,6 +136,10 @@ class Ledger:
 
     def put(self, model: str, key: str, level: int, masks: Sequence[bytes], outputs: FloatArray) -> None:
         """Keep one batch of answers, all or none; a full disk raises LedgerError."""
+        if not all(isinstance(name, str) for name in (model, key)) or not all(isinstance(m, bytes) for m in masks):
+            raise TypeError("a ledger names answers by the model's and the input's name, texts, and by masks, bytes")
+        if np.asarray(outputs).dtype.kind not in "fiub":
+            raise TypeError(f"a ledger keeps numbers, not outputs of type {np.asarray(outputs).dtype}")
         self.write([as_row((model, key, level, mask), row) for mask, row in zip(masks, outputs, strict=True)])
 
     def write(self, rows: Sequence[Row], back: Sequence[Name] = ()) -> None:

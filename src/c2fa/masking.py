@@ -85,3 +85,12 @@ class Masker(Protocol):
     def __call__(self, x: Any) -> Masked:
         """Prepare one input; the costly part (splitting, segmenting) happens here, once."""
         ...
+
+
+def check_masked(masked: Any) -> None:
+    """Refuse what a masker of one's own may return by mistake."""
+    if not isinstance(masked, Masked):
+        raise TypeError(
+            f"the masker must return a c2fa.masking.Masked, not {type(masked).__name__}; to make a masker of your "
+            "own function use c2fa.maskers.Custom"
+        )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from c2fa.drawing import largest, shares
+from c2fa.rounding import number
 from c2fa.structure import Structure
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 AT_BASELINE = " (equal to the baseline)"
 _BAR = 8
+_NAMED = 5  # features that a note names
 _TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they would print the rest of a line backwards
 _HALVES = re.compile("[\ud800-\udfff]")
 
@@ -51,6 +53,20 @@ def shown_cells(view: Mapping[str, Any]) -> list[str]:
     return [cell(v) + AT_BASELINE * bool(at) for v, at in zip(values, same, strict=False)]
 
 
+def notes(e: Explanation) -> list[str]:
+    """What a reader should know of the input beside the numbers: which leaves get 0 because masking changes nothing."""
+    same = [name for name, at in zip(e.names[-1], e.view.get("at_baseline", ()), strict=False) if at]
+    if not same:
+        return []
+    shown = ", ".join(same[:_NAMED]) + (f" and {len(same) - _NAMED} more" if len(same) > _NAMED else "")
+    verb = "is" if len(same) == 1 else "are"
+    return [
+        f"{len(same)} of {e.structure.leaves} {e.level_names[-1]} {verb} equal to the baseline ({shown}): masking "
+        "changes nothing there, so 0 does not mean that the model ignores them; strategy='average' over several "
+        "background rows tells"
+    ]
+
+
 def singular(name: str) -> str:
     """One of a level's features.
 
@@ -70,6 +86,7 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     ]
     if d.stop and d.stop not in d.warnings:
         lines.append(f"· {d.stop}")
+    lines += [f"· {note}" for note in notes(e)]
     return printable("\n".join([*lines, *(f"! {warning}" for warning in d.warnings)]))
 
 
@@ -77,15 +94,6 @@ def fit(e: Explanation) -> list[str]:
     """The R² of each level that was fitted, in words."""
     reports = zip(e.level_names, e.diagnostics.levels, strict=False)
     return [f"R² {report.r2:.2f} of {name}" for name, report in reports if report.rows]
-
-
-def number(value: float) -> str:
-    """A number for the eye: three decimals, or three digits where that would say nothing or too much.
-
-    >>> number(0.25), number(2.5e-9), number(-3e7)
-    ('0.250', '2.50e-09', '-3.00e+07')
-    """
-    return f"{value:{_style(abs(value))}}"
 
 
 def cell(value: Any) -> str:
@@ -126,9 +134,9 @@ class _Tree:
     def __init__(self, e: Explanation, leaves: int, width: int) -> None:
         self.e, self.leaves, self.width = e, leaves, width
         self.names = shown_names(e.structure, e.view)
-        sizes = [largest(v) for v in e.values]
-        self.shares = [shares(v, size or 1.0) for v, size in zip(e.values, sizes, strict=True)]
-        self.style = _style(max(sizes))
+        self.shares = [shares(v, largest(v) or 1.0) for v in e.values]
+        self.units = e.rounded.values
+        self.column = max((len(e.rounded.text(u)) for level in self.units for u in level), default=0)
 
     def lines(self) -> Iterator[str]:
         s = self.e.structure
@@ -141,7 +149,7 @@ class _Tree:
         for i in shown.tolist():
             yield self._line("", 0, i)
         if len(shown) < s.leaves:
-            yield f"… and {s.leaves - len(shown)} more"
+            yield self._rest("", 0, np.setdiff1d(np.arange(s.leaves), shown))
 
     def _under(self, level: int, i: int, indent: str) -> Iterator[str]:
         """The lines below a feature."""
@@ -160,21 +168,26 @@ class _Tree:
             yield self._line(indent + ("└─ " if last else "├─ "), below, child)
             yield from self._under(below, child, indent + ("   " if last else "│  "))
         if len(hidden):
-            yield f"{indent}└─ {e.values[below][hidden].sum():+{self.style}} in {len(hidden)} more"
+            yield self._rest(f"{indent}└─ ", below, hidden)
+        gap = self.units[level][i] - self.units[below][children].sum()
+        if gap and np.isfinite(gap):  # of a method whose levels do not add up
+            yield f"{indent}   {self._number(gap)} gap to its own value"
 
     def _line(self, prefix: str, level: int, i: int) -> str:
-        e, value = self.e, self.e.values[level][i]
-        error = f" ± {e.stderr[level][i]:{self.style}}" if e.stderr is not None else ""
-        head = f"{prefix}{value:+{self.style}}{error} {_bar(self.shares[level][i])} "
+        e = self.e
+        error = f" ± {e.rounded.plain(e.stderr[level][i])}" if e.stderr is not None else ""
+        head = f"{prefix}{self._number(self.units[level][i])}{error} {_bar(self.shares[level][i])} "
         return head + _clip(self.names[level][i], self.width - len(head))
+
+    def _rest(self, prefix: str, level: int, hidden: np.ndarray[Any, Any]) -> str:
+        return f"{prefix}{self._number(self.units[level][hidden].sum())} in {len(hidden)} more"
+
+    def _number(self, units: float) -> str:
+        return self.e.rounded.text(units).rjust(self.column)
 
     def _largest(self, level: int, features: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
         order = np.argsort(-np.abs(self.e.values[level][features]), kind="stable")
         return features[order[:count]]
-
-
-def _style(size: float) -> str:
-    return ".3f" if size == 0 or 0.01 <= size < 1e6 else ".2e"
 
 
 def _bar(share: float) -> str:

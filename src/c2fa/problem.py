@@ -234,7 +234,10 @@ class Problem:
 
 
 def _finite(name: str, values: npt.ArrayLike) -> FloatArray:
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be numbers: {error}") from error
     if not np.isfinite(array).all():
         bad = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
         raise ValueError(f"{name} hold NaN or infinity in rows {bad[:5].tolist()}; drop or repair these rows")

@@ -41,6 +41,8 @@ _LISTED = 16  # up to this width there are few enough masks to keep track of tho
 _BLOCK = 64  # rows made at a time
 _AT_ONCE = 2**18  # and the most numbers
 
+_MOST = 10**9  # masks of one draw: more are a slip of the pen, and would fill the memory
+
 
 class Sampler(Protocol):
     """Draws masks of a level; the module's first lines say what they must keep to."""
@@ -122,6 +124,8 @@ def draw(
     sampler: Sampler, rng: np.random.Generator, n: int, structure: Structure, level: int, allows_empty: bool = True
 ) -> BoolArray:
     """Draw masks of a level, without the empty one for inputs that cannot be empty (a bag without instances)."""
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 0 <= n <= _MOST:
+        raise ValueError(f"n must be a number of masks from 0 to {_MOST:,}; got {n!r}")
     level = structure.level(level)
     if allows_empty:
         return sampler(rng, n, structure, level)

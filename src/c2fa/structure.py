@@ -49,6 +49,8 @@ class Structure:
     widths: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.names, tuple | list):
+            raise TypeError(f"names must be a tuple with the names of each level, coarse to fine; got {self.names!r}")
         if not self.names or not self.names[-1]:
             raise ValueError("the structure has no features: give at least one part with one leaf")
         if len(self.parents) != len(self.names) - 1:
@@ -133,7 +135,10 @@ class Structure:
         >>> Structure.from_tree({"A": {"A1": ["x"], "A2": ["y", "z"]}, "B": "w"}).widths
         (2, 3, 4)
         """
-        root = _children(tree, path="the tree")
+        try:
+            root = _children(tree, path="the tree")
+        except RecursionError:
+            raise ValueError("the tree is nested too deeply; does it contain itself?") from None
         depth = max(_height(child) for child in root) if root else 0
         names: list[list[str]] = [[] for _ in range(depth)]
         parents: list[list[int]] = [[] for _ in range(depth - 1)]
@@ -244,7 +249,10 @@ class Structure:
 
     def sums(self, values: npt.ArrayLike, level: int) -> FloatArray:
         """Sum leaf values, (leaves,) or (leaves, outputs), into the values of a level."""
-        array = np.asarray(values, dtype=np.float64)
+        try:
+            array = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"values must be numbers, one for each leaf: {error}") from error
         if array.shape[:1] != (self.leaves,):
             raise ValueError(f"values must have one row for each of {self.leaves} leaves; got {array.shape}")
         level = self.level(level)
@@ -266,9 +274,14 @@ class Structure:
 _Node: TypeAlias = tuple[str, "list[_Node] | None"]
 
 
+_MOST_LEAVES = 100_000_000
+
+
 def _leaf_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
     """The names that were given, or numbers."""
     if names is None:
+        if count > _MOST_LEAVES:
+            raise ValueError(f"{count} leaves are more than a structure can hold ({_MOST_LEAVES:,}); give fewer")
         return tuple(map(str, range(count)))
     if not isinstance(names, Sized):
         raise TypeError(f"names must be a sequence with one name for each leaf; got {names!r}")

@@ -23,7 +23,7 @@ from c2fa.evaluation.store import Store
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.fingerprint import fingerprint, identify
-from c2fa.masking import Masker
+from c2fa.masking import Masker, check_masked
 from c2fa.methods import AnyMethod
 from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
@@ -219,6 +219,7 @@ class _Grid:
         if not begin:
             return None
         masked = self.masker(x)
+        check_masked(masked)
         check_depth((run.size for run in self.runs), masked.structure.depth)
         ledger = None if self.store is None else self.store.ledger
         cache = Cache(masked, self.on_error, identity, ledger, self.model_name)

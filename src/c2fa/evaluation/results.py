@@ -147,7 +147,8 @@ class Result:
         at
             Other budgets held fixed, such as ``{"N_H": 20}``; what is not fixed gets a row of panels for each value.
         """
-        from c2fa.plots import Figure, ScoresDisplay
+        from c2fa.plots import ScoresDisplay
+        from c2fa.plots._style import figure
 
         table = self.summary(resamples=1)
         table = table[table["metric"] == metric]
@@ -163,8 +164,8 @@ class Result:
         fixed = [column for column in self.budgets if column != across]
         panels = table[fixed].drop_duplicates().to_dict("records") if fixed else [{}]
         levels = sorted(table["level"].unique())
-        figure = Figure(figsize=(5.6 * len(levels), 3.4 * len(panels)), layout="constrained")
-        axes = figure.subplots(len(panels), len(levels), squeeze=False)
+        made = figure(5.6 * len(levels), 3.4 * len(panels))
+        axes = made.subplots(len(panels), len(levels), squeeze=False)
         better = {True: "higher", False: "lower", None: None}[self.higher_is_better[metric]]
         for row, panel in zip(axes, panels, strict=True):
             for axis, depth in zip(row, levels, strict=True):
@@ -177,7 +178,7 @@ class Result:
                     lines[str(method)] = (ordered[:, 0], ordered[:, 1], ordered[:, 2])
                 where = ", ".join([f"level {depth}", *(f"{c} = {v}" for c, v in panel.items())])
                 ScoresDisplay(lines, across, metric).draw(axis, title=where, better=better)
-        return figure
+        return made
 
 
 def bootstrap(

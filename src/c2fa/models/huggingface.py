@@ -39,7 +39,7 @@ class HuggingFace:
     tokenizer
         The model's tokenizer; a pipeline or folder has its own.
     device, autocast
-        As for :class:`c2fa.models.Torch`.
+        As for `c2fa.models.Torch`.
     batch
         The most texts in one call of the model.
     max_length

@@ -46,8 +46,8 @@ class Bucket:
     def __init__(self, path: str | PathLike[str], rate: float | None, burst: int = 1) -> None:
         if rate is not None and not 0 < rate < math.inf:
             raise ValueError(f"rate must be a number of requests a second above 0, not {rate!r}")
-        if burst < 1:
-            raise ValueError(f"burst must be at least 1, not {burst!r}")
+        if not 1 <= burst < math.inf:
+            raise ValueError(f"burst must be a whole number of at least 1, not {burst!r}")
         self.path, self.rate, self.burst = fspath(path), rate, int(burst)
         self._db: Connection | None = None
         self._pid = 0

@@ -31,7 +31,7 @@ class MLflow(Endpoint):
     output_names
         The names of the output's columns; taken from the answer where it names them.
     **settings
-        Any of :class:`c2fa.models.http.Settings`.
+        Any of `c2fa.models.http.Settings`.
     """
 
     kind = "mlflow"

@@ -38,7 +38,7 @@ class OpenInference(Endpoint):
     binary
         Whether tensors go as bytes; None asks the server.
     **settings
-        Any of :class:`c2fa.models.http.Settings`.
+        Any of `c2fa.models.http.Settings`.
     """
 
     kind = "oip"

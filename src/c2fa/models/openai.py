@@ -50,7 +50,7 @@ class OpenAI(Endpoint):
         Further fields of the request, such as ``{"seed": 0}``; a field set to None is left out, as
         ``{"max_tokens": None, "max_completion_tokens": 1}`` for a server that has renamed it.
     **settings
-        Any of :class:`c2fa.models.http.Settings`.
+        Any of `c2fa.models.http.Settings`.
     """
 
     def __init__(

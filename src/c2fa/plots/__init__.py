@@ -1,7 +1,8 @@
 """Pictures of explanations; matplotlib lives here alone.
 
-Every function returns the figure, or draws on the axes it is given; none shows it. The Display objects compute once and
-draw as often as wanted.
+Every function returns the figure, or draws on the axes it is given; none shows it. A notebook shows a figure that is
+the value of a cell, and every figure of pyplot: with axes of pyplot, end the line with a semicolon, or it shows twice.
+The Display objects compute once and draw as often as wanted.
 """
 
 from __future__ import annotations

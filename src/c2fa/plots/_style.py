@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
+from io import BytesIO
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from matplotlib.textpath import text_to_path
 from c2fa import drawing
 from c2fa.explanation import Explanation
 from c2fa.printing import on_scale, one_line
+from c2fa.rounding import Rounded, number
 from c2fa.structure import FloatArray
 
 AnyFigure: TypeAlias = Figure | SubFigure
@@ -38,9 +40,21 @@ ROUNDING = 1e-12  # what is smaller is nothing: a picture must not make it look 
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)))
 
 
+class ShownFigure(Figure):
+    """A figure that a notebook shows where it is the value of a cell, whether or not pyplot was ever loaded.
+
+    ``%matplotlib inline`` gives notebooks a way to show every ``Figure``, which they prefer to this one.
+    """
+
+    def _repr_png_(self) -> bytes:
+        png = BytesIO()
+        self.savefig(png, format="png", bbox_inches="tight")  # as inline figures are
+        return png.getvalue()
+
+
 def figure(width: float, height: float) -> Figure:
-    """A figure of its own, apart from pyplot, so that nothing shows and nothing has to be closed."""
-    made = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    """A figure of its own, apart from pyplot, so that nothing shows unasked and nothing has to be closed."""
+    made = ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(made)
     return made
 
@@ -94,19 +108,19 @@ def right_to_left(text: str) -> bool:
     return False
 
 
-def signed(value: float, error: float | None = None, digits: int = 3) -> str:
-    """A number with its sign, as it stands beside a bar.
+def minus(text: str) -> str:
+    """A number with the sign that is as wide as a plus.
 
-    >>> signed(-0.25, 0.01), signed(0.0), signed(1234.5), signed(float("nan"))
-    ('−0.250 ± 0.010', '0.000', '+1234.5', '–')
+    >>> minus("-2.50e-09")
+    '−2.50e-09'
     """
-    if not np.isfinite(value):
-        return "–"
-    digits = max(0, digits - max(0, int(np.log10(abs(value))) - 1)) if value else digits
-    text = f"{value:+.{digits}f}".replace("-", "−")
-    if not float(f"{value:.{digits}f}"):
-        text = text[1:]
-    return text if error is None or not np.isfinite(error) else f"{text} ± {error:.{digits}f}"
+    return f"−{text[1:]}" if text.startswith("-") else text
+
+
+def signed(rounded: Rounded, units: float, error: float | None = None) -> str:
+    """A number of units with its sign, as it stands beside a bar."""
+    text = minus(rounded.text(units))
+    return text if error is None or not np.isfinite(error) else f"{text} ± {rounded.plain(error)}"
 
 
 def largest(values: FloatArray) -> float:
@@ -129,7 +143,7 @@ def headline(e: Explanation) -> str:
 
 def predicted(e: Explanation) -> str:
     """The explained output and what the model says of it."""
-    said = f"{e.prediction:.3f}".replace("-", "−")
+    said = minus(number(e.prediction))
     return f"{one_line(e.target_name)}: {said}{on_scale(e).replace(' -', ' −')}"
 
 

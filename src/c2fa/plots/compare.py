@@ -87,5 +87,5 @@ def _aligned(columns: list[list[Row]]) -> list[list[Row]]:
                 at[k] += 1
             elif gap is not None:
                 end = out[k][-1].start + out[k][-1].value
-                out[k].append(replace(gap, start=end, value=0.0))
+                out[k].append(replace(gap, start=end, value=0.0, text=""))
     return out

@@ -168,7 +168,7 @@ def _panels(
     leaves, at = _kept(e.low, threshold), 0
     panels = []
     for j, (image, labels) in enumerate(zip(pictures, label_maps(e.view), strict=True)):
-        panels.append((signed(float(e.high[j])), tint(image, leaves[at + labels])))
+        panels.append((signed(e.rounded, e.rounded.values[0][j]), tint(image, leaves[at + labels])))
         at += int(labels.max()) + 1
     return panels
 

@@ -26,6 +26,7 @@ from c2fa.plots._style import (
     clip,
     figure_of,
     headline,
+    minus,
     own_axes,
     plain,
     signed,
@@ -34,12 +35,11 @@ from c2fa.plots._style import (
 from c2fa.structure import FloatArray, Structure
 
 _ROW = 0.235  # inches; what a 9-point line needs
-_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Row:
-    """One bar: it runs from ``start`` to ``start + value``.
+    """One bar: it runs from ``start`` to ``start + value``; ``text`` is the number beside it.
 
     ``kind`` is ``"part"``, ``"leaf"``, ``"rest"`` (features that are not shown, together) or ``"gap"`` (what a part's
     children miss of it, for methods whose levels do not add up).
@@ -51,6 +51,7 @@ class Row:
     value: float
     error: float | None
     kind: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,8 @@ class NestedDisplay:
         title = clip(self.title, 500 if labels else 240, 10, bold=True)
         beside(ax, 1, title, x=0, shift=(-left, 8), y_in="axes fraction", va="baseline", fontsize=10, weight="bold")
         for y, row in enumerate(self.rows):
-            part = row.kind == "part"
-            text = signed(row.value, row.error if part and row.depth == 0 else None)
-            weight, own = ("bold", size) if part else ("normal", size - 0.8)
-            beside(ax, y, text, fontsize=own, weight=weight, color=_ink(row))
+            weight, own = ("bold", size) if row.kind == "part" else ("normal", size - 0.8)
+            beside(ax, y, row.text, fontsize=own, weight=weight, color=_ink(row))
         plain(ax)
         ax.set_yticks([])
         ax.locator_params(axis="x", nbins=5)
@@ -173,22 +172,24 @@ def _most_important(s: Structure, weights: Sequence[FloatArray], parts: int, eac
 
 
 def _rows(e: Explanation, chosen: _Chosen, names: Mapping[int, str]) -> list[Row]:
-    shown, values = chosen[(-1, 0)], e.values[0]
+    shown, values, units = chosen[(-1, 0)], e.values[0], e.rounded.values[0]
     rows = [row for i in shown for row in _branch(e, chosen, names, 0, i, 0.0)]
     hidden = np.setdiff1d(np.arange(len(values)), shown)
     if len(hidden):
         name = f"{len(hidden)} more {e.level_names[0]}"
-        rows.append(Row(name, 0, 0.0, float(values[hidden].sum()), None, "rest"))
+        text = signed(e.rounded, units[hidden].sum())
+        rows.append(Row(name, 0, 0.0, float(values[hidden].sum()), None, "rest", text))
     return rows
 
 
 def _branch(e: Explanation, chosen: _Chosen, names: Mapping[int, str], level: int, i: int, start: float) -> list[Row]:
     """A feature's row, and below it the waterfall of its children."""
-    s, name, value = e.structure, e.names[level][i], float(e.values[level][i])
+    s, name, value, own = e.structure, e.names[level][i], float(e.values[level][i]), e.rounded.values[level][i]
     error = None if e.stderr is None else float(e.stderr[level][i])
+    text = signed(e.rounded, own, None if level else error)
     if level == s.depth - 1:
-        return [Row(names.get(i, name), level, start, value, error, "leaf" if level else "part")]
-    rows = [Row(name, level, start, value, error, "part")]
+        return [Row(names.get(i, name), level, start, value, error, "leaf" if level else "part", text)]
+    rows = [Row(name, level, start, value, error, "part", text)]
     below, children, shown = level + 1, np.flatnonzero(s.parents[level] == i), chosen[(level, i)]
     if len(children) == 1 and e.names[below][children[0]] == name:  # a part that is one leaf, called as the leaf is
         leaf = int(np.flatnonzero(s.owners(level) == i)[0])
@@ -200,19 +201,22 @@ def _branch(e: Explanation, chosen: _Chosen, names: Mapping[int, str], level: in
     hidden = np.setdiff1d(children, shown)
     if len(hidden):
         rest = float(e.values[below][hidden].sum())
-        rows.append(Row(f"{len(hidden)} more", below, at, rest, None, "rest"))
+        text = signed(e.rounded, e.rounded.values[below][hidden].sum())
+        rows.append(Row(f"{len(hidden)} more", below, at, rest, None, "rest", text))
         at += rest
-    gap = start + value - at
-    if abs(gap) > _TOLERANCE + 1e-3 * abs(value):
-        rows.append(Row("gap to its own value", below, at, gap, None, "gap"))
+    gap = own - e.rounded.values[below][children].sum()
+    if gap and np.isfinite(gap):
+        text = signed(e.rounded, gap)
+        rows.append(Row("gap to its own value", below, at, start + value - at, None, "gap", text))
     return rows
 
 
 def _sum_note(e: Explanation) -> str:
-    base, total, name = e.intercepts[0], float(e.high.sum()), e.level_names[0]
-    start = f"base {signed(base)} and {name} {signed(total)}" if base else name
+    r, name = e.rounded, e.level_names[0]
+    start = f"base {signed(r, r.base)} and {name} {signed(r, r.total)}" if e.intercepts[0] else name
     unit = f" {e.link.unit}" if e.link.unit else ""
-    return f"{start} make {signed(base + total)}{unit}; the model says {signed(e.linked)}{unit}"
+    says = minus(r.plain(e.linked))
+    return f"{start} make {minus(r.text(r.made, sign=False))}{unit}; the model says {says}{unit}"
 
 
 # -- drawing -----------------------------------------------------------------------------------------

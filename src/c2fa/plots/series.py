@@ -45,15 +45,15 @@ class SeriesDisplay:
         The first step of each window, and the end.
     grid
         The attribution of each window of each channel, (channels, windows).
-    channel_values, window_values
-        The attributions of the parts; one of them is None.
+    channel_texts, window_values
+        The attributions of the parts: numbers beside the channels, or bars above the windows.
     """
 
     values: FloatArray
     edges: IntArray
     grid: FloatArray
     names: tuple[str, ...]
-    channel_values: FloatArray | None
+    channel_texts: tuple[str, ...]
     window_values: FloatArray | None
     title: str
     unit: str = ""
@@ -71,7 +71,7 @@ class SeriesDisplay:
             edges=np.append(np.asarray(e.view["starts"], dtype=np.intp), steps),
             grid=grid,
             names=names,
-            channel_values=e.high if by_channel else None,
+            channel_texts=tuple(signed(e.rounded, units) for units in e.rounded.values[0]) if by_channel else (),
             window_values=None if by_channel else e.high,
             title=headline(e),
             unit=e.link.unit,
@@ -101,9 +101,8 @@ class SeriesDisplay:
         ax.set_xlim(0, steps)
         ax.set_ylim(channels, -1.05 * top)
         name_ticks(ax.yaxis, np.arange(channels) + 0.5, (clip(n, 120, 8.5) for n in self.names))
-        if self.channel_values is not None:
-            for c, value in enumerate(self.channel_values):
-                beside(ax, c + 0.5, signed(float(value)), fontsize=8.5, weight="bold")
+        for c, text in enumerate(self.channel_texts):
+            beside(ax, c + 0.5, text, fontsize=8.5, weight="bold")
         plain(ax)
         ax.tick_params(axis="y", length=0)
         ax.set_xlabel("step", fontsize=8, color=MUTED)

@@ -28,7 +28,7 @@ class BagDisplay:
     grid: FloatArray
     instances: tuple[str, ...]
     features: tuple[str, ...]
-    values: tuple[float, ...]
+    texts: tuple[str, ...]
     title: str
     unit: str = ""
 
@@ -38,8 +38,8 @@ class BagDisplay:
         features = tuple(map(str, e.view["features"]))
         shown = sorted(np.argsort(-np.abs(e.high), kind="stable")[:instances].tolist())
         grid = e.low.reshape(-1, len(features))[shown]
-        names, values = [e.names[0][j] for j in shown], [float(e.high[j]) for j in shown]
-        return cls(grid, tuple(names), features, tuple(values), headline(e), e.link.unit)
+        names, texts = [e.names[0][j] for j in shown], [signed(e.rounded, e.rounded.values[0][j]) for j in shown]
+        return cls(grid, tuple(names), features, tuple(texts), headline(e), e.link.unit)
 
     def draw(self, ax: Axes | None = None) -> Figure:
         """Draw the map; features are named where their names fit."""
@@ -52,8 +52,8 @@ class BagDisplay:
         at = np.arange(0, columns, -(-columns // 14))
         room = max(320 / min(columns, 14), 20)
         name_ticks(ax.xaxis, at + 0.5, (clip(self.features[i], room, 8) for i in at), 8)
-        for y, value in enumerate(self.values):
-            beside(ax, y + 0.5, signed(value), fontsize=8.5, weight="bold")
+        for y, text in enumerate(self.texts):
+            beside(ax, y + 0.5, text, fontsize=8.5, weight="bold")
         ax.tick_params(length=0)
         for spine in ax.spines.values():
             spine.set_visible(False)

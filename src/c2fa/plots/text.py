@@ -56,11 +56,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar below the passage; ``level`` is that of a part that holds others."""
+    """A bar below the passage, with the number beside it; ``level`` is that of a part that holds others."""
 
     name: str
     value: float
     error: float | None
+    text: str
     level: int = -1
 
 
@@ -80,6 +81,8 @@ class TextDisplay:
         Their names.
     heads
         What stands above these parts: for each paragraph, the number of its first sentence and its bar.
+    part_texts, leaf_texts
+        The numbers beside their bars.
     labels
         What the parts and the leaves are called: sentences, words.
     title
@@ -93,6 +96,8 @@ class TextDisplay:
     leaf_values: tuple[float, ...]
     part_names: tuple[str, ...]
     leaf_names: tuple[str, ...]
+    part_texts: tuple[str, ...]
+    leaf_texts: tuple[str, ...]
     title: str
     labels: tuple[str, ...]
     heads: tuple[tuple[int, Bar], ...] = ()
@@ -113,6 +118,8 @@ class TextDisplay:
             leaf_values=tuple(e.low.tolist()),
             part_names=e.names[inner],
             leaf_names=e.names[-1],
+            part_texts=tuple(signed(e.rounded, units) for units in e.rounded.values[inner]),
+            leaf_texts=tuple(signed(e.rounded, units) for units in e.rounded.values[-1]),
             title=headline(e),
             labels=e.level_names,
             heads=tuple(head for level in range(inner) for head in _heads(e, level, owner)),
@@ -163,14 +170,16 @@ class TextDisplay:
             title = label if len(chosen) == count else f"{len(chosen)} of {count} {label}"
             left = _place(made, _MARGIN + 150, below + _LEGEND + 34, 110, height)
             bars = self._part_bars(chosen)
+            names, texts = [bar.name for bar in bars], [bar.text for bar in bars]
             errors = None if self.part_errors is None else np.array([bar.error for bar in bars])
             values = np.array([bar.value for bar in bars])
-            _bars(left, [bar.name for bar in bars], values, errors, " › ".join([*above, title]), 146, rows)
+            _bars(left, names, values, errors, texts, " › ".join([*above, title]), 146, rows)
         x, width = (92, 300) if self._flat else (415, 130)
         right = _place(made, _MARGIN + x, below + _LEGEND + 34, width, height)
         label = self.labels[-1]
         title = f"top {len(best)} {label}" if len(best) > 1 else f"top {singular(label)}"
-        _bars(right, [self.leaf_names[i] for i in best], np.array(self.leaf_values)[best], None, title, 88, rows)
+        names, texts = [self.leaf_names[i] for i in best], [self.leaf_texts[i] for i in best]
+        _bars(right, names, np.array(self.leaf_values)[best], None, texts, title, 88, rows)
         return made
 
     def _part_bars(self, chosen: list[int]) -> list[Bar]:
@@ -183,7 +192,7 @@ class TextDisplay:
             waiting = [(first, bar) for first, bar in waiting if first > j]
             error = None if self.part_errors is None else self.part_errors[j]
             bars += [begun[level] for level in sorted(begun)]
-            bars.append(Bar(f"{j + 1}  {self.part_names[j]}", self.part_values[j], error))
+            bars.append(Bar(f"{j + 1}  {self.part_names[j]}", self.part_values[j], error, self.part_texts[j]))
         return bars
 
 
@@ -262,12 +271,13 @@ def _heads(e: Explanation, level: int, owner: IntArray) -> list[tuple[int, Bar]]
     """The bars of a level above the sentences, each with the number of its first sentence."""
     above, label = e.structure.owners(level), singular(e.level_names[level]).capitalize()
     errors = None if e.stderr is None else e.stderr[level]
+    texts = [signed(e.rounded, units) for units in e.rounded.values[level]]
     return [
         (
             int(owner[above == j].min()),
-            Bar(f"{label} {j + 1}", float(value), None if errors is None else float(errors[j]), level),
+            Bar(f"{label} {j + 1}", float(value), None if errors is None else float(errors[j]), text, level),
         )
-        for j, value in enumerate(e.values[level])
+        for j, (value, text) in enumerate(zip(e.values[level], texts, strict=True))
     ]
 
 
@@ -332,6 +342,7 @@ def _bars(
     names: list[str],
     values: FloatArray,
     errors: FloatArray | None,
+    texts: list[str],
     title: str,
     room: float,
     rows: int,
@@ -345,8 +356,8 @@ def _bars(
     name_ticks(ax.yaxis, ys, (clip(name, room, 8.5) for name in names))
     if np.all(np.abs(drawn) <= ROUNDING):
         ax.set_xlim(-1, 1)
-    for y, value in enumerate(values.tolist()):
-        beside(ax, y, signed(value), shift=(5, 0), fontsize=8, color=MUTED)
+    for y, text in enumerate(texts):
+        beside(ax, y, text, shift=(5, 0), fontsize=8, color=MUTED)
     plain(ax)
     ax.locator_params(axis="x", nbins=3)
     ax.tick_params(axis="y", length=0)

@@ -30,23 +30,30 @@ def pack(e: Explanation, title: str, side: int) -> dict[str, Any]:
     linked = e.link.at(e.outputs)(e.outputs)
     view, spelled = _view(e, side)
     names = [list(map(_cut, level)) for level in e.names]
+    rounded = [e.for_target(c).rounded for c in chosen]
     return {
         "title": title,
         "kind": str(e.view.get("kind", "")),
         "labels": list(e.level_names),
         "target": chosen.index(e.target),
         "classes": [
-            {"name": _cut(e.output_names[c]), "output": _number(e.outputs[c]), "linked": _number(linked[c])}
-            for c in chosen
+            {
+                "name": _cut(e.output_names[c]),
+                "output": _number(e.outputs[c]),
+                "linked": _number(linked[c]),
+                "base": _number(shown.base),
+                "digits": shown.digits,
+            }
+            for c, shown in zip(chosen, rounded, strict=True)
         ],
         "unit": e.link.unit,
         "left": len(e.outputs) - len(chosen),
         "names": [*names[:-1], None if spelled else names[-1]],
         "parents": [_parents(p) for p in s.parents],
         "widths": list(s.widths),
-        "values": [floats(settled(v[:, at].T)) for v in e.all_values],
+        "values": [halves(settled(v[:, at].T)) for v in e.all_values],
+        "units": [wholes([shown.values[k] for shown in rounded]) for k in range(s.depth)],
         "stderr": None if e.all_stderr is None else [halves(settled(v[:, at].T)) for v in e.all_stderr],
-        "intercepts": [[_number(b[c]) for c in at] for b in e.all_intercepts],
         "queries": e.queries,
         "sent": d.sent,
         "recalled": d.recalled,
@@ -57,6 +64,7 @@ def pack(e: Explanation, title: str, side: int) -> dict[str, Any]:
         "agreement": d.agreement,
         "status": d.status,
         "warnings": list(d.warnings),
+        "notes": e.notes,
         "method": str(e.provenance.get("method", "")),
         "model": str(e.provenance.get("model") or ""),
         "seed": e.provenance.get("seed"),
@@ -70,10 +78,12 @@ def summary(e: Explanation, title: str) -> dict[str, Any]:
     text = " ".join(str(e.view.get("text", "")).split())
     # Words speak for themselves; super-pixels and windows do not, but what they belong to does.
     named = -1 if e.view.get("kind") in ("text", "table") else 0
+    lead = np.argsort(-np.abs(e.values[named]), kind="stable")[:6]
     return {
         "title": title,
         "text": text[:1500] or " ".join(map(_cut, e.names[named][:100])),
-        "lead": [[_cut(name), _number(f"{value:.4g}")] for name, value in e.top(6, named)],
+        "lead": [[_cut(e.names[named][i]), _number(e.rounded.values[named][i])] for i in lead],
+        "digits": e.rounded.digits,
         "target": _cut(e.target_name),
         "prediction": _number(e.prediction),
         "parts": [_number(f"{v:.3g}") for v in settled(e.high[:60]).tolist()],
@@ -86,20 +96,19 @@ def settled(values: FloatArray) -> FloatArray:
     return np.where(np.abs(values) <= _ROUNDING, 0.0, values)
 
 
-def floats(values: npt.ArrayLike) -> str:
-    """Numbers in four bytes each: seven digits."""
-    return b64(_single(values).tobytes())
+def wholes(values: npt.ArrayLike) -> dict[str, Any]:
+    """Whole numbers in two bytes each, or in four where one is large; the smallest stands for none."""
+    numbers = np.asarray(values)
+    kind = "<i4" if np.abs(np.nan_to_num(numbers)).max(initial=0.0) > np.iinfo("<i2").max else "<i2"
+    there = np.where(np.isfinite(numbers), numbers, np.iinfo(kind).min)
+    return {"bytes": np.dtype(kind).itemsize, "data": b64(there.astype(kind).tobytes())}
 
 
 def halves(values: npt.ArrayLike) -> str:
-    """Numbers in two bytes each, the upper half of four: nearly three digits, enough for an error."""
-    bits = _single(values).view("<u4")
-    return b64(((bits.astype(np.uint64) + 0x8000) >> 16).clip(0, 0xFFFF).astype("<u2").tobytes())
-
-
-def _single(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Numbers in two bytes each, the upper half of four: nearly three digits, enough for a bar and for an error."""
     with np.errstate(over="ignore"):  # beyond 3e38 they are infinite, for which the page shows a dash
-        return np.ascontiguousarray(values, dtype="<f4")
+        bits = np.ascontiguousarray(values, dtype="<f4").view("<u4")
+    return b64(((bits.astype(np.uint64) + 0x8000) >> 16).clip(0, 0xFFFF).astype("<u2").tobytes())
 
 
 def _classes(e: Explanation) -> list[int]:

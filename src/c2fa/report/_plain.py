@@ -11,6 +11,7 @@ from c2fa.explanation import Explanation
 from c2fa.printing import fit, on_scale, shown_names
 from c2fa.report._data import settled
 from c2fa.report._pictures import data_uri, shrink, tint
+from c2fa.rounding import number
 from c2fa.structure import FloatArray
 
 _LEAVES = 8
@@ -18,15 +19,15 @@ _PARTS = 40
 _WORDS = 3000
 
 
-def number(value: float, error: float | None = None) -> str:
-    """A number with its sign."""
-    text = f"{value:+.3f}".replace("-", "−")
-    return text if error is None or not np.isfinite(error) else f"{text} ± {error:.3f}"
+def signed(e: Explanation, units: float, error: float | None = None) -> str:
+    """An attribution with its sign."""
+    text = e.rounded.text(units).replace("-", "−", 1)
+    return text if error is None or not np.isfinite(error) else f"{text} ± {e.rounded.plain(error)}"
 
 
 def facts(e: Explanation) -> str:
     """Prediction, cost and fit in one line of words."""
-    return f"{e.target_name}: {e.prediction:.3f}{on_scale(e)} ({', '.join([f'{e.queries} rows', *fit(e)])})"
+    return f"{e.target_name}: {number(e.prediction)}{on_scale(e)} ({', '.join([f'{e.queries} rows', *fit(e)])})"
 
 
 def table(e: Explanation) -> str:
@@ -36,11 +37,10 @@ def table(e: Explanation) -> str:
     ]
     names = shown_names(e.structure, e.view)[0]
     for j in range(min(e.structure.widths[0], _PARTS)):
-        best = ", ".join(f"{name} {number(value)}" for name, value in _top(e, j))
-        rows.append(
-            f"<tr><th scope='row'>{escape(names[j])}</th><td>{number(e.high[j])}</td><td>{escape(best)}</td></tr>"
-        )
-    warnings = "".join(f"<li>{escape(w)}</li>" for w in e.diagnostics.warnings)
+        best = ", ".join(f"{name} {value}" for name, value in _top(e, j))
+        value = signed(e, e.rounded.values[0][j])
+        rows.append(f"<tr><th scope='row'>{escape(names[j])}</th><td>{value}</td><td>{escape(best)}</td></tr>")
+    warnings = "".join(f"<li>{escape(w)}</li>" for w in (*e.diagnostics.warnings, *e.notes))
     notes = f"<ul>{warnings}</ul>" if warnings else ""
     return f"<h2>{escape(facts(e))}</h2>{notes}<table>{''.join(rows)}</table>"
 
@@ -48,6 +48,7 @@ def table(e: Explanation) -> str:
 def styled(e: Explanation) -> str:
     """The whole view with styles written into it, for notebooks."""
     warnings = "".join(f'<div style="color:#8a1c14;margin:2px 0">⚠ {escape(w)}</div>' for w in e.diagnostics.warnings)
+    warnings += "".join(f"<div>{escape(note)}</div>" for note in e.notes)
     body = {"text": _passage, "images": _pictures}.get(str(e.view.get("kind")), lambda _: "")(e)
     frame = (
         "background-color:#ffffff;color:#1b1f24;border:1px solid #d5dae0;padding:12px;border-radius:8px;"
@@ -56,11 +57,15 @@ def styled(e: Explanation) -> str:
     return f'<div style="{frame}"><b>{escape(facts(e))}</b>{warnings}{body}{_parts(e)}</div>'
 
 
-def _top(e: Explanation, part: int) -> list[tuple[str, float]]:
+def _top(e: Explanation, part: int) -> list[tuple[str, str]]:
+    """A part's most important leaves and the rest of them, with their numbers, which add up to the part's."""
+    units = e.rounded.values[-1]
     own = np.flatnonzero(e.structure.owners(0) == part)
-    best = own[np.argsort(-np.abs(e.low[own]), kind="stable")[:_LEAVES]]
+    order = own[np.argsort(-np.abs(e.low[own]), kind="stable")]
+    best, rest = order[:_LEAVES], order[_LEAVES:]
     names = shown_names(e.structure, e.view)[-1]
-    return [(names[i], float(e.low[i])) for i in best]
+    found = [(names[i], signed(e, units[i])) for i in best]
+    return [*found, (f"{len(rest)} more", signed(e, units[rest].sum()))] if len(rest) else found
 
 
 def _parts(e: Explanation) -> str:
@@ -69,21 +74,22 @@ def _parts(e: Explanation) -> str:
     out = []
     chosen = np.sort(np.argsort(-np.abs(e.high), kind="stable")[:_PARTS])
     for j in chosen.tolist():
-        value = float(high[j])
         error = None if e.stderr is None else float(e.stderr[0][j])
         bar = f"display:inline-block;height:10px;width:{_width(float(widths[j]))}px;"
-        bar += f"background-color:{'#1f6fb2' if value >= 0 else '#c2500a'}"
-        head = f'<code>{number(value, error)}</code> <span style="{bar}"></span> {escape(names[j])}'
+        bar += f"background-color:{'#1f6fb2' if high[j] >= 0 else '#c2500a'}"
+        value = signed(e, e.rounded.values[0][j], error)
+        head = f'<code>{value}</code> <span style="{bar}"></span> {escape(names[j])}'
         if e.structure.depth == 1:
             out.append(f"<div>{head}</div>")
             continue
-        count = int(np.count_nonzero(e.structure.owners(0) == j))
-        leaves = "".join(f"<div><code>{number(v)}</code> {escape(name)}</div>" for name, v in _top(e, j))
-        more = f"<div><i>{count - _LEAVES} more</i></div>" if count > _LEAVES else ""
-        inner = f'<div style="margin-left:28px;color:#4d5660">{leaves}{more}</div>'
+        leaves = "".join(f"<div><code>{value}</code> {escape(name)}</div>" for name, value in _top(e, j))
+        inner = f'<div style="margin-left:28px;color:#4d5660">{leaves}</div>'
         out.append(f"<details><summary>{head}</summary>{inner}</details>")
-    rest = e.structure.widths[0] - len(chosen)
-    return "".join(out) + (f"<div><i>{rest} more parts</i></div>" if rest else "")
+    rest = np.setdiff1d(np.arange(len(high)), chosen)
+    if len(rest):
+        value = signed(e, e.rounded.values[0][rest].sum())
+        out.append(f"<div><code>{value}</code> <i>{len(rest)} more parts</i></div>")
+    return "".join(out)
 
 
 def _width(share: float) -> int:
@@ -120,7 +126,7 @@ def _pictures(e: Explanation) -> str:
         small = shrink(np.asarray(labels, dtype=np.intp), 192, average=False)
         shown = tint(shrink(np.asarray(image, dtype=np.uint8), 192), leaves[at + small])
         at += int(np.max(labels)) + 1
-        title = "" if single else f"{e.names[0][j]} {number(float(e.high[j]))}"
+        title = "" if single else f"{e.names[0][j]} {signed(e, e.rounded.values[0][j])}"
         source = data_uri(shown)
         out.append(
             f'<div style="display:inline-block;margin:4px;text-align:center"><img alt="{escape(title, quote=True)}" '

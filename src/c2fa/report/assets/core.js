@@ -19,18 +19,32 @@ function fill(el, attrs, kids) {
   return el;
 }
 
-function number(value, digits = 3) {
-  if (value === null || !Number.isFinite(value)) return "–";
-  const size = Math.abs(value);
-  const shown = size >= 1000 ? 1 : size >= 100 ? 2 : digits;
-  return value.toFixed(shown).replace("-", "−");
+// Numbers as c2fa.rounding writes them: whole units of the last digit that is shown.
+function digitsFor(size) {
+  if (size < 1e-290 || !Number.isFinite(size)) return 3;
+  const power = Math.floor(Math.log10(size));
+  return power < -2 || power > 8 ? 2 - power : Math.max(3 - Math.max(power - 1, 0), 0);
 }
 
-function signed(value, digits = 3) {
-  const text = number(value, digits);
-  if (text === "–") return text;
-  if (Number(text.replace("−", "-")) === 0) return text.replace("−", "");
-  return value > 0 ? "+" + text : text;
+function written(units, digits, signs = false) {
+  if (units === null || !Number.isFinite(units)) return "–";
+  const size = Math.abs(Math.round(units));
+  const power = 2 - digits;
+  let text;
+  if (digits < 0 || power < -4) {
+    text = `${(size / 100).toFixed(2)}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
+  } else {
+    const [whole, part] = (size / 10 ** digits).toFixed(digits).split(".");
+    text = whole.replace(/\B(?=(\d{3})+$)/g, ",") + (part ? `.${part}` : "");
+  }
+  if (!size) return text;
+  return units < 0 ? "−" + text : (signs ? "+" : "") + text;
+}
+
+function number(value, digits = null) {
+  if (value === null || !Number.isFinite(value)) return "–";
+  const shown = digits === null ? digitsFor(Math.abs(value)) : digits;
+  return written(value * 10 ** shown, shown);
 }
 
 function bytes(text) {
@@ -40,11 +54,14 @@ function bytes(text) {
   return out;
 }
 
-function floats(text) {
-  const view = new DataView(bytes(text).buffer);
-  const out = new Float32Array(view.byteLength / 4);
-  for (let i = 0; i < out.length; i++) out[i] = view.getFloat32(4 * i, true);
-  return out;
+// Whole numbers; the smallest stands for none.
+function wholes(packed) {
+  const view = new DataView(bytes(packed.data).buffer);
+  const none = -(2 ** (8 * packed.bytes - 1));
+  return Array.from({ length: view.byteLength / packed.bytes }, (_, i) => {
+    const n = packed.bytes === 2 ? view.getInt16(2 * i, true) : view.getInt32(4 * i, true);
+    return n === none ? NaN : n;
+  });
 }
 
 // Numbers of which only the upper two of four bytes were kept.

@@ -30,7 +30,7 @@ function card(info, n, load) {
   const panel = h("div", { class: "panel", id: fresh("panel"), hidden: true });
   const button = h("button", { type: "button", class: "card-head", "aria-expanded": "false", "aria-controls": panel.id },
     h("span", { class: "card-title", dir: "auto" }, info.title),
-    h("span", { class: "card-text", dir: "auto" }, info.lead.map(([name, value], n) => [n ? " · " : "", h("bdi", {}, short(name, 40)), h("b", { class: sign(value) }, " " + signed(value))])),
+    h("span", { class: "card-text", dir: "auto" }, info.lead.map(([name, value], n) => [n ? " · " : "", h("bdi", {}, short(name, 40)), h("b", { class: sign(value) }, " " + written(value, info.digits, true))])),
     h("span", { class: "card-side" }, spark(info.parts),
       h("span", { class: "card-pred" }, h("b", {}, number(info.prediction)), " ", info.target),
       info.warnings ? h("span", { class: "card-warn" }, "⚠ ", count(info.warnings, "warnings")) : null));

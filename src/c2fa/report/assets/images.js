@@ -93,11 +93,12 @@ function imagesView(model) {
     const heavy = largest(model.values(0));
     const whole = single || last === 0;
     const value = whole ? model.values(0).reduce((x, y) => x + y, 0) : model.value(0, panel.n);
+    const said = whole ? model.written(sumOf(model, 0, model.values(0).keys())) : model.said(0, panel.n);
     const name = whole ? "sum" : model.name(0, panel.n);
-    panel.caption.replaceChildren(name + " ", h("b", {}, signed(value)));
+    panel.caption.replaceChildren(name + " ", h("b", {}, said));
     panel.figure.className = `${single ? "single " : ""}${sign(value)}`;
     panel.figure.style.setProperty("--s", whole ? 0 : (Math.abs(value) / heavy).toFixed(3));
-    panel.canvas.setAttribute("aria-label", `Picture ${panel.n + 1} of ${panels.length}, ${name}: ${signed(value)}`);
+    panel.canvas.setAttribute("aria-label", `Picture ${panel.n + 1} of ${panels.length}, ${name}: ${said}`);
     const on = model.focus && model.focus[0] === 0 && model.focus[1] === panel.n && !single;
     panel.figure.classList.toggle("lit", Boolean(on));
   }

@@ -9,7 +9,8 @@ function readModel(raw) {
     owner.forEach((j, i) => own[j].push(i));
     return own;
   });
-  const all = raw.values.map(floats);
+  const all = raw.values.map(halves);
+  const whole = raw.units.map(wholes);
   const errors = raw.stderr && raw.stderr.map(halves);
   const names = raw.names.slice();
   if (names[depth - 1] === null) names[depth - 1] = spelled(raw.view);
@@ -27,6 +28,11 @@ function readModel(raw) {
     pinned: false,
     value: (k, i) => all[k][model.column * raw.widths[k] + i],
     values: (k) => all[k].subarray(model.column * raw.widths[k], (model.column + 1) * raw.widths[k]),
+    // In units of the last digit that is shown: these add up as they are written.
+    units: (k, i) => whole[k][model.column * raw.widths[k] + i],
+    written: (units, signs = true) => written(units, raw.classes[model.column].digits, signs),
+    said: (k, i) => model.written(model.units(k, i)),
+    saidError: (k, i) => number(model.error(k, i), raw.classes[model.column].digits),
     error: (k, i) => (errors ? errors[k][model.column * raw.widths[k] + i] : null),
     name(k, i) {
       // A part that is one column shows the column's value.
@@ -108,13 +114,13 @@ function topLeaves(model) {
 // What a reader is told about a feature, in one sentence.
 function sentenceAbout(model, k, i) {
   const error = model.error(k, i);
-  const value = signed(model.value(k, i)) + (error ? ` ± ${number(error)}` : "");
+  const value = model.said(k, i) + (error ? ` ± ${model.saidError(k, i)}` : "");
   let text = `${capital(one(model.labels[k]))} “${short(model.name(k, i), 90)}”: ${value}`;
   if (k > 0) {
     const j = model.parents[k - 1][i];
     const numbered = numberedPart(model, k - 1, j);
     const name = short(model.name(k - 1, j), 60);
-    text += `, in ${name === numbered ? name : `${numbered} “${name}”`}: ${signed(model.value(k - 1, j))}`;
+    text += `, in ${name === numbered ? name : `${numbered} “${name}”`}: ${model.said(k - 1, j)}`;
   } else if (model.depth > 1) {
     text += `, the sum of its ${count(model.leavesOf(k, i).length, model.labels[model.depth - 1])}`;
   }
@@ -130,10 +136,17 @@ function spokenAbout(model, k, i) {
   const error = model.error(k, i);
   const own = k < model.depth - 1 ? `, the sum of its ${count(model.leavesOf(k, i).length, model.labels[model.depth - 1])}` : "";
   const place = k > 0 ? ` in ${numberedPart(model, k - 1, model.parents[k - 1][i])}` : "";
-  return (error ? ` ± ${number(error)}, ` : ", ") + one(model.labels[k]) + place + own;
+  return (error ? ` ± ${model.saidError(k, i)}, ` : ", ") + one(model.labels[k]) + place + own;
 }
 
 function short(text, most) {
   const line = text.replace(/\s+/g, " ").trim();
   return line.length <= most ? line || "(empty)" : line.slice(0, most - 1).trimEnd() + "…";
+}
+
+// What some features of a level make together, in units.
+function sumOf(model, k, some) {
+  let sum = 0;
+  for (const i of some) sum += model.units(k, i);
+  return sum;
 }

@@ -20,8 +20,8 @@ function tableView(model, say) {
 
   function rows() {
     const k = level();
-    const out = Array.from(model.values(k), (value, i) => ({
-      i, value, name: model.name(k, i), error: model.error(k, i), part: k ? model.name(k - 1, model.parents[k - 1][i]) : "",
+    const out = Array.from(model.values(k), (_, i) => ({
+      i, value: model.units(k, i), name: model.name(k, i), error: model.error(k, i), part: k ? model.name(k - 1, model.parents[k - 1][i]) : "",
     }));
     const by = {
       name: (a, b) => a.name.localeCompare(b.name), part: (a, b) => a.part.localeCompare(b.part),
@@ -43,7 +43,7 @@ function tableView(model, say) {
     });
     body.replaceChildren(...rows().slice(0, most).map((row) => {
       const tr = h("tr", {}, h("th", { scope: "row", dir: "auto" }, short(row.name, 120)), h("td", { dir: "auto" }, short(row.part || "–", 80)),
-        h("td", { class: "num" }, signed(row.value, 4)), h("td", { class: "num" }, row.error ? number(row.error, 4) : "–"));
+        h("td", { class: "num" }, model.said(k, row.i)), h("td", { class: "num" }, row.error ? model.saidError(k, row.i) : "–"));
       tr.i = row.i;
       return tr;
     }));
@@ -51,7 +51,8 @@ function tableView(model, say) {
 
   async function copyTable() {
     const clean = (text) => String(text).replace(/[\t\r\n\u2028\u2029]+/g, " ");
-    const lines = rows().map((r) => [clean(r.name), clean(r.part), r.value.toPrecision(6), r.error ? r.error.toPrecision(3) : ""].join("\t"));
+    const k = level();
+    const lines = rows().map((r) => [clean(r.name), clean(r.part), model.said(k, r.i).replace("−", "-"), r.error ? model.saidError(k, r.i) : ""].join("\t"));
     const text = [heads.map((x) => x[1]).join("\t"), ...lines].join("\n");
     try {
       await navigator.clipboard.writeText(text);

@@ -17,19 +17,20 @@ function treeView(model) {
     const end = start + model.value(k, i);
     let at = start;
     for (const c of shown) {
-      rows.push({ kind: "feature", k: k + 1, i: c, start: at, value: model.value(k + 1, c) });
+      rows.push({ kind: "feature", k: k + 1, i: c, start: at, value: model.value(k + 1, c), units: model.units(k + 1, c) });
       at += model.value(k + 1, c);
     }
     if (shown.length < own.length) {
       const chosen = new Set(shown);
-      const rest = own.filter((c) => !chosen.has(c)).reduce((sum, c) => sum + model.value(k + 1, c), 0);
+      const hidden = own.filter((c) => !chosen.has(c));
+      const rest = hidden.reduce((sum, c) => sum + model.value(k + 1, c), 0);
       const n = own.length - shown.length;
       const name = shown.length ? `${n} more` : count(n, model.labels[k + 1]);
-      rows.push({ kind: "rest", name, k: k + 1, start: at, value: rest });
+      rows.push({ kind: "rest", name, k: k + 1, start: at, value: rest, units: sumOf(model, k + 1, hidden) });
       at += rest;
     }
-    const gap = end - at;
-    if (Math.abs(gap) > 1e-4 * scale.size) rows.push({ kind: "gap", name: "gap to its own value", k: k + 1, start: at, value: gap });
+    const gap = model.units(k, i) - sumOf(model, k + 1, own);
+    if (gap) rows.push({ kind: "gap", name: "gap to its own value", k: k + 1, start: at, value: end - at, units: gap });
     rows.forEach((row, n) => Object.assign(row, { inner: true, joined: n > 0, joins: n < rows.length - 1 }));
     return rows;
   }
@@ -80,12 +81,12 @@ function treeView(model) {
     const name = feature ? own(row) : row.name;
     const branch = feature && model.mode === "all" && row.k < model.depth - 1 && !sameAsOnlyChild(model, row.k, row.i);
     const open = branch && model.open.has(key(row.k, row.i));
-    const spoken = short(name, 200) + " " + signed(row.value) + (feature ? spokenAbout(model, row.k, row.i) : "");
+    const spoken = short(name, 200) + " " + model.written(row.units) + (feature ? spokenAbout(model, row.k, row.i) : "");
     const line = h("div", { class: `row ${row.kind} d${level}` },
       h("span", { class: "name", dir: "auto", title: name.length > 40 ? name : null }, short(name, 200)),
       bar(row),
       " ",
-      h("span", { class: "val" }, signed(row.value)));
+      h("span", { class: "val" }, model.written(row.units)));
     const li = h("li", {
       role: "treeitem", "aria-level": level, "aria-posinset": position, "aria-setsize": size, "aria-label": spoken,
       "aria-expanded": branch ? String(open) : null, tabindex: "-1", "--end": end,
@@ -116,11 +117,12 @@ function treeView(model) {
     const flat = model.mode !== "all" || model.depth === 1 || model.sorted;
     let order = flat ? byWeight(values) : Array.from(values.keys());
     if (k === model.depth - 1) order = order.filter((i) => model.shown.has(i));
-    const rows = order.map((i) => ({ kind: "feature", k, i, start: 0, value: values[i] }));
+    const rows = order.map((i) => ({ kind: "feature", k, i, start: 0, value: values[i], units: model.units(k, i) }));
     if (order.length < values.length) {
       const chosen = new Set(order);
-      const rest = values.reduce((sum, v, i) => (chosen.has(i) ? sum : sum + v), 0);
-      rows.push({ kind: "rest", name: `${values.length - order.length} more`, k, start: 0, value: rest });
+      const hidden = Array.from(values.keys()).filter((i) => !chosen.has(i));
+      const rest = hidden.reduce((sum, i) => sum + values[i], 0);
+      rows.push({ kind: "rest", name: `${hidden.length} more`, k, start: 0, value: rest, units: sumOf(model, k, hidden) });
     }
     list.replaceChildren(...rows.flatMap((row, n) => item(row, 1, n + 1, rows.length)));
     const back = held && held.kind === "feature" && items.get(key(held.k, held.i));

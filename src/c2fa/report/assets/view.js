@@ -38,11 +38,11 @@ function summaryView(model) {
     const chosen = raw.classes[model.column];
     value.textContent = number(chosen.output);
     name.textContent = chosen.name;
-    scale.textContent = raw.unit ? ` (${raw.unit} ${signed(chosen.linked, 2)}, which the attributions are in)` : "";
+    scale.textContent = raw.unit ? ` (${raw.unit} ${number(chosen.linked)}, which the attributions are in)` : "";
     const spent = [`${raw.queries} rows`];
     if (raw.recalled) spent.push(`${raw.recalled} from the ledger`);
     if (raw.dropped) spent.push(`${raw.dropped} dropped`);
-    if (raw.cost !== null) spent.push(`cost ${number(raw.cost, 4)}`);
+    if (raw.cost !== null) spent.push(`cost ${number(raw.cost)}`);
     const fits = raw.fit.map((fit, k) => fit.rows === 0 ? null : h("span", { class: `fit ${quality(fit.r2)}` },
       `${model.labels[k]} R² ${number(fit.r2, 2)} (${quality(fit.r2)})`));
     facts.replaceChildren(
@@ -62,9 +62,9 @@ function quality(r2) {
 }
 
 function warningList(raw) {
-  if (!raw.warnings.length) return null;
-  return h("ul", { class: "warnings", "aria-label": "Warnings" },
+  const warnings = raw.warnings.length && h("ul", { class: "warnings", "aria-label": "Warnings" },
     raw.warnings.map((text) => h("li", {}, h("span", { "aria-hidden": "true" }, "⚠ "), text)));
+  return [warnings || null, raw.notes.map((text) => h("p", { class: "quiet" }, text))];
 }
 
 // What the parts make together, and how far that is from what the model says.
@@ -72,14 +72,13 @@ function sums(model) {
   const line = h("p", { class: "sums" });
   const raw = model.raw;
   function render() {
-    const base = raw.intercepts[0][model.column] || 0;
-    const total = model.values(0).reduce((a, b) => a + b, 0);
-    const says = raw.classes[model.column].linked;
+    const { base, linked, digits } = raw.classes[model.column];
+    const total = sumOf(model, 0, model.values(0).keys());
     const unit = raw.unit ? ` ${raw.unit}` : "";
     const adds = raw.consistency !== null && raw.consistency < 1e-6;
     line.replaceChildren(
-      base ? `base ${signed(base)} and ` : "", `${model.labels[0]} ${signed(total)} make `, h("b", {}, number(base + total)),
-      `${unit}; the model says ${number(says)}${unit}. `,
+      base ? `base ${model.written(base)} and ` : "", `${model.labels[0]} ${model.written(total)} make `,
+      h("b", {}, model.written((base || 0) + total, false)), `${unit}; the model says ${number(linked, digits)}${unit}. `,
       model.depth < 2 ? "" : adds ? `Every bar is the sum of the bars under it.` : h("span", { class: "bad" }, "With this method the levels do not add up."));
   }
   render();
