@@ -186,10 +186,6 @@ def record(rows: Any) -> Any:
     return _softmax(_scores(numbers / 10.0, 2))
 
 
-def averaged(blocks: Any) -> Any:
-    return c2fa.maskers.over_background(record)(blocks)
-
-
 @_answering
 def beat(batch: Any) -> Any:
     x = np.nan_to_num(np.asarray(batch, dtype=np.float64)).reshape(len(batch), -1)
@@ -303,7 +299,7 @@ def _tabular(x: Any, background: Any, groups: Any = COLUMN_GROUPS, depth: int = 
     def masker() -> Any:
         return c2fa.maskers.Tabular(groups, background=background(), names=COLUMNS, strategy=strategy)
 
-    return Scene(averaged if strategy == "average" else record, masker, x, depth)
+    return Scene(record, masker, x, depth)
 
 
 def _series(order: str, fill: Any = "mean", windows: Any = 4, axis: int = 0, x: Any = None) -> Scene:

@@ -41,6 +41,19 @@ def explain_text(text: str = REVIEW, budget: Any = (50, 300), model: Callable[..
     )
 
 
+LETTER = (
+    "We arrived late. Nobody helped, and the room was bad.\n\nBreakfast was great. The friendly staff helped. "
+    "It rained.<br><br>All in all it was excellent! The lift was slow."
+)
+
+
+def explain_letter() -> Any:
+    """A text of three levels, one of whose paragraphs holds sentences of both signs."""
+    masker = c2fa.maskers.Text(levels=("paragraphs", "sentences", "words"))
+    names = ("negative", "neutral", "positive")
+    return c2fa.Explainer(mood, masker, budget=200, output_names=names, target="positive", progress=False)(LETTER)
+
+
 def long_text(words: int = 2000, seed: int = 0) -> str:
     rng = np.random.default_rng(seed)
     filler = [

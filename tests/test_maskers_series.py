@@ -117,14 +117,30 @@ def test_change_points_of_the_simplest_series():
     assert TimeSeries("changes")(x).structure.names[1] == ("channel 1 · 0–29", "channel 1 · 30–59")
 
 
+@pytest.mark.parametrize("cuts", [[40, 80], [0, 40, 80], [40, 80, 120], [0, 40, 80, 120], np.array([0, 40, 80, 120])])
+def test_cuts_may_include_both_ends(cuts):
+    masked = TimeSeries(cuts, fill="zero")(np.ones(120))
+    assert masked.structure.names[1] == ("channel 1 · 0–39", "channel 1 · 40–79", "channel 1 · 80–119")
+    assert np.flatnonzero(masked.inputs([[True, False, True]], 1)[0] == 0).tolist() == list(range(40, 80))
+
+
+def test_windows_by_name_are_of_equal_length():
+    masked = TimeSeries(["rest", "ride", "end"], order="windows", fill="zero")(np.ones(7))
+    assert masked.structure.names[0] == ("rest", "ride", "end")
+    assert masked.inputs([[True, False, True]], 0)[0].tolist() == [1, 1, 0, 0, 1, 1, 1]
+
+
 def test_what_is_refused():
     for bad in ({"windows": "many"}, {"windows": 0}, {"order": "rows"}, {"fill": "noise"}, {"time_axis": 2}):
         with pytest.raises(ValueError):
             TimeSeries(**bad)
     with pytest.raises(ValueError, match="say time_axis"):
         TimeSeries()(np.zeros((4, 4)))
-    with pytest.raises(ValueError, match="boundaries must rise from 1 to 5"):
-        TimeSeries([3, 2])(np.zeros(6))
+    for cuts in ([3, 2], [0, 0, 3], [3, 7], [-1, 3], [2.5], [[3]], ["a", 3]):
+        with pytest.raises(ValueError, match="cuts must be whole numbers that rise from 0 to 6"):
+            TimeSeries(cuts)(np.zeros(6))
+    with pytest.raises(ValueError, match="3 windows for a series of 2 steps"):
+        TimeSeries(["a", "b", "c"])(np.zeros(2))
     with pytest.raises(ValueError, match=r"shape \(0,\)"):
         TimeSeries()(np.zeros(0))
     with pytest.raises(ValueError, match="1 names for 2 channels"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,64 @@ def test_sentence_starts_are_places_in_the_text(text):
     starts = sentence_starts(text, "en")
     assert starts == sorted(starts)
     assert all(0 <= s < len(text) for s in starts)
+
+
+HTML = (
+    "<p>This was <b>really great</b>, don&#39;t you think? It cost &pound;3<br /><br />"
+    'The &quot;end&quot; &amp; more</p>\n<p class="x">See <a href="https://a.org/b?c=d">AT&amp;T</a>.</p>'
+)
+
+
+def test_tags_stay_whole_where_they_are_and_entities_are_characters():
+    paragraphs, sentences, leaves = Text(ALL)(HTML).structure.names
+    assert leaves == (
+        *("This", "was", "really", "great", ",", "don&#39;t", "you", "think?", "It", "cost", "&pound;3"),
+        *("The", "&quot;end&quot;", "&amp;", "more", "See", "AT&amp;T", "."),
+    )
+    assert paragraphs[1:] == ("The &quot;end&quot; &amp; more", "See AT&amp;T.")
+    assert sentences[0] == "This was really great, don&#39;t you think?"
+    assert words("a <user> <unk>") == [(0, 1), (2, 8), (9, 14)], "only HTML's own elements are tags"
+
+
+class Balanced(HTMLParser):
+    """Raises where an element ends that is not open."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open = []
+        self.feed(text)
+        self.close()
+        assert not self.open, text
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("mask", ["[MASK]", None])
+def test_masked_markup_is_valid_and_words_do_not_grow_together(mask):
+    masked = Text(mask=mask)(HTML)
+    masks = np.random.default_rng(0).random((50, masked.structure.leaves)) < 0.5
+    masks[:2] = [[True], [False]]
+    batch = masked.inputs(masks, 1)
+    assert batch[0] == HTML
+    markup = re.compile(r"<[^>]*>")
+    for row, text in zip(masks, batch, strict=True):
+        Balanced(text)
+        assert markup.findall(text) == markup.findall(HTML)
+        shown = [word for word in re.split(r"<[^>]*>|\s", text) if word not in ("", mask)]
+        plain = [name for name, kept in zip(masked.structure.names[1], row, strict=True) if kept]
+        assert "".join(shown).replace("[MASK]", "") == "".join(plain)
+        assert all(word.replace("[MASK]", "") in plain for word in shown)
+
+
+def test_a_tokenizer_may_take_tags_for_words():
+    with_tags = Text(tokenizer=lambda text: [m.span() for m in re.finditer(r"<[^>]*>|\w+", text)], mask=None)
+    masked = with_tags("<b>so</b> good")
+    assert masked.structure.names[-1] == ("<b>", "so", "</b>", "good")
+    assert masked.inputs([[False, True, False, True]], 1) == ["so good"]
 
 
 def test_removal_keeps_the_strongest_break():

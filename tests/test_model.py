@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import c2fa
 from c2fa.batch import Limited
 from c2fa.batch.worker import Watchdog
 from c2fa.cli.session import Stop, Stoppable
@@ -66,10 +65,3 @@ def test_every_proxy_passes_on_all_of_it(kind, tmp_path):
 def test_what_a_model_does_not_have_its_proxy_does_not_have():
     with pytest.raises(AttributeError, match="'ModelProxy' object has no attribute 'weights'"):
         _ = ModelProxy(Talkative()).weights
-
-
-def test_a_model_over_a_background_does_not_count_in_its_own_rows():
-    told = describe(c2fa.maskers.over_background(Talkative()))
-    assert (told.name, told.output_names, told.cost) == ("m-1", ("bad", "good"), 0.5)
-    assert told.batch_size is None
-    assert told.chunk_size is None

@@ -250,6 +250,25 @@ def test_a_long_text_shows_its_most_important_sentences() -> None:
     assert any(piece.text == "[…]" for piece in display.pieces)
 
 
+def test_sentences_inside_paragraphs_have_their_own_lines_and_bars() -> None:
+    e = showcases.explain_letter()
+    display = plots.TextDisplay.from_explanation(e)
+    assert display.part_values == tuple(e.values[1])
+    assert {piece.part for piece in display.pieces} == set(range(e.structure.widths[1]))
+    made = display.draw_with_bars()
+    assert overlaps(made) == []
+    bars = made.axes[2]
+    assert bars.get_title(loc="left") == "paragraphs › sentences"
+    names = [tick.get_text() for tick in bars.get_yticklabels()]
+    assert [name for name in names if not name[0].isdigit()] == ["Paragraph 1", "Paragraph 2", "Paragraph 3"]
+    assert [name[0] for name in names] == ["P", "1", "2", "P", "3", "4", "5", "P", "6", "7"]
+    widths = [bar.get_width() for bar in bars.patches]
+    np.testing.assert_allclose([widths[0], widths[3], widths[7]], e.high)
+    np.testing.assert_allclose(np.delete(widths, [0, 3, 7]), e.values[1])
+    few = [bar.name.split("  ")[0] for bar in display._part_bars([4, 6])]
+    assert few == ["Paragraph 2", "5", "Paragraph 3", "7"]
+
+
 def test_dollars_are_not_mathematics() -> None:
     e = showcases.explain_text("It cost $5 and $_{x. A great price of $9^.")
     assert overlaps(plots.text(e)) == []

@@ -190,7 +190,7 @@ def test_the_number_of_outputs_may_not_change():
 
 def test_an_exception_names_the_rows_and_keeps_its_cause():
     with pytest.raises(
-        c2fa.QueryError, match=r"masks 16–23 of \d+ of level 0: the model raised ConnectionError"
+        c2fa.QueryError, match=r"masks 16–23 of \d+ of parts: the model raised ConnectionError"
     ) as caught:
         explain(Model(fail_at=20), batch_size=8)
     assert isinstance(caught.value.__cause__, ConnectionError)
@@ -228,7 +228,7 @@ def test_drop_survives_a_failing_batch_but_not_a_missing_prediction():
 
 def test_a_masker_that_gives_the_wrong_number_of_inputs():
     masker = c2fa.maskers.Custom(S, lambda x, masks, level: [x])
-    with pytest.raises(c2fa.QueryError, match=r"the masker gave 1 inputs for \d+ masks of level 0"):
+    with pytest.raises(c2fa.QueryError, match=r"the masker gave 1 inputs for \d+ masks of parts"):
         explain(lambda b: [0.0] * len(b), masker=masker)
 
 

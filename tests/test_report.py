@@ -264,7 +264,7 @@ def test_not_a_number_is_no_json_but_a_report() -> None:
     changed = {name: getattr(e, name) for name in e.__dataclass_fields__}
     odd = c2fa.Explanation(**{**changed, "outputs": np.array([np.nan])})
     assert blocks(report.html(odd))["c2fa-data-0"]["classes"] == [
-        {"name": "0", "output": None, "linked": None, "base": 0.0, "digits": 3}
+        {"name": "output", "output": None, "linked": None, "base": 0.0, "digits": 3}
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import c2fa
 import showcases
 from browsing import (
     PARTS,
@@ -277,3 +278,24 @@ def drawn(driver: Browser, n: int) -> bool:
     """Whether a picture has been drawn; a blank one is next to nothing as a file."""
     script = "return document.querySelectorAll('figure canvas')[arguments[0]].toDataURL().length"
     return bool(driver.execute_script(script, n) > 5000)
+
+
+def test_the_lines_under_words_are_those_of_the_parts_that_hold_them(driver: Browser, show: Open) -> None:
+    e = showcases.explain_letter()
+    show(report.html(e))
+    lines = all_of(driver, ".sent")
+    sentences = e.values[1]
+    assert ["line pos" if v >= 0 else "line neg" for v in sentences] == [
+        line.get_attribute("class").removeprefix("sent ") for line in lines
+    ]
+    strengths = [float(line.get_attribute("style").split("--s:")[1].split(";")[0]) for line in lines]
+    np.testing.assert_allclose(strengths, 0.12 + 0.88 * np.abs(sentences) / np.abs(sentences).max(), atol=5e-3)
+    assert "Lines under words: their sentence." in one(driver, ".legend").text
+
+
+def test_a_column_that_is_in_no_group_shows_its_value(driver: Browser, show: Open) -> None:
+    masker = c2fa.maskers.Tabular({"g": ["a", "b"]}, [[0.0, 0.0, 7.0], [2.0, 4.0, 7.0]], names=["a", "b", "c"])
+    e = c2fa.Explainer(lambda rows: rows.sum(axis=1), masker, budget=30)([5.0, 6.0, 7.0])
+    show(report.html(e))
+    assert texts(driver, PARTS + " .name") == ["g", "c = 7 (equal to the baseline)"]
+    assert sorted(texts(driver, "[aria-level='2'] .name")) == ["a = 5", "b = 6"]

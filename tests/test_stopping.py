@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa import until
+from c2fa.masking import level_names
 from c2fa.methods import METHODS, PEERS
 from c2fa.methods.base import Attribution
-from c2fa.printing import level_names
 from c2fa.stopping import Standing, as_rule, looks
 from strategies import structures
 

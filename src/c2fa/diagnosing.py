@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from c2fa.explanation import Diagnostics, LevelReport
-from c2fa.masking import Masked
+from c2fa.masking import Masked, level_names
 from c2fa.methods.base import Attribution
-from c2fa.printing import level_names
 from c2fa.problem import Level, Problem
 from c2fa.querying import Queries
 from c2fa.solvers.direct import loss_alone

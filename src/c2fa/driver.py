@@ -74,6 +74,11 @@ class Share:
     inputs: Inputs = None
     cost: float = 0.0
 
+    @property
+    def size(self) -> int:
+        """The rows that the model receives."""
+        return len(self.rows) * self.job.queries.rows_per_mask
+
 
 AskModel: TypeAlias = Callable[[Sequence[Share]], FloatArray]
 """Calls the model with the rows of a batch; raises what the model raises."""
@@ -128,7 +133,7 @@ def drive(
         The jobs. Those about one input should share one ``Cache``: a row that is known there, or under way, is not
         asked again.
     batch_size
-        The most rows sent to the model at a time.
+        The most rows sent to the model at a time; where a mask takes more, those of one mask.
     ahead
         Read another job only while those begun may ask fewer rows than this, so that memory does not depend on how
         many there are; None begins all of them at once.
@@ -286,16 +291,19 @@ class _Driver(Generic[T]):
 
     def _take(self) -> list[Share]:
         """Take the next batch's rows: small questions first, since large ones wait behind them."""
-        shares, room = [], self.batch_size
+        shares: list[Share] = []
+        room = self.batch_size
         waiting = [(job, job._unsent) for job in self.open if job._unsent is not None]
         for job, unsent in sorted(waiting, key=lambda pair: len(pair[1])):
-            if room == 0:
+            masks = room // job.queries.rows_per_mask
+            if masks == 0 and shares:
                 break
-            rows, left = unsent[:room], unsent[room:]
+            masks = max(masks, 1)  # the rows of one mask stay together
+            rows, left = unsent[:masks], unsent[masks:]
             job._unsent = left if len(left) else None
             job._under_way += 1
             shares.append(Share(job, rows))
-            room -= len(rows)
+            room -= shares[-1].size
         return shares
 
     def _reply(self, batch: Sequence[Share]) -> Received:
@@ -307,7 +315,7 @@ class _Driver(Generic[T]):
 
     def _ask(self, batch: Sequence[Share]) -> FloatArray:
         """Call the model, and divide what the call costs, answered or not, among the rows."""
-        rows = sum(len(share.rows) for share in batch)
+        rows = sum(share.size for share in batch)
         what = str(batch[0].rows) if len(batch) == 1 else f"{rows} rows of {len(batch)} questions"
         inputs = concatenate([share.inputs for share in batch])
         bill = Bill()
@@ -319,7 +327,7 @@ class _Driver(Generic[T]):
             BILL.reset(before)
             spent = self.till.end(self.model, bill)
             for share in batch:
-                share.cost += spent * len(share.rows) / rows
+                share.cost += spent * share.size / rows
         return as_outputs(reply, rows, f"querying {what}")
 
     def _receive(self, batch: list[Share], reply: Received) -> None:
@@ -455,7 +463,7 @@ def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Receiv
     pieces: list[tuple[Share, Received]] = []
     start = 0
     for share in batch:
-        rows = slice(start, start + len(share.rows))
+        rows = slice(start, start + share.size)
         start = rows.stop
         piece = reply
         if not isinstance(reply, Failed):

@@ -20,7 +20,7 @@ from c2fa.ledger import Ledger
 from c2fa.links import ensure, on_scale
 from c2fa.masking import Masked, Masker, check_masked
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
-from c2fa.methods.budget import Budget, as_budget, is_whole, rows_per_level
+from c2fa.methods.budget import Budget, as_budget, is_whole, masks_of, rows_per_level
 from c2fa.methods.presets import PRESETS
 from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
@@ -75,7 +75,8 @@ class Explainer:
         A file (or a ``Ledger``) that keeps every answer; a second run repeats none of them, nor does another process
         at the same time. It needs a name of the model: its ``name`` attribute or ``model_name``.
     output_names
-        Names of the outputs; by default the model's ``output_names``, else numbers.
+        Names of the outputs; by default the model's ``output_names``, else ``"output"`` where there is one and numbers
+        where there are several.
     outputs
         ``"all"`` keeps attributions for every output, ``"target"`` only for the target; ``"auto"`` keeps all up to 32.
     progress
@@ -195,9 +196,9 @@ class Explainer:
         """What provenance calls the model: the name that it was given, or that of its function or type."""
         return self.model_name or str(getattr(self.model, "__name__", type(self.model).__name__))
 
-    def rows(self, structure: Structure) -> tuple[int, ...]:
-        """The rows of each level for an input of this structure, after the one for its prediction."""
-        return self._split(self.budget, structure)
+    def rows(self, structure: Structure, rows_per_mask: int = 1) -> tuple[int, ...]:
+        """The masks of each level for an input of this structure, after the one for its prediction."""
+        return self._split(masks_of(self.budget, rows_per_mask, structure.depth), structure)
 
     def _split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
         method = self.method
@@ -210,13 +211,14 @@ class Explainer:
             content = x if masked.content is None else masked.content
             identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
-        budget = sum(self.rows(masked.structure)) + 1 + self.method.rows_on_top(masked.structure)
-        return Queries(cache, budget)
+        structure, each = masked.structure, masked.rows_per_mask
+        masks = sum(self.rows(structure, each)) + 1 + self.method.rows_on_top(structure)
+        return Queries(cache, masks * each)
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
         structure = masked.structure
-        rows = self.rows(structure)
+        rows = self.rows(structure, masked.rows_per_mask)
         full = np.ones((1, structure.leaves), dtype=np.bool_)
         answer = yield Ask(structure.depth - 1, full)
         if not answer.ok[0]:
@@ -226,7 +228,7 @@ class Explainer:
             )
         prediction = answer.outputs[0]
         given = self.output_names or describe(self.model).output_names  # some servers tell in their answers
-        names = tuple(map(str, given or range(len(prediction))))
+        names = tuple(map(str, given or (range(len(prediction)) if len(prediction) > 1 else ("output",))))
         if len(names) != len(prediction):
             raise ValueError(f"{len(names)} output names for a model with {len(prediction)} outputs; give one for each")
         target = resolve_target(self.target, prediction, names)
@@ -251,7 +253,8 @@ class Explainer:
             found = yield from on_scale(self.method(task), scale)
         else:
             judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget)
-            found, rows = yield from on_scale(self._until(task, judge), scale)
+            stages = self.stages(structure, masked.rows_per_mask)
+            found, rows = yield from on_scale(self._until(task, judge, stages), scale)
         cost = None if describe(self.model).cost is None else queries.cost
         notes = (*scale.notes(queries.answers[:, target]), *describe(self.model).notes)
         return Explanation(
@@ -279,9 +282,9 @@ class Explainer:
             },
         )
 
-    def stages(self, structure: Structure) -> list[tuple[int, ...]]:
-        """The rows of each level at which the rule looks at what is known: the splits of smaller budgets, then all."""
-        rows = self.rows(structure)
+    def stages(self, structure: Structure, rows_per_mask: int = 1) -> list[tuple[int, ...]]:
+        """The masks of each level at which the rule looks at what is known: the splits of smaller budgets, then all."""
+        rows = self.rows(structure, rows_per_mask)
         if self.until is None:
             return [rows]
         total = sum(rows) + 1
@@ -296,9 +299,11 @@ class Explainer:
             found.append(tuple(map(min, ahead, rows)))
         return [*found, rows]
 
-    def _until(self, task: Task, judge: Judge) -> Conversation[tuple[Attribution, tuple[int, ...]]]:
+    def _until(
+        self, task: Task, judge: Judge, stages: Sequence[tuple[int, ...]]
+    ) -> Conversation[tuple[Attribution, tuple[int, ...]]]:
         """Ask stage by stage until the rule is content; what was asked before costs nothing when it comes again."""
-        *first, last = self.stages(task.structure)
+        *first, last = stages
         for rows in first:
             try:
                 found = yield from self.method(dataclasses.replace(task, budget=rows))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from c2fa.links import Link, ensure
+from c2fa.masking import level_names
 from c2fa.pixels import heatmaps
-from c2fa.printing import level_names, printable, tree
+from c2fa.printing import notes, printable, shown_cells, tree
 from c2fa.rounding import Rounded, number
 from c2fa.structure import FloatArray, Structure
 
@@ -156,6 +157,11 @@ class Explanation:
         return self.structure.names
 
     @property
+    def notes(self) -> list[str]:
+        """Sentences about the input that the numbers do not tell: which values are equal to the baseline."""
+        return notes(self)
+
+    @property
     def level_names(self) -> tuple[str, ...]:
         """What the features of each level are called: sentences, words."""
         return level_names(self.structure, self.view)
@@ -202,12 +208,16 @@ class Explanation:
         return [(names[i], float(values[i])) for i in np.argsort(-np.abs(values), kind="stable")]
 
     def to_frame(self) -> pd.DataFrame:
-        """A tidy table: one row for each feature of each level."""
+        """A tidy table: one row for each feature of each level.
+
+        Columns of a table have their value in ``input_value``, and a word where it is equal to the baseline.
+        """
         try:
             import pandas as pd
         except ImportError as error:
             raise ImportError("to_frame needs pandas: pip install 'c2fa[frame]'") from error
         frames = []
+        cells = shown_cells(self.view)
         for k, names in enumerate(self.names):
             columns = {
                 "level": k,
@@ -221,6 +231,8 @@ class Explanation:
             if k:
                 parent, above = self.structure.parents[k - 1], list(map(printable, self.names[k - 1]))
                 columns |= {"parent": parent, "parent_name": [above[j] for j in parent]}
+            if cells:
+                columns["input_value"] = cells if k == self.structure.depth - 1 else ""
             frames.append(pd.DataFrame(columns))
         return pd.concat(frames, ignore_index=True)
 

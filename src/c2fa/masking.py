@@ -13,6 +13,32 @@ Inputs: TypeAlias = Any
 """A batch as the model takes it: anything with a length (a list, an array, a tensor, a frame)."""
 
 
+_NAMES = {
+    "text": ("sentences", "words"),
+    "images": ("images", "super-pixels"),
+    "table": ("groups", "columns"),
+    "bag": ("instances", "features"),
+    "series": ("channels", "windows"),
+}
+
+
+def level_names(structure: Structure, view: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the features of each level are called, coarse to fine: as the view says, or by its kind.
+
+    >>> level_names(Structure.from_groups("aab"), {"kind": "table"})
+    ('groups', 'columns')
+    >>> level_names(Structure.from_tree({"A": {"B": ["x", "y"]}}), {})
+    ('parts', 'sub-parts', 'leaves')
+    """
+    given = view.get("levels") or ()
+    if len(given) == structure.depth:
+        return tuple(map(str, given))
+    part, leaf = _NAMES.get(str(view.get("kind")), ("parts", "leaves"))
+    if view.get("order") == "windows":
+        part, leaf = leaf, part
+    return (*("sub-" * k + part for k in range(structure.depth - 1)), leaf)
+
+
 @dataclass(frozen=True, eq=False)
 class Masked:
     """An input with its structure and the function that masks it.
@@ -24,13 +50,17 @@ class Masked:
     inputs
         ``inputs(masks, level)`` gives the batch of masked inputs, one for each row of the boolean masks,
         (n, structure.widths[level]); True keeps a feature. A full mask gives the input itself.
+    rows_per_mask
+        How many inputs ``inputs`` gives for each mask, one after another; the model's outputs for them are averaged,
+        and every one of them counts as a row of the budget.
     nested
         Whether masking a part is the same input as masking all of its leaves. Where it is, an input that
         two levels share is asked once.
     allows_empty
         Whether an input with everything masked still is one that the model can take.
     view
-        What a report needs to draw the input: ``kind`` and plain values or arrays.
+        What a report needs to draw the input: ``kind`` and plain values or arrays. ``at_baseline`` says of each leaf
+        whether masking it changes nothing, because its value is the one that stands for a masked one.
     neighbours
         Gives the graph of leaves that are expected to matter about equally, for explanations that are to be smooth;
         called when it is needed. None where leaves have no neighbours.
@@ -53,6 +83,7 @@ class Masked:
     smooth_by_default: bool = False
     content: Any = None
     notes: tuple[str, ...] = ()
+    rows_per_mask: int = 1
 
 
 class Masker(Protocol):

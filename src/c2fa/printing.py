@@ -16,33 +16,55 @@ from c2fa.structure import Structure
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
 
+AT_BASELINE = " (equal to the baseline)"
 _BAR = 8
+_NAMED = 5  # features that a note names
 _TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they would print the rest of a line backwards
 _HALVES = re.compile("[\ud800-\udfff]")
-_NAMES = {
-    "text": ("sentences", "words"),
-    "images": ("images", "super-pixels"),
-    "table": ("groups", "columns"),
-    "bag": ("instances", "features"),
-    "series": ("channels", "windows"),
-}
 
 
-def level_names(structure: Structure, view: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the features of each level are called, coarse to fine: as the view says, or by its kind.
+def shown_names(structure: Structure, view: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """The features' names with what the input has there, for tables and vectors; a part that is one column has its.
 
-    >>> level_names(Structure.from_groups("aab"), {"kind": "table"})
-    ('groups', 'columns')
-    >>> level_names(Structure.from_tree({"A": {"B": ["x", "y"]}}), {})
-    ('parts', 'sub-parts', 'leaves')
+    >>> view = {"kind": "table", "values": [40, 2.0], "at_baseline": [False, True]}
+    >>> shown_names(Structure.flat(["age", "sex"]), view)
+    (('age = 40', 'sex = 2 (equal to the baseline)'),)
     """
-    given = view.get("levels") or ()
-    if len(given) == structure.depth:
-        return tuple(map(str, given))
-    part, leaf = _NAMES.get(str(view.get("kind")), ("parts", "leaves"))
-    if view.get("order") == "windows":
-        part, leaf = leaf, part
-    return (*("sub-" * k + part for k in range(structure.depth - 1)), leaf)
+    cells = shown_cells(view)
+    if len(cells) != structure.leaves:
+        return structure.names
+    levels = [tuple(f"{name} = {value}" for name, value in zip(structure.names[-1], cells, strict=True))]
+    for k in reversed(range(structure.depth - 1)):
+        owner, names = structure.parents[k], list(structure.names[k])
+        children = np.bincount(owner)
+        for i, j in enumerate(owner.tolist()):
+            if children[j] == 1 and names[j] == structure.names[k + 1][i]:
+                names[j] = levels[0][i]
+        levels.insert(0, tuple(names))
+    return tuple(levels)
+
+
+def shown_cells(view: Mapping[str, Any]) -> list[str]:
+    """The values of a table's row or a vector, each with a word where masking it changes nothing; else empty."""
+    if view.get("kind") not in ("table", "array"):
+        return []
+    values = np.asarray(view.get("values", ()), dtype=object).ravel().tolist()
+    same = list(view.get("at_baseline", ())) or [False] * len(values)
+    return [cell(v) + AT_BASELINE * bool(at) for v, at in zip(values, same, strict=False)]
+
+
+def notes(e: Explanation) -> list[str]:
+    """What a reader should know of the input beside the numbers: which leaves get 0 because masking changes nothing."""
+    same = [name for name, at in zip(e.names[-1], e.view.get("at_baseline", ()), strict=False) if at]
+    if not same:
+        return []
+    shown = ", ".join(same[:_NAMED]) + (f" and {len(same) - _NAMED} more" if len(same) > _NAMED else "")
+    verb = "is" if len(same) == 1 else "are"
+    return [
+        f"{len(same)} of {e.structure.leaves} {e.level_names[-1]} {verb} equal to the baseline ({shown}): masking "
+        "changes nothing there, so 0 does not mean that the model ignores them; strategy='average' over several "
+        "background rows tells"
+    ]
 
 
 def singular(name: str) -> str:
@@ -64,6 +86,7 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     ]
     if d.stop and d.stop not in d.warnings:
         lines.append(f"· {d.stop}")
+    lines += [f"· {note}" for note in notes(e)]
     return printable("\n".join([*lines, *(f"! {warning}" for warning in d.warnings)]))
 
 
@@ -110,6 +133,7 @@ class _Tree:
 
     def __init__(self, e: Explanation, leaves: int, width: int) -> None:
         self.e, self.leaves, self.width = e, leaves, width
+        self.names = shown_names(e.structure, e.view)
         self.shares = [shares(v, largest(v) or 1.0) for v in e.values]
         self.units = e.rounded.values
         self.column = max((len(e.rounded.text(u)) for level in self.units for u in level), default=0)
@@ -153,7 +177,7 @@ class _Tree:
         e = self.e
         error = f" ± {e.rounded.plain(e.stderr[level][i])}" if e.stderr is not None else ""
         head = f"{prefix}{self._number(self.units[level][i])}{error} {_bar(self.shares[level][i])} "
-        return head + _clip(e.names[level][i], self.width - len(head))
+        return head + _clip(self.names[level][i], self.width - len(head))
 
     def _rest(self, prefix: str, level: int, hidden: np.ndarray[Any, Any]) -> str:
         return f"{prefix}{self._number(self.units[level][hidden].sum())} in {len(hidden)} more"

@@ -10,7 +10,7 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import compress
 from numbers import Real
@@ -21,7 +21,7 @@ import numpy as np
 from c2fa.extras import host_array
 from c2fa.fingerprint import Identity
 from c2fa.ledger import Ledger, LedgerError, Name, Row, as_row
-from c2fa.masking import Inputs, Masked
+from c2fa.masking import Inputs, Masked, level_names
 from c2fa.masks import mask_keys
 from c2fa.structure import BoolArray, FloatArray
 
@@ -66,27 +66,32 @@ Key: TypeAlias = tuple[int, bytes]
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """Rows of one level that have to be sent: their keys and masks, and which rows of the whole question they are."""
+    """Rows of one level that have to be sent: their keys and masks, and which rows of the whole question they are.
+
+    ``features`` is what the level's features are called, for messages.
+    """
 
     level: int
     keys: list[Key]
     masks: BoolArray
     numbers: Sequence[int]
     total: int
+    features: str
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def __getitem__(self, rows: slice) -> Pending:
-        return Pending(self.level, self.keys[rows], self.masks[rows], self.numbers[rows], self.total)
+        numbers = self.numbers[rows]
+        return replace(self, keys=self.keys[rows], masks=self.masks[rows], numbers=numbers)
 
     def only(self, chosen: Sequence[bool]) -> Pending:
         """Some of the rows."""
         keys, numbers = list(compress(self.keys, chosen)), list(compress(self.numbers, chosen))
-        return Pending(self.level, keys, self.masks[np.array(chosen)], numbers, self.total)
+        return replace(self, keys=keys, masks=self.masks[np.array(chosen)], numbers=numbers)
 
     def __str__(self) -> str:
-        return f"masks {self.numbers[0]}–{self.numbers[-1]} of {self.total} of level {self.level}"
+        return f"masks {self.numbers[0]}–{self.numbers[-1]} of {self.total} of {self.features}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +221,11 @@ class Queries:
     _last_question: tuple[Ask, int, BoolArray, list[Key]] | None = None
 
     @property
+    def rows_per_mask(self) -> int:
+        """How many rows of the model each mask takes."""
+        return self.cache.masked.rows_per_mask
+
+    @property
     def used(self) -> int:
         """The rows used so far: sent to the model, or recalled where they were paid for before."""
         return self.sent + self.recalled
@@ -267,10 +277,11 @@ class Queries:
         for i, key in enumerate(keys):
             if key not in self._used_keys:
                 first.setdefault(key, i)
-        if self.used + len(first) > self.budget:
+        needed = len(first) * self.rows_per_mask
+        if self.used + needed > self.budget:
             raise BudgetError(
                 f"the budget of {self.budget} model rows has {self.budget - self.used} left, and this question needs "
-                f"{len(first)}; raise the budget"
+                f"{needed}; raise the budget"
             )
         cache = self.cache
         self.notes += cache.recall(key for key in first if key not in cache.known and key not in cache.under_way)
@@ -278,13 +289,14 @@ class Queries:
         for key, i in first.items():
             if key in cache.known:
                 self._use(key)
-                self.recalled += 1
+                self.recalled += self.rows_per_mask
             elif cache.under_way.setdefault(key, self) is self:
                 rows[key] = i
             else:
                 self.awaits.append(key)
         at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
-        return Pending(level, list(rows), masks[at], range(len(rows)), len(rows))
+        features = level_names(cache.masked.structure, cache.masked.view)[level]
+        return Pending(level, list(rows), masks[at], range(len(rows)), len(rows), features)
 
     def marked(self, pending: Pending, taken: set[Name]) -> Pending:
         """Leave out rows that another process asks, or has asked by now; the question is planned again for them."""
@@ -299,15 +311,16 @@ class Queries:
 
     def _use(self, key: Key) -> None:
         self._used_keys[key] = None
-        self.dropped += self.cache.known[key] is None
+        self.dropped += self.rows_per_mask * (self.cache.known[key] is None)
 
     def inputs(self, pending: Pending) -> Inputs:
         """Make the masked inputs of rows to be sent."""
         inputs = self.cache.masked.inputs(pending.masks, pending.level)
-        if len(inputs) != len(pending):
+        each = self.rows_per_mask
+        if len(inputs) != len(pending) * each:
             raise QueryError(
-                f"the masker gave {len(inputs)} inputs for {len(pending)} masks of level {pending.level}; "
-                "it must give one for each row"
+                f"the masker gave {len(inputs)} inputs for {len(pending)} masks of {pending.features}; "
+                f"it must give {'one' if each == 1 else each} for each"
             )
         # One memory layout, whoever else's rows are in the batch: sums over columns may depend on it in the last bit.
         return np.ascontiguousarray(inputs) if isinstance(inputs, np.ndarray) else inputs
@@ -318,8 +331,8 @@ class Queries:
         Of a reply that ``Failed``, what it brought along is kept.
         """
         cache = self.cache
-        self.sent += len(pending)
-        cache.sent += len(pending)
+        self.sent += len(pending) * self.rows_per_mask
+        cache.sent += len(pending) * self.rows_per_mask
         cache.release(pending.keys)
         outputs, good, bad = self._checked(pending, reply)
         interrupted = isinstance(reply, Failed) and reply.interrupted
@@ -343,7 +356,8 @@ class Queries:
             bad, reply = _failure(reply.error, where), reply.partial
         if bad is None or reply is not None:
             try:
-                outputs = self._of_one_width(as_outputs(reply, len(pending), where), where)
+                rows = as_outputs(reply, len(pending) * self.rows_per_mask, where)
+                outputs = self._of_one_width(self._averaged(rows), where)
             except QueryError as error:
                 bad = bad or error
         good = _is_good(outputs)
@@ -355,6 +369,13 @@ class Queries:
                 f"{int(np.argmin(good))} of the batch); repair the model{advice}"
             )
         return outputs, good, bad
+
+    def _averaged(self, rows: FloatArray) -> FloatArray:
+        """One output for each mask, where a mask takes several rows; one that lacks a row's output is NaN."""
+        if self.rows_per_mask == 1:
+            return rows
+        mean: FloatArray = rows.reshape(-1, self.rows_per_mask, rows.shape[1]).mean(axis=1)
+        return mean
 
     def _of_one_width(self, outputs: FloatArray, where: str) -> FloatArray:
         width = self.cache.width

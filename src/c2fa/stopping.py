@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from c2fa.masking import Masked
+from c2fa.masking import Masked, level_names
 from c2fa.methods.base import Attribution
 from c2fa.methods.budget import is_whole
-from c2fa.printing import level_names, singular
+from c2fa.printing import singular
 from c2fa.structure import FloatArray, IntArray, Structure
 
 __all__ = ["Standing", "Stderr", "Top", "Verdict", "stderr", "top"]

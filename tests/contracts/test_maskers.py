@@ -102,7 +102,7 @@ CASES = {
     "table-average": Case(
         maskers.Tabular({"a": [0, 1]}, RNG.random((4, 3)), strategy="average"),
         np.array([1.0, 2.0, 3.0]),
-        lambda row, x: same_array(row, np.tile(x, (4, 1))),
+        same_array,
     ),
     "series": Case(maskers.TimeSeries(windows=3), RNG.random((20, 2)), same_array),
     "series-line": Case(maskers.TimeSeries([3, 9], fill="linear"), RNG.random(12), same_array),
@@ -166,8 +166,8 @@ def test_makes_a_masked_input(made: Prepared) -> None:
 def test_full_mask_gives_back_the_input(made: Prepared) -> None:
     for level, width in enumerate(made.masked.structure.widths):
         batch = made.masked.inputs(np.ones((2, width), dtype=bool), level)
-        assert len(batch) == 2
-        for i in range(2):
+        assert len(batch) == 2 * made.masked.rows_per_mask
+        for i in range(len(batch)):
             row = batch.iloc[[i]] if hasattr(batch, "iloc") else batch[i]
             if hasattr(batch, "iloc"):
                 same_frame(row, made.case.x)
@@ -175,10 +175,10 @@ def test_full_mask_gives_back_the_input(made: Prepared) -> None:
                 assert made.case.same(row, made.case.x)
 
 
-def test_one_row_for_each_mask(made: Prepared) -> None:
+def test_as_many_rows_for_each_mask_as_are_promised(made: Prepared) -> None:
     for level in range(made.masked.structure.depth):
         for n in (1, 5):
-            assert len(made.masked.inputs(some_masks(made, level, n), level)) == n
+            assert len(made.masked.inputs(some_masks(made, level, n), level)) == n * made.masked.rows_per_mask
 
 
 def test_a_row_does_not_depend_on_its_batch(made: Prepared) -> None:
@@ -186,7 +186,8 @@ def test_a_row_does_not_depend_on_its_batch(made: Prepared) -> None:
         masks = some_masks(made, level)
         batch = made.masked.inputs(masks, level)
         for i in (0, 4):
-            assert equal(row_of(batch, i), row_of(made.masked.inputs(masks[i : i + 1], level), 0))
+            at = i * made.masked.rows_per_mask
+            assert equal(row_of(batch, at), row_of(made.masked.inputs(masks[i : i + 1], level), 0))
 
 
 def test_wrong_width_is_refused(made: Prepared) -> None:
@@ -212,7 +213,7 @@ def test_masking_changes_the_input(made: Prepared) -> None:
     for level, width in enumerate(made.masked.structure.widths):
         if made.masked.allows_empty:
             batch = made.masked.inputs(np.zeros((1, width), dtype=bool), level)
-            assert len(batch) == 1
+            assert len(batch) == made.masked.rows_per_mask
             row, full = (row_of(made.masked.inputs(np.full((1, width), on), level), 0) for on in (False, True))
             assert not equal(row, full)
 

@@ -212,7 +212,7 @@ def _prediction(masked: Masked) -> Conversation[None]:
 
 def _prediction_job(explainer: Explainer, item: Item) -> Job[None]:
     masked = explainer.masker(item.x)
-    return Job(_prediction(masked), Queries(Cache(masked), 1), item)
+    return Job(_prediction(masked), Queries(Cache(masked), masked.rows_per_mask), item)
 
 
 def prediction_row(explainer: Explainer, item: Item) -> Share:
@@ -320,7 +320,7 @@ class Health:
 
 
 def _first_row(share: Share) -> Share:
-    return Share(share.job, share.rows[:1], share.inputs[:1])
+    return Share(share.job, share.rows[:1], share.inputs[: share.job.queries.rows_per_mask])
 
 
 @dataclass(eq=False)
@@ -355,7 +355,7 @@ class Isolation:
         self._count(batch)
 
     def _count(self, batch: Sequence[Share]) -> None:
-        self.report.rows += sum(len(share.rows) for share in batch)
+        self.report.rows += sum(share.size for share in batch)
         self.report.calls += 1
         self.health.answered(batch[0])
 
@@ -366,7 +366,7 @@ class Isolation:
 
         def resend(shares: Sequence[Share]) -> FloatArray:
             before = sum(share.cost for share in shares)
-            self.report.resent += sum(len(share.rows) for share in shares)
+            self.report.resent += sum(share.size for share in shares)
             try:
                 return ask(shares)
             finally:

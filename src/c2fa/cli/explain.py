@@ -172,7 +172,7 @@ def _explain_files(order: Order) -> None:
         with request.resume(order.resume and order.ledger is None, inputs, ".sqlite") as resume:
             explainer = _explainer(order, inputs, model, stop, order.ledger or resume.ledger())
             try:
-                check_masked(inputs, lambda x: explainer.rows(explainer.masker(x).structure))
+                check_masked(inputs, lambda x: _check_budget(explainer, x))
                 with stop.keeping(lambda: _kept(explainer)):
                     named = _ask(order, explainer, inputs, stop)
                     for path in order.outs:
@@ -198,6 +198,11 @@ def _explainer(order: Order, inputs: Inputs, model: Any, stop: Stop, ledger: Pat
             progress=output.interactive(order.quiet),
             **settings,
         )
+
+
+def _check_budget(explainer: Explainer, x: Any) -> None:
+    masked = explainer.masker(x)
+    explainer.rows(masked.structure, masked.rows_per_mask)
 
 
 def _ask(order: Order, explainer: Explainer, inputs: Inputs, stop: Stop) -> output.Named:
@@ -287,8 +292,6 @@ def _explain_dataset(order: Order, store: Path, crew: Mapping[str, Any]) -> None
     request.model_settings()  # refused here, not in every worker
     dataset = _dataset(request)
     inputs = request.read() if dataset is None else Inputs("text", [], [], masking=request.masker_options("text"))
-    if inputs.masking.get("strategy") == "average":
-        raise RefusedError("--masker strategy=average does not go with --store; take mean or row", USAGE)
     make = MakeExplainer(request, inputs.kind, inputs.masking, _worker_settings(order))
     _check_store(make, store)
     done = many(

@@ -137,8 +137,6 @@ class Request:
         """Make the masker, and the model one that can be stopped; ``keep`` is the flag that keeps answers for good."""
         with as_usage():
             masker = make_masker(inputs.kind, inputs.masking, model)
-        averages = inputs.masking.get("strategy") == "average"
-        call = maskers.over_background(model) if averages else None
         name = self.model_name or describe(model).name
         if name is None and keep is not None:
             raise RefusedError(
@@ -146,7 +144,7 @@ class Request:
                 "change it whenever the model changes",
                 USAGE,
             )
-        return Prepared(Stoppable(model, stop, call), masker, name or self.spec, describe(model).output_names)
+        return Prepared(Stoppable(model, stop), masker, name or self.spec, describe(model).output_names)
 
     def resume(self, wanted: bool, inputs: Inputs, suffix: str) -> Resume:
         """What the cache has of this model and these inputs."""

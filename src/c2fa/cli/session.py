@@ -161,18 +161,15 @@ class Stop:
 
 
 class Stoppable(ModelProxy):
-    """A model that can be stopped between two batches; its name, outputs, cost and notes are the model's own.
+    """A model that can be stopped between two batches; its name, outputs, cost and notes are the model's own."""
 
-    ``call`` answers a batch where the model itself does not.
-    """
-
-    def __init__(self, model: Callable[[Any], Any], stop: Stop, call: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, model: Callable[[Any], Any], stop: Stop) -> None:
         super().__init__(model)
-        self._stop, self._call = stop, call or model
+        self._stop = stop
 
     def __call__(self, batch: Any) -> Any:
         self._stop.begin()
-        return self._call(batch)
+        return self.model(batch)
 
 
 # ---------------------------------------------------------------------------------- resuming

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import time
@@ -22,11 +23,10 @@ from c2fa.evaluation.store import Store
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.fingerprint import fingerprint, identify
-from c2fa.masking import Masker, check_masked
+from c2fa.masking import Masker, check_masked, level_names
 from c2fa.methods import AnyMethod
 from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
-from c2fa.printing import level_names
 from c2fa.querying import BudgetError, Cache, OnError, Queries
 
 MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
@@ -233,7 +233,7 @@ class _Grid:
     def _run(self, x: Any, truth: Any, cache: Cache, number: int) -> Record:
         """Explain an input in every way and score every explanation."""
         explaining = self._explain(x, cache, number)
-        asked = len(cache.known)
+        asked, each = len(cache.known), cache.masked.rows_per_mask
         made = {i: job.result() for i, job in enumerate(explaining) if job.error is None}
         scoring = self._score(made, truth, cache, number)
         table = {i: job.result() for i, job in scoring.items() if job.error is None}
@@ -241,9 +241,9 @@ class _Grid:
             self._stability(made, table)
         jobs: list[Job[Any]] = [*explaining, *scoring.values()]
         rows = RowCount(
-            explaining=asked,
+            explaining=asked * each,
             explaining_alone=sum(job.queries.used for job in explaining),
-            scoring=len(cache.known) - asked,
+            scoring=(len(cache.known) - asked) * each,
             scoring_alone=sum(job.queries.used for job in scoring.values()),
             sent=cache.sent,
         )
@@ -267,8 +267,13 @@ class _Grid:
         """Every run's explanation of an input, all from one cache of answers."""
         jobs = []
         for run in self.runs:
-            queries = run.explainer.queries(x, cache.masked, cache=cache)
-            jobs.append(Job(run.explainer.conversation(cache.masked, queries), queries, f"{run}, input {number}"))
+            explainer = run.explainer
+            budget = explainer.budget
+            if isinstance(budget, tuple):  # the sizes count masks, and an explainer's budget their rows
+                explainer = copy.copy(explainer)
+                explainer.budget = tuple(n * cache.masked.rows_per_mask for n in budget)
+            queries = explainer.queries(x, cache.masked, cache=cache)
+            jobs.append(Job(explainer.conversation(cache.masked, queries), queries, f"{run}, input {number}"))
         self._drive(jobs)
         return jobs
 

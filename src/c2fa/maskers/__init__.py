@@ -5,7 +5,7 @@ from c2fa.maskers.bag import Bag
 from c2fa.maskers.custom import Custom
 from c2fa.maskers.images import ImageBag
 from c2fa.maskers.series import TimeSeries
-from c2fa.maskers.tabular import Tabular, groups_of, over_background
+from c2fa.maskers.tabular import Tabular, groups_of
 from c2fa.maskers.text import Text
 from c2fa.masking import Masked, Masker
 
@@ -20,5 +20,4 @@ __all__ = [
     "Text",
     "TimeSeries",
     "groups_of",
-    "over_background",
 ]

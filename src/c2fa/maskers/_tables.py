@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from c2fa.extras import is_missing, need
-from c2fa.structure import BoolArray
+from c2fa.structure import BoolArray, Structure
+
+_FEW = 10  # a column of no more numbers holds codes or counts, whose mean may be no value that the model knows
 
 
 class Table:
@@ -20,29 +23,34 @@ class Table:
         self, x: Any, columns: list[Any], values: list[Any], baselines: list[list[Any]], dtypes: Any = None
     ) -> None:
         self.columns = columns
-        self.framed = hasattr(x, "iloc")
-        self.mapped = isinstance(x, Mapping)
-        if not self.framed and not self.mapped:
+        self.kind = _kind(x)
+        if self.kind == "vector":
             own = array_of(x)
             others = np.array(baselines, dtype=object if own.dtype.kind == "O" else None)
             kind = own.dtype if own.dtype.kind == "f" else np.result_type(own, others)
             self.vector, self.baselines = own.astype(kind), others.astype(kind)
             return
         pairs = [[v, *b] for v, b in zip(values, zip(*baselines, strict=True), strict=True)]
-        if self.mapped:
+        if self.kind == "dict":
             self.pairs: list[Any] = [_objects(pair) for pair in pairs]
+        elif self.kind == "polars":
+            self.pairs = [_polars(p, k, c) for p, (c, k) in zip(pairs, x.schema.items(), strict=True)]
         else:
             kinds = _dtypes(x, columns, dtypes)
             self.pairs = [_typed(p, k, c) for p, k, c in zip(pairs, kinds, columns, strict=True)]
 
     def rows(self, leaves: BoolArray, which: npt.NDArray[np.intp]) -> Any:
         """One row for each row of leaves: the input's values where True, elsewhere those of baseline ``which``."""
-        if not self.framed and not self.mapped:
+        if self.kind == "vector":
             return np.where(leaves, self.vector, self.baselines[which])
         at = np.where(leaves, 0, which[:, None] + 1)
         picked = [pair[at[:, j]] for j, pair in enumerate(self.pairs)]
-        if self.mapped:
+        if self.kind == "dict":
             return [dict(zip(self.columns, row, strict=True)) for row in zip(*picked, strict=True)]
+        if self.kind == "polars":
+            import polars
+
+            return polars.DataFrame(picked)
         pandas = need("pandas", "tabular")
         # Without a type of its own a column of objects would be guessed anew, and texts become another type.
         own = [isinstance(p, np.ndarray) and p.dtype.kind == "O" for p in picked]
@@ -51,6 +59,29 @@ class Table:
         frame.columns = self.columns
         return frame
 
+    def at_baseline(self) -> list[bool]:
+        """Of each column, whether masking it changes nothing: every baseline has the value of the input."""
+        if self.kind == "vector":
+            stacks: list[Any] = list(np.vstack((self.vector, self.baselines)).T)
+        else:
+            stacks = self.pairs
+        return [all(_same(value, first) for value in others) for first, *others in map(list, stacks)]
+
+
+def _kind(x: Any) -> str:
+    """What an input is: a "frame" or a Series of pandas, a frame of "polars", a "dict" or a "vector"."""
+    if hasattr(x, "iloc"):
+        return "frame"
+    if isinstance(x, Mapping):
+        return "dict"
+    return "polars" if hasattr(x, "schema") and hasattr(x, "rows") else "vector"
+
+
+def _same(one: Any, other: Any) -> bool:
+    if is_missing(one) or is_missing(other):
+        return is_missing(one) and is_missing(other)
+    return bool(np.all(one == other))
+
 
 def _dtypes(x: Any, columns: list[Any], dtypes: Any) -> list[Any]:
     """The types of a frame's columns; a Series of mixed values takes those of the background."""
@@ -58,14 +89,19 @@ def _dtypes(x: Any, columns: list[Any], dtypes: Any) -> list[Any]:
         return list(x.dtypes)
     if x.dtype != object:
         return [x.dtype] * len(columns)
-    return [dtypes[c] if hasattr(dtypes, "index") else None for c in columns]
+    return [dtypes[c] if hasattr(dtypes, "iloc") else None for c in columns]
 
 
 def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
     """The names and values of a row."""
-    if isinstance(x, Mapping):
+    kind = _kind(x)
+    if kind == "dict":
         return list(x), list(x.values())
-    if hasattr(x, "iloc"):
+    if kind == "polars":
+        if len(x) != 1:
+            raise ValueError(f"the input must be one row of a DataFrame, not {len(x)}: give df[i]")
+        return list(x.columns), list(x.row(0))
+    if kind == "frame":
         if hasattr(x, "columns"):
             if len(x) != 1:
                 raise ValueError(f"the input must be one row of a DataFrame, not {len(x)}: give df.iloc[[i]]")
@@ -94,8 +130,11 @@ def read_background(background: Any, columns: list[Any]) -> list[list[Any]]:
     if isinstance(background, Sequence) and background and isinstance(background[0], Mapping):
         _require_columns(columns, lambda c: all(c in record for record in background))
         rows = [[record[c] for c in columns] for record in background]
-    elif hasattr(background, "iloc"):
+    elif _kind(background) == "frame":
         rows = _frame_rows(background, columns)
+    elif _kind(background) == "polars":
+        _require_columns(columns, lambda c: c in background.columns)
+        rows = [list(row) for row in background.select(columns).rows()]
     else:
         rows = _array_rows(background, len(columns))
     if not rows:
@@ -116,6 +155,8 @@ def _array_rows(background: Any, width: int) -> list[list[Any]]:
     array = array[None] if array.ndim == 1 else array
     if array.ndim != 2 or array.shape[1] != width:
         raise ValueError(f"the background has shape {array.shape}; it must be (rows, {width}) as the input")
+    if array.dtype.kind in "mM":  # as lists, dates in nanoseconds would be whole numbers
+        return [list(row) for row in array]
     rows: list[list[Any]] = array.tolist()
     return rows
 
@@ -126,20 +167,72 @@ def _require_columns(columns: list[Any], has: Callable[[Any], bool]) -> None:
             raise ValueError(f"the background has no column {column!r}; it must have the input's columns")
 
 
+def typical_row(background: list[list[Any]], structure: Structure) -> list[Any]:
+    """What is usual in each column, and in one-hot columns of one part together.
+
+    One by one, the columns of three colours could all be most often 0, which is no colour.
+    """
+    columns = list(zip(*background, strict=True))
+    row = [typical(column) for column in columns]
+    if structure.depth == 1:
+        return row
+    parents = structure.parents[-1]
+    for part in range(structure.widths[-2]):
+        own = np.flatnonzero(parents == part).tolist()
+        combinations = list(zip(*(columns[j] for j in own), strict=True))
+        if len(own) > 1 and _one_hot(combinations):
+            for j, value in zip(own, _most_frequent(combinations), strict=True):
+                row[j] = value
+    return row
+
+
+def _one_hot(combinations: list[tuple[Any, ...]]) -> bool:
+    """Whether columns hold 0 and 1, with no more than one 1 in a row."""
+    array = np.asarray(combinations)
+    if array.dtype.kind not in "biuf" or len(combinations) < 2:
+        return False
+    return bool(np.isin(array, (0, 1)).all() and (array.sum(axis=1) <= 1).all())
+
+
 def typical(column: Sequence[Any]) -> Any:
-    """The mean of numbers, the most frequent value of anything else; what is missing does not count.
+    """What is usual in a column: the mean of measurements, the median of dates, else the most frequent value.
+
+    Numbers are measurements where there are more than a few different ones, or hardly any comes twice. What is missing
+    does not count.
 
     >>> typical([1, None, 4]), typical(["b", "a", "b", float("nan"), float("nan"), float("nan")])
     (2.5, 'b')
+    >>> typical([1.0, 2.0, 1.0, 1.0]), typical([date(2020, 1, 1), date(2021, 5, 1), date(2024, 1, 1)])
+    (1.0, datetime.date(2021, 5, 1))
     """
     array = np.asarray(column)
-    if array.dtype.kind in "iuf" and not np.isnan(array).all():
-        return float(np.nanmean(array))
-    known = [v for v in column if not is_missing(v)]
+    numbers = array.dtype.kind in "iuf"  # told at once, since a background may be large
+    known = array[~np.isnan(array)].tolist() if numbers else [v for v in column if not is_missing(v)]
     if not known:
         return column[0]
-    if all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in known):
-        return float(np.mean(known))
+    if numbers or all(map(_is_number, known)):
+        different = len(set(known))
+        if different > _FEW or 2 * different > len(known):
+            return float(np.mean(known))
+    elif all(map(_is_time, known)):
+        try:
+            return sorted(known)[(len(known) - 1) // 2]  # a date that occurs, with its time zone
+        except TypeError:  # some of them have a time zone and others none
+            pass
+    return _most_frequent(known)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool | np.timedelta64)
+
+
+def _is_time(value: Any) -> bool:
+    """Whether a value is a date, a time span or a period, of any library."""
+    return isinstance(value, date | timedelta | np.datetime64 | np.timedelta64) or type(value).__name__ == "Period"
+
+
+def _most_frequent(known: Sequence[Any]) -> Any:
+    """The most frequent value, the smallest text of those that are equally frequent."""
     counts = Counter(map(str, known))
     wanted = min(counts, key=lambda text: (-counts[text], text))
     return next(v for v in known if str(v) == wanted)
@@ -165,6 +258,15 @@ def _typed(values: list[Any], kind: Any, column: Any) -> Any:
             )
         values = [v if is_missing(v) else round(v) for v in values]
     return np.array(values, dtype=kind) if isinstance(kind, np.dtype) else pandas.array(values, dtype=kind)
+
+
+def _polars(values: list[Any], kind: Any, column: str) -> Any:
+    """A column as a polars Series of the type that the input has."""
+    import polars
+
+    if kind.is_integer():
+        values = [v if is_missing(v) else round(v) for v in values]
+    return polars.Series(column, values, dtype=kind, strict=False)
 
 
 def _objects(values: list[Any]) -> npt.NDArray[Any]:

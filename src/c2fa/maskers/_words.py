@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from collections.abc import Callable
 from functools import cache
+from html.entities import html5
 from typing import TypeAlias
 
 import numpy as np
@@ -38,6 +40,27 @@ _EMOJI = (
 _EMOTICON = r"(?<!\w)[:;=]['’^o-]?[)(\[\]DPpOo3/\\|*]+(?!\w)"
 _ENDS = r"\s.,;:!?…)\]}>\"'”’»。、！？"
 _ADDRESS = rf"(?:https?://|www\.)\S*[^{_ENDS}]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+
+# Only HTML's own elements are tags: "<user>" and "<unk>" are words of data sets and tokenizers.
+_BLOCKS = (
+    "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form "
+    "h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol option p pre section select summary table tbody td "
+    "textarea tfoot th thead title tr ul"
+)
+_INLINE = (
+    "a abbr acronym audio b base bdi bdo big br button canvas cite code col colgroup data del dfn em embed font i "
+    "iframe img input ins kbd label link map mark meta meter noscript object output param picture progress q rp rt "
+    "ruby s samp small source span strike strong sub sup svg template time track tt u var video wbr"
+)
+_TAG = re.compile(
+    r"<!--.*?-->|<!doctype[^<>]*>|<(script|style)\b[^<>]*>.*?</\1\s*>"
+    rf"|</?({'|'.join((_BLOCKS + ' ' + _INLINE).split())})(?:\s[^<>]*)?/?>",
+    re.IGNORECASE | re.DOTALL,
+)
+_ENTITY = re.compile(
+    r"(?P<before>\w?)(?P<entity>&(?:[a-zA-Z]\w{1,31}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});)(?=(?P<after>\w?))"
+)
+_OTHER_TAG = r"</?[a-zA-Z][\w-]*\s*/?>"
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _GAP = r"\s\u200b\ufeff"
 
@@ -58,6 +81,7 @@ def _pattern() -> re.Pattern[str]:
     letter = f"[^{_GAP}{marks}{apart}]"
     cores = (
         _ADDRESS,
+        _OTHER_TAG,
         _EMOJI,
         # One joining mark between letters keeps don't, state-of-the-art, e.g., 3.14 and and/or whole.
         rf"{letter}+(?:(?:[-'’ʼ·.,:&@/‐‑]|\.['’]){letter}+)*",
@@ -89,13 +113,56 @@ def words(text: str) -> Spans:
 
     Punctuation goes with the word it touches (an opening bracket or quote with the word after it, anything
     else with the word before); marks that stand alone, emoticons and emoji are words. Chinese characters
-    are words one by one, Japanese kana in runs, Thai, Lao, Khmer and Burmese by written syllable.
+    are words one by one, Japanese kana in runs, Thai, Lao, Khmer and Burmese by written syllable. HTML's tags are
+    white space: they are no words, and stay where they are. Its entities are the characters that they stand for.
 
     >>> text = 'Dr. Lee said: "It isn\\'t bad :)" (see https://a.org/b).'
     >>> [text[a:b] for a, b in words(text)]
     ['Dr.', 'Lee', 'said:', '"It', "isn't", 'bad', ':)', '"', '(see', 'https://a.org/b).']
     """
-    return [match.span() for match in _pattern().finditer(text)]
+    return [match.span() for match in _pattern().finditer(without_markup(text))]
+
+
+def tags(text: str) -> Spans:
+    """Where the HTML tags and comments of a text are.
+
+    >>> tags("so <b>good</b>!")
+    [(3, 6), (10, 14)]
+    """
+    return [match.span() for match in _TAG.finditer(text)] if "<" in text else []
+
+
+def without_markup(text: str) -> str:
+    """A text of the same length in which HTML is what a browser shows: tags are blanks, entities characters.
+
+    >>> without_markup("<p>so&nbsp;<b>good</b>, isn&#39;t it")
+    '\\n\\n so         good    , isnxxxxxt it'
+    """
+    if "<" in text:
+        text = _TAG.sub(_blanks, text)
+    return _ENTITY.sub(_character, text) if "&" in text else text
+
+
+def _blanks(tag: re.Match[str]) -> str:
+    """As many blanks as a tag is long; a blank line where it begins or ends a block, a new line for <br>."""
+    name, size = (tag[2] or "").lower(), len(tag[0])
+    breaks = {"br": 1}.get(name, 2 if name in _BLOCKS.split() else 0)
+    return ("\n" * breaks).ljust(size)
+
+
+def _character(match: re.Match[str]) -> str:
+    """The character of an entity as often as the entity is long; letters where it belongs to a word."""
+    entity = match["entity"]
+    if entity[1] != "#" and entity[1:] not in html5:
+        return match[0]
+    character = html.unescape(entity)[:1]
+    if character.isspace():
+        shown = " "
+    elif unicodedata.category(character)[0] != "P" or (match["before"] and match["after"] and character in "'’-‐&.·/"):
+        shown = "x"
+    else:
+        shown = character
+    return match["before"] + shown * len(entity)
 
 
 # sentencex stops at some rare separators and at lone surrogates; blanks of the same length keep its indices.
@@ -112,16 +179,17 @@ def sentence_starts(text: str, language: str) -> list[int]:
         from sentencex import get_sentence_boundaries
     except ImportError:
         raise ImportError("splitting into sentences needs sentencex: pip install sentencex") from None
-    return [int(b["start_index"]) for b in get_sentence_boundaries(language, text.translate(_BLANK))]
+    shown = without_markup(text).translate(_BLANK)
+    return [int(b["start_index"]) for b in get_sentence_boundaries(language, shown)]
 
 
 def paragraph_starts(text: str) -> list[int]:
-    """Where the paragraphs of a text begin: at the start and after each blank line.
+    """Where the paragraphs of a text begin: at the start and after each blank line, or block of HTML.
 
     >>> paragraph_starts("one\\ntwo\\n \\nthree")
     [0, 10]
     """
-    return [0, *(match.end() for match in re.finditer(r"\n[^\S\n]*\n\s*", text))]
+    return [0, *(match.end() for match in re.finditer(r"\n[^\S\n]*\n\s*", without_markup(text)))]
 
 
 def replacer(gaps: list[str], leaves: list[str], mask: str) -> Callable[[BoolArray], list[str]]:

@@ -25,8 +25,9 @@ class TimeSeries:
     Parameters
     ----------
     windows
-        How many windows of equal length; ``"changes"``, which cuts where the channels' means change (the
-        same cuts for all channels, see ``change_points``); or the first steps of all windows but the first.
+        How many windows of equal length, or their names; the steps at which to cut, such as ``[40, 80]``, where
+        ``[0, 40, 80, 120]`` cuts a series of 120 steps in the same way; or ``"changes"``, which cuts where the
+        channels' means change (the same cuts for all channels, see ``change_points``).
     order
         ``"channels"``: the parts are channels, the leaves their windows. ``"windows"``: the parts are
         windows, the leaves their channels.
@@ -48,7 +49,7 @@ class TimeSeries:
     array([[1., 2., 0., 0.], [5., 6., 7., 8.]])
     """
 
-    windows: int | str | Sequence[int] = 10
+    windows: int | str | Sequence[int] | Sequence[str] = 10
     order: str = "channels"
     fill: float | str | npt.ArrayLike = "mean"
     time_axis: int | None = None
@@ -56,7 +57,7 @@ class TimeSeries:
 
     def __post_init__(self) -> None:
         if isinstance(self.windows, str) and self.windows != "changes":
-            raise ValueError(f"windows must be a number, boundaries or 'changes', not {self.windows!r}")
+            raise ValueError(f"windows must be a number, a list of cuts or names, or 'changes', not {self.windows!r}")
         if isinstance(self.windows, int) and self.windows < 1:
             raise ValueError(f"windows must be at least 1, not {self.windows}")
         if self.order not in ("channels", "windows"):
@@ -77,7 +78,8 @@ class TimeSeries:
         series = (array[None] if array.ndim == 1 else np.moveaxis(array, time_axis, -1)).astype(kind)
         starts = self._starts(series.astype(np.float64))
         window = np.searchsorted(starts, np.arange(series.shape[1]), side="right") - 1
-        structure = self._structure(len(series), starts, series.shape[1], self._names(x, time_axis))
+        spans = self._spans(starts, series.shape[1])
+        structure = self._structure(len(series), spans, self._names(x, time_axis))
         windows = len(starts)
         baseline = self._baseline(series, array, time_axis)
 
@@ -112,14 +114,33 @@ class TimeSeries:
         steps = series.shape[1]
         if isinstance(self.windows, str):
             return change_points(series)
-        if isinstance(self.windows, int):
-            count = min(self.windows, steps)
+        named = self._window_names()
+        if len(named) > steps:
+            raise ValueError(f"{len(named)} windows for a series of {steps} steps: give fewer names")
+        if named or isinstance(self.windows, int | np.integer):
+            count = len(named) or min(int(self.windows), steps)  # type: ignore[arg-type]
             even: IntArray = np.arange(count) * steps // count
             return even
         cuts = np.asarray(self.windows)
-        if cuts.ndim != 1 or cuts.dtype.kind not in "iu" or np.any(np.diff([0, *cuts, steps]) <= 0):
-            raise ValueError(f"boundaries must rise from 1 to {steps - 1}, the series having {steps} steps: {cuts}")
-        return np.concatenate(([0], cuts)).astype(np.intp)
+        whole = cuts.ndim == 1 and cuts.dtype.kind in "iu"
+        edges = cuts.tolist() if whole else []
+        edges = edges if edges[:1] == [0] else [0, *edges]
+        edges = edges if edges[-1] == steps else [*edges, steps]
+        if not whole or np.any(np.diff(edges) <= 0):
+            raise ValueError(f"cuts must be whole numbers that rise from 0 to {steps}, the number of steps; got {cuts}")
+        return np.array(edges[:-1], dtype=np.intp)
+
+    def _window_names(self) -> list[str]:
+        """The names that the windows were given; none where they were given as numbers."""
+        if isinstance(self.windows, int | np.integer | str):
+            return []
+        names = [w for w in self.windows if isinstance(w, str)]
+        return names if len(names) == len(self.windows) else []
+
+    def _spans(self, starts: IntArray, steps: int) -> list[str]:
+        """What the windows are called: their names, or their first and last steps."""
+        ends = [*starts[1:].tolist(), steps]
+        return self._window_names() or [f"{a}–{b - 1}" for a, b in zip(starts.tolist(), ends, strict=True)]
 
     def _names(self, x: Any, time_axis: int) -> Sequence[str] | None:
         """The channels' names: those given, or the columns of a frame of steps by channels."""
@@ -127,12 +148,10 @@ class TimeSeries:
             return [str(c) for c in x.columns]
         return self.names
 
-    def _structure(self, channels: int, starts: IntArray, steps: int, names: Sequence[str] | None) -> Structure:
+    def _structure(self, channels: int, spans: list[str], names: Sequence[str] | None) -> Structure:
         if names is not None and len(names) != channels:
             raise ValueError(f"{len(names)} names for {channels} channels: give one name per channel")
         rows = list(names) if names is not None else [f"channel {c + 1}" for c in range(channels)]
-        ends = [*starts[1:].tolist(), steps]
-        spans = [f"{a}–{b - 1}" for a, b in zip(starts.tolist(), ends, strict=True)]
         parts, inner = (rows, spans) if self.order == "channels" else (spans, rows)
         owner = np.repeat(np.arange(len(parts)), len(inner))
         return Structure((owner,), (tuple(parts), tuple(f"{p} · {i}" for p in parts for i in inner)))

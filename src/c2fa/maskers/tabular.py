@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from c2fa.extras import need
 from c2fa.maskers._columns import groups_of, names_of, tree_of
-from c2fa.maskers._tables import Table, read_background, read_row, typical
+from c2fa.maskers._tables import Table, read_background, read_row, typical_row
 from c2fa.masking import Masked
-from c2fa.model import ModelProxy
-from c2fa.querying import as_outputs
-from c2fa.structure import BoolArray
+from c2fa.structure import BoolArray, Structure
 
-__all__ = ["Blocks", "Tabular", "groups_of", "over_background"]
+__all__ = ["Tabular", "groups_of"]
 
 
 @dataclass(frozen=True)
 class Tabular:
     """Masks a row of a table: its parts are groups of columns, its leaves the columns.
 
-    The input is a DataFrame of one row, a Series, a dict or a vector. The model receives a DataFrame with the
-    same columns and types for the first two, a list of dicts, or an array (n, columns).
+    The input is a DataFrame of one row (of pandas or polars), a Series, a dict or a vector. The model receives a
+    DataFrame with the same columns and types for the first two, a list of dicts, or an array (n, columns).
 
     Parameters
     ----------
@@ -39,11 +35,13 @@ class Tabular:
     names
         The names of the columns where neither the input nor the background has them.
     strategy
-        What a masked column becomes. ``"mean"``: the background's mean of that column (rounded for integers)
-        or its most frequent value (for anything else than numbers); empty cells do not count. ``"row"``: the value
-        of the one row that the background is. ``"average"``: each of the background's m rows in turn. Then one
-        mask is m rows of the table, kept together as one input, and the model must be wrapped in
-        ``over_background``, which averages its m outputs: a budget of 100 costs 100 m of its rows.
+        What a masked column becomes. ``"mean"``: what is usual in the background. That is a column's mean where it
+        holds measurements (rounded for integers), the median of dates, times and periods, and the most frequent value
+        of anything else: texts, truth values, and numbers of which there are at most ten, each twice or more on
+        average, because these are codes or counts. Columns of one group that are one-hot take their most frequent
+        combination. Empty cells do not count. ``"row"``: the value of the one row that the background is.
+        ``"average"``: the values of each of the background's rows in turn; the model's outputs are averaged. A mask
+        then takes as many rows of the model as the background has, and the budget counts each of them.
 
     Examples
     --------
@@ -83,26 +81,28 @@ class Tabular:
             columns = list(named if self.names is None else self.names)
         if len(columns) != len(values):
             raise ValueError(f"{len(columns)} column names for {len(values)} values: give one name per column")
+        structure = tree_of(self.groups, columns)
         baselines = self._baselines.get(tuple(columns))
         if baselines is None:  # a large background is read once, however many rows are explained
             background = read_background(self.background, columns)
-            baselines = background if self.strategy == "average" else [self._baseline(background)]
+            baselines = background if self.strategy == "average" else [self._baseline(background, structure)]
             self._baselines[tuple(columns)] = baselines
-        structure = tree_of(self.groups, columns)
         table = Table(x, columns, values, baselines, getattr(self.background, "dtypes", None))
+        m = len(baselines)
 
         def inputs(masks: BoolArray, level: int) -> Any:
             leaves = structure.expand(masks, level)
-            if self.strategy != "average":
-                return table.rows(leaves, np.zeros(len(leaves), dtype=np.intp))
-            m = len(baselines)
-            rows = table.rows(np.repeat(leaves, m, axis=0), np.tile(np.arange(m), len(leaves)))
-            return Blocks(rows, m)
+            return table.rows(np.repeat(leaves, m, axis=0), np.tile(np.arange(m), len(leaves)))
 
-        view = {"kind": "table", "columns": [str(c) for c in columns], "values": list(values)}
-        return Masked(structure, inputs, view=view)
+        view = {
+            "kind": "table",
+            "columns": [str(c) for c in columns],
+            "values": list(values),
+            "at_baseline": table.at_baseline(),
+        }
+        return Masked(structure, inputs, view=view, rows_per_mask=m)
 
-    def _baseline(self, background: list[list[Any]]) -> list[Any]:
+    def _baseline(self, background: list[list[Any]], structure: Structure) -> list[Any]:
         if self.strategy == "row":
             if len(background) != 1:
                 raise ValueError(
@@ -110,80 +110,4 @@ class Tabular:
                     "or take strategy='mean' or 'average'"
                 )
             return background[0]
-        return [typical(column) for column in zip(*background, strict=True)]
-
-
-@dataclass(frozen=True, eq=False)
-class Blocks(Sequence[Any]):
-    """A batch of inputs each of which is ``size`` rows of a table; ``rows`` holds them all, one after another."""
-
-    rows: Any
-    size: int
-
-    def __len__(self) -> int:
-        return len(self.rows) // self.size
-
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> Blocks: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        chosen = range(len(self))[index]
-        if isinstance(chosen, range):
-            at = [i for block in chosen for i in range(block * self.size, (block + 1) * self.size)]
-            return Blocks(_take(self.rows, at), self.size)
-        return _take(self.rows, list(range(chosen * self.size, (chosen + 1) * self.size)))
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
-
-    def __array__(self, *_: Any, **__: Any) -> npt.NDArray[Any]:
-        raise TypeError("strategy='average' makes each input a block of rows: give the model as over_background(model)")
-
-
-def over_background(model: Callable[[Any], Any]) -> Callable[[Any], npt.NDArray[np.float64]]:
-    """Wrap a model of table rows for ``Tabular(strategy="average")``: its outputs averaged over the background.
-
-    Each input is a block of rows; the model is called once with the rows of all blocks, and so receives as
-    many rows per input as the background has. An estimator is made callable first, by ``c2fa.models.wrap``; the names
-    of the model and of its outputs stay.
-
-    >>> masked = Tabular(background=[[0.0], [4.0]], strategy="average")([9.0])
-    >>> over_background(lambda rows: rows[:, 0] ** 2)(masked.inputs([[False], [True]], 0))
-    array([ 8., 81.])
-    """
-
-    if not callable(model):
-        raise TypeError(
-            f"{type(model).__name__} is not callable: give over_background(c2fa.models.wrap(model)), which makes it so"
-        )
-    return _Averaged(model)
-
-
-class _Averaged(ModelProxy):
-    """A model whose outputs are averaged over blocks of rows."""
-
-    batch_size = chunk_size = None  # the inner model's count its rows, not blocks of them
-
-    def __call__(self, blocks: Any) -> npt.NDArray[np.float64]:
-        if isinstance(blocks, Blocks):
-            rows, sizes = blocks.rows, np.full(len(blocks), blocks.size)
-        else:
-            sizes = np.array([len(block) for block in blocks])
-            rows = _stack(list(blocks))
-        outputs = as_outputs(self.model(rows), len(rows), "averaging over the background")
-        starts = np.cumsum(sizes) - sizes
-        mean: npt.NDArray[np.float64] = np.add.reduceat(outputs, starts, axis=0) / sizes[:, None]
-        return mean[:, 0] if mean.shape[1] == 1 else mean
-
-
-def _take(rows: Any, at: list[int]) -> Any:
-    if hasattr(rows, "iloc"):
-        return rows.iloc[at]
-    return [rows[i] for i in at] if isinstance(rows, list) else rows[at]
-
-
-def _stack(blocks: list[Any]) -> Any:
-    if hasattr(blocks[0], "iloc"):
-        return need("pandas", "tabular").concat(blocks)
-    return [row for block in blocks for row in block] if isinstance(blocks[0], list) else np.concatenate(blocks)
+        return typical_row(background, structure)

@@ -12,7 +12,16 @@ import numpy as np
 
 from c2fa.fingerprint import fingerprint
 from c2fa.graph import Graph, chain
-from c2fa.maskers._words import Spans, paragraph_starts, remover, replacer, sentence_starts, words
+from c2fa.maskers._words import (
+    Spans,
+    paragraph_starts,
+    remover,
+    replacer,
+    sentence_starts,
+    tags,
+    without_markup,
+    words,
+)
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, IntArray, Structure
 
@@ -26,8 +35,10 @@ class Text:
 
     Parts and words are found so that the words and the white space between them give back the text byte for
     byte. Punctuation goes with the word it touches: an opening bracket or quote with the word after it,
-    anything else with the word before. A tuple, a list or a dict of texts is masked as one input, and
-    comes back as the same container; no part spans two of its texts.
+    anything else with the word before. HTML's tags count as white space: they are never masked, so that markup
+    stays valid, and get no attribution. An entity such as ``&quot;`` is the character that it stands for. A
+    tuple, a list or a dict of texts is masked as one input, and comes back as the same container; no part spans
+    two of its texts.
 
     Parameters
     ----------
@@ -149,7 +160,7 @@ class Text:
 
         def part_name(first: int, last: int) -> str:
             k, start, _ = leaves[first]
-            return _short(texts[k][start : leaves[last][2]])
+            return _short(_without_tags(texts[k][start : leaves[last][2]]))
 
         levels = ("texts", *(k for k in self.levels if k in ("paragraphs", "sentences")))
         ids: list[IntArray] = []
@@ -167,10 +178,35 @@ class Text:
         return Structure((*parents, *ids[-1:]), (*names, tuple(texts[k][a:b] for k, a, b in leaves)))
 
     def _renderer(self, text: str, spans: Spans) -> Callable[[BoolArray], list[str]]:
-        edges = [0, *(edge for span in spans for edge in span), len(text)]
-        pieces = [text[a:b] for a, b in pairwise(edges)]
-        gaps, leaves = pieces[0::2], pieces[1::2]
-        return remover(gaps, leaves) if self.mask is None else replacer(gaps, leaves, self.mask)
+        if self.mask is not None:
+            return replacer(*_cut(text, spans), self.mask)
+        kept = tags(text) if self.tokenizer is None else []
+        if not kept:
+            return remover(*_cut(text, spans))
+        both = sorted([*spans, *kept])
+        render, at = remover(*_cut(text, both)), np.searchsorted([a for a, _ in both], [a for a, _ in spans])
+
+        def render_between_tags(masks: BoolArray) -> list[str]:
+            full = np.ones((len(masks), len(both)), dtype=np.bool_)
+            full[:, at] = masks
+            return render(full)
+
+        return render_between_tags
+
+
+def _cut(text: str, spans: Spans) -> tuple[list[str], list[str]]:
+    """A text as what lies between spans, one piece more than there are spans, and what lies in them."""
+    edges = [0, *(edge for span in spans for edge in span), len(text)]
+    pieces = [text[a:b] for a, b in pairwise(edges)]
+    return pieces[0::2], pieces[1::2]
+
+
+def _without_tags(text: str) -> str:
+    """A text for a name: without tags, and with a blank where they break the line."""
+    shown = without_markup(text)
+    for a, b in reversed(tags(text)):
+        text = text[:a] + (" " if "\n" in shown[a:b] else "") + text[b:]
+    return text
 
 
 def _texts(x: Any) -> list[str]:

@@ -207,7 +207,10 @@ def gather(
     answer = yield Ask(level, masks)
     ok = answer.ok
     if not ok.any():
-        raise QueryError(f"not one of the {len(ok)} rows of level {level} got an answer, so there is nothing to fit")
+        raise QueryError(
+            f"not one of the {len(ok)} rows that mask some of {masks.shape[1]} features got an answer, so there is "
+            "nothing to fit"
+        )
     masks, counts, outputs = masks[ok], counts[ok], answer.outputs[ok][:, task.columns]
     if anchor and not masks.all(axis=1).any():
         masks = np.concatenate([masks, np.ones_like(masks[:1])])

@@ -40,6 +40,28 @@ def as_budget(budget: int | Sequence[int] | None) -> Budget:
     return tuple(int(r) for r in rows)
 
 
+def masks_of(budget: Budget, rows_per_mask: int, depth: int) -> Budget:
+    """The masks that a budget of rows pays for, the whole input among them, where each mask takes several rows.
+
+    >>> masks_of(200, 1, 2), masks_of(200, 15, 2), masks_of((40, 100), 10, 2)
+    (200, 13, (4, 10))
+    """
+    if rows_per_mask == 1:
+        return budget
+    if isinstance(budget, int):
+        masks: Budget = budget // rows_per_mask
+        enough = budget // rows_per_mask > depth
+    else:
+        masks = tuple(rows // rows_per_mask for rows in budget)
+        enough = masks[0] > 1 and min(masks) > 0
+    if not enough:
+        raise ValueError(
+            f"each mask takes {rows_per_mask} rows, one for each row of the background, so a budget of {budget} rows "
+            f"pays for {masks} masks: give a background of fewer rows, such as 10, or a larger budget"
+        )
+    return masks
+
+
 def is_whole(value: Any) -> bool:
     """Whether a value is a whole number; True and False are none."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -98,7 +98,7 @@ def options_of(spec: str) -> list[str]:
 
 
 def wrap(model: Any) -> Model:
-    """Return a callable for an object that a person holds: an estimator, a module, a pipeline, a session.
+    """Return a callable for an object that a person holds: an estimator or its method, a module, a pipeline, a session.
 
     A callable that is none of these is returned as it is.
 
@@ -112,6 +112,9 @@ def wrap(model: Any) -> Model:
         return models.HuggingFace(model)
     if hasattr(model, "get_inputs") and hasattr(model, "get_outputs") and hasattr(model, "run"):
         return models.Onnx(model)
+    owner, method = getattr(model, "__self__", None), getattr(model, "__name__", "")
+    if hasattr(owner, "get_params") and method in ("predict_proba", "decision_function", "predict"):
+        return models.Sklearn(owner, method)  # which knows the names of its columns and classes
     if callable(model):
         return cast(Model, model)
     if hasattr(model, "predict_proba") or hasattr(model, "decision_function") or hasattr(model, "predict"):

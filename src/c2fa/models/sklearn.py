@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from c2fa.extras import need
 
 _METHODS = ("predict_proba", "decision_function", "predict")
 
@@ -14,7 +17,8 @@ _METHODS = ("predict_proba", "decision_function", "predict")
 class Sklearn:
     """An estimator as a model: class probabilities where it has them, else decisions or predictions.
 
-    Frames are handed over as they are, so an estimator that was fitted on named columns finds them.
+    Rows arrive as the estimator knows them: with the names of its columns and in their order where it was fitted on
+    named ones, else without names. Rows may be a frame, an array or a list of dicts.
 
     Parameters
     ----------
@@ -69,11 +73,31 @@ class Sklearn:
         except Exception:  # what cannot be pickled cannot be hashed either
             return name
 
+    def _as_fitted(self, batch: Any) -> Any:
+        """The rows as the estimator was fitted on them; texts and what else is no table stay as they are."""
+        names = getattr(self.estimator, "feature_names_in_", None)
+        width = getattr(self.estimator, "n_features_in_", None)
+        if width is None:  # it takes no table: a DictVectorizer or a text vectorizer is asked first
+            return batch
+        if isinstance(batch, list) and batch and isinstance(batch[0], Mapping):
+            batch = need("pandas", "tabular").DataFrame(batch)
+        if names is None:
+            # Other libraries' estimators may read types off a frame, so theirs are left alone.
+            ours = type(self.estimator).__module__.partition(".")[0] == "sklearn"
+            return batch.to_numpy() if ours and hasattr(batch, "columns") else batch
+        if hasattr(batch, "columns"):
+            reordered = list(batch.columns) != list(names) and set(batch.columns) == set(names)
+            return batch[list(names)] if reordered else batch
+        if not isinstance(batch, np.ndarray) or batch.ndim != 2 or batch.shape[1] != len(names):
+            return batch
+        frame = need("pandas", "tabular").DataFrame(batch, columns=names)
+        return frame.infer_objects()  # numbers beside texts are numbers again
+
     def __repr__(self) -> str:
         return f"Sklearn({self.estimator!r})"
 
     def __call__(self, batch: Any) -> npt.NDArray[np.float64]:
-        outputs = getattr(self.estimator, self.method)(batch)
+        outputs = getattr(self.estimator, self.method)(self._as_fitted(batch))
         if isinstance(outputs, list):
             raise ValueError(
                 f"{type(self.estimator).__name__}.{self.method} gives one array for each of {len(outputs)} targets; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -191,8 +191,9 @@ def _branch(e: Explanation, chosen: _Chosen, names: Mapping[int, str], level: in
         return [Row(names.get(i, name), level, start, value, error, "leaf" if level else "part", text)]
     rows = [Row(name, level, start, value, error, "part", text)]
     below, children, shown = level + 1, np.flatnonzero(s.parents[level] == i), chosen[(level, i)]
-    if len(children) == 1 and e.names[below][children[0]] == name:
-        return rows
+    if len(children) == 1 and e.names[below][children[0]] == name:  # a part that is one leaf, called as the leaf is
+        leaf = int(np.flatnonzero(s.owners(level) == i)[0])
+        return [replace(rows[0], name=names.get(leaf, name))]
     at = start
     for child in shown:
         rows += _branch(e, chosen, names, below, child, at)

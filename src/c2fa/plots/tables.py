@@ -11,14 +11,13 @@ from matplotlib.figure import Figure
 from c2fa.explanation import Explanation
 from c2fa.plots._style import SCALE, beside, clip, headline, largest, name_ticks, own_axes, signed, title_and_scale
 from c2fa.plots.nested import NestedDisplay
-from c2fa.printing import cell
+from c2fa.printing import shown_names
 from c2fa.structure import FloatArray
 
 
 def table(e: Explanation, ax: Axes | None = None, *, parts: int = 12, leaves: int | None = None) -> Figure:
     """Draw groups of columns with their columns under them, each with the value that the row has."""
-    cells = np.asarray(e.view["values"], dtype=object).ravel()
-    names = {i: f"{name} = {cell(v)}" for i, (name, v) in enumerate(zip(e.names[-1], cells, strict=False))}
+    names = dict(enumerate(shown_names(e.structure, e.view)[-1]))
     return NestedDisplay.from_explanation(e, parts, leaves, names).draw(ax)
 
 

@@ -55,6 +55,17 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """A bar below the passage, with the number beside it; ``level`` is that of a part that holds others."""
+
+    name: str
+    value: float
+    error: float | None
+    text: str
+    level: int = -1
+
+
+@dataclass(frozen=True)
 class TextDisplay:
     """A passage that is broken into lines and shaded.
 
@@ -65,9 +76,11 @@ class TextDisplay:
     lines
         How many lines there are.
     part_values, leaf_values
-        The attributions of the coarsest level and of the words.
+        The attributions of the parts that hold the words, and of the words.
     part_names, leaf_names
         Their names.
+    heads
+        What stands above these parts: for each paragraph, the number of its first sentence and its bar.
     part_texts, leaf_texts
         The numbers beside their bars.
     labels
@@ -86,27 +99,30 @@ class TextDisplay:
     part_texts: tuple[str, ...]
     leaf_texts: tuple[str, ...]
     title: str
-    labels: tuple[str, str]
+    labels: tuple[str, ...]
+    heads: tuple[tuple[int, Bar], ...] = ()
 
     @classmethod
     def from_explanation(cls, e: Explanation, words: int = 300) -> TextDisplay:
         """Lay a text out; of a longer one the most important sentences that hold about ``words`` words."""
         text, spans = str(e.view["text"]), np.asarray(e.view["spans"])
-        owner = e.structure.owners(0)
-        shown = _most_important(np.abs(e.high), owner, words)
+        inner = max(e.structure.depth - 2, 0)
+        owner, values = e.structure.owners(inner), e.values[inner]
+        shown = _most_important(np.abs(values), owner, words)
         layout = _lay_out(text, spans, owner, shown, numbered=e.structure.depth > 1)
         return cls(
             pieces=tuple(layout.pieces),
             lines=layout.line + 1,
-            part_values=tuple(e.high.tolist()),
-            part_errors=None if e.stderr is None else tuple(e.stderr[0].tolist()),
+            part_values=tuple(values.tolist()),
+            part_errors=None if e.stderr is None else tuple(e.stderr[inner].tolist()),
             leaf_values=tuple(e.low.tolist()),
-            part_names=e.names[0],
+            part_names=e.names[inner],
             leaf_names=e.names[-1],
-            part_texts=tuple(signed(e.rounded, units) for units in e.rounded.values[0]),
+            part_texts=tuple(signed(e.rounded, units) for units in e.rounded.values[inner]),
             leaf_texts=tuple(signed(e.rounded, units) for units in e.rounded.values[-1]),
             title=headline(e),
-            labels=(e.level_names[0], e.level_names[-1]),
+            labels=e.level_names,
+            heads=tuple(head for level in range(inner) for head in _heads(e, level, owner)),
         )
 
     def draw(self, ax: Axes | None = None) -> Figure:
@@ -135,7 +151,7 @@ class TextDisplay:
 
     @property
     def _key(self) -> str:
-        parts, leaves = self.labels
+        parts, leaves = self.labels[-2:] if len(self.labels) > 1 else self.labels * 2
         both = leaves if self._flat else f"{leaves} (boxes) and {parts} (lines)"
         return f"{both}: share of the level's largest"
 
@@ -143,28 +159,41 @@ class TextDisplay:
         """Draw the paper's figure: the passage above, the sentences' bars left, the top words' bars right."""
         shown = _largest(self.part_values, 0 if self._flat else parts)
         best = _largest(self.leaf_values, top)
-        rows = max(len(shown), len(best), 3)
+        rows = max(len(self._part_bars(sorted(shown))), len(best), 3)
         passage, height = self.lines * _LINE, 17.0 * rows
         below = _TITLE + passage
         made = _free_figure(below + _LEGEND + 34 + height + 26)
         self.draw(_place(made, _MARGIN, _TITLE, _WIDTH, passage))
         legend_bar(_place(made, _MARGIN, below + 22, _WIDTH, 10), self._key)
         if not self._flat:
-            chosen, (label, _) = sorted(shown), self.labels
-            errors = None if self.part_errors is None else np.array(self.part_errors)[chosen]
-            names = [f"{j + 1}  {self.part_names[j]}" for j in chosen]
-            count = len(self.part_values)
+            chosen, count, *above, label = sorted(shown), len(self.part_values), *self.labels[:-1]
             title = label if len(chosen) == count else f"{len(chosen)} of {count} {label}"
             left = _place(made, _MARGIN + 150, below + _LEGEND + 34, 110, height)
-            texts = [self.part_texts[j] for j in chosen]
-            _bars(left, names, np.array(self.part_values)[chosen], errors, texts, title, 146, rows)
+            bars = self._part_bars(chosen)
+            names, texts = [bar.name for bar in bars], [bar.text for bar in bars]
+            errors = None if self.part_errors is None else np.array([bar.error for bar in bars])
+            values = np.array([bar.value for bar in bars])
+            _bars(left, names, values, errors, texts, " › ".join([*above, title]), 146, rows)
         x, width = (92, 300) if self._flat else (415, 130)
         right = _place(made, _MARGIN + x, below + _LEGEND + 34, width, height)
-        label = self.labels[1]
+        label = self.labels[-1]
         title = f"top {len(best)} {label}" if len(best) > 1 else f"top {singular(label)}"
         names, texts = [self.leaf_names[i] for i in best], [self.leaf_texts[i] for i in best]
         _bars(right, names, np.array(self.leaf_values)[best], None, texts, title, 88, rows)
         return made
+
+    def _part_bars(self, chosen: list[int]) -> list[Bar]:
+        """The bars of some sentences in their order, each paragraph's before the first of its own."""
+        bars: list[Bar] = []
+        waiting = list(self.heads)
+        for j in chosen:
+            # Of paragraphs that none of the chosen sentences is in, only the last has begun before this one.
+            begun = {bar.level: bar for first, bar in waiting if first <= j}
+            waiting = [(first, bar) for first, bar in waiting if first > j]
+            error = None if self.part_errors is None else self.part_errors[j]
+            bars += [begun[level] for level in sorted(begun)]
+            bars.append(Bar(f"{j + 1}  {self.part_names[j]}", self.part_values[j], error, self.part_texts[j]))
+        return bars
 
 
 _MARGIN, _TITLE, _LEGEND = 14.0, 26.0, 52.0  # points
@@ -238,6 +267,20 @@ def _most_important(weight: FloatArray, owner: IntArray, words: int) -> set[int]
     return shown
 
 
+def _heads(e: Explanation, level: int, owner: IntArray) -> list[tuple[int, Bar]]:
+    """The bars of a level above the sentences, each with the number of its first sentence."""
+    above, label = e.structure.owners(level), singular(e.level_names[level]).capitalize()
+    errors = None if e.stderr is None else e.stderr[level]
+    texts = [signed(e.rounded, units) for units in e.rounded.values[level]]
+    return [
+        (
+            int(owner[above == j].min()),
+            Bar(f"{label} {j + 1}", float(value), None if errors is None else float(errors[j]), text, level),
+        )
+        for j, (value, text) in enumerate(zip(e.values[level], texts, strict=True))
+    ]
+
+
 def _largest(values: tuple[float, ...], count: int) -> list[int]:
     found: list[int] = np.argsort(-np.abs(values), kind="stable")[:count].tolist()
     return found
@@ -285,7 +328,8 @@ def _lay_out(text: str, spans: IntArray, owner: IntArray, shown: set[int], numbe
         word = clip(text[a:b], _WIDTH - 30, _SIZE)
         if part != last and numbered:
             layout.put(f"{part + 1}", 0.72 * _SIZE, -1, part, 2.2 * _SPACE, _SPACE + width_of(word, _SIZE))
-        apart = not between.strip() and (between or last != part)  # pieces of one word stand close together
+        # Pieces of one word stand close together; between words there are blanks or tags.
+        apart = last != part or any(c.isspace() or c == "<" for c in between)
         layout.put(word, _SIZE, leaf, part, _SPACE if apart else 0.5)
         last = part
     if skipped:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from c2fa.drawing import scaled
 from c2fa.explanation import Explanation
 from c2fa.pixels import shown
-from c2fa.printing import cell
+from c2fa.printing import shown_cells
 from c2fa.report._pictures import b64, data_uri, runs
 from c2fa.structure import FloatArray, IntArray
 
@@ -65,6 +65,7 @@ def pack(e: Explanation, title: str, side: int) -> dict[str, Any]:
         "agreement": d.agreement,
         "status": d.status,
         "warnings": list(d.warnings),
+        "notes": e.notes,
         "method": str(e.provenance.get("method", "")),
         "model": str(e.provenance.get("model") or ""),
         "seed": e.provenance.get("seed"),
@@ -147,8 +148,7 @@ def _view(e: Explanation, side: int) -> tuple[dict[str, Any] | None, bool]:
         if kind == "bag":
             return {"features": [_cut(str(name)) for name in e.view["features"]]}, False
         if kind in ("table", "array"):
-            cells = np.asarray(e.view["values"], dtype=object).ravel().tolist()
-            return {"cells": [_cut(cell(v)) for v in cells]}, False
+            return {"cells": list(map(_cut, shown_cells(e.view)))}, False
     except (KeyError, TypeError, ValueError):
         pass  # somebody made the view by hand and it does not fit: the bars still stand
     return None, False

@@ -9,7 +9,7 @@ import numpy as np
 from c2fa.drawing import largest, shares
 from c2fa.explanation import Explanation
 from c2fa.pixels import shown, tint
-from c2fa.printing import fit, on_scale
+from c2fa.printing import fit, on_scale, shown_names
 from c2fa.report._data import settled
 from c2fa.report._pictures import data_uri
 from c2fa.rounding import number
@@ -36,11 +36,12 @@ def table(e: Explanation) -> str:
     rows = [
         "<tr><th scope='col'>part</th><th scope='col'>attribution</th><th scope='col'>most important in it</th></tr>"
     ]
+    names = shown_names(e.structure, e.view)[0]
     for j in range(min(e.structure.widths[0], _PARTS)):
         best = ", ".join(f"{name} {value}" for name, value in _top(e, j))
         value = signed(e, e.rounded.values[0][j])
-        rows.append(f"<tr><th scope='row'>{escape(e.names[0][j])}</th><td>{value}</td><td>{escape(best)}</td></tr>")
-    warnings = "".join(f"<li>{escape(w)}</li>" for w in e.diagnostics.warnings)
+        rows.append(f"<tr><th scope='row'>{escape(names[j])}</th><td>{value}</td><td>{escape(best)}</td></tr>")
+    warnings = "".join(f"<li>{escape(w)}</li>" for w in (*e.diagnostics.warnings, *e.notes))
     notes = f"<ul>{warnings}</ul>" if warnings else ""
     return f"<h2>{escape(facts(e))}</h2>{notes}<table>{''.join(rows)}</table>"
 
@@ -48,6 +49,7 @@ def table(e: Explanation) -> str:
 def styled(e: Explanation) -> str:
     """The whole view with styles written into it, for notebooks."""
     warnings = "".join(f'<div style="color:#8a1c14;margin:2px 0">⚠ {escape(w)}</div>' for w in e.diagnostics.warnings)
+    warnings += "".join(f"<div>{escape(note)}</div>" for note in e.notes)
     body = {"text": _passage, "images": _pictures}.get(str(e.view.get("kind")), lambda _: "")(e)
     frame = (
         "background-color:#ffffff;color:#1b1f24;border:1px solid #d5dae0;padding:12px;border-radius:8px;"
@@ -62,12 +64,13 @@ def _top(e: Explanation, part: int) -> list[tuple[str, str]]:
     own = np.flatnonzero(e.structure.owners(0) == part)
     order = own[np.argsort(-np.abs(e.low[own]), kind="stable")]
     best, rest = order[:_LEAVES], order[_LEAVES:]
-    found = [(e.names[-1][i], signed(e, units[i])) for i in best]
+    names = shown_names(e.structure, e.view)[-1]
+    found = [(names[i], signed(e, units[i])) for i in best]
     return [*found, (f"{len(rest)} more", signed(e, units[rest].sum()))] if len(rest) else found
 
 
 def _parts(e: Explanation) -> str:
-    high = settled(e.high)
+    high, names = settled(e.high), shown_names(e.structure, e.view)[0]
     widths = shares(high, _largest(e.high))
     out = []
     chosen = np.sort(np.argsort(-np.abs(e.high), kind="stable")[:_PARTS])
@@ -76,7 +79,7 @@ def _parts(e: Explanation) -> str:
         bar = f"display:inline-block;height:10px;width:{_width(float(widths[j]))}px;"
         bar += f"background-color:{'#1f6fb2' if high[j] >= 0 else '#c2500a'}"
         value = signed(e, e.rounded.values[0][j], error)
-        head = f'<code>{value}</code> <span style="{bar}"></span> {escape(e.names[0][j])}'
+        head = f'<code>{value}</code> <span style="{bar}"></span> {escape(names[j])}'
         if e.structure.depth == 1:
             out.append(f"<div>{head}</div>")
             continue

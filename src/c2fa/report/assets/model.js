@@ -34,7 +34,11 @@ function readModel(raw) {
     said: (k, i) => model.written(model.units(k, i)),
     saidError: (k, i) => number(model.error(k, i), raw.classes[model.column].digits),
     error: (k, i) => (errors ? errors[k][model.column * raw.widths[k] + i] : null),
-    name: (k, i) => (k === depth - 1 && cells && cells[i] !== undefined ? `${names[k][i]} = ${cells[i]}` : names[k][i]),
+    name(k, i) {
+      // A part that is one column shows the column's value.
+      while (sameAsOnlyChild(model, k, i)) i = children[k++][i][0];
+      return k === depth - 1 && cells && cells[i] !== undefined ? `${names[k][i]} = ${cells[i]}` : names[k][i];
+    },
     ancestor(k, i, level) {
       while (k > level) i = parents[--k][i];
       return i;
@@ -70,6 +74,11 @@ function readModel(raw) {
   const first = raw.widths[0] <= 6 ? order : order.slice(0, 3);
   if (depth > 1) for (const i of first) model.open.add(`0:${i}`);
   return model;
+}
+
+function sameAsOnlyChild(model, k, i) {
+  const own = k < model.depth - 1 ? model.children[k][i] : [];
+  return own.length === 1 && model.names[k + 1][own[0]] === model.names[k][i];
 }
 
 function stopsFor(leaves) {
@@ -119,8 +128,7 @@ function sentenceAbout(model, k, i) {
 }
 
 function numberedPart(model, k, j) {
-  const label = one(model.labels[k]);
-  return /^level \d+$/.test(label) ? label : `${label} ${j + 1}`;
+  return `${one(model.labels[k])} ${j + 1}`;
 }
 
 // What a screen reader adds to a row's name and value.

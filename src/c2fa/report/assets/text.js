@@ -44,7 +44,7 @@ function textView(model) {
       if (on) word.style.setProperty("--a", (0.1 + 0.45 * Math.abs(share)).toFixed(3));
     });
     if (last === 0) return;
-    const level = model.mode === "all" || model.mode === last ? 0 : model.mode;
+    const level = model.mode === "all" || model.mode === last ? last - 1 : model.mode;
     const heavy = largest(model.values(level));
     const lines = model.mode !== last;
     for (const g of groups) {

@@ -79,7 +79,7 @@ function treeView(model) {
   function item(row, level, position, size, end) {
     const feature = row.kind === "feature";
     const name = feature ? own(row) : row.name;
-    const branch = feature && model.mode === "all" && row.k < model.depth - 1 && !sameAsOnlyChild(row);
+    const branch = feature && model.mode === "all" && row.k < model.depth - 1 && !sameAsOnlyChild(model, row.k, row.i);
     const open = branch && model.open.has(key(row.k, row.i));
     const spoken = short(name, 200) + " " + model.written(row.units) + (feature ? spokenAbout(model, row.k, row.i) : "");
     const line = h("div", { class: `row ${row.kind} d${level}` },
@@ -105,11 +105,6 @@ function treeView(model) {
     if (!row.inner) return name;
     const prefix = model.names[row.k - 1][model.parents[row.k - 1][row.i]] + " · ";
     return name.startsWith(prefix) ? name.slice(prefix.length) : name;
-  }
-
-  function sameAsOnlyChild(row) {
-    const own = model.children[row.k][row.i];
-    return own.length === 1 && model.names[row.k + 1][own[0]] === model.names[row.k][row.i];
   }
 
   function render() {

@@ -62,9 +62,9 @@ function quality(r2) {
 }
 
 function warningList(raw) {
-  if (!raw.warnings.length) return null;
-  return h("ul", { class: "warnings", "aria-label": "Warnings" },
+  const warnings = raw.warnings.length && h("ul", { class: "warnings", "aria-label": "Warnings" },
     raw.warnings.map((text) => h("li", {}, h("span", { "aria-hidden": "true" }, "⚠ "), text)));
+  return [warnings || null, raw.notes.map((text) => h("p", { class: "quiet" }, text))];
 }
 
 // What the parts make together, and how far that is from what the model says.
@@ -88,7 +88,7 @@ function sums(model) {
 
 function legend(model) {
   const words = model.labels[model.depth - 1];
-  const dotted = model.raw.kind === "text" ? h("span", { class: "hint" }, `${capital(words)} against are dotted. `, model.depth > 1 ? `Lines under ${words}: their ${one(model.labels[0])}.` : "") : null;
+  const dotted = model.raw.kind === "text" ? h("span", { class: "hint" }, `${capital(words)} against are dotted. `, model.depth > 1 ? `Lines under ${words}: their ${one(model.labels[model.depth - 2])}.` : "") : null;
   return h("div", { class: "legend" }, h("span", {}, "− against"), h("span", { class: "ramp", role: "img", "aria-label": "Colour scale: orange speaks against the target, blue for it" }), h("span", {}, "for +"), dotted);
 }
 
