@@ -64,7 +64,7 @@ class TimeSeries:
             raise ValueError(f"order must be 'channels' or 'windows', not {self.order!r}")
         if isinstance(self.fill, str) and self.fill not in ("mean", "zero", "linear"):
             raise ValueError(f"fill must be 'mean', 'zero', 'linear', a number or an array: {self.fill!r}")
-        if self.time_axis not in (None, 0, 1):
+        if self.time_axis is not None and not (isinstance(self.time_axis, int) and self.time_axis in (0, 1)):
             raise ValueError(f"time_axis must be 0, 1 or None, not {self.time_axis}")
 
     def __call__(self, x: Any) -> Masked:
@@ -164,9 +164,9 @@ class TimeSeries:
             return _means(series) if self.fill == "mean" else np.zeros_like(series)
         try:
             full = np.broadcast_to(np.asarray(self.fill, dtype=series.dtype), array.shape)
-        except ValueError:
+        except (TypeError, ValueError):
             raise ValueError(
-                f"fill of shape {np.shape(self.fill)} does not fit a series of shape {array.shape}"
+                f"fill must be one number, or numbers that fit a series of shape {array.shape}; got {self.fill!r}"
             ) from None
         return full[None] if array.ndim == 1 else np.moveaxis(full, time_axis, -1)
 
