@@ -85,6 +85,7 @@ def asked(folder: Path) -> list[str]:
 
 
 def test_the_demo_prints_both_levels_and_says_what_the_model_is(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
     out = c2fa_("demo", "--budget", "20,60", "--html", "demo.html", "--plot", "demo.png").stdout
     assert out.startswith("The model: ")
     assert "zipper broke" in out
@@ -156,6 +157,7 @@ def test_options_reach_the_method_and_the_explainer(folder: Path) -> None:
 
 
 def test_rows_of_a_table_with_groups(folder: Path) -> None:
+    pytest.importorskip("pandas")
     lines = c2fa_(
         *("explain", "t.csv", "-m", "python:counting:table", "--drop", "label", "--masker", "groups=groups.json"),
         *("--row", "0", "--row", "2:", "--budget", "30", "--json"),
@@ -320,6 +322,8 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
     ],
 )
 def test_what_goes_wrong_is_one_sentence_and_a_code(folder: Path, args: tuple[str, ...], code: int, said: str) -> None:
+    if "t.csv" in args:
+        pytest.importorskip("pandas")
     (folder / "empty.txt").write_text(" \n")
     (folder / "latin.txt").write_bytes("größe".encode("latin-1"))
     (folder / "d.jsonl").write_text('{"text": "x"}\n')
@@ -407,6 +411,8 @@ def test_every_option_of_a_store_is_one_of_many() -> None:
 
 
 def test_methods_are_compared(folder: Path) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
     args = ("evaluate", "a.txt", "b.txt", "-m", "python:counting:words", "--masks", "6:10,6:20", "--seeds", "2")
     args += ("--methods", "c2fa,lime", "--metrics", "deletion,mihl")
     result = c2fa_(*args, "--out", "s.csv", "--plot", "s.png", "--json")
@@ -541,6 +547,7 @@ model = Numbered()
 
 
 def test_a_target_is_first_a_name_and_then_a_place(folder: Path) -> None:
+    pytest.importorskip("pyarrow")
     Path("numbered.py").write_text(NUMBERED)
     Path("a.txt").write_text(TEXT)
     command = ["explain", "a.txt", "-m", "python:numbered:model", "-b", "20,40", "--json"]
