@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import c2fa
 from c2fa.cli import app, explain, inputs, output
@@ -20,6 +19,7 @@ from c2fa.cli.options import MODELS
 from c2fa.cli.output import RefusedError, clean, plain_json
 from c2fa.cli.session import Resume, cache_folder
 from c2fa.models import loading
+from running import RUNNER
 
 TEXT = "The food was good and good. The waiter was bad. We waited a long time."
 MODEL = '''
@@ -54,8 +54,6 @@ def bag(bags):
     return np.array([sum(float(np.mean(image)) for image in one) for one in bags]) / 255
 '''
 
-run = CliRunner()
-
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -72,7 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def c2fa_(*args: object, code: int = 0, **options: Any) -> Any:
-    result = run.invoke(app, [str(a) for a in args], **options)
+    result = RUNNER.invoke(app, [str(a) for a in args], **options)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output
@@ -474,12 +472,12 @@ def test_shells_complete_commands_models_and_methods(words: str, found: str, mon
     monkeypatch.setenv("_C2FA_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
-    assert run.invoke(app, prog_name="c2fa").stdout.split() == [found]
+    assert RUNNER.invoke(app, prog_name="c2fa").stdout.split() == [found]
 
 
 def test_the_version_and_no_command() -> None:
     assert c2fa_("--version").stdout == f"c2fa {c2fa.__version__}\n"
-    assert "Usage" in run.invoke(app, []).output
+    assert "Usage" in RUNNER.invoke(app, []).output
 
 
 def test_what_a_terminal_would_obey_is_taken_out() -> None:
@@ -553,12 +551,12 @@ def test_a_target_is_first_a_name_and_then_a_place(folder: Path) -> None:
     command = ["explain", "a.txt", "-m", "python:numbered:model", "-b", "20,40", "--json"]
     found = {}
     for target in ("0", "1", "2"):
-        said = run.invoke(app, [*command, "--target", target])
+        said = RUNNER.invoke(app, [*command, "--target", target])
         assert said.exit_code == 0, said.output
         found[target] = c2fa.Explanation.from_json(said.stdout)
     assert {name: e.target for name, e in found.items()} == {"0": 0, "1": 0, "2": 1}
     assert "a note of the model" in str(found["0"].diagnostics), "the command line hides no note"
-    said = run.invoke(app, [*command[:-1], "--target", "1", "--store", "kept", "--store-option", "engine=serial"])
+    said = RUNNER.invoke(app, [*command[:-1], "--target", "1", "--store", "kept", "--store-option", "engine=serial"])
     assert said.exit_code != 0
     assert "the name of one output and the place of another" in said.stderr
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from c2fa import Problem, metrics, solve
+from running import RUNNER
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -603,7 +603,7 @@ def test_claims_are_written_the_same_every_time(folder: Path, judged: Any, tmp_p
 
 
 def command(*args: object, code: int = 0, **options: Any) -> Any:
-    result = CliRunner().invoke(app, list(map(str, args)), prog_name="python -m experiments", **options)
+    result = RUNNER.invoke(app, list(map(str, args)), prog_name="python -m experiments", **options)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from running import RUNNER
+
 ROOT = Path(__file__).resolve().parents[1]
 pytest.importorskip("experiments", reason="the experiments are in a clone, not in a source distribution")
 torch = pytest.importorskip("torch")
@@ -33,7 +35,6 @@ from experiments.text import run as text
 from experiments.text.answers import ReviewClient, ReviewNetwork
 from experiments.text.network import Classifier, Shape
 from experiments.text.reviews import CLS, MASK, SEP, Review
-from typer.testing import CliRunner
 
 from c2fa import Structure
 from c2fa.graph import chain
@@ -340,10 +341,10 @@ def check_reading(results: Path, name: str, labels: tuple[str, ...]) -> None:
     found = reading.read(results)
     assert list(found.domains) == [name]
     assert found[name].about["inputs"] == SCALES["small"].test
-    judged = CliRunner().invoke(app, ["claims", "--results", str(results)])
+    judged = RUNNER.invoke(app, ["claims", "--results", str(results)])
     assert judged.exit_code == 0, judged.output
     assert (results / "claims.csv").exists()
-    drawn = CliRunner().invoke(app, ["figures", "--results", str(results), "--out", str(results / "figures")])
+    drawn = RUNNER.invoke(app, ["figures", "--results", str(results), "--out", str(results / "figures")])
     assert drawn.exit_code == 0, drawn.output
     figures = {path.stem for path in (results / "figures").glob("*.png")}
     assert {f"{name}-scores", f"{name}-scores-variants", f"{name}-example-0", f"{name}-example-1"} <= figures

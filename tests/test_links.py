@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import c2fa
 from c2fa import links
@@ -19,6 +18,7 @@ from c2fa.batch.store import StoreError
 from c2fa.cli import app
 from c2fa.methods import METHODS
 from c2fa.querying import QueryError
+from running import RUNNER
 from strategies import structures
 
 S = c2fa.Structure.from_groups("aaabbbccc", names=[f"x{i}" for i in range(9)])
@@ -248,9 +248,9 @@ def test_the_command_line_has_it(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "a.txt").write_text("The food was good. The waiter was rude.")
     args = ["explain", str(tmp_path / "a.txt"), "-m", "demo", "--budget", "40"]
-    found = CliRunner().invoke(app, [*args, "--link", "logit"])
+    found = RUNNER.invoke(app, [*args, "--link", "logit"])
     assert found.exit_code == 0, found.output
     assert "(log-odds +" in found.output
-    refused = CliRunner().invoke(app, [*args, "--link", "probit"])
+    refused = RUNNER.invoke(app, [*args, "--link", "probit"])
     assert refused.exit_code != 0
     assert "link must be one of" in refused.output

@@ -60,8 +60,12 @@ def test_specs_of_servers():
     assert load("oip:http://h:1#m").name == load("oip:http://h:1/v2/models/m").name == "oip:http://h:1/v2/models/m"
     assert load("openai:http://h:1/v1#org/lm", classes=["a", "b"]).model == "org/lm"
     assert load("mlflow:http://h:1", price_per_row=2).settings.price_per_row == 2
+
+
+def test_an_unknown_option_is_named():
+    pytest.importorskip("onnxruntime")
     with pytest.raises(ValueError, match="unexpected keyword argument 'wrong'"):
-        load("mlflow:http://h:1", wrong=1)
+        load("onnx:x", wrong=1)
 
 
 def test_importing_the_room_imports_nothing_heavy():
