@@ -253,4 +253,4 @@ def test_the_command_line_has_it(tmp_path: Path, monkeypatch):
     assert "(log-odds +" in found.output
     refused = RUNNER.invoke(app, [*args, "--link", "probit"])
     assert refused.exit_code != 0
-    assert "link must be one of" in refused.output
+    assert "link must be one of" in refused.stderr

@@ -67,7 +67,7 @@ def test_the_name_of_an_estimator_changes_with_what_it_learnt(wines, pipeline):
 def test_estimators_without_probabilities(wines):
     frame, names = wines
     numbers = frame.drop(columns=["alcohol", "hue"])
-    margins = Sklearn(LinearSVC().fit(StandardScaler().fit_transform(numbers), names))
+    margins = Sklearn(LinearSVC(dual="auto").fit(StandardScaler().fit_transform(numbers), names))
     assert margins.method == "decision_function"
     assert margins(numbers.to_numpy()).shape == (len(frame), 3)
     two = Sklearn(RidgeClassifier().fit(numbers, names == "class_1"))
