@@ -42,7 +42,7 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2
 
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --no-half
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "slow or servers"

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -145,3 +150,19 @@ def test_a_module_that_breaks_the_contract_is_named():
 
 def test_wrap_knows_a_module():
     assert isinstance(wrap(torch.nn.Linear(1, 1)), Torch)
+
+
+def test_half_precision_in_the_process_of_the_tests_is_noticed(tmp_path):
+    shutil.copy(Path(__file__).parents[1] / "conftest.py", tmp_path)
+    (tmp_path / "test_it.py").write_text(
+        "import torch\n"
+        "def test_made(): torch.ones(2, dtype=torch.bfloat16)\n"
+        "def test_autocast():\n"
+        "    with torch.autocast('cpu', torch.bfloat16): torch.nn.Linear(2, 2)(torch.ones(1, 2))\n"
+        "def test_single(): torch.ones(2) + 1\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-half", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    if done.returncode == -signal.SIGILL:
+        pytest.skip("this processor cannot compute in half precision")
+    assert "2 failed, 1 passed" in done.stdout
