@@ -91,7 +91,7 @@ def same_frame(row: Any, x: Any) -> bool:
     return True
 
 
-CASES: dict[str, Callable[[], Case]] = {
+CASES = {
     "array": lambda: Case(maskers.Array(THREE), [1.0, 2.0, 3.0], same_array),
     "custom": lambda: Case(maskers.Custom(THREE, keep, nested=True), ["x", "y", "z"]),
     "text": lambda: Case(maskers.Text(), TEXT),
