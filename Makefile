@@ -1,14 +1,15 @@
 # Everything here works on a fresh machine that has Python 3.11+ and make.
 PYTHON ?= python3
-# A pinned CPU build for the project's own tests; users elsewhere install whichever torch they like.
-TORCH  ?= torch==2.13.0
+# The versions that the tests were run with. `make setup-dev PIP_ARGS=` takes the newest instead.
+PIP_ARGS ?= -c tested.txt
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Small matrix products on a machine with few cores are faster, and steadier, on one thread.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow lint bench bench-all bench-queries bench-faults docs release-check release setup setup-dev clean
+.PHONY: demo test test-all test-slow tested lint bench bench-all bench-queries bench-faults docs release-check release \
+	setup setup-dev clean
 
 demo: $(VENV)/.base
 	@$(BIN)/c2fa demo
@@ -23,20 +24,34 @@ $(VENV)/.python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@touch $@
 
-$(VENV)/.base: $(VENV)/.python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable .
+$(VENV)/.base: $(VENV)/.python pyproject.toml tested.txt
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.base pyproject.toml
-	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+$(VENV)/.test: $(VENV)/.base
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[test]"
 	@touch $@
 
-test: $(VENV)/.dev
+# On Linux, torch is by default the build for NVIDIA's GPUs, several gigabytes with what it needs. A CPU build that is
+# already in .venv, or that pip is configured to find, is taken instead.
+$(VENV)/.dev: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[dev]"
+	@touch $@
+
+# The tests whose packages are installed; the others skip and say what they need.
+test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --no-half
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "slow or servers"
+
+# tested.txt anew, from what .venv holds. For the newest versions of everything: make clean, make setup-dev with
+# PIP_ARGS="torch==VERSION" or whichever torch is wanted, make test-all lint test-slow, and then this.
+tested: $(VENV)/.dev
+	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+.*//' | grep -Ev '^(nvidia|cuda|triton)|[ @]' > tested.txt
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

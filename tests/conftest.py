@@ -31,6 +31,7 @@ def shared() -> Path:
 @pytest.fixture
 def in_half_precision() -> Callable[[str], None]:
     """Runs code in a process of its own: some processors name instructions for half precision and forbid them."""
+    pytest.importorskip("torch")
 
     def run(code: str) -> None:
         paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])

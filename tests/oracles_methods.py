@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from sklearn.linear_model import Ridge
+import pytest
 
 
 def milli_weight(rank, count, alpha, beta):
@@ -45,8 +45,10 @@ def lime_weight(mask):
 
 def ridge(masks, outputs, weights, lam, intercept):
     """Weighted ridge by scikit-learn, whose alpha is twice the paper's lambda."""
-    model = Ridge(alpha=2 * lam, fit_intercept=intercept, solver="svd").fit(
-        np.asarray(masks, float), outputs, sample_weight=weights
+    model = (
+        pytest.importorskip("sklearn.linear_model")
+        .Ridge(alpha=2 * lam, fit_intercept=intercept, solver="svd")
+        .fit(np.asarray(masks, float), outputs, sample_weight=weights)
     )
     b = np.atleast_1d(model.intercept_) if intercept else np.zeros(outputs.shape[1])
     return model.coef_.reshape(outputs.shape[1], -1).T, b

@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import c2fa
+from c2fa.solvers.smoothing import STRENGTHS
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("experiments", reason="the experiments are in a clone, not in a source distribution")
 from benchmarks.queries import cost, coverage, family, networks, stopping, synthetic, tables
 from benchmarks.queries.command import PARTS, main
 from benchmarks.queries.tables import Estimate, Table, Target, interval
 from benchmarks.queries.variants import COINS, DEFAULT, LIME, Variant, usable
 from experiments.harness import queries
 from experiments.harness.reading import Domain
-from hypothesis import given
-from hypothesis import strategies as st
-
-import c2fa
-from c2fa.solvers.smoothing import STRENGTHS
 
 # ------------------------------------------------------------------------------------------------ the family's truth
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import c2fa
 from c2fa.cli import app, explain, inputs, output
@@ -20,6 +19,7 @@ from c2fa.cli.options import MODELS
 from c2fa.cli.output import RefusedError, clean, plain_json
 from c2fa.cli.session import Resume, cache_folder
 from c2fa.models import loading
+from running import RUNNER
 
 TEXT = "The food was good and good. The waiter was bad. We waited a long time."
 MODEL = '''
@@ -57,8 +57,6 @@ def bag(bags):
     return np.array([sum(float(np.mean(image)) for image in one) for one in bags]) / 255
 '''
 
-run = CliRunner()
-
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -75,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def c2fa_(*args: object, code: int = 0, **options: Any) -> Any:
-    result = run.invoke(app, [str(a) for a in args], **options)
+    result = RUNNER.invoke(app, [str(a) for a in args], **options)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output
@@ -88,6 +86,7 @@ def asked(folder: Path) -> list[str]:
 
 
 def test_the_demo_prints_both_levels_and_says_what_the_model_is(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
     out = c2fa_("demo", "--budget", "20,60", "--html", "demo.html", "--plot", "demo.png").stdout
     assert out.startswith("The model: ")
     assert "zipper broke" in out
@@ -159,6 +158,7 @@ def test_options_reach_the_method_and_the_explainer(folder: Path) -> None:
 
 
 def test_rows_of_a_table_with_groups(folder: Path) -> None:
+    pytest.importorskip("pandas")
     lines = c2fa_(
         *("explain", "t.csv", "-m", "python:counting:table", "--drop", "label", "--masker", "groups=groups.json"),
         *("--row", "0", "--row", "2:", "--budget", "30", "--json"),
@@ -356,6 +356,8 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
 )
 def test_what_goes_wrong_is_one_sentence_and_a_code(folder: Path, args: tuple[str, ...], code: int, said: str) -> None:
     (folder / "void").mkdir()
+    if "t.csv" in args:
+        pytest.importorskip("pandas")
     (folder / "empty.txt").write_text(" \n")
     (folder / "latin.txt").write_bytes("größe".encode("latin-1"))
     (folder / "d.jsonl").write_text('{"text": "x"}\n')
@@ -483,19 +485,10 @@ def test_every_option_of_a_store_is_one_of_many() -> None:
 
 
 def test_methods_are_compared(folder: Path) -> None:
-    args = (
-        "evaluate",
-        "a.txt",
-        "b.txt",
-        "-m",
-        "python:counting:words",
-        "--masks",
-        "6,10",
-        "--masks",
-        "6,20",
-        "--seeds",
-        "2",
-    )
+    pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
+    args = ("evaluate", "a.txt", "b.txt", "-m", "python:counting:words", "--masks", "6,10", "--masks", "6,20")
+    args += ("--seeds", "2")
     args += ("--methods", "c2fa,lime", "--metrics", "deletion,mihl")
     result = c2fa_(*args, "--out", "s.csv", "--plot", "s.png", "--json")
     facts = json.loads(result.stdout)
@@ -558,12 +551,12 @@ def test_shells_complete_commands_models_and_methods(words: str, found: str, mon
     monkeypatch.setenv("_C2FA_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
-    assert run.invoke(app, prog_name="c2fa").stdout.split() == [found]
+    assert RUNNER.invoke(app, prog_name="c2fa").stdout.split() == [found]
 
 
 def test_the_version_and_no_command() -> None:
     assert c2fa_("--version").stdout == f"c2fa {c2fa.__version__}\n"
-    assert "Usage" in run.invoke(app, []).output
+    assert "Usage" in RUNNER.invoke(app, []).output
 
 
 def test_what_a_terminal_would_obey_is_taken_out() -> None:
@@ -631,17 +624,18 @@ model = Numbered()
 
 
 def test_a_target_is_first_a_name_and_then_a_place(folder: Path) -> None:
+    pytest.importorskip("pyarrow")
     Path("numbered.py").write_text(NUMBERED)
     Path("a.txt").write_text(TEXT)
     command = ["explain", "a.txt", "-m", "python:numbered:model", "-b", "20,40", "--json"]
     found = {}
     for target in ("0", "1", "2"):
-        said = run.invoke(app, [*command, "--target", target])
+        said = RUNNER.invoke(app, [*command, "--target", target])
         assert said.exit_code == 0, said.output
         found[target] = c2fa.Explanation.from_json(said.stdout)
     assert {name: e.target for name, e in found.items()} == {"0": 0, "1": 0, "2": 1}
     assert "a note of the model" in str(found["0"].diagnostics), "the command line hides no note"
-    said = run.invoke(app, [*command[:-1], "--target", "1", "--store", "kept", "--store-option", "engine=serial"])
+    said = RUNNER.invoke(app, [*command[:-1], "--target", "1", "--store", "kept", "--store-option", "engine=serial"])
     assert said.exit_code != 0
     assert "the name of one output and the place of another" in said.stderr
 

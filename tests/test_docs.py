@@ -17,6 +17,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, EXAMPLES = ROOT / "docs", ROOT / "examples"
+if not (DOCS.is_dir() and EXAMPLES.is_dir()):
+    pytest.skip("the pages and the examples are not part of this copy of the project", allow_module_level=True)
 RUNNER = SimpleNamespace(**runpy.run_path(str(DOCS / "run_blocks.py"), run_name="run_blocks"))
 sys.path.insert(0, str(DOCS))
 BUILD = SimpleNamespace(**runpy.run_path(str(DOCS / "build.py"), run_name="build"))
@@ -24,6 +26,9 @@ GALLERY = (DOCS / "make_gallery.py").read_text(encoding="utf-8")
 PAGES = [name for name in RUNNER.PAGES if RUNNER.blocks((DOCS / name).read_text(encoding="utf-8"))]
 SLOW_PAGES = ("comparing.md", "cli.md")
 SLOW_EXAMPLES = ("budget",)
+# Before 3.11 matplotlib calls pyparsing by its old names.
+OLD_NAMES = [f"-Wignore::DeprecationWarning:matplotlib.{module}" for module in ("_fontconfig_pattern", "_mathtext")]
+STRICT = ["-Werror", *OLD_NAMES]
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow if p in SLOW_PAGES else ()) for p in PAGES])
@@ -71,7 +76,7 @@ def test_example_runs_alone(name, tmp_path):
     if name == "many":
         pytest.importorskip("pyarrow")
     ended = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), str(tmp_path)],
+        [sys.executable, *STRICT, str(EXAMPLES / f"{name}.py"), str(tmp_path)],
         capture_output=True,
         text=True,
         encoding="utf-8",

@@ -11,13 +11,14 @@ from collections import Counter
 from zlib import crc32
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import c2fa
 from c2fa import metrics
 from c2fa.evaluation import Result, RowCount, bootstrap, evaluate
 from c2fa.tuning import tune
+
+pd = pytest.importorskip("pandas")
 
 STRUCTURE = c2fa.Structure.from_groups(np.repeat(np.arange(3), 8))
 MASKER = c2fa.maskers.Array(STRUCTURE)

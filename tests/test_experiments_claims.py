@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from c2fa import Problem, metrics, solve
+from running import RUNNER
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+pytest.importorskip("matplotlib")
+pytest.importorskip("experiments", reason="the experiments are in a clone, not in a source distribution")
 from benchmarks import validation
 from experiments.__main__ import app
 from experiments.harness import claims, pages, queries_needed, reasons, settings
@@ -23,11 +32,6 @@ from experiments.harness.examples import BagExample, ReviewExample, draw_example
 from experiments.harness.reading import FOLDER, HIGHER_IS_BETTER, Domain, Results, gap, read
 from experiments.harness.reproduce import save
 from experiments.harness.settings import Strengths
-from hypothesis import given
-from hypothesis import strategies as st
-from typer.testing import CliRunner
-
-from c2fa import Problem, metrics, solve
 
 ROOT = Path(__file__).resolve().parents[1]
 N_L = settings.N_L
@@ -599,7 +603,7 @@ def test_claims_are_written_the_same_every_time(folder: Path, judged: Any, tmp_p
 
 
 def command(*args: object, code: int = 0, **options: Any) -> Any:
-    result = CliRunner().invoke(app, list(map(str, args)), prog_name="python -m experiments", **options)
+    result = RUNNER.invoke(app, list(map(str, args)), prog_name="python -m experiments", **options)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output
@@ -641,6 +645,7 @@ def test_every_figure_is_drawn_from_the_folder_alone(
 
 
 def test_what_is_missing_is_said_in_one_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     assert "no folder of results" in command("figures", "--results", tmp_path / "x", code=3).stderr
     assert "neither images/scores.parquet" in command("claims", "--results", tmp_path, code=3).stderr
     assert "--scale must be small or paper" in command("images", "--scale", "huge", code=2).stderr

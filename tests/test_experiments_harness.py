@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
+pd = pytest.importorskip("pandas")
 pytest.importorskip("torch")
 pytest.importorskip("pyarrow")
+pytest.importorskip("experiments", reason="the experiments are in a clone, not in a source distribution")
 
 from experiments.harness import reproduce as reproducing
 from experiments.harness import settings, weights

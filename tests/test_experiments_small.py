@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,34 +12,33 @@ from typing import Any
 import numpy as np
 import pytest
 
+from running import RUNNER
+
 ROOT = Path(__file__).resolve().parents[1]
-if not (ROOT / "experiments" / "images").is_dir():
-    pytest.skip("the experiments are not part of this copy of the project", allow_module_level=True)
+pytest.importorskip("experiments", reason="the experiments are in a clone, not in a source distribution")
 torch = pytest.importorskip("torch")
 for needed in ("pandas", "pyarrow", "PIL", "skimage", "matplotlib"):
     pytest.importorskip(needed)
-sys.path.insert(0, str(ROOT))
 
-import pandas as pd  # noqa: E402
-from experiments.__main__ import app  # noqa: E402
-from experiments.harness import reading, settings, showing  # noqa: E402
-from experiments.harness.command import Options  # noqa: E402
-from experiments.harness.examples import BagExample, ReviewExample, load_examples  # noqa: E402
-from experiments.harness.queries import VARIANTS, compare  # noqa: E402
-from experiments.harness.reproduce import SCALES, Domain  # noqa: E402
-from experiments.harness.service import Item, Question, Remote, here, masker  # noqa: E402
-from experiments.images import run as images  # noqa: E402
-from experiments.images.answers import BagClient, BagNetwork  # noqa: E402
-from experiments.images.network import MEAN, STD  # noqa: E402
-from experiments.text import run as text  # noqa: E402
-from experiments.text.answers import ReviewClient, ReviewNetwork  # noqa: E402
-from experiments.text.network import Classifier, Shape  # noqa: E402
-from experiments.text.reviews import CLS, MASK, SEP, Review  # noqa: E402
-from typer.testing import CliRunner  # noqa: E402
+import pandas as pd
+from experiments.__main__ import app
+from experiments.harness import reading, settings, showing
+from experiments.harness.command import Options
+from experiments.harness.examples import BagExample, ReviewExample, load_examples
+from experiments.harness.queries import VARIANTS, compare
+from experiments.harness.reproduce import SCALES, Domain
+from experiments.harness.service import Item, Question, Remote, here, masker
+from experiments.images import run as images
+from experiments.images.answers import BagClient, BagNetwork
+from experiments.images.network import MEAN, STD
+from experiments.text import run as text
+from experiments.text.answers import ReviewClient, ReviewNetwork
+from experiments.text.network import Classifier, Shape
+from experiments.text.reviews import CLS, MASK, SEP, Review
 
-from c2fa import Structure  # noqa: E402
-from c2fa.graph import chain  # noqa: E402
-from c2fa.maskers import ImageBag  # noqa: E402
+from c2fa import Structure
+from c2fa.graph import chain
+from c2fa.maskers import ImageBag
 
 # ------------------------------------------------------------------------------------------------ bags of images
 
@@ -343,10 +341,10 @@ def check_reading(results: Path, name: str, labels: tuple[str, ...]) -> None:
     found = reading.read(results)
     assert list(found.domains) == [name]
     assert found[name].about["inputs"] == SCALES["small"].test
-    judged = CliRunner().invoke(app, ["claims", "--results", str(results)])
+    judged = RUNNER.invoke(app, ["claims", "--results", str(results)])
     assert judged.exit_code == 0, judged.output
     assert (results / "claims.csv").exists()
-    drawn = CliRunner().invoke(app, ["figures", "--results", str(results), "--out", str(results / "figures")])
+    drawn = RUNNER.invoke(app, ["figures", "--results", str(results), "--out", str(results / "figures")])
     assert drawn.exit_code == 0, drawn.output
     figures = {path.stem for path in (results / "figures").glob("*.png")}
     assert {f"{name}-scores", f"{name}-scores-variants", f"{name}-example-0", f"{name}-example-1"} <= figures

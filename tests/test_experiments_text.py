@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 ROOT = Path(__file__).resolve().parents[1]
-if not (ROOT / "experiments" / "text").is_dir():
-    pytest.skip("the experiments are not part of this copy of the project", allow_module_level=True)
+pytest.importorskip("experiments", reason="the experiments are in a clone, not in a source distribution")
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(ROOT))
 
-from experiments.text import reviews, train  # noqa: E402
-from experiments.text.network import Classifier, Shape  # noqa: E402
-from experiments.text.reviews import CLS, MASK, PAD, SEP, Review  # noqa: E402
+from experiments.text import reviews, train
+from experiments.text.network import Classifier, Shape
+from experiments.text.reviews import CLS, MASK, PAD, SEP, Review
 
 TINY = Shape(vocabulary=140, positions=24, width=12, hidden=20, heads=3, layers=2, classes=2)
 

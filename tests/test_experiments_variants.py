@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,18 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-ROOT = Path(__file__).resolve().parents[1]
-if not (ROOT / "experiments" / "variants").is_dir():
-    pytest.skip("the experiments are not part of this copy of the project", allow_module_level=True)
-sys.path.insert(0, str(ROOT))
+pytest.importorskip("experiments", reason="the experiments are in a clone, not in a source distribution")
+from experiments import variants
+from experiments.variants.algorithm1 import iterate
+from experiments.variants.proportional import share
 
-from experiments import variants  # noqa: E402
-from experiments.variants.algorithm1 import iterate  # noqa: E402
-from experiments.variants.proportional import share  # noqa: E402
-
-import c2fa  # noqa: E402
-from c2fa import methods  # noqa: E402
-from strategies import problems  # noqa: E402
+import c2fa
+from c2fa import methods
+from strategies import problems
 
 S = c2fa.Structure.from_groups("aaabbbbccccc")
 THREE = c2fa.Structure.from_tree({"A": {"A1": ["x", "q"], "A2": ["y", "z"]}, "B": {"B1": ["w", "v", "u"]}})

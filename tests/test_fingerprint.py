@@ -45,10 +45,16 @@ def test_images_with_the_same_numbers_and_other_colours_differ():
     assert fingerprint(red) != fingerprint(blue)
 
 
-def test_tensors_of_types_that_numpy_lacks_have_fingerprints_too():
-    torch = pytest.importorskip("torch")
-    one = torch.tensor([0.5, 2.0], dtype=torch.bfloat16)
-    assert fingerprint(one) == fingerprint(one.clone()) != fingerprint(one + 1)
+def test_tensors_of_types_that_numpy_lacks_have_fingerprints_too(in_half_precision):
+    in_half_precision(
+        """
+        import torch
+        from c2fa.fingerprint import fingerprint
+
+        one = torch.tensor([0.5, 2.0], dtype=torch.bfloat16)
+        assert fingerprint(one) == fingerprint(one.clone()) != fingerprint(one + 1)
+        """
+    )
 
 
 def test_what_cannot_be_told_apart_is_said():

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,23 +43,40 @@ def test_linear_fill_joins_what_is_kept():
 
 
 def test_fills_and_types():
-    x = torch.arange(8, dtype=torch.float32)
+    x = np.arange(8, dtype=np.float32)
     assert TimeSeries(2, fill=-1.0)(x).inputs([[True, False]], 1)[0].tolist() == [0, 1, 2, 3, -1, -1, -1, -1]
     typical = np.arange(16.0).reshape(8, 2) * 10
     masked = TimeSeries([4], fill=typical)(np.zeros((8, 2), dtype=np.float32))
     batch = masked.inputs([[True, True, True, False]], 1)
     assert batch.dtype == np.float32
     assert batch[0, :, 1].tolist() == [0, 0, 0, 0, 90, 110, 130, 150]
-    assert isinstance(TimeSeries(2)(x).inputs([[True, False]], 1), torch.Tensor)
     assert TimeSeries(2)([1, 2, 4, 5]).inputs([[False, True]], 1)[0].tolist() == [3, 3, 4, 5], "integers have a mean"
 
 
-def test_half_precision_stays_and_missing_steps_are_passed_over():
-    for kind in (torch.float16, torch.bfloat16):
-        x = torch.arange(8, dtype=kind)
-        batch = TimeSeries(2)(x).inputs([[True, True], [False, True]], 1)
-        assert batch.dtype == kind
-        assert torch.equal(batch[0], x)
+def test_a_tensor_stays_a_tensor():
+    torch = pytest.importorskip("torch")
+    x = torch.arange(8, dtype=torch.float32)
+    batch = TimeSeries(2, fill=-1.0)(x).inputs([[True, False]], 1)
+    assert isinstance(batch, torch.Tensor)
+    assert batch[0].tolist() == [0, 1, 2, 3, -1, -1, -1, -1]
+
+
+def test_half_precision_stays(in_half_precision):
+    in_half_precision(
+        """
+        import torch
+        from c2fa.maskers import TimeSeries
+
+        for kind in (torch.float16, torch.bfloat16):
+            x = torch.arange(8).to(kind)
+            batch = TimeSeries(2)(x).inputs([[True, True], [False, True]], 1)
+            assert batch.dtype == kind
+            assert torch.equal(batch[0], x)
+        """
+    )
+
+
+def test_missing_steps_are_passed_over():
     assert TimeSeries(2)(np.zeros(4, dtype=np.float16)).inputs([[True, True]], 1).dtype == np.float16
     x = np.array([1.0, np.nan, 3.0, 5.0, 6.0, 6.0])
     assert TimeSeries(3)(x).inputs([[True, False, True]], 1)[0, 2:4].tolist() == [4.2, 4.2]
@@ -73,9 +88,6 @@ def test_half_precision_stays_and_missing_steps_are_passed_over():
 
 
 def test_names_of_channels_and_windows():
-    frame = pd.DataFrame(np.zeros((6, 2)), columns=["pulse", "breath"])
-    assert TimeSeries(2)(frame).structure.names[0] == ("pulse", "breath")
-    assert TimeSeries(2)(frame.T).structure.names[0] == ("channel 1", "channel 2")
     x = np.zeros((6, 2))
     assert TimeSeries(2, names=["pulse", "breath"])(x).structure.names == (
         ("pulse", "breath"),
@@ -85,6 +97,13 @@ def test_names_of_channels_and_windows():
         ("0–2", "3–5"),
         ("0–2 · pulse", "0–2 · breath", "3–5 · pulse", "3–5 · breath"),
     )
+
+
+def test_columns_of_a_frame_name_the_channels():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(np.zeros((6, 2)), columns=["pulse", "breath"])
+    assert TimeSeries(2)(frame).structure.names[0] == ("pulse", "breath")
+    assert TimeSeries(2)(frame.T).structure.names[0] == ("channel 1", "channel 2")
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("sklearn")
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.decomposition import PCA
@@ -220,6 +221,7 @@ def test_a_value_equal_to_the_baseline_is_said_to_be():
 
 
 def test_rows_of_every_kind_reach_an_estimator_as_it_was_fitted():
+    pl = pytest.importorskip("polars")
     data = load_diabetes(as_frame=True, scaled=False)
     by_name = RandomForestRegressor(5, random_state=0).fit(data.data, data.target)
     by_place = RandomForestRegressor(5, random_state=0).fit(data.data.to_numpy(), data.target)

@@ -221,6 +221,7 @@ def test_pairs_keep_their_texts_apart():
 
 @pytest.fixture(scope="module")
 def wordpiece():
+    pytest.importorskip("tokenizers")
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
     vocabulary = ["[UNK]", "[MASK]", "i", "love", "m", "##tv", "mus", "##ic", ".", "!"]
@@ -231,9 +232,8 @@ def wordpiece():
 
 
 def test_word_pieces_of_a_tokenizer_are_the_leaves(wordpiece):
-    from transformers import PreTrainedTokenizerFast
-
-    fast = PreTrainedTokenizerFast(tokenizer_object=wordpiece, unk_token="[UNK]", mask_token="[MASK]")
+    transformers = pytest.importorskip("transformers")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=wordpiece, unk_token="[UNK]", mask_token="[MASK]")
     for tokenizer in (wordpiece, fast):
         masked = Text(tokenizer=tokenizer, mask=fast.mask_token)("I love MTV. Music!")
         assert masked.structure.names[1] == ("I", "love", "M", "TV", ".", "Mus", "ic", "!")
@@ -245,6 +245,7 @@ def test_word_pieces_of_a_tokenizer_are_the_leaves(wordpiece):
 
 
 def test_byte_level_pieces_neither_hold_spaces_nor_overlap():
+    pytest.importorskip("tokenizers")
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     alphabet = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}

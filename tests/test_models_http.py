@@ -20,12 +20,13 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
+
+pytest.importorskip("httpx2")
 from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInference
 from c2fa.models._logprobs import class_logprobs
 from c2fa.models._retry import retry_after
@@ -94,6 +95,7 @@ def test_texts_travel_unchanged():
 
 
 def test_frames_keep_their_columns():
+    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"age": [30, 40, 50], "city": ["Rome", None, "Oslo"], "pay": [1.5, np.nan, 2.5]})
 
     def predict(rows):
@@ -106,6 +108,7 @@ def test_frames_keep_their_columns():
 
 
 def test_what_is_missing_in_a_frame_is_null():
+    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "b": [pd.Timestamp("2024-02-03"), pd.NaT]})
     assert WireRows.of(frame).columns == {"a": [1, None], "b": ["2024-02-03T00:00:00", None]}
 

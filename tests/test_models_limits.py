@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from c2fa import models
 from c2fa.batch import Bucket, Limited
-from c2fa.models import EndpointError, MLflow
 from c2fa.models._retry import Retry
 from servers.fake import Model, Proxy
 
@@ -176,6 +176,7 @@ def test_failures_that_stay_are_raised_at_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def server() -> Iterator[Model]:
+    pytest.importorskip("httpx2")
     with Model(lambda rows: [float(np.sum(row)) for row in rows]) as running:
         yield running
 
@@ -186,16 +187,16 @@ X = np.arange(20.0).reshape(10, 2)
 def test_a_model_behind_http_is_repeated_by_itself_alone(tmp_path: Path, server: Model) -> None:
     for wrapped in (lambda model: model, lambda model: lambda batch: model(batch)):
         with Proxy(server.port, [None] + [503] * 20) as proxy:
-            endpoint = MLflow(proxy.url, retries=1, wait=0.01, rows_per_request=10)
+            endpoint = models.MLflow(proxy.url, retries=1, wait=0.01, rows_per_request=10)
             limited = Limited(wrapped(endpoint), tmp_path / "b", 1000.0, wait=0.01)
-            with pytest.raises(EndpointError, match="tried 2 times"):
+            with pytest.raises(models.EndpointError, match="tried 2 times"):
                 limited(X)
             assert proxy.seen == ["", "503", "503"]
             endpoint.close()
 
 
 def test_each_request_of_a_model_behind_http_takes_its_turn(tmp_path: Path, server: Model) -> None:
-    limited = Limited(MLflow(server.url, rows_per_request=1, concurrency=10), tmp_path / "b", 20.0)
+    limited = Limited(models.MLflow(server.url, rows_per_request=1, concurrency=10), tmp_path / "b", 20.0)
     begin = time.monotonic()
     np.testing.assert_array_equal(limited(X)[:, 0], X.sum(axis=1))
     assert time.monotonic() - begin > 0.4  # ten requests
@@ -213,7 +214,7 @@ def test_each_request_of_a_model_behind_http_takes_its_turn(tmp_path: Path, serv
 def test_a_server_that_asks_for_a_pause_is_obeyed_by_all(tmp_path: Path, server: Model) -> None:
     """A model behind HTTP is told to wait, and another process's model of another kind waits too."""
     with Proxy(server.port, [(503, {"retry-after": "0.5"})]) as proxy, ThreadPoolExecutor(1) as thread:
-        endpoint = Limited(MLflow(proxy.url, wait=0.01), tmp_path / "b", 1000.0)
+        endpoint = Limited(models.MLflow(proxy.url, wait=0.01), tmp_path / "b", 1000.0)
         answer = thread.submit(endpoint, X)
         while not proxy.seen:
             time.sleep(0.01)

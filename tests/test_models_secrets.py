@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.cli.inputs import Request
 from c2fa.cli.output import RefusedError
+
+pytest.importorskip("httpx2")
 from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInference, _settings, load
 from c2fa.models._send import Reply
 from c2fa.models._settings import Secret, check_url

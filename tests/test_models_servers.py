@@ -9,17 +9,21 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-import joblib
 import numpy as np
-import pandas as pd
 import pytest
+
+import c2fa
+
+joblib = pytest.importorskip("joblib")
+pd = pytest.importorskip("pandas")
+pytest.importorskip("httpx2")
+pytest.importorskip("sklearn")
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-import c2fa
 from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInference, Sklearn
 from servers.environments import CannotInstall, Process, environment, free_ports
 from servers.fake import Proxy

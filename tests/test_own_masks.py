@@ -78,6 +78,8 @@ def test_a_larger_budget_begins_with_the_masks_of_a_smaller(x, seed, few, more, 
 
 @pytest.mark.parametrize("method", ["c2fa", "milli", "td-lime"])
 def test_alone_among_many_and_in_a_grid_it_is_asked_the_same(method, tmp_path):
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("pandas")
     from batch_helpers import STRUCTURE, Model, explainer, inputs
 
     xs = inputs(3)
@@ -119,6 +121,7 @@ def _into(seen):
 
 
 def test_the_same_in_other_processes(tmp_path):
+    pytest.importorskip("pyarrow")
     from batch_helpers import explainer, inputs
 
     xs, made = inputs(4), explainer(sampler="uniform")
@@ -163,6 +166,7 @@ def test_what_cannot_be_hashed_goes_by_its_key(x):
 
 
 def test_a_grid_of_inputs_that_cannot_be_hashed_goes_by_their_keys():
+    pytest.importorskip("pandas")
     seen = []
 
     def model(batch):
@@ -186,6 +190,7 @@ def test_a_grid_of_inputs_that_cannot_be_hashed_goes_by_their_keys():
 
 
 def test_scores_that_draw_do_so_for_each_input_and_alike_for_all_methods():
+    pytest.importorskip("pandas")
     xs = [np.full(20, v) for v in (1.0, 2.0)]
     asked = {v: [] for v in (1.0, 2.0)}
 

@@ -11,20 +11,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-import pandas as pd
 import pytest
-from matplotlib.figure import Figure
-from matplotlib.text import Text
-from PIL import Image
 
 import c2fa
 import showcases
+from showcases import planted
+
+matplotlib = pytest.importorskip("matplotlib")
+pd = pytest.importorskip("pandas")
+Image = pytest.importorskip("PIL.Image")
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
 from c2fa import plots
 from c2fa.plots import _style
 from c2fa.plots.images import outlines
-from showcases import planted
 
 _STORED = Path(__file__).parent / "images"
 _SHAPED = tuple(map(int, matplotlib.__version__.split(".")[:2])) >= (3, 11)

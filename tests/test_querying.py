@@ -156,10 +156,20 @@ def test_whole_numbers_beyond_any_float_are_refused_in_words_and_dropped():
 def test_torch_and_pandas_outputs():
     torch, pd = pytest.importorskip("torch"), pytest.importorskip("pandas")
     np.testing.assert_array_equal(as_outputs(torch.ones(2, 3, requires_grad=True), 2, ""), np.ones((2, 3)))
-    np.testing.assert_array_equal(as_outputs(torch.ones(2, dtype=torch.bfloat16), 2, ""), np.ones((2, 1)))
     np.testing.assert_array_equal(as_outputs([torch.tensor(1.0), torch.tensor(2.0)], 2, ""), [[1], [2]])
     np.testing.assert_array_equal(as_outputs(pd.Series([1.0, 2.0]), 2, ""), [[1], [2]])
     assert as_outputs(3.0, 1, "").tolist() == [[3.0]]
+
+
+def test_outputs_in_half_precision(in_half_precision):
+    in_half_precision(
+        """
+        import torch
+        from c2fa.querying import as_outputs
+
+        assert as_outputs(torch.ones(2, dtype=torch.bfloat16), 2, "").tolist() == [[1.0], [1.0]]
+        """
+    )
 
 
 @pytest.mark.parametrize(
@@ -485,6 +495,7 @@ def test_an_interrupt_keeps_what_it_brings_along_for_every_input_of_the_batch(tm
 
 
 def test_batches_of_a_maskers_own_kind_are_never_joined():
+    pytest.importorskip("pandas")
     s = c2fa.Structure.from_groups("aabb")
 
     class Batch:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-from sklearn.metrics import roc_auc_score
-from torch import nn
 
 import c2fa
+
+torch = pytest.importorskip("torch")
+roc_auc_score = pytest.importorskip("sklearn.metrics").roc_auc_score
+from torch import nn
 
 SIZE = 24
 CROSS = np.zeros((7, 7), dtype=bool)

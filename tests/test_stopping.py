@@ -342,6 +342,7 @@ def test_rules_at_other_levels():
 
 
 def test_other_librarys_methods_cannot_be_stopped():
+    pytest.importorskip("shap")
     with pytest.raises(ValueError, match=r"method 'shap-kernel' asks other rows .* cannot stop it early"):
         c2fa.Explainer(additive, c2fa.maskers.Array(S), method="shap-kernel", until="top3")
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import unchanged, unchanged_cases
 
 import c2fa
+
+pytest.importorskip("experiments", reason="the experiments are in a clone, not in a source distribution")
+from benchmarks import unchanged, unchanged_cases
 
 FEW = (
     "array/c2fa/budget=60",
@@ -25,6 +27,7 @@ FEW = (
 
 @pytest.fixture(scope="module")
 def records() -> dict[str, unchanged.Record]:
+    pytest.importorskip("pandas")  # a record holds the table of each explanation
     return unchanged.run(FEW)
 
 
@@ -47,6 +50,7 @@ def test_the_same_code_gives_the_same_numbers(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_method_that_answers_otherwise_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
     file, name = tmp_path / "stored.xz", "array/c2fa/L2/auto/budget=60"
     unchanged.main(["store", str(file), "--only", name])
     monkeypatch.setitem(unchanged_cases.PENALTIES, "L2", c2fa.L2(0.1 + 1e-6))

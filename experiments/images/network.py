@@ -183,7 +183,7 @@ class DeepSets(nn.Module):
 
 def _tensors(path: str | Path, how: str) -> dict[str, Tensor]:
     arrays, _ = weights.read(path, how)
-    return {name: torch.from_numpy(array).float() for name, array in arrays.items()}
+    return {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
 
 
 def normalise(images: Tensor) -> Tensor:

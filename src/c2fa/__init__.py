@@ -1,6 +1,7 @@
 """Attributions that add up, at every level of a nested input."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from c2fa import maskers, samplers
@@ -51,6 +52,9 @@ __all__ = [
     "until",
 ]
 
+if find_spec("matplotlib") is None:  # `from c2fa import *` gives what is there
+    __all__.remove("plots")
+
 if TYPE_CHECKING:
     from c2fa import batch, metrics, models, plots, report
     from c2fa.evaluation import evaluate
@@ -66,7 +70,10 @@ def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(import_module(_LATER[name]), name)
     if name in _ROOMS:
-        return import_module(f"c2fa.{name}")
+        try:
+            return import_module(f"c2fa.{name}")
+        except ImportError as error:  # hasattr, dir and help go on where a room's package is not installed
+            raise AttributeError(str(error)) from error
     raise AttributeError(f"module 'c2fa' has no attribute {name!r}")
 
 

@@ -22,7 +22,8 @@ def shares(values: FloatArray, most: float) -> FloatArray:
     >>> shares(np.array([-1.0, np.nan, np.inf]), 2.0).tolist()
     [-0.5, 0.0, 1.0]
     """
-    return np.clip(np.nan_to_num(values / most), -1.0, 1.0)
+    with np.errstate(over="ignore"):  # the largest may be as small as a number can be
+        return np.clip(np.nan_to_num(values / most), -1.0, 1.0)
 
 
 def scaled(lines: FloatArray) -> FloatArray:

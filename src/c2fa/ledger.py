@@ -55,6 +55,10 @@ class Connection(sqlite3.Connection):
         super().__init__(path, timeout=60.0, isolation_level=None, check_same_thread=False)
         self.lock = threading.RLock()
 
+    def __del__(self) -> None:
+        with contextlib.suppress(sqlite3.Error):  # a file that could not be opened cannot be closed either
+            self.close()  # from Python 3.13 on, a connection that is left to the collector warns
+
 
 class Ledger:
     """Answers in an SQLite file, keyed by the model's name, the input with its masker, the level and the mask.

@@ -7,13 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
-from PIL import Image
 
 from c2fa import Structure, maskers
 from c2fa.fingerprint import fingerprint
@@ -23,17 +21,37 @@ RNG = np.random.default_rng(7)
 TEXT = "  Dr. Lee isn't sad :)  She said: “Go!”\n\n今天很好。👨‍👩‍👧 see https://a.org/b?c=1. \n"
 PICTURES = [RNG.integers(0, 256, (12, 16, 3)).astype(np.uint8) for _ in range(3)]
 RAGGED = [RNG.random((8, 8)), RNG.integers(0, 256, (3, 10, 12)).astype(np.uint8), RNG.random((6, 9, 1))]
-TENSORS = torch.arange(2 * 3 * 8 * 8, dtype=torch.float32).reshape(2, 3, 8, 8) / 100
-FRAME = pd.DataFrame(
-    {
-        "age": pd.Series([40, 20, 33], dtype="int64"),
-        "job": pd.Categorical(["nurse", "cook", "cook"], categories=["cook", "nurse"]),
-        "city": pd.Series(["Rome", "Oslo", "Oslo"], dtype="str"),
-        "pay": [1.5, 2.5, 4.0],
-        "member": [True, False, False],
-    }
-)
 GROUPS = {"person": ["age", "city"], "work": {"kind": ["job"], "money": ["pay"]}}
+
+
+# Inputs of other packages' types; a case whose package is not installed is skipped.
+
+
+def tensor(array: Any) -> Any:
+    torch = pytest.importorskip("torch")
+    return torch.as_tensor(array, dtype=torch.float32)
+
+
+def pil(array: np.ndarray) -> Any:
+    return pytest.importorskip("PIL.Image").fromarray(array)
+
+
+def frame() -> Any:
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame(
+        {
+            "age": pd.Series([40, 20, 33], dtype="int64"),
+            "job": pd.Categorical(["nurse", "cook", "cook"], categories=["cook", "nurse"]),
+            "city": pd.Series(["Rome", "Oslo", "Oslo"], dtype="str"),
+            "pay": [1.5, 2.5, 4.0],
+            "member": [True, False, False],
+        }
+    )
+
+
+def superpixels(name: str) -> str:
+    pytest.importorskip("skimage")
+    return name
 
 
 def quarters(image: np.ndarray) -> np.ndarray:
@@ -68,53 +86,66 @@ def same_bag(row: Any, x: Any) -> bool:
 
 
 def same_frame(row: Any, x: Any) -> bool:
+    pd = pytest.importorskip("pandas")
     pd.testing.assert_frame_equal(row.reset_index(drop=True), x.reset_index(drop=True))
     return True
 
 
-def pil(array: np.ndarray) -> Image.Image:
-    return Image.fromarray(array)
-
-
 CASES = {
-    "array": Case(maskers.Array(THREE), [1.0, 2.0, 3.0], same_array),
-    "custom": Case(maskers.Custom(THREE, keep, nested=True), ["x", "y", "z"]),
-    "text": Case(maskers.Text(), TEXT),
-    "text-three-levels": Case(maskers.Text(("paragraphs", "sentences", "words")), TEXT),
-    "text-removed": Case(maskers.Text(("paragraphs", "words"), mask=None), TEXT),
-    "text-words": Case(maskers.Text("words", mask="..."), TEXT),
-    "text-split": Case(maskers.Text(tokenizer=lambda t: [(i, i + 3) for i in range(0, len(t), 3)]), TEXT),
-    "text-pair": Case(maskers.Text(("texts", "words")), ("A man eats.", "Nobody\teats.")),
-    "text-fields": Case(maskers.Text(mask=None), {"title": " Good. Bad.", "body": "One two three. "}),
-    "images-removed": Case(maskers.ImageBag(quarters), PICTURES, same_bag),
-    "images-filled": Case(maskers.ImageBag(quarters, absent="fill", fill="mean"), PICTURES, same_array),
-    "images-ragged": Case(maskers.ImageBag(quarters, absent="fill", fill="blur"), RAGGED, same_bag),
-    "images-pil": Case(maskers.ImageBag(quarters, absent="fill", fill="segments"), list(map(pil, PICTURES)), same_bag),
-    "images-tensor": Case(maskers.ImageBag(quarters, absent="fill"), TENSORS, same_array),
-    "images-single": Case(maskers.ImageBag("slic", fill=(1, 2, 3), regions=2), PICTURES[0], same_array),
-    "images-single-tensor": Case(maskers.ImageBag(quarters, regions=2), TENSORS[0], same_array),
-    "images-single-pil": Case(maskers.ImageBag(quarters, regions=quarters), pil(PICTURES[0]), lambda row, x: row is x),
-    "images-quickshift": Case(maskers.ImageBag(), [PICTURES[0], PICTURES[1]], same_bag),
-    "table-frame": Case(maskers.Tabular(GROUPS, FRAME), FRAME.iloc[[0]], lambda row, x: same_frame(row.to_frame(), x)),
-    "table-vector": Case(maskers.Tabular({"a": [0, 2]}, RNG.random((5, 3))), np.array([1.0, 2.0, 3.0]), same_array),
-    "table-dict": Case(maskers.Tabular(GROUPS, FRAME.to_dict("records")), FRAME.to_dict("records")[1]),
-    "table-flat": Case(maskers.Tabular(background=[0, 1], strategy="row"), np.array([5, 6]), same_array),
-    "table-average": Case(
+    "array": lambda: Case(maskers.Array(THREE), [1.0, 2.0, 3.0], same_array),
+    "custom": lambda: Case(maskers.Custom(THREE, keep, nested=True), ["x", "y", "z"]),
+    "text": lambda: Case(maskers.Text(), TEXT),
+    "text-three-levels": lambda: Case(maskers.Text(("paragraphs", "sentences", "words")), TEXT),
+    "text-removed": lambda: Case(maskers.Text(("paragraphs", "words"), mask=None), TEXT),
+    "text-words": lambda: Case(maskers.Text("words", mask="..."), TEXT),
+    "text-split": lambda: Case(maskers.Text(tokenizer=lambda t: [(i, i + 3) for i in range(0, len(t), 3)]), TEXT),
+    "text-pair": lambda: Case(maskers.Text(("texts", "words")), ("A man eats.", "Nobody\teats.")),
+    "text-fields": lambda: Case(maskers.Text(mask=None), {"title": " Good. Bad.", "body": "One two three. "}),
+    "images-removed": lambda: Case(maskers.ImageBag(quarters), PICTURES, same_bag),
+    "images-filled": lambda: Case(maskers.ImageBag(quarters, absent="fill", fill="mean"), PICTURES, same_array),
+    "images-ragged": lambda: Case(maskers.ImageBag(quarters, absent="fill", fill="blur"), RAGGED, same_bag),
+    "images-pil": lambda: Case(
+        maskers.ImageBag(quarters, absent="fill", fill="segments"), list(map(pil, PICTURES)), same_bag
+    ),
+    "images-tensor": lambda: Case(
+        maskers.ImageBag(quarters, absent="fill"), tensor(np.arange(384).reshape(2, 3, 8, 8) / 100), same_array
+    ),
+    "images-single": lambda: Case(
+        maskers.ImageBag(superpixels("slic"), fill=(1, 2, 3), regions=2), PICTURES[0], same_array
+    ),
+    "images-single-tensor": lambda: Case(
+        maskers.ImageBag(quarters, regions=2), tensor(np.arange(192).reshape(3, 8, 8) / 100), same_array
+    ),
+    "images-single-pil": lambda: Case(
+        maskers.ImageBag(quarters, regions=quarters), pil(PICTURES[0]), lambda row, x: row is x
+    ),
+    "images-quickshift": lambda: Case(
+        maskers.ImageBag(superpixels("quickshift")), [PICTURES[0], PICTURES[1]], same_bag
+    ),
+    "table-frame": lambda: Case(
+        maskers.Tabular(GROUPS, frame()), frame().iloc[[0]], lambda row, x: same_frame(row.to_frame(), x)
+    ),
+    "table-vector": lambda: Case(
+        maskers.Tabular({"a": [0, 2]}, RNG.random((5, 3))), np.array([1.0, 2.0, 3.0]), same_array
+    ),
+    "table-dict": lambda: Case(maskers.Tabular(GROUPS, frame().to_dict("records")), frame().to_dict("records")[1]),
+    "table-flat": lambda: Case(maskers.Tabular(background=[0, 1], strategy="row"), np.array([5, 6]), same_array),
+    "table-average": lambda: Case(
         maskers.Tabular({"a": [0, 1]}, RNG.random((4, 3)), strategy="average"),
         np.array([1.0, 2.0, 3.0]),
         same_array,
     ),
-    "series": Case(maskers.TimeSeries(windows=3), RNG.random((20, 2)), same_array),
-    "series-line": Case(maskers.TimeSeries([3, 9], fill="linear"), RNG.random(12), same_array),
-    "series-changes": Case(
+    "series": lambda: Case(maskers.TimeSeries(windows=3), RNG.random((20, 2)), same_array),
+    "series-line": lambda: Case(maskers.TimeSeries([3, 9], fill="linear"), RNG.random(12), same_array),
+    "series-changes": lambda: Case(
         maskers.TimeSeries("changes", order="windows", fill="zero"),
-        torch.tensor([[0.0] * 10 + [9.0] * 10, [1.0] * 20]),
+        tensor([[0.0] * 10 + [9.0] * 10, [1.0] * 20]),
         same_array,
     ),
-    "bag": Case(maskers.Bag(), RNG.random((4, 3)), same_array),
-    "bag-filled": Case(
+    "bag": lambda: Case(maskers.Bag(), RNG.random((4, 3)), same_array),
+    "bag-filled": lambda: Case(
         maskers.Bag(absent="fill", fill="mean"),
-        torch.arange(6, dtype=torch.float32).reshape(3, 2),
+        tensor(np.arange(6).reshape(3, 2)),
         same_array,
     ),
 }
@@ -127,12 +158,14 @@ class Prepared:
         self.case, self.masked = case, case.masker(case.x)
 
 
-_PREPARED: dict[str, Prepared] = {}
+@cache
+def prepared(name: str) -> Prepared:
+    return Prepared(CASES[name]())
 
 
 @pytest.fixture(params=list(CASES))
 def made(request: pytest.FixtureRequest) -> Prepared:
-    return _PREPARED.setdefault(request.param, Prepared(CASES[request.param]))
+    return prepared(request.param)
 
 
 def row_of(batch: Any, i: int) -> Any:
@@ -145,7 +178,7 @@ def equal(a: Any, b: Any) -> bool:
         return bool(a.equals(b))
     if isinstance(a, list) and a and not isinstance(a[0], str):
         return len(a) == len(b) and all(equal(*pair) for pair in zip(a, b, strict=True))
-    if isinstance(a, np.ndarray | torch.Tensor | Image.Image):
+    if hasattr(a, "__array__") or hasattr(a, "__array_interface__"):
         return same_array(a, b)
     return bool(a == b)
 

@@ -169,7 +169,7 @@ def _character(match: re.Match[str]) -> str:
 _BLANK = str.maketrans(
     {chr(c): " " for c in [*range(32), *range(0x7F, 0x3001)] if c != 10 and (c < 32 or chr(c).isspace())}
     | dict.fromkeys("\u200b\ufeff", " ")
-    | {chr(c): "?" for c in range(0xD800, 0xE000)}
+    | {chr(c): "x" for c in range(0xD800, 0xE000)}  # a letter, because a question mark would end a sentence
 )
 
 

@@ -6,10 +6,15 @@ input, so a plain function needs nothing from here.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from c2fa.model import Model
     from c2fa.models.demo import DemoSentiment
     from c2fa.models.http import EndpointError
     from c2fa.models.huggingface import HuggingFace
@@ -36,35 +41,48 @@ __all__ = [
     "wrap",
 ]
 
-# Each name's module, and the extra that brings what the module needs.
+# Each name's module, the package that the module imports and the extra that brings it.
 _WHERE = {
-    "CensoredWarning": ("openai", "http"),
-    "DemoSentiment": ("demo", ""),
-    "EndpointError": ("http", "http"),
-    "HuggingFace": ("huggingface", "text"),
-    "MLflow": ("mlflow", "http"),
-    "Onnx": ("onnx", "onnx"),
-    "OpenAI": ("openai", "http"),
-    "OpenInference": ("oip", "http"),
-    "Sklearn": ("sklearn", "tabular"),
-    "Torch": ("torch", "torch"),
-    "load": ("loading", ""),
-    "wrap": ("loading", ""),
+    "CensoredWarning": ("openai", "httpx2", "http"),
+    "DemoSentiment": ("demo", None, None),
+    "EndpointError": ("http", "httpx2", "http"),
+    "HuggingFace": ("huggingface", "torch", "text"),
+    "MLflow": ("mlflow", "httpx2", "http"),
+    "Onnx": ("onnx", "onnxruntime", "onnx"),
+    "OpenAI": ("openai", "httpx2", "http"),
+    "OpenInference": ("oip", "httpx2", "http"),
+    "Sklearn": ("sklearn", None, None),
+    "Torch": ("torch", "torch", "torch"),
+    "load": ("loading", None, None),
+    "wrap": ("loading", None, None),
 }
+_MISSING = {name for name, (_, package, _) in _WHERE.items() if package and find_spec(package) is None}
+
+# `from c2fa.models import *`, dir and help give what is there.
+for _name in _MISSING:
+    __all__.remove(_name)
+
+
+def adapter(name: str) -> Callable[..., Model]:
+    """The callable of a name; where its package is not installed, an ImportError says how to get it."""
+    module, package, extra = _WHERE[name]
+    if name in _MISSING:
+        raise ImportError(f"c2fa.models.{name} needs {package}: pip install 'c2fa[{extra}]'")
+    found: Callable[..., Model] = getattr(import_module(f"c2fa.models.{module}"), name)
+    globals()[name] = found  # the next time it is an ordinary name
+    return found
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'c2fa.models' has no attribute {name!r}")
-    module, extra = _WHERE[name]
     try:
-        globals()[name] = getattr(import_module(f"c2fa.models.{module}"), name)
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if not extra or missing in ("", "c2fa"):
+        return adapter(name)
+    except ImportError as error:
+        # An AttributeError lets hasattr say no, but `from c2fa.models import Torch` would drop its sentence.
+        if sys._getframe(1).f_code.co_name == "_handle_fromlist":
             raise
-        raise ImportError(f"c2fa.models.{name} needs {missing}: pip install 'c2fa[{extra}]'") from error
-    return globals()[name]
+        raise AttributeError(str(error)) from error
 
 
 def __dir__() -> list[str]:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from c2fa import models
 from c2fa.model import Model
-from c2fa.models import _skops
+from c2fa.models import _skops, adapter
 from c2fa.models._settings import Settings, shown
 
 _FORMS = (
@@ -60,15 +59,15 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
     kind, _, rest = spec.partition(":")
     makers: dict[str, Callable[..., Model]] = {
         "python": _python,
-        "sklearn": lambda path, trusted=(), **o: models.Sklearn(_estimator(path, allow_pickle, trusted), **o),
-        "hf": lambda folder, **o: models.HuggingFace(folder, **o),
-        "onnx": lambda path, **o: models.Onnx(path, **o),
-        "oip": lambda url, **o: models.OpenInference(*_named(spec, url), **o),
-        "mlflow": lambda url, **o: models.MLflow(url, **o),
-        "openai": lambda url, **o: models.OpenAI(*_named(spec, url), **o),
+        "sklearn": lambda path, trusted=(), **o: adapter("Sklearn")(_estimator(path, allow_pickle, trusted), **o),
+        "hf": lambda folder, **o: adapter("HuggingFace")(folder, **o),
+        "onnx": lambda path, **o: adapter("Onnx")(path, **o),
+        "oip": lambda url, **o: adapter("OpenInference")(*_named(spec, url), **o),
+        "mlflow": lambda url, **o: adapter("MLflow")(url, **o),
+        "openai": lambda url, **o: adapter("OpenAI")(*_named(spec, url), **o),
     }
     if spec == "demo":
-        return models.DemoSentiment(**options)
+        return adapter("DemoSentiment")(**options)
     if kind not in makers or not rest:
         raise ValueError(f"{shown(spec)!r} names no model; write {_FORMS}")
     try:
@@ -90,7 +89,7 @@ def options_of(spec: str) -> list[str]:
         return []
     if kind not in _ADAPTERS:
         raise ValueError(f"{shown(spec)!r} names no model; write {_FORMS}")
-    parameters = inspect.signature(getattr(models, _ADAPTERS[kind])).parameters.values()
+    parameters = inspect.signature(adapter(_ADAPTERS[kind])).parameters.values()
     named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.default is not p.empty]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):  # a server's adapter hands the others to its settings
         named += Settings.__dataclass_fields__
@@ -107,18 +106,18 @@ def wrap(model: Any) -> Model:
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        return models.Torch(model)
+        return adapter("Torch")(model)
     if hasattr(model, "tokenizer") and hasattr(model, "model") and hasattr(model, "preprocess"):
-        return models.HuggingFace(model)
+        return adapter("HuggingFace")(model)
     if hasattr(model, "get_inputs") and hasattr(model, "get_outputs") and hasattr(model, "run"):
-        return models.Onnx(model)
+        return adapter("Onnx")(model)
     owner, method = getattr(model, "__self__", None), getattr(model, "__name__", "")
     if hasattr(owner, "get_params") and method in ("predict_proba", "decision_function", "predict"):
-        return models.Sklearn(owner, method)  # which knows the names of its columns and classes
+        return adapter("Sklearn")(owner, method)  # which knows the names of its columns and classes
     if callable(model):
         return cast(Model, model)
     if hasattr(model, "predict_proba") or hasattr(model, "decision_function") or hasattr(model, "predict"):
-        return models.Sklearn(model)
+        return adapter("Sklearn")(model)
     raise TypeError(
         f"a model must be callable or have predict_proba, not {type(model).__name__}; wrap it in a function "
         "from a batch to one row of numbers per input"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -69,7 +70,8 @@ class Sklearn:
         except ImportError:
             return name
         try:
-            return f"{name}:{joblib.hash(self.estimator)}"
+            # Saved and read again it has the same name: a view of an array is then an array of its own.
+            return f"{name}:{joblib.hash(pickle.loads(pickle.dumps(self.estimator)))}"
         except Exception:  # what cannot be pickled cannot be hashed either
             return name
 
