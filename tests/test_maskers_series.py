@@ -164,5 +164,5 @@ def test_what_is_refused():
         TimeSeries()(np.zeros(0))
     with pytest.raises(ValueError, match="1 names for 2 channels"):
         TimeSeries(names=["a"])(np.zeros((6, 2)))
-    with pytest.raises(ValueError, match=r"fill of shape \(5,\)"):
+    with pytest.raises(ValueError, match=r"numbers that fit a series of shape \(6, 2\)"):
         TimeSeries(fill=np.zeros(5))(np.zeros((6, 2)))

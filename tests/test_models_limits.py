@@ -229,7 +229,7 @@ def test_a_server_that_asks_for_a_pause_is_obeyed_by_all(tmp_path: Path, server:
 def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="rate must be a number of requests a second above 0, not 0"):
         Bucket(tmp_path / "b", 0)
-    with pytest.raises(ValueError, match="burst must be at least 1"):
+    with pytest.raises(ValueError, match="burst must be a whole number of at least 1"):
         Bucket(tmp_path / "b", 1.0, burst=0)
     with pytest.raises(TypeError, match="model must be callable"):
         Limited(3, tmp_path / "b", 1.0)  # type: ignore[arg-type]
