@@ -16,6 +16,7 @@ import numpy.typing as npt
 import c2fa
 from c2fa.batch import Store
 
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows ends a process by either
 LEAVES = 12
 STRUCTURE = c2fa.Structure.from_groups("aaabbbcccddd", names=[f"x{i}" for i in range(LEAVES)])
 WEIGHTS = np.linspace(-1.0, 2.0, LEAVES)
@@ -43,11 +44,11 @@ class Model:
         if (marks == RAISES).any():
             raise ValueError("a poisoned row")
         if (marks == KILLS).any():
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), KILL)
         if (marks == TIRES).any() and not self.tireless:
             self.tired += 1
             if self.tired > 2:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), KILL)
         if (marks == STALLS).any():
             time.sleep(600)
         if self.delay:

@@ -19,6 +19,7 @@ from c2fa.solvers.threads import suited
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("httpx2")
+pytest.importorskip("resource", reason="the campaign limits memory by it")
 
 from benchmarks.faults import flips, fuzz, kills, server, toys
 from benchmarks.faults.command import main

@@ -133,9 +133,10 @@ function imagesView(model) {
 
   const ends = [h("span", {}), h("span", {})];
   function scaleEnds() {
-    const most = largest(model.values(model.mode === "all" ? last : model.mode));
-    ends[0].textContent = `${number(-most)} against`;
-    ends[1].textContent = `for +${number(most)}`;
+    const k = model.mode === "all" ? last : model.mode;
+    const most = largest(Array.from(model.values(k).keys(), (i) => model.units(k, i)));
+    ends[0].textContent = `${model.written(-most)} against`;
+    ends[1].textContent = `for ${model.written(most)}`;
   }
 
   model.listen((changes) => {
