@@ -222,11 +222,12 @@ def test_the_journal_finds_who_kills(tmp_path: Path) -> None:
 
 
 SCRIPT = """
-import sys
+import signal, sys
 sys.path.insert(0, {tests!r})
 from batch_helpers import Model, explainer, inputs
 from c2fa.batch import many
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started deaf to it
     many(explainer(Model(delay=0.03, log={log!r})), inputs(60), {store!r}, workers=2, shard_size=5)
 """
 
