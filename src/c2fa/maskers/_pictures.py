@@ -124,8 +124,9 @@ class Picture:
             for axis, length in enumerate(self.size, start=1):
                 if on.shape[axis] != length:
                     on = on.index_select(axis, torch.as_tensor(block_of(length, on.shape[axis]), device=on.device))
-            shape = on if self.channel is None else on.unsqueeze(1 if self.channel == 0 else -1)
-            torch.where(shape, self.values, self.baseline, out=out)
+            if self.channel is not None:
+                on = on.unsqueeze(1 if self.channel == 0 else -1)
+            torch.where(on, self.values, self.baseline, out=out)
             return
         axes = (1, 2) if self.channel == 0 else (0, 1)
         for row, target in zip(masks, out, strict=True):

@@ -131,6 +131,9 @@ class ImageBag:
         }
         if single and is_name(x):
             view["title"] = short_name(x)
+        content: Any = None
+        if any(map(is_name, given)):  # what the files hold tells inputs apart, not what they are called
+            content = read[0] if single else read
         return Masked(
             structure,
             _MaskedImages(images, counts, structure, single, removes),
@@ -139,7 +142,7 @@ class ImageBag:
             view=view,
             neighbours=neighbours,
             smooth_by_default=True,
-            content=(read[0] if single else read) if any(map(is_name, given)) else None,
+            content=content,
             notes=self._notes(counts, None if single else parts),
         )
 
