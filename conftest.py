@@ -12,7 +12,11 @@ import pytest
 import c2fa
 
 # A module that cannot be imported is skipped by pytest itself.
-NEEDS = {"c2fa.evaluation.grid.evaluate": "pandas", "c2fa.tuning.tune": "pandas"}
+NEEDS = {
+    "c2fa.evaluation.grid.evaluate": "pandas",
+    "c2fa.models._skops.is_scikit_learns": "sklearn",
+    "c2fa.tuning.tune": "pandas",
+}
 
 
 def pytest_report_header() -> str:

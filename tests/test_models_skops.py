@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+skops = pytest.importorskip("skops.io")
+
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import clear_data_home, load_wine
 from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier, RandomForestClassifier
@@ -25,8 +28,6 @@ from sklearn.tree import DecisionTreeClassifier
 from c2fa.models import load
 from c2fa.models._skops import is_scikit_learns
 from c2fa.models.loading import options_of
-
-skops = pytest.importorskip("skops.io")
 
 
 @pytest.mark.parametrize(
