@@ -7,6 +7,7 @@ import io
 import os
 import re
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ def _fetch(address: str, scheme: str) -> bytes:
                 if time.monotonic() > end:
                     raise ValueError(f"it takes longer than {_SECONDS} seconds; download it and give its path")
     except (OSError, ValueError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it holds the connection
         raise ValueError(f"cannot fetch {_public(address)!r}: {error}") from error
     return bytes(data)
 
