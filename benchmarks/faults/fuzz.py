@@ -170,7 +170,8 @@ def _masked(kind: type[Any]) -> Callable[..., None]:
         masked = kind(**options)(x)
         for level, width in enumerate(masked.structure.widths):
             made = masked.inputs(np.ones((3, width), dtype=bool), level)
-            sound(len(made) == 3, f"{len(made)} inputs for 3 masks of level {level}")
+            wanted = 3 * masked.rows_per_mask
+            sound(len(made) == wanted, f"{len(made)} inputs for 3 masks of level {level}, and not {wanted}")
 
     return call
 
