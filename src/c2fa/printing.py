@@ -1,4 +1,4 @@
-"""How an explanation reads: what its levels are called, and the tree of characters for the terminal."""
+"""How an explanation reads: names with what the input has there, notes, and the tree of the terminal."""
 
 from __future__ import annotations
 

@@ -98,22 +98,16 @@ class ImageBag:
             raise ValueError("options are for segment='quickshift' or 'slic'; a function of yours has its own")
 
     def __call__(self, x: Any) -> Masked:
-        image_names = None
-        if isinstance(x, Mapping):
-            image_names, x = [str(name) for name in x], list(x.values())
-        single = not isinstance(x, list | tuple) and getattr(x, "ndim", 3) != 4
-        if not single and not len(x):
-            raise ValueError("the bag is empty: give at least one image")
-        given = [x] if single else list(x)
-        read = [read_image(item) if is_name(item) else item for item in given]
-        images = [picture(item, self.channels) for item in read]
+        given = _Given.of(x)
+        single = given.names is None
+        images = [picture(image, self.channels) for image in given.images]
         maps = self._label_maps(images, single)
         for image, labels in zip(images, maps, strict=True):
             image.prepare(labels, self.fill)
         counts = [int(labels.max()) + 1 for labels in maps]
         owner = self._regions(images[0], maps[0]) if single else np.repeat(np.arange(len(maps)), counts)
-        parts = _region_names(maps[0], owner) if single else image_names or _image_names(given)
-        structure = Structure((owner,), (tuple(parts), _leaf_names(maps, None if single else parts)))
+        parts = given.names or _region_names(maps[0], owner)
+        structure = Structure((owner,), (tuple(parts), _leaf_names(maps, given.names)))
         removes = self.absent == "remove" and not single
 
         def neighbours() -> Graph:
@@ -129,11 +123,8 @@ class ImageBag:
             "labels": [labels.astype(np.int32) for labels in maps],
             "sizes": [list(image.size) for image in images],
         }
-        if single and is_name(x):
-            view["title"] = short_name(x)
-        content: Any = None
-        if any(map(is_name, given)):  # what the files hold tells inputs apart, not what they are called
-            content = read[0] if single else read
+        if given.title:
+            view["title"] = given.title
         return Masked(
             structure,
             _MaskedImages(images, counts, structure, single, removes),
@@ -142,8 +133,8 @@ class ImageBag:
             view=view,
             neighbours=neighbours,
             smooth_by_default=True,
-            content=content,
-            notes=self._notes(counts, None if single else parts),
+            content=given.content,
+            notes=self._notes(counts, given.names),
         )
 
     def _notes(self, counts: list[int], parts: Sequence[str] | None) -> tuple[str, ...]:
@@ -191,6 +182,38 @@ class ImageBag:
         np.add.at(overlap, (labels.ravel(), region.ravel()), 1)
         owner: IntArray = np.unique(overlap.argmax(axis=1), return_inverse=True)[1]
         return owner
+
+
+@dataclass(frozen=True, eq=False)
+class _Given:
+    """The images that came in, read where they were given by name.
+
+    ``names`` are those of a bag's images, None for a single image. ``content`` is what the files hold, where there are
+    any: it tells inputs apart, and what files are called does not.
+    """
+
+    images: list[Any]
+    names: list[str] | None
+    title: str = ""
+    content: Any = None
+
+    @classmethod
+    def of(cls, x: Any) -> _Given:
+        if isinstance(x, Mapping):
+            return cls._bag(list(x.values()), [str(name) for name in x])
+        if isinstance(x, list | tuple) or getattr(x, "ndim", 3) == 4:
+            return cls._bag(list(x), _image_names(x))
+        if not is_name(x):
+            return cls([x], None)
+        image = read_image(x)
+        return cls([image], None, short_name(x), image)
+
+    @classmethod
+    def _bag(cls, bag: list[Any], names: list[str]) -> _Given:
+        if not bag:
+            raise ValueError("the bag is empty: give at least one image")
+        images = [read_image(item) if is_name(item) else item for item in bag]
+        return cls(images, names, content=images if any(map(is_name, bag)) else None)
 
 
 @dataclass(frozen=True, eq=False)
