@@ -7,6 +7,7 @@ about one input, and a dataset a drive of jobs about many inputs, whose rows sha
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 import weakref
@@ -18,8 +19,8 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 import numpy as np
 
 from c2fa.ledger import Ledger, LedgerError, Name, Row
-from c2fa.masking import Inputs
-from c2fa.model import BILL, Bill, Model, ModelProxy, describe
+from c2fa.masking import Inputs, MaskedBatch, MaskedRows
+from c2fa.model import BILL, Bill, Model, ModelProxy, describe, launcher
 from c2fa.querying import (
     Ask,
     Cache,
@@ -39,6 +40,7 @@ T = TypeVar("T")
 
 _QUIET_SECONDS = 2.0  # shorter work needs no progress bar
 _LOOK_SECONDS = 0.05  # how often to look for the answers to rows that another process asks
+_LAUNCHED = 2  # batches that a model has begun: one that it works on, and one that waits for it
 
 
 @dataclass(eq=False)
@@ -138,7 +140,8 @@ def drive(
         Read another job only while those begun may ask fewer rows than this, so that memory does not depend on how
         many there are; None begins all of them at once.
     in_flight
-        Batches sent at the same time, each from a thread of its own.
+        Batches sent at the same time, each from a thread of its own; a model that has ``launch`` needs no threads, and
+        always has two.
     policy
         What to do about a batch that fails; by default each of its jobs ends with the error, or drops the rows.
     progress
@@ -159,12 +162,16 @@ class _Driver(Generic[T]):
         self.policy, self.bar = policy, bar
         self.open: dict[Job[T], None] = {}
         self.ended: list[Job[T]] = []
-        self.under_way: dict[Future[Received], list[Share]] = {}
+        self.under_way: dict[_Reply, list[Share]] = {}
         self.unwritten: dict[Cache, None] = {}  # caches with answers that are not written yet
         self.unwritable: dict[Ledger, str] = {}  # ledgers that could not be written, and what to say of each
         self.left_out = False  # whether rows were left to another process
         self.till = _till(model)
-        self.threads = ThreadPoolExecutor(in_flight, "c2fa-batch") if in_flight > 1 else None
+        self.renders, self.launch = describe(model).renders, launcher(model)
+        if self.launch is not None:
+            self.in_flight = max(in_flight, _LAUNCHED)
+        needs_threads = self.launch is None and in_flight > 1
+        self.threads = ThreadPoolExecutor(in_flight, "c2fa-batch") if needs_threads else None
 
     def run(self, jobs: Iterator[Job[T]], ahead: int | None) -> Iterator[Job[T]]:
         more = True
@@ -246,16 +253,11 @@ class _Driver(Generic[T]):
     def _exchange(self) -> None:
         """Send batches until enough are under way, and take in the first that comes back."""
         self.left_out, sent = False, False
-        if self.threads is None:
-            for batch in self._batches():
-                self._receive(batch, self._reply(batch))
-                sent = True
-        else:
-            while len(self.under_way) < self.in_flight and (batches := self._batches()):
-                self.under_way.update({self.threads.submit(self._reply, batch): batch for batch in batches})
-            for future in wait(self.under_way, return_when=FIRST_COMPLETED).done:
-                self._receive(self.under_way.pop(future), future.result())
-                sent = True
+        while len(self.under_way) < self.in_flight and (batches := self._batches()):
+            self.under_way.update({self._send(batch): batch for batch in batches})
+        for reply in self._first_back():
+            self._receive(self.under_way.pop(reply), reply.result())
+            sent = True
         if self.left_out and not sent and all(job._unsent is None for job in self.open):
             self._write()  # whoever waits must not hold marks that others wait for
             time.sleep(_LOOK_SECONDS)
@@ -263,16 +265,42 @@ class _Driver(Generic[T]):
             if job._unsent is None and not job._under_way and not job.queries.waits:
                 self._advance(job)
 
+    def _send(self, batch: list[Share]) -> _Reply:
+        """Begin a batch: in a thread, by the model's own ``launch``, or when its reply is asked for."""
+        if self.threads is not None:
+            return self.threads.submit(self._reply, batch)
+        if self.launch is None:
+            return _Later(lambda: self._reply(batch))
+        try:
+            answers = self.launch(concatenate([share.inputs for share in batch]))
+        except (Exception, KeyboardInterrupt) as error:
+            failed = Failed.of(error)
+            return _Later(lambda: failed)
+        return _Later(lambda: self._reply(batch, answers))
+
+    def _first_back(self) -> Iterable[_Reply]:
+        """The replies to take in next: those of threads that are done, else the oldest."""
+        if self.threads is None:
+            return list(self.under_way)[: 1 if self.launch else None]
+        return wait(cast(Iterable[Future[Received]], self.under_way), return_when=FIRST_COMPLETED).done
+
     def _batches(self) -> list[list[Share]]:
         """The next rows, as many as one batch holds, in one batch for each kind of inputs."""
         batches: dict[Any, list[Share]] = {}
         for share in self._mark(self._take()):
             try:
-                share.inputs = share.job.queries.inputs(share.rows)
+                share.inputs = self._inputs(share.job.queries, share.rows)
                 batches.setdefault(kind_of(share.inputs), []).append(share)
             except Exception as error:
                 self._abandon(share, error)
         return list(batches.values())
+
+    def _inputs(self, queries: Queries, rows: Pending) -> Inputs:
+        """The masked inputs of rows, or their masks for a model that masks inputs of their kind itself."""
+        masked = queries.cache.masked
+        if masked.rows_per_mask == 1 and self.renders(masked.inputs):
+            return MaskedRows(masked.inputs, rows.masks, rows.level)
+        return queries.inputs(rows)
 
     def _mark(self, shares: list[Share]) -> list[Share]:
         """Leave out rows that another process asks; their jobs look for the answers when all else is back."""
@@ -306,23 +334,25 @@ class _Driver(Generic[T]):
             room -= shares[-1].size
         return shares
 
-    def _reply(self, batch: Sequence[Share]) -> Received:
+    def _reply(self, batch: Sequence[Share], answers: Callable[[], Any] | None = None) -> Received:
         """What the model says of a batch, or its error; Ctrl-C is one too, for it may bring answers along."""
         try:
-            return self._ask(batch)
+            return self._ask(batch, answers)
         except (Exception, KeyboardInterrupt) as error:
             return Failed.of(error)
 
-    def _ask(self, batch: Sequence[Share]) -> FloatArray:
-        """Call the model, and divide what the call costs, answered or not, among the rows."""
+    def _ask(self, batch: Sequence[Share], answers: Callable[[], Any] | None = None) -> FloatArray:
+        """Call the model, or wait for ``answers``, and divide what it costs, answered or not, among the rows."""
         rows = sum(share.size for share in batch)
         what = str(batch[0].rows) if len(batch) == 1 else f"{rows} rows of {len(batch)} questions"
-        inputs = concatenate([share.inputs for share in batch])
+        if answers is None:
+            inputs = concatenate([share.inputs for share in batch])
+            answers = functools.partial(self.model, inputs)
         bill = Bill()
         before = BILL.set(bill)
         self.till.begin(self.model)
         try:
-            reply = self.model(inputs)
+            reply = answers()
         finally:
             BILL.reset(before)
             spent = self.till.end(self.model, bill)
@@ -403,6 +433,16 @@ def _keep_no_more(job: Job[Any], sentence: str) -> None:
     job.queries.cache.ledger, job.queries.cache.unkept = None, sentence
     if job.error is not None:
         job.error.add_note(sentence)
+
+
+@dataclass(frozen=True, eq=False)
+class _Later:
+    """A reply that is had by asking for it."""
+
+    result: Callable[[], Received]
+
+
+_Reply: TypeAlias = "Future[Received] | _Later"
 
 
 class _Till:
@@ -510,8 +550,10 @@ class _Bar:
 
 
 def concatenate(batches: Sequence[Inputs]) -> Inputs:
-    """Put batches of one kind together into one: arrays, tensors, frames or lists."""
+    """Put batches of one kind together into one: masks, arrays, tensors, frames or lists."""
     first = batches[0]
+    if isinstance(first, MaskedRows):
+        return MaskedBatch(batches)
     if len(batches) == 1:
         return first
     if isinstance(first, np.ndarray):
@@ -529,6 +571,8 @@ def concatenate(batches: Sequence[Inputs]) -> Inputs:
 
 def kind_of(batch: Inputs) -> Any:
     """What batches must have in common to be concatenated without changing a row, such as a type and a shape."""
+    if isinstance(batch, MaskedRows):
+        return MaskedRows
     if isinstance(batch, np.ndarray) or hasattr(batch, "detach"):
         return type(batch), str(batch.dtype), tuple(batch.shape[1:]), str(getattr(batch, "device", ""))
     if hasattr(batch, "iloc"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -84,6 +84,38 @@ class Masked:
     content: Any = None
     notes: tuple[str, ...] = ()
     rows_per_mask: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedRows:
+    """Rows of one input as masks of a level, (n, width), for a model that makes the masked inputs itself.
+
+    ``inputs`` is that of ``Masked``: it says which input it is, and what a model needs to know of it.
+    """
+
+    inputs: Callable[[BoolArray, int], Inputs]
+    masks: BoolArray
+    level: int
+
+    def __len__(self) -> int:
+        return len(self.masks)
+
+    def __getitem__(self, rows: slice) -> MaskedRows:
+        return MaskedRows(self.inputs, self.masks[rows], self.level)
+
+    def rendered(self) -> Inputs:
+        """The masked inputs."""
+        return self.inputs(self.masks, self.level)
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedBatch:
+    """A batch of rows as masks, of one input or several."""
+
+    pieces: Sequence[MaskedRows]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces))
 
 
 class Masker(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -67,6 +68,14 @@ class Description:
         tokenizer = getattr(self.model, "tokenizer", None)
         return getattr(self.model, "mask_token", None) or getattr(tokenizer, "mask_token", None)
 
+    @property
+    def renders(self) -> Callable[[Any], bool]:
+        """``renders(inputs)``: whether the model itself masks what a masker's ``inputs`` stands for.
+
+        Such inputs reach it as a ``MaskedBatch``, once each and with bits for rows, and are masked where the model is.
+        """
+        return getattr(self.model, "renders", None) or _renders_nothing
+
 
 @dataclass
 class Bill:
@@ -89,6 +98,20 @@ def charge(amount: float) -> None:
     if bill is not None:
         bill.amount += amount
         bill.told = True
+
+
+def _renders_nothing(inputs: Any) -> bool:
+    return False
+
+
+def launcher(model: Any) -> Callable[[Inputs], Callable[[], Any]] | None:
+    """A model's ``launch``, which begins a batch and returns a function that waits for its outputs; None without one.
+
+    While a batch is under way the next can be masked, and what has ended be fitted. A model around another one has a
+    ``launch`` only if it says so itself: it may have something to do in between.
+    """
+    launch: Callable[[Inputs], Callable[[], Any]] | None = getattr(model, "launch", None)
+    return launch
 
 
 _ATTRIBUTES = frozenset(name for name, value in vars(Description).items() if isinstance(value, property))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -97,13 +98,8 @@ class Text:
         texts = _texts(x)
         spans = [self._words(text) for text in texts]
         structure = self._structure(texts, spans)
-        renderers = [self._renderer(text, s) for text, s in zip(texts, spans, strict=True)]
-        cuts = np.cumsum([len(s) for s in spans])[:-1]
-
-        def inputs(masks: BoolArray, level: int) -> list[Any]:
-            columns = np.split(structure.expand(masks, level), cuts, axis=1)
-            rendered = [render(leaves) for render, leaves in zip(renderers, columns, strict=True)]
-            return rendered[0] if isinstance(x, str) else _in_container(rendered, x)
+        fixed = [[] if self.tokenizer is not None else tags(text) for text in texts]
+        inputs = MaskedTexts(structure, texts, spans, fixed, self.mask, None if isinstance(x, str) else x)
 
         def neighbours() -> Graph:
             parts = structure.owners(structure.depth - 2) if structure.depth > 1 else np.zeros(structure.leaves)
@@ -177,21 +173,63 @@ class Text:
         parents = [b[np.unique(a, return_index=True)[1]] for b, a in pairwise(ids)]
         return Structure((*parents, *ids[-1:]), (*names, tuple(texts[k][a:b] for k, a, b in leaves)))
 
-    def _renderer(self, text: str, spans: Spans) -> Callable[[BoolArray], list[str]]:
-        if self.mask is not None:
-            return replacer(*_cut(text, spans), self.mask)
-        kept = tags(text) if self.tokenizer is None else []
-        if not kept:
-            return remover(*_cut(text, spans))
-        both = sorted([*spans, *kept])
-        render, at = remover(*_cut(text, both)), np.searchsorted([a for a, _ in both], [a for a, _ in spans])
 
-        def render_between_tags(masks: BoolArray) -> list[str]:
-            full = np.ones((len(masks), len(both)), dtype=np.bool_)
-            full[:, at] = masks
-            return render(full)
+@dataclass(frozen=True, eq=False)
+class MaskedTexts:
+    """The texts of one input, which it gives under masks: ``inputs`` of a ``Masked``.
 
-        return render_between_tags
+    A model that has a tokenizer may read them instead, and mask tokens.
+
+    Parameters
+    ----------
+    spans
+        Where the leaves of each text are.
+    fixed
+        What lies between the leaves of each text and is never removed.
+    mask
+        What stands in place of a masked leaf, None where it is removed.
+    container
+        The input, where it is not one text but holds several.
+    """
+
+    structure: Structure
+    texts: list[str]
+    spans: list[Spans]
+    fixed: list[Spans]
+    mask: str | None
+    container: Any = None
+
+    def __call__(self, masks: BoolArray, level: int) -> list[Any]:
+        cuts = np.cumsum([len(s) for s in self.spans])[:-1]
+        columns = np.split(self.structure.expand(masks, level), cuts, axis=1)
+        rendered = [render(leaves) for render, leaves in zip(self._renderers, columns, strict=True)]
+        return rendered[0] if self.container is None else _in_container(rendered, self.container)
+
+    @cached_property
+    def _renderers(self) -> list[Callable[[BoolArray], list[str]]]:
+        """A function for each text; they are made anew where the texts have travelled to another process."""
+        return [
+            _remover(text, spans, fixed) if self.mask is None else replacer(*_cut(text, spans), self.mask)
+            for text, spans, fixed in zip(self.texts, self.spans, self.fixed, strict=True)
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_renderers"}
+
+
+def _remover(text: str, spans: Spans, fixed: Spans) -> Callable[[BoolArray], list[str]]:
+    """Leave masked leaves out, and keep what is fixed between them."""
+    if not fixed:
+        return remover(*_cut(text, spans))
+    both = sorted([*spans, *fixed])
+    render, at = remover(*_cut(text, both)), np.searchsorted([a for a, _ in both], [a for a, _ in spans])
+
+    def render_between(masks: BoolArray) -> list[str]:
+        full = np.ones((len(masks), len(both)), dtype=np.bool_)
+        full[:, at] = masks
+        return render(full)
+
+    return render_between
 
 
 def _cut(text: str, spans: Spans) -> tuple[list[str], list[str]]:
