@@ -226,21 +226,52 @@ class _MaskedImages:
     single: bool
     removes: bool
 
+    @property
+    def stacks(self) -> bool:
+        """Whether all images fit into one array, be they files or arrays."""
+        return all(image.stackable(self.images[0]) for image in self.images)
+
+    def on(self, device: Any) -> _ImagesOnDevice:
+        """The same images on a torch device."""
+        images = [image.on(device) for image in self.images]
+        return _ImagesOnDevice(images, self.counts, self.structure, self.single, self.removes)
+
     def __call__(self, masks: BoolArray, level: int) -> Any:
         images = self.images
         if self.removes and self.structure.level(level) == 0:
             kept = self.structure.check_masks(masks, level)
             return LazyBatch(len(kept), lambda i: [images[j].given for j in np.flatnonzero(kept[i])])
-        leaves = self.structure.expand(masks, level)
-        segments = np.split(leaves, np.cumsum(self.counts)[:-1], axis=1)  # masks of each image's segments
-        if not self.removes and all(image.stackable(images[0]) for image in images):
-            batch = images[0].empty(len(leaves), len(images))
-            for j, image in enumerate(images):
-                image.paint(segments[j], batch[:, j])
-            return batch[:, 0] if self.single else batch
+        leaves, segments = self._segments(masks, level)
+        if not self.removes and images[0].is_plain and self.stacks:
+            return self._painted(segments)
         if self.single:
             return LazyBatch(len(leaves), lambda i: images[0].shown(leaves[i]))
         return LazyBatch(len(leaves), lambda i: [image.shown(segments[j][i]) for j, image in enumerate(images)])
+
+    def _segments(self, masks: BoolArray, level: int) -> tuple[BoolArray, list[BoolArray]]:
+        """Masks of all super-pixels, and of each image's."""
+        leaves = self.structure.expand(masks, level)
+        return leaves, np.split(leaves, np.cumsum(self.counts)[:-1], axis=1)
+
+    def _painted(self, segments: list[BoolArray]) -> Any:
+        """One array of all rows."""
+        images = self.images
+        batch = images[0].empty(len(segments[0]), len(images))
+        for j, image in enumerate(images):
+            image.paint(segments[j], batch[:, j])
+        return batch[:, 0] if self.single else batch
+
+
+class _ImagesOnDevice(_MaskedImages):
+    """Images that are tensors, of which a model makes a tensor of all rows, or of each where images are removed."""
+
+    def __call__(self, masks: BoolArray, level: int) -> Any:
+        if not self.removes or self.structure.level(level) > 0:
+            return self._painted(self._segments(masks, level)[1])
+        import torch
+
+        kept = self.structure.check_masks(masks, level)
+        return [torch.stack([self.images[j].values for j in np.flatnonzero(row)]) for row in kept]
 
 
 def _label_map(given: Any, size: tuple[int, int], k: int) -> IntArray:
