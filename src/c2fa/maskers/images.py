@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.extras import host_array, need
+from c2fa.extras import host_array
 from c2fa.graph import Graph, disjoint_union
 from c2fa.maskers._pictures import LazyBatch, Picture, picture, places, superpixel_graph
 from c2fa.maskers._reading import is_name, read_image, short_name
+from c2fa.maskers._segmenting import label_maps
 from c2fa.masking import Masked
 from c2fa.pixels import enlarge
 from c2fa.structure import BoolArray, IntArray, Structure
@@ -151,13 +152,8 @@ class ImageBag:
     def _label_maps(self, images: list[Picture], single: bool) -> list[IntArray]:
         """One label map for each image, with labels 0, 1, 2, ... none of which is unused."""
         if isinstance(self.segment, str):
-            segmenter = getattr(need("skimage.segmentation", "images"), self.segment)
             options = {**_DEFAULTS[self.segment], **self.options}
-            maps = [segmenter(image.small, **options) for image in images]
-            return [
-                _label_map(labels, image.small.shape[:2], k)
-                for k, (image, labels) in enumerate(zip(images, maps, strict=True))
-            ]
+            return label_maps([image.small for image in images], self.segment, options)
         elif callable(self.segment):
             maps = [self.segment(image.rgb) for image in images]
         else:
@@ -170,9 +166,8 @@ class ImageBag:
     def _regions(self, image: Picture, labels: IntArray) -> IntArray:
         """The region of each super-pixel of a single image."""
         if isinstance(self.regions, int):
-            slic = need("skimage.segmentation", "images").slic
-            regions = slic(image.small, n_segments=self.regions, compactness=20.0, start_label=0)
-            region = _label_map(regions, image.small.shape[:2], 0)
+            options = {"n_segments": self.regions, "compactness": 20.0, "start_label": 0}
+            [region] = label_maps([image.small], "slic", options)
         else:
             regions = self.regions(image.rgb) if callable(self.regions) else self.regions
             region = _label_map(regions, image.size, 0)
