@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from c2fa.maskers._segmenting import LINEAR, WHITE, XYZ, Photo, Quickshift, features, noise
+from c2fa.maskers._segmenting import quickshift as quickshift_on_host
 from c2fa.structure import IntArray
 
 _PIXELS = {True: 2**21, False: 2**17}  # in one go; fused kernels need 200 bytes for each, plain operations 2,000
@@ -29,8 +30,15 @@ class Passes(NamedTuple):
     parent: Callable[[Tensor, Tensor, Quickshift], Tensor]  # of colours and densities: (n, H W), places in the photo
 
 
-def quickshift(images: Sequence[Photo], how: Quickshift) -> list[IntArray]:
+def quickshift(images: Sequence[Photo], how: Quickshift, device: str = "cuda") -> list[IntArray]:
     """The label map of each photo; those of one size are segmented together."""
+    try:
+        return _by_size(images, how, device)
+    except torch.OutOfMemoryError:  # others have filled the device
+        return [quickshift_on_host(image, how) for image in images]
+
+
+def _by_size(images: Sequence[Photo], how: Quickshift, device: str) -> list[IntArray]:
     maps: dict[int, IntArray] = {}
     passes = fused() or EAGER
     for height, width in dict.fromkeys(image.shape[:2] for image in images):
@@ -38,7 +46,7 @@ def quickshift(images: Sequence[Photo], how: Quickshift) -> list[IntArray]:
         many = max(1, _PIXELS[passes is not EAGER] // (height * width))
         for some in (alike[start : start + many] for start in range(0, len(alike), many)):
             stack = torch.from_numpy(np.stack([images[k] for k in some]))
-            labels = segments(stack.to("cuda"), how, passes).cpu().numpy()
+            labels = segments(stack.to(device), how, passes).cpu().numpy()
             maps.update(zip(some, labels.astype(np.intp), strict=True))
     return [maps[k] for k in range(len(images))]
 

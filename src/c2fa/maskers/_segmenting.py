@@ -9,11 +9,15 @@ colour and place. In photos that is after 7 of 624 on average.
 
 from __future__ import annotations
 
+import io
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import ceil, isfinite
+from os import PathLike
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,12 +25,16 @@ import numpy.typing as npt
 from scipy.ndimage import gaussian_filter
 
 from c2fa.extras import need
+from c2fa.fingerprint import fingerprint
 from c2fa.structure import FloatArray, IntArray
+from c2fa.writing import atomic
 
 Photo: TypeAlias = npt.NDArray[np.uint8]  # (H, W, 3)
 
 # Where it is set, it segments in place of this process, such as by asking the process that owns the GPU.
 elsewhere: Callable[[Sequence[Photo], str, Mapping[str, Any]], list[IntArray]] | None = None
+
+_read_only: set[Path] = set()  # folders of which it was said that nothing can be kept in them
 
 _CHUNK = 2**14  # pixels whose numbers stay in a core's own cache
 _FAR = 1e100  # a colour so far from all others that it adds nothing to their densities
@@ -41,8 +49,9 @@ def label_maps(images: Sequence[Photo], segment: str, options: Mapping[str, Any]
 
     >>> halves = np.zeros((8, 8, 3), dtype=np.uint8)
     >>> halves[:, 4:] = 255
-    >>> label_maps([halves], "quickshift", {"kernel_size": 1, "max_dist": 9})[0][0]
-    array([0, 0, 0, 0, 1, 1, 1, 1])
+    >>> [labels] = label_maps([halves], "quickshift", {"max_dist": 9})
+    >>> int(labels.max()) + 1, bool((labels == labels[0]).all())
+    (2, True)
     """
     if elsewhere is not None:
         return elsewhere(images, segment, options)
@@ -55,6 +64,50 @@ def label_maps(images: Sequence[Photo], segment: str, options: Mapping[str, Any]
 
         return quickshift_on_gpu(images, how)
     return [quickshift(image, how) for image in images]
+
+
+def cached_label_maps(
+    folder: str | PathLike[str], images: Sequence[Photo], segment: str, options: Mapping[str, Any]
+) -> list[IntArray]:
+    """The same, read from a folder where they were made before, and kept there where they were not."""
+    files = [_file(Path(folder), image, segment, options) for image in images]
+    maps = [_read(file, image) for file, image in zip(files, images, strict=True)]
+    missing = [k for k, labels in enumerate(maps) if labels is None]
+    made = label_maps([images[k] for k in missing], segment, options) if missing else []
+    for k, labels in zip(missing, made, strict=True):
+        _keep(files[k], labels)
+    new = iter(made)
+    return [next(new) if labels is None else labels for labels in maps]
+
+
+def _file(folder: Path, image: Photo, segment: str, options: Mapping[str, Any]) -> Path:
+    ours = segment == "quickshift" and Quickshift.of(options) is not None
+    maker = "" if ours else need("skimage", "images").__version__  # another version may segment in another way
+    return folder / f"{fingerprint(image, segment, dict(sorted(options.items())), maker)[:32]}.npz"
+
+
+def _read(file: Path, image: Photo) -> IntArray | None:
+    """The label map in a file, or None where there is none or it is damaged."""
+    try:
+        with np.load(io.BytesIO(file.read_bytes())) as archive:  # which compares what it reads with a checksum
+            labels = archive["labels"]
+    except Exception:  # a damaged file may be broken in any way; it is made again
+        return None
+    fits = labels.shape == image.shape[:2] and np.issubdtype(labels.dtype, np.unsignedinteger)
+    return labels.astype(np.intp) if fits else None
+
+
+def _keep(file: Path, labels: IntArray) -> None:
+    if file.parent in _read_only:
+        return
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(file) as whole:
+            np.savez_compressed(whole, labels=labels.astype(np.min_scalar_type(labels.max())))
+    except OSError as error:
+        _read_only.add(file.parent)
+        said = f"label maps cannot be kept in {file.parent}, so they are made each time: {error.strerror or error}"
+        warnings.warn(said, stacklevel=2)
 
 
 def _compact(labels: Any, image: Photo, options: Mapping[str, Any]) -> IntArray:
