@@ -104,7 +104,8 @@ class Picture:
         """The image with its labels and its baseline as tensors on a device."""
         import torch
 
-        values = torch.as_tensor(self.values, device=device)
+        given = self.values if self.is_tensor else torch.from_numpy(np.require(self.values, requirements="CW"))
+        values = given.to(device)
         labels = torch.as_tensor(self.labels, device=device).long()
         baseline = torch.as_tensor(self.baseline).to(values)
         return Picture(values, values, self.channel, self.rgb, labels, baseline)

@@ -52,9 +52,9 @@ class TokenTable:
     @classmethod
     def of(cls, tokenizer: Any, inputs: TextInputs, limit: int | None) -> TokenTable | None:
         """The table of an input's texts; None where its rows must be rendered."""
-        both = _Tokens.of(tokenizer, inputs.texts, inputs.spans)
+        both = _Tokens.of(tokenizer, inputs.texts, inputs.spans, gaps=inputs.mask is not None)
         if inputs.mask is not None:
-            masked = _Tokens.of(tokenizer, *_all_masked(inputs, inputs.mask))
+            masked = _Tokens.of(tokenizer, *_all_masked(inputs, inputs.mask), gaps=True)
             if both.fixed() != masked.fixed():
                 return None
             both += masked.of_leaves()
@@ -142,8 +142,11 @@ class _Tokens:
     added: Bools
 
     @classmethod
-    def of(cls, tokenizer: Any, texts: list[str], spans: list[list[tuple[int, int]]]) -> _Tokens:
-        """Tokenise texts whose leaves are at these spans; a token belongs to the leaf that holds its last character."""
+    def of(cls, tokenizer: Any, texts: list[str], spans: list[list[tuple[int, int]]], gaps: bool) -> _Tokens:
+        """Tokenise texts whose leaves are at these spans; a token belongs to the leaf that holds its last character.
+
+        With ``gaps``, one before a leaf belongs to it too: some tokenizers join a blank to what comes after it.
+        """
         encoding = tokenizer(*texts, truncation=False, padding=False, return_offsets_mapping=True, verbose=False)
         ends = np.array([max(end - 1, start) for start, end in encoding["offset_mapping"]])
         text = np.array([-1 if k is None else k for k in encoding.sequence_ids()])
@@ -156,7 +159,8 @@ class _Tokens:
             own = text == k
             at = np.searchsorted(np.array(edges).ravel(), ends[own], side="right")  # odd in a leaf, even in a gap
             place[own] = begins[k] + 1 + at
-            leaf[own] = np.where(at % 2 == 1, first[k] + at // 2, _FIXED)
+            is_leafs = (at < 2 * len(edges)) if gaps else (at % 2 == 1)
+            leaf[own] = np.where(is_leafs, first[k] + at // 2, _FIXED)
         columns = {
             name: np.array(column, dtype=np.int64)
             for name, column in encoding.items()

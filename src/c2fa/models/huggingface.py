@@ -92,7 +92,10 @@ class HuggingFace:
         self._told = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_tables": WeakKeyDictionary()}
+        return {name: value for name, value in vars(self).items() if name != "_tables"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state, _tables=WeakKeyDictionary())
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -169,8 +172,8 @@ class HuggingFace:
             if table is None and not self._told:
                 self._told = True
                 warnings.warn(
-                    f"{type(self.tokenizer).__name__} does not keep the tokens of one word apart from the next where "
-                    "words are masked, so masked texts are tokenised one by one, which is slower",
+                    "the tokenizer joins pieces over words that are masked, so that masked texts are tokenised one by one, "
+                    "which is slower",
                     stacklevel=2,
                 )
         table = self._tables[inputs]

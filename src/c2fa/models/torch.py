@@ -81,7 +81,10 @@ class Torch:
         self._placed: WeakKeyDictionary[Any, Callable[[BoolArray, int], Any]] = WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_placed": WeakKeyDictionary()}
+        return {name: value for name, value in vars(self).items() if name != "_placed"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state, _placed=WeakKeyDictionary())
 
     @property
     def name(self) -> str:
@@ -244,7 +247,7 @@ def _tensor(value: Any) -> torch.Tensor:
             f"a torch module takes numbers, not {type(value).__name__}; a transformers model goes with its tokenizer, "
             "c2fa.models.HuggingFace(model, tokenizer)"
         )
-    return torch.as_tensor(np.ascontiguousarray(array))
+    return torch.from_numpy(np.require(array, requirements="CW"))
 
 
 def _stacked(row: Sequence[Any]) -> torch.Tensor:
