@@ -104,9 +104,9 @@ def steps(photos: np.ndarray, device: str) -> None:
     """Where the time of a batch of four goes, kernel by kernel."""
     from torch.profiler import ProfilerActivity, profile
 
-    segment(photos[:4], gpu.fused() or gpu.EAGER, torch.float64, device)
+    segment(photos[:4], gpu.fused(HOW, device) or gpu.EAGER, torch.float64, device)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-        segment(photos[:4], gpu.fused() or gpu.EAGER, torch.float64, device)
+        segment(photos[:4], gpu.fused(HOW, device) or gpu.EAGER, torch.float64, device)
     print(seen.key_averages().table(sort_by="self_cuda_time_total", row_limit=14, max_name_column_width=50))
 
 

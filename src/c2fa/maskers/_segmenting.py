@@ -31,7 +31,7 @@ from c2fa.writing import atomic
 
 Photo: TypeAlias = npt.NDArray[np.uint8]  # (H, W, 3)
 
-# Where it is set, it segments in place of this process, such as by asking the process that owns the GPU.
+# Where it is set, it segments what a GPU is good at in place of this process: it asks the process that owns the GPU.
 elsewhere: Callable[[Sequence[Photo], str, Mapping[str, Any]], list[IntArray]] | None = None
 
 _read_only: set[Path] = set()  # folders of which it was said that nothing can be kept in them
@@ -53,12 +53,12 @@ def label_maps(images: Sequence[Photo], segment: str, options: Mapping[str, Any]
     >>> int(labels.max()) + 1, bool((labels == labels[0]).all())
     (2, True)
     """
-    if elsewhere is not None:
-        return elsewhere(images, segment, options)
     how = Quickshift.of(options) if segment == "quickshift" else None
     if how is None:
         segmenter = getattr(need("skimage.segmentation", "images"), segment)
         return [_compact(segmenter(image, **options), image, options) for image in images]
+    if elsewhere is not None:
+        return elsewhere(images, segment, options)
     if _has_gpu():
         from c2fa.maskers._quickshift_gpu import quickshift as quickshift_on_gpu
 
