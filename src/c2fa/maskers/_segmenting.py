@@ -36,7 +36,7 @@ elsewhere: Callable[[Sequence[Photo], str, Mapping[str, Any]], list[IntArray]] |
 
 _read_only: set[Path] = set()  # folders of which it was said that nothing can be kept in them
 
-_CHUNK = 2**14  # pixels whose numbers stay in a core's own cache
+_CHUNK = 2**15  # pixels whose numbers stay in a core's own cache
 _FAR = 1e100  # a colour so far from all others that it adds nothing to their densities
 _SRGB = np.arange(256) * (1.0 / 255.0)
 LINEAR = np.where(_SRGB > 0.04045, ((_SRGB + 0.055) / 1.055) ** 2.4, _SRGB / 12.92)  # light, of each byte of sRGB
