@@ -4,7 +4,7 @@ Quickshift (Vedaldi and Soatto, 2008) links each pixel to the nearest one of hig
 trees are the segments. They are the very segments of scikit-image's ``quickshift``. Three things make it faster: a pair
 of pixels adds to the density of both; long lines of numbers are computed at a time, on a GPU where there is one; and a
 pixel looks for its parent from the nearest neighbours outwards, and stops where none further out can be nearer in
-colour and place. In photos that is after 7 of 624 on average.
+colour and place, which in photos is after a few.
 """
 
 from __future__ import annotations
