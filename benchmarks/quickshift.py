@@ -104,9 +104,9 @@ def steps(photos: np.ndarray, device: str) -> None:
     """Where the time of a batch of four goes, kernel by kernel."""
     from torch.profiler import ProfilerActivity, profile
 
-    segment(photos[:4], gpu.fused() or gpu.EAGER, torch.float64, device)
+    segment(photos[:4], gpu.fused(HOW, device) or gpu.EAGER, torch.float64, device)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-        segment(photos[:4], gpu.fused() or gpu.EAGER, torch.float64, device)
+        segment(photos[:4], gpu.fused(HOW, device) or gpu.EAGER, torch.float64, device)
     print(seen.key_averages().table(sort_by="self_cuda_time_total", row_limit=14, max_name_column_width=50))
 
 
@@ -131,6 +131,9 @@ def main() -> None:
     spent = 1e3 * (time.perf_counter() - start) / len(right)
     print(f"{'numpy, one core':42} {spent:8.1f}   {same(found, right)} of {len(right)} maps", flush=True)
 
+    if a.device == "cuda" and not torch.cuda.is_available():
+        print("no GPU here: the other candidates are left out")
+        return
     race("Triton", lambda: triton_passes(128, 4, 32), photos, right, a.device)
     race("Triton, blocks of 64 and 32", lambda: triton_passes(64, 2, 32), photos, right, a.device)
     race("Triton, blocks of 256 and 64", lambda: triton_passes(256, 4, 64), photos, right, a.device)

@@ -192,6 +192,8 @@ def test_another_process_may_be_asked(monkeypatch):
     monkeypatch.setattr(_segmenting, "elsewhere", answer)
     assert ImageBag(options={"ratio": 0.5})([PHOTO, PHOTO]).structure.widths == (2, 84)
     assert asked == [("quickshift", {**LIME, "ratio": 0.5})]
+    ImageBag("slic")([PHOTO])  # would only keep the other process from its GPU
+    assert len(asked) == 1
 
 
 # -- what is kept ------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def quickshift(images: Sequence[Photo], how: Quickshift, device: str = "cuda") -
 
 def _by_size(images: Sequence[Photo], how: Quickshift, device: str) -> list[IntArray]:
     maps: dict[int, IntArray] = {}
-    passes = fused() or EAGER
+    passes = fused(how, device) or EAGER
     for height, width in dict.fromkeys(image.shape[:2] for image in images):
         alike = [k for k, image in enumerate(images) if image.shape[:2] == (height, width)]
         many = max(1, _PIXELS[passes is not EAGER] // (height * width))
@@ -165,15 +165,14 @@ EAGER = Passes(_eager_density, _eager_parent)
 # -- fused kernels -----------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
-def fused() -> Passes | None:
+@lru_cache(maxsize=16)
+def fused(how: Quickshift, device: str = "cuda") -> Passes | None:
     """Triton's kernels, or None where they do not run: some systems have no Triton, or no compiler for it."""
     try:
         from c2fa.maskers._quickshift_triton import density, parent
 
-        trial = torch.full((1, 3, 7, 7), float("inf"), dtype=torch.float64, device="cuda")
-        trial[:, :, 3, 3] = 0.0
-        parent(trial, density(trial, how := Quickshift(kernel_size=1)), how)
+        one_pixel = _padded(torch.zeros((1, 3, 1, 1), dtype=torch.float64, device=device), how.reach, float("inf"))
+        parent(one_pixel, density(one_pixel, how), how)  # compiles them; photos of all sizes are segmented by the same
     except Exception:  # Triton raises whatever its compiler and driver do
         return None
     return Passes(density, parent)

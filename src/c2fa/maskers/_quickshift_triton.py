@@ -65,7 +65,7 @@ def _shifts(reach: int, device: torch.device) -> Tensor:
     return torch.tensor(window, dtype=torch.int32, device=device)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["height", "width"])  # photos of all sizes share one compiled kernel
 def _density(colours, numbers, total, height, width, REACH: tl.constexpr, BLOCK: tl.constexpr) -> Any:
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     photo = tl.program_id(1).to(tl.int64)
@@ -90,7 +90,7 @@ def _density(colours, numbers, total, height, width, REACH: tl.constexpr, BLOCK:
     tl.store(total + photo * height * width + pixel, added, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["height", "width"])  # photos of all sizes share one compiled kernel
 def _parent(
     colours, around, numbers, window, found, height, width,
     REACH: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr,

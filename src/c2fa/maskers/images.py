@@ -47,8 +47,8 @@ class ImageBag:
     Parameters
     ----------
     segment
-        ``"quickshift"`` (the paper's, with LIME's parameters; about a tenth of a second for an image of 224 x 224, and
-        far less on a GPU), ``"slic"`` (half of that), a function from an image, (H, W, 3) uint8, to an integer label
+        ``"quickshift"`` (the paper's, with LIME's parameters; about a tenth of a second for an image of 224 x 224
+        on a core), ``"slic"`` (a little faster), a function from an image, (H, W, 3) uint8, to an integer label
         map, (H, W), or the label maps themselves, one for each image. The first two segment a copy of at most 512
         pixels a side, and what is masked are its blocks; the model always gets images of full size. Quickshift runs on
         the GPU where torch is loaded and has one.
