@@ -81,7 +81,8 @@ def text_network(data: str, device: str) -> Any:
         for name, value in load_file(Path(data) / "gte_small_bert_fp16.safetensors").items()
     }
     missing, unknown = model.load_state_dict(weights, strict=False)
-    assert not unknown and all(name.startswith(("bert.pooler", "classifier")) for name in missing), (missing, unknown)
+    assert not unknown
+    assert all(name.startswith(("bert.pooler", "classifier")) for name in missing), missing
     model = model.eval().to(device)
     return model.half() if device.startswith("cuda") else model
 
@@ -110,7 +111,6 @@ def text_model(data: str, device: str, batch: int, shapes: str) -> Any:
 def image_model(data: str, device: str, batch: int, shapes: str) -> Any:
     """DeepSets on the experiments' fused ResNet-50: a bag of images, (n, images, 224, 224, 3) uint8, to two classes."""
     import torch
-
     from experiments.images.network import DeepSets, FastPhi
 
     class Bags(torch.nn.Module):
@@ -313,6 +313,13 @@ def images(a: argparse.Namespace) -> None:
     compare(a, image_model, bare_images, masker, {k: v for k, v in ways.items() if k in a.ways}, a.batch // 8)
 
 
+def quickshift(a: argparse.Namespace) -> None:
+    from quickshift import compare as race  # the file beside this one
+
+    print("\nquickshift", flush=True)
+    race(photos(a.data, 128), a.device)
+
+
 # -- memory ----------------------------------------------------------------------------------------
 
 
@@ -358,7 +365,8 @@ def memory(a: argparse.Namespace) -> None:
         workers = [mib for name, mib in watch.peaks.items() if name.startswith("c2fa-") and "model" not in name]
         model = max((mib for name, mib in watch.peaks.items() if "model" in name), default=float("nan"))
         print(
-            f"{count:,} inputs: driver {watch.peaks['driver']:,.0f}, workers {min(workers):,.0f} to {max(workers):,.0f}, "
+            f"{count:,} inputs: driver {watch.peaks['driver']:,.0f}, "
+            f"workers {min(workers):,.0f} to {max(workers):,.0f}, "
             f"model's process {model:,.0f}{_on_device()}",
             flush=True,
         )
@@ -377,7 +385,7 @@ def _on_device() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", default=["texts", "images", "memory"])
+    parser.add_argument("what", nargs="*", default=["texts", "images", "quickshift", "memory"])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--inputs", type=int, default=2000)
@@ -389,7 +397,7 @@ def main() -> None:
     a.gpus = int(a.device.startswith("cuda"))
     a.ways = a.ways.split(",")
     for name in a.what:
-        {"texts": texts, "images": images, "memory": memory}[name](a)
+        {"texts": texts, "images": images, "quickshift": quickshift, "memory": memory}[name](a)
 
 
 if __name__ == "__main__":

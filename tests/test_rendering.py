@@ -41,7 +41,9 @@ class Sums(torch.nn.Module):
         flat = x.flatten(-3 if x.ndim > 3 else -2).double()
         weights = torch.linspace(0.1, 1.0, flat.shape[-1], dtype=torch.float64)
         sums = flat @ weights
-        return torch.stack([sums, sums.sin()], -1) if sums.ndim == 1 else torch.stack([sums.sum(1), sums.sin().sum(1)], -1)
+        return (
+            torch.stack([sums, sums.sin()], -1) if sums.ndim == 1 else torch.stack([sums.sum(1), sums.sin().sum(1)], -1)
+        )
 
 
 def photos(kind, count, seed, sides=(6, 5)):
@@ -116,11 +118,8 @@ transformers = pytest.importorskip("transformers")
 from c2fa.models import HuggingFace
 
 WORDS = "the film was good bad dull great but and not very plot actor a of it i s ##ly ##s ##er un ##known , . ! ? \" '"
-SENTENCES = st.lists(
-    st.sampled_from([*"The film was good bad dull great, but and NOT verily plots actors! a of it. I (yes) it's".split()]),
-    min_size=2,
-    max_size=9,
-).map(" ".join)
+SAID = "The film was good bad dull great, but and NOT verily plots actors! a of it. I (yes) it's"
+SENTENCES = st.lists(st.sampled_from(SAID.split()), min_size=2, max_size=9).map(" ".join)
 
 
 def wordpiece():
@@ -134,7 +133,7 @@ def wordpiece():
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])],
     )
-    return as_fast(core, "[PAD] [UNK] [CLS] [SEP] [MASK]".split())
+    return as_fast(core, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
 
 
 def byte_level():
@@ -221,7 +220,7 @@ def test_texts_that_are_too_long_are_cut_as_the_tokenizer_cuts_them(side):
     tokenizer.truncation_side = side
     model = classifier(tokenizer, max_length=12)
     text = "the film was good but the plot was dull and it was not very great . " * 2
-    with pytest.warns(UserWarning) if side == "left" else _nothing():
+    with pytest.warns(UserWarning, match="one by one") if side == "left" else _nothing():
         check(model, text, "[MASK]", 0)
         check(model, text, None, 1)
 

@@ -104,7 +104,7 @@ class Picture:
         """The image with its labels and its baseline as tensors on a device."""
         import torch
 
-        given = self.values if self.is_tensor else torch.from_numpy(np.require(self.values, requirements="CW"))
+        given = self.values if self.is_tensor else torch.from_numpy(np.require(self.values, requirements=["C", "W"]))
         values = given.to(device)
         labels = torch.as_tensor(self.labels, device=device).long()
         baseline = torch.as_tensor(self.baseline).to(values)

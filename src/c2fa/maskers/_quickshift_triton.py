@@ -17,12 +17,12 @@ from torch import Tensor
 
 from c2fa.maskers._segmenting import Quickshift, shifts
 
-_BLOCK = 128  # pixels of one program of the densities
+_BLOCK = 64  # pixels of one program of the densities
 _FEW = 32  # pixels that search together: all go on until the last has found its parent
 _STEP = 8  # neighbours between two looks at whether to go on
 
 
-def density(colours: Tensor, how: Quickshift, block: int = _BLOCK, warps: int = 4) -> Tensor:
+def density(colours: Tensor, how: Quickshift, block: int = _BLOCK, warps: int = 2) -> Tensor:
     """The densities of all pixels, (n, H, W)."""
     height, width = _size(colours, how)
     total = torch.empty((len(colours), height, width), dtype=colours.dtype, device=colours.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -12,14 +13,17 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from c2fa.extras import refuse_older
 from c2fa.masking import MaskedBatch, MaskedRows, TextInputs
 from c2fa.models._tokens import TokenTable
 from c2fa.models.torch import (
+    Background,
     Floats,
     autocast_dtype,
     device_of,
+    evaluating,
     on_device,
     precision,
     restored,
@@ -89,6 +93,7 @@ class HuggingFace:
         self.autocast = autocast_dtype(autocast)
         self.max_length = max_length or _limit(tokenizer, model.config)
         self._tables: WeakKeyDictionary[Any, TokenTable | None] = WeakKeyDictionary()
+        self._background = Background()
         self._told = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -137,12 +142,12 @@ class HuggingFace:
             else [_Listed(self._encoded(list(batch)), self.device)]
         )
         lengths = np.concatenate([tokens.lengths for tokens in pieces])
-        width = int(lengths.max())
+        width = self._width(int(lengths.max()))
         made = [tokens.rows(width, self._fill, self._left) for tokens in pieces]
         columns = {name: torch.cat([rows[name] for rows in made]) for name in made[0]}
         order = np.argsort(lengths, kind="stable")
-        self.model.eval()
-        with torch.inference_mode(), precision(self.device, self.autocast):
+        evaluating(self.model)
+        with torch.inference_mode(), precision(self.device, self.autocast), _attention():
             outputs = [
                 self._outputs(columns, lengths, order[start : start + self.batch])
                 for start in range(0, len(order), self.batch)
@@ -153,7 +158,7 @@ class HuggingFace:
     def _outputs(self, columns: Mapping[str, torch.Tensor], lengths: Any, index: Any) -> torch.Tensor:
         """What the model says of some of the rows, which are cut to the longest of them."""
         own = lengths[index]
-        width = int(own.max())
+        width = self._width(int(own.max()))
         kept = slice(-width, None) if self._left else slice(width)
         at = on_device(index, self.device)
         inputs = {name: column[at][:, kept] for name, column in columns.items()}
@@ -162,6 +167,12 @@ class HuggingFace:
             size = on_device(own, self.device)[:, None]
             inputs["attention_mask"] = ((place >= width - size) if self._left else (place < size)).long()
         return self._activated(tensor_of(self.model(**inputs)).float())
+
+    def _width(self, longest: int) -> int:
+        """The width of a batch: on a GPU eights, which it likes, and of which there are fewer to be prepared for."""
+        if self.device.type != "cuda":
+            return longest
+        return min(-(-longest // 8) * 8, max(self.max_length or longest + 8, longest))
 
     def _tokens(self, rows: MaskedRows) -> _Tokens:
         """The tokens of masked texts: chosen on the device, or of the rendered texts where that is not the same."""
@@ -172,7 +183,7 @@ class HuggingFace:
             if table is None and not self._told:
                 self._told = True
                 warnings.warn(
-                    "the tokenizer joins pieces over words that are masked, so that masked texts are tokenised one by one, "
+                    "the tokenizer joins pieces over words that are masked, so masked texts are tokenised one by one, "
                     "which is slower",
                     stacklevel=2,
                 )
@@ -211,6 +222,12 @@ class HuggingFace:
         if problem == "multi_label_classification" or logits.shape[-1] == 1:
             return logits.sigmoid()
         return logits.softmax(dim=-1)
+
+
+def _attention() -> AbstractContextManager[Any]:
+    """Every way to compute attention but cuDNN's, which takes tens of milliseconds to plan for each new shape."""
+    kinds = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+    return sdpa_kernel(list(kinds))
 
 
 class _Tokens(Protocol):

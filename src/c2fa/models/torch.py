@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -79,6 +80,7 @@ class Torch:
         self.bags = bags
         self.output_names = tuple(output_names)
         self._placed: WeakKeyDictionary[Any, Callable[[BoolArray, int], Any]] = WeakKeyDictionary()
+        self._background = Background()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_placed"}
@@ -111,7 +113,10 @@ class Torch:
         """Begin a batch of rows, or of masks; the function that is returned waits for the outputs."""
         if len(batch) == 0:
             raise ValueError("the batch is empty; a torch module needs at least one row")
-        self.module.eval()
+        return self._background(self._launch, batch) if self.device.type == "cuda" else self._launch(batch)
+
+    def _launch(self, batch: Any) -> Callable[[], Floats]:
+        evaluating(self.module)
         order: list[int] = []
         outputs: list[torch.Tensor] = []
         with torch.inference_mode(), precision(self.device, self.autocast):
@@ -247,7 +252,7 @@ def _tensor(value: Any) -> torch.Tensor:
             f"a torch module takes numbers, not {type(value).__name__}; a transformers model goes with its tokenizer, "
             "c2fa.models.HuggingFace(model, tokenizer)"
         )
-    return torch.from_numpy(np.require(array, requirements="CW"))
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 def _stacked(row: Sequence[Any]) -> torch.Tensor:
@@ -262,6 +267,31 @@ def _stacked(row: Sequence[Any]) -> torch.Tensor:
             "c2fa.models.Torch(module, bags='list') for a module that takes a list of tensors, or make them one size"
         )
     return torch.stack(items)
+
+
+class Background:
+    """Does one thing after another in a thread of its own, so that whoever asks for it can go on.
+
+    A network may wait for its device in the middle of a batch, and to tell the device what to do takes time by itself.
+    """
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+
+    def __call__(self, begin: Callable[[Any], Callable[[], Floats]], batch: Any) -> Callable[[], Floats]:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "c2fa-device")
+        begun = self._thread.submit(begin, batch)
+        return lambda: begun.result()()
+
+    def __reduce__(self) -> Any:
+        return Background, ()
+
+
+def evaluating(module: torch.nn.Module) -> None:
+    """Put a module in eval mode, which takes milliseconds for a large one that is in it already."""
+    if module.training:
+        module.eval()
 
 
 def restored(order: npt.ArrayLike, outputs: Floats) -> Floats:
