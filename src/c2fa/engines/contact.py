@@ -127,8 +127,6 @@ class Notes:
                     at = place
                 case {"reason": text}:
                     reason = str(text)
-        self._file = self._path.open("a", encoding="utf-8")
-        self._file.write("\n")  # the last line may be half a line
         if starts >= _STARTS:
             raise WorkerError(
                 f"the model's process died {starts} times in a row while it loaded the model: try engine='serial' to "
@@ -145,9 +143,9 @@ class Notes:
         yield {"start": os.getpid()}
 
     def _note(self, line: Any) -> None:
-        """Write a line at once, so that it is there whatever happens next."""
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        """Write a line at once, so that it is there whatever happens next; the one before may be half a line."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"\n{json.dumps(line)}\n")
 
     def ready(self) -> None:
         """The model is loaded."""
@@ -155,7 +153,7 @@ class Notes:
 
     def late(self, reason: str) -> None:
         """Say why this process is about to end itself."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError):
             self._note({"reason": reason})
 
     @contextlib.contextmanager
