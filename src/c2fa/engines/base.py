@@ -1,0 +1,133 @@
+"""What all engines have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol, TypeAlias
+
+from c2fa.engines.contact import Contact
+from c2fa.engines.remote import connected
+from c2fa.engines.serving import Serving
+
+Work: TypeAlias = Callable[[Any], Any]
+"""A worker: it takes a task and returns its result."""
+MakeWork: TypeAlias = Callable[..., Work]
+"""Makes a worker, where it runs: called without arguments or, with a ``Serving``, with the model."""
+Result: TypeAlias = tuple[Exception | None, Any]
+"""The error that ended a task, or None, and what the worker returned."""
+
+
+@dataclass(frozen=True, eq=False)
+class Done:
+    """A task that an engine is done with: its result, or the error that the worker raised."""
+
+    task: Any
+    error: Exception | None
+    result: Any = None
+
+
+class Engine(Protocol):
+    """Runs tasks on workers."""
+
+    def __call__(
+        self, make: MakeWork, tasks: Iterable[Any], *, workers: int, serving: Serving | None = None
+    ) -> Iterator[Done]:
+        """Make workers by calling ``make`` where they run, and yield each task when it is done, in any order.
+
+        Tasks are read as workers become free, and the engine ends when no more come and those under way are done. A
+        task whose worker is killed is run again.
+
+        With ``serving``, the engine runs each ``serving.portable().start(k).run()`` in a process of its own, with a
+        GPU of its own where ``serving.gpu`` says so, and again whenever that process dies, until all tasks are done.
+        Worker ``k`` is then made by ``Hire.of(make, serving)(k)``, which gives ``make`` the model, and no GPU.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Hire:
+    """Makes worker ``k`` of a run: with a model of its own or, where others have it, around one of theirs."""
+
+    make: MakeWork
+    contact: Contact | None = None
+    models: int = 1
+    hide_gpus: bool = False
+
+    @classmethod
+    def of(cls, make: MakeWork, serving: Serving | None) -> Hire:
+        """Leave what makes the model behind: workers must not even import it."""
+        return cls(make) if serving is None else cls(make, serving.contact, serving.models, serving.gpu)
+
+    def __call__(self, number: int) -> Work:
+        if self.hide_gpus:  # nothing has looked for one yet in this process
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        if self.contact is None:
+            return self.make()
+        return self.make(connected(self.contact, number % self.models))
+
+
+def gpu_of(number: int) -> str:
+    """The GPU of a model's process, of those that this process may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    named = [name.strip() for name in visible.split(",") if name.strip()]
+    if visible and number >= len(named):
+        raise ValueError(f"gpus must be at most {len(named)}: CUDA_VISIBLE_DEVICES is {visible!r}")
+    return named[number] if visible else str(number)
+
+
+def attempt(work: Work, task: Any) -> Result:
+    """Run one task, with its error as a value."""
+    try:
+        return None, work(task)
+    except Exception as error:
+        return error, None
+
+
+def serial(make: MakeWork, tasks: Iterable[Any], *, workers: int = 1, serving: Serving | None = None) -> Iterator[Done]:
+    """Run everything in this very process, one task after another."""
+    if serving is not None:
+        raise ValueError("engine='serial' is one process, which has the model; gpus= and models= are for other engines")
+    work = make()
+    for task in tasks:
+        yield Done(task, *attempt(work, task))
+
+
+def keep_busy(
+    workers: Iterable[Any],
+    tasks: Iterable[Any],
+    submit: Callable[[Any, Any], Any],
+    first_of: Callable[[list[Any]], tuple[Any, Result | None]],
+) -> Iterator[Done]:
+    """Give each worker a task, and the next when it is done.
+
+    ``submit`` starts a task on a worker and returns a handle; ``first_of`` waits for the first of several handles and
+    returns it with the result, or with None where the worker was killed and the task is to be tried again.
+    """
+    queue = iter(tasks)
+    busy: dict[Any, tuple[Any, Any]] = {}
+
+    def give(worker: Any, task: Any) -> None:
+        if task is not None:
+            busy[submit(worker, task)] = worker, task
+
+    for worker in workers:
+        give(worker, next(queue, None))
+    while busy:
+        handle, result = first_of(list(busy))
+        worker, task = busy.pop(handle)
+        if result is None:
+            give(worker, task)
+        else:
+            give(worker, next(queue, None))
+            yield Done(task, *result)
+
+
+def library(module: str, name: str) -> Any:
+    """Import what another engine needs, or say how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"engine='{name.lower()}' needs {name}: pip install 'c2fa[{name.lower()}]'") from error

@@ -1,0 +1,328 @@
+"""Workers as processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing as mp
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from c2fa.engines.base import Done, Hire, MakeWork, Work, attempt, gpu_of
+from c2fa.engines.sending import WorkerError, dumps, sendable
+from c2fa.engines.serving import Serving
+
+_WORTH = 3.0  # a worker is started where it has so many times its start to do
+_LOOK_SECONDS = 0.25  # how often to see whether more workers pay
+_STARTS = 3  # workers that die before they are ready, one after another, until the engine gives up
+_RESTARTS = 20  # the same once a worker has shown that it can be done
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass
+class Crew:
+    """How many workers a run has: one at first, and more where each has more to do than its start takes.
+
+    Parameters
+    ----------
+    most
+        The most of them.
+    left
+        Tells how many inputs no worker has been given yet, or None where that is not known: as much again is then
+        expected as was done so far. Without it all workers are started at once.
+    size
+        Tells how many inputs a task has.
+    used
+        How many there were at a time.
+    """
+
+    most: int
+    left: Callable[[], int | None] | None = None
+    size: Callable[[Any], int] = lambda task: 1
+    used: int = 0
+
+    def first(self) -> int:
+        """How many to start with."""
+        return self.most if self.left is None else 1
+
+    def paying(self, busy: float, inputs: int, start: float) -> int:
+        """How many pay, after so many seconds of work at so many inputs, where a start takes so long.
+
+        A model that loads when it is first called takes about a start again for that, which says nothing of the rest.
+
+        >>> Crew(8, left=lambda: 60).paying(busy=2.0, inputs=10, start=1.0)
+        2
+        >>> Crew(8, left=lambda: 5000).paying(busy=2.0, inputs=10, start=1.0)
+        8
+        """
+        if self.left is None:
+            return self.most
+        left, work = self.left(), max(busy - start, 0.0)
+        ahead = work if left is None else left * work / max(inputs, 1)
+        return min(int(ahead / (_WORTH * start)), self.most)
+
+
+@dataclass(eq=False)
+class _ModelProcess:
+    """A process that has the model."""
+
+    number: int
+    process: Any
+    pipe: Connection
+
+
+@dataclass(eq=False)
+class _Process:
+    """A worker process, the task that it is at, and whether it has loaded its model."""
+
+    number: int
+    process: Any
+    pipe: Connection
+    started: float
+    task: Any = None
+    task_since: float = 0.0
+    ready: bool = False
+
+
+def processes(
+    make: MakeWork,
+    tasks: Iterable[Any],
+    *,
+    workers: int,
+    serving: Serving | None = None,
+    crew: Crew | None = None,
+) -> Iterator[Done]:
+    """Run workers as processes of this machine; one that dies is replaced and its task tried again.
+
+    All of them start at once, unless a ``crew`` says how many pay.
+    """
+    crew = crew or Crew(workers)
+    models = None if serving is None else _Models(serving, crew.most)
+    pool = _Pool(dumps(Hire.of(make, serving)), iter(tasks), crew, models)
+    try:
+        yield from pool.run()
+    finally:
+        pool.kill()
+
+
+class _Models:
+    """The processes that have the model."""
+
+    def __init__(self, serving: Serving, workers: int) -> None:
+        self.serving, self.workers = serving, workers
+        self.payload = dumps(serving.portable())
+        self.running: list[_ModelProcess] = []
+        self.ready_since = time.monotonic()
+
+    def start(self) -> None:
+        for number in range(self.serving.models):
+            self._start(number)
+
+    def _start(self, number: int) -> None:
+        """Start one, with its GPU or, without one, its share of the cores."""
+        environment = _threads((os.cpu_count() or 1) // self.serving.models)
+        if self.serving.gpu:
+            environment = {"CUDA_VISIBLE_DEVICES": gpu_of(number)}
+        process, pipe = _spawn(_serve_model, f"c2fa-model-{number}", environment, self.payload, number)
+        self.running.append(_ModelProcess(number, process, pipe))
+
+    def receive(self, pipe: Any) -> None:
+        """One of them is ready, cannot be, which ends the run, or has died and is started again."""
+        [model] = [model for model in self.running if model.pipe is pipe]
+        try:
+            error = model.pipe.recv()
+        except (EOFError, OSError, pickle.UnpicklingError):
+            self.running.remove(model)
+            model.pipe.close()
+            model.process.join()
+            self._start(model.number)
+            return
+        if error is not None:
+            raise error
+        self.ready_since = time.monotonic()
+
+
+class _Pool:
+    """The worker processes of a run, and the tasks that are theirs or still to be given."""
+
+    def __init__(self, payload: bytes, tasks: Iterator[Any], crew: Crew, models: _Models | None) -> None:
+        self.payload, self.tasks, self.crew, self.models = payload, tasks, crew, models
+        self.unfinished: list[Any] = []  # tasks whose worker died, or that wait for one that starts
+        self.running: list[_Process] = []
+        self.failed_starts, self.any_started = 0, False
+        self.start_seconds, self.busy_seconds, self.inputs = 0.0, 0.0, 0  # what starts took, and tasks so far
+        self.enlisted, self.growing = 0, True
+
+    def run(self) -> Iterator[Done]:
+        self._enlist(self.crew.first())
+        if self.models is not None and self.running:  # else nothing is left to do
+            self.models.start()
+        while self.running:
+            by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.running}
+            of_models = [] if self.models is None else [model.pipe for model in self.models.running]
+            for pipe in wait([*by_pipe, *of_models], _LOOK_SECONDS if self.growing else None):
+                if self.models is not None and pipe in of_models:
+                    self.models.receive(pipe)
+                    continue
+                done = self._receive(by_pipe[pipe])
+                if done is not None:
+                    yield done
+            self._grow()
+
+    def _enlist(self, count: int) -> None:
+        """Start workers until there are so many, each for a task that is there."""
+        while self.growing and self.enlisted < count:
+            task = next(self.tasks, None)
+            if task is None:
+                self.growing = False
+                return
+            self.unfinished.append(task)
+            self._start(self.enlisted)
+            self.enlisted += 1
+            self.crew.used = max(self.crew.used, self.enlisted)
+            self.growing = self.enlisted < self.crew.most
+
+    def _grow(self) -> None:
+        """Start more workers where they pay; what is under way counts as done, so that time left is not overrated."""
+        if self.growing and self.any_started:
+            now = time.monotonic()
+            under_way = sum(now - worker.task_since for worker in self.running if worker.task is not None)
+            self._enlist(self.crew.paying(self.busy_seconds + under_way, self.inputs, self.start_seconds))
+
+    def kill(self) -> None:
+        running: list[_Process | _ModelProcess] = [*self.running]
+        if self.models is not None:
+            running += self.models.running
+        for one in running:
+            one.process.kill()
+        for one in running:
+            one.process.join()
+            one.pipe.close()
+
+    def _start(self, number: int) -> None:
+        share = 1 if self.models is not None else (os.cpu_count() or 1) // self.crew.most
+        process, pipe = _spawn(_serve, f"c2fa-{number}", _threads(share), self.payload, number)
+        self.running.append(_Process(number, process, pipe, started=time.monotonic()))
+
+    def _receive(self, worker: _Process) -> Done | None:
+        """Read a worker's message and assign its next task; return the task that it has finished, if any."""
+        try:
+            kind, value = worker.pipe.recv()
+        except (EOFError, OSError, pickle.UnpicklingError):
+            self._replace(worker)
+            return None
+        if kind == "failed":
+            raise value
+        now = time.monotonic()
+        if not worker.ready:
+            loaded = worker.started if self.models is None else self.models.ready_since
+            self.start_seconds = now - max(worker.started, loaded)
+        worker.ready = self.any_started = True
+        self.failed_starts, task = 0, worker.task
+        if task is not None:
+            self.busy_seconds += now - worker.task_since
+        self._assign(worker)
+        return Done(task, *value) if kind == "done" and task is not None else None
+
+    def _assign(self, worker: _Process) -> None:
+        """Send the next task to a worker that is free, or None, which ends it."""
+        worker.task = self.unfinished.pop(0) if self.unfinished else next(self.tasks, None)
+        if worker.task is None:
+            self.growing = False
+        else:
+            worker.task_since = time.monotonic()
+            self.inputs += self.crew.size(worker.task)
+        with contextlib.suppress(OSError):  # it died in between; the next wait sees that
+            worker.pipe.send(worker.task)
+
+    def _replace(self, worker: _Process) -> None:
+        """Start another worker for one that has ended, unless nothing was left to do; refuse where none can start."""
+        self.running.remove(worker)
+        worker.pipe.close()
+        worker.process.join()
+        if worker.ready and worker.task is None:
+            return
+        self.failed_starts = 0 if worker.ready else self.failed_starts + 1
+        if self.failed_starts >= (_RESTARTS if self.any_started else _STARTS):
+            raise WorkerError(
+                f"{self.failed_starts} workers in a row died while they loaded the model (exit code "
+                f"{worker.process.exitcode}): in a script, put the call under 'if __name__ == \"__main__\":', as every "
+                "worker imports it; else try engine='serial' to see why, or give each more memory with fewer workers"
+            )
+        if worker.task is not None:
+            self.unfinished.append(worker.task)
+        self._start(worker.number)
+
+
+def _threads(share: int) -> dict[str, str]:
+    """What keeps linear algebra to a share of the cores, unless the user has said otherwise."""
+    return {name: str(max(share, 1)) for name in _THREADS if name not in os.environ}
+
+
+def _spawn(
+    body: Callable[..., None], name: str, environment: dict[str, str], payload: bytes, number: int
+) -> tuple[Any, Connection]:
+    """Start a process with more in its environment, and a pipe to it."""
+    context = mp.get_context("spawn")
+    ours, theirs = context.Pipe()
+    before = {key: os.environ.get(key) for key in environment}
+    os.environ.update(environment)
+    try:
+        process = context.Process(target=body, args=(theirs, payload, number), daemon=True, name=name)
+        process.start()
+    finally:
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value
+    theirs.close()
+    return process, ours
+
+
+def _follow_driver() -> None:
+    """Leave signals to the driver, and end when it does."""
+    for name in ("SIGINT", "SIGTERM"):  # Ctrl-C reaches the whole group; the driver decides when to end
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, name="c2fa-parent", daemon=True).start()
+
+
+def _serve(pipe: Connection, payload: bytes, number: int) -> None:
+    """The body of a worker process."""
+    _follow_driver()
+    try:
+        work: Work = pickle.loads(payload)(number)
+    except Exception as error:
+        pipe.send(("failed", sendable(error)))
+        return
+    with contextlib.suppress(OSError, EOFError):  # the driver is gone
+        pipe.send(("ready", None))
+        while (task := pipe.recv()) is not None:
+            failure, result = attempt(work, task)
+            pipe.send(("done", (sendable(failure), result)))
+
+
+def _serve_model(pipe: Connection, payload: bytes, number: int) -> None:
+    """The body of a process that has the model."""
+    _follow_driver()
+    try:
+        server = pickle.loads(payload).start(number)
+    except Exception as error:
+        pipe.send(sendable(error))
+        return
+    pipe.send(None)
+    server.run()
+
+
+def _follow_parent() -> None:
+    """End when the driver does: a worker without a driver would only hold memory and a GPU."""
+    parent = mp.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
