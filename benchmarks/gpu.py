@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 import c2fa
-from c2fa.batch import Recipe
+from c2fa.batch import Recipe, many
 
 ROWS = 200
 WORDS = (60, 220)
@@ -231,11 +231,11 @@ class Run:
         """`many` with workers around one model."""
         recipe = Recipe(self.make, self.masker, self.options)
         begin = time.perf_counter()
-        store = c2fa.many(
+        store = many(
             recipe, inputs, os.path.join(self.folder, "store"), workers=self.a.workers, gpus=self.a.gpus, models=1
         )
         seconds = time.perf_counter() - begin
-        load = store.run.load
+        [load] = store.run.loads.values()
         return {"rows": store.run.rows, "seconds": seconds, "answering": load.seconds, "waiting": load.waiting}
 
     def one_process(self, inputs: Any) -> dict[str, float]:
