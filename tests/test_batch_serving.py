@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ import numpy as np
 import pytest
 
 import c2fa
-from batch_helpers import RAISES, STALLS, inputs, make, repeated, same, side_files
+from batch_helpers import KILL, RAISES, STALLS, inputs, make, repeated, same, side_files
 from serving_helpers import Refuses, Renders, Vector, Vectors, Watches, dies, explainer, killer, lines
 
 pytest.importorskip("pyarrow")
 
 from c2fa.batch import Recipe, Store, WorkerError, many
 from c2fa.engines import Contact, RemoteModel, Serving
+from c2fa.engines.remote import connected
 from c2fa.engines.serving import Server
 from c2fa.masking import MaskedBatch, MaskedRows
 from c2fa.model import BILL, Bill
@@ -139,7 +141,7 @@ def rows_in(log: Path) -> int:
 def kill_all_in(made: Path) -> None:
     for line in lines(made):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(int(line), signal.SIGKILL)
+            os.kill(int(line), KILL)
 
 
 def test_a_model_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_a_worker_that_is_killed_is_not_waited_for(tmp_path: Path) -> None:
 
     def kill_a_worker() -> None:
         workers = [pid for pid in children(os.getpid()) if str(pid) not in lines(made)]
-        os.kill(workers[0], signal.SIGKILL)
+        os.kill(workers[0], KILL)
 
     killing = meanwhile(lambda: rows_in(log) > 300, kill_a_worker)
     store = around_one(recipe(made=str(made), log=str(log), delay=0.02), xs, tmp_path / "s")
@@ -229,14 +231,14 @@ def children(pid: int) -> list[int]:
 
 
 @needs_proc
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [KILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_no_process_outlives_its_driver(tmp_path: Path, number: signal.Signals) -> None:
     process = driver(tmp_path)
     meanwhile(lambda: rows_in(tmp_path / "log") > 300, lambda: None).join()
     processes = children(process.pid)
     assert len(processes) == 3
     process.send_signal(number)
-    assert process.wait(60) == (-9 if number == signal.SIGKILL else 143)
+    assert process.wait(60) == (-9 if number == KILL else 143)
     end = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in processes) and time.monotonic() < end:
         time.sleep(0.05)
@@ -372,6 +374,27 @@ def test_what_a_model_masks_itself_travels_once_and_is_forgotten(serve: Any) -> 
         gc.collect()
     assert len(model._asked) == 0
     assert len(server.waiting) == 0
+
+
+def test_photos_are_segmented_where_the_gpu_is(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def label_maps(images: Any, segment: str, options: Any) -> Any:
+        calls.append((len(images), segment, dict(options)))
+        return [image[..., 0] + options["add"] for image in images]
+
+    module: Any = types.ModuleType("c2fa.maskers._segmenting")
+    module.label_maps, module.elsewhere = label_maps, None
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    server, contact = serve(len)
+    connected(contact, 0)
+    assert module.elsewhere is None  # without a GPU workers do it themselves
+    server.has_gpu = True
+    connected(contact, 0)
+    photos = [np.full((2, 2, 3), k) for k in range(3)]
+    for k, labels in enumerate(module.elsewhere(photos, "slic", {"add": 10})):
+        np.testing.assert_array_equal(labels, np.full((2, 2), k + 10))
+    assert calls == [(3, "slic", {"add": 10})]
 
 
 def test_an_error_brings_along_what_was_answered(serve: Any) -> None:
