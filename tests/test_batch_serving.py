@@ -77,11 +77,16 @@ def test_inputs_that_cannot_travel_are_masked_by_the_worker(tmp_path: Path) -> N
         np.testing.assert_array_equal(e.low, explainer()(x).low)
 
 
-def test_workers_do_not_import_what_only_the_model_needs_and_costs_add_up(tmp_path: Path) -> None:
-    seen, made = tmp_path / "seen", tmp_path / "made"
-    model = functools.partial(Renders, heavy=True, made=str(made), price=0.5)
-    store = around_one(Recipe(model, Watches(str(seen)), BUDGET), inputs(12), tmp_path / "s")
-    assert {line.split()[1] for line in lines(seen)} == {"False"}
+def test_workers_have_neither_the_gpu_nor_what_only_the_model_imports_and_costs_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    seen, made, gpu = tmp_path / "seen", tmp_path / "made", tmp_path / "gpu"
+    model = functools.partial(Renders, heavy=True, made=str(made), gpu=str(gpu), price=0.5)
+    recipe = Recipe(model, Watches(str(seen)), BUDGET)
+    store = around_one(recipe, inputs(12), tmp_path / "s", models=0, gpus=2)
+    assert {tuple(line.split()[1:]) for line in lines(seen)} == {("False", "[]")}
+    assert sorted(lines(gpu)) == ["5", "7"]
     assert not {line.split()[0] for line in lines(seen)} & set(lines(made))
     assert store.run.cost == pytest.approx(0.5 * store.run.rows)
     assert sum(e.diagnostics.cost for e in store) == pytest.approx(store.run.cost)
