@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ import numpy as np
 import pytest
 
 import c2fa
-from batch_helpers import RAISES, STALLS, inputs, make, repeated, same, side_files
+from batch_helpers import KILL, RAISES, STALLS, inputs, make, repeated, same, side_files
 from serving_helpers import Refuses, Renders, Vector, Vectors, Watches, dies, explainer, killer, lines
 
 pytest.importorskip("pyarrow")
 
 from c2fa.batch import Recipe, Store, WorkerError, many
 from c2fa.engines import Contact, RemoteModel, Serving
+from c2fa.engines.remote import connected
 from c2fa.engines.serving import Server
 from c2fa.masking import MaskedBatch, MaskedRows
 from c2fa.model import BILL, Bill
@@ -56,7 +58,7 @@ def test_workers_around_one_model_and_around_two_give_what_serial_gives(tmp_path
     calm = serial(tmp_path / "calm", xs)
     for models in (1, 2):
         made = tmp_path / f"made{models}"
-        store = around_one(recipe(made=str(made)), xs, tmp_path / f"s{models}", models=models, workers=3)
+        store = around_one(recipe(made=str(made)), xs, tmp_path / f"s{models}", models=models)
         same(calm, store)
         assert len(lines(made)) == models  # and not one for each worker
         assert len(store.run.loads) == models
@@ -70,16 +72,21 @@ def test_workers_around_one_model_and_around_two_give_what_serial_gives(tmp_path
 
 def test_inputs_that_cannot_travel_are_masked_by_the_worker(tmp_path: Path) -> None:
     xs = inputs(8)
-    store = around_one(explainer(local=True), xs, tmp_path / "s")
+    store = around_one(explainer(local=True), xs, tmp_path / "s", workers=1)
     for x, e in zip(xs, store, strict=True):
         np.testing.assert_array_equal(e.low, explainer()(x).low)
 
 
-def test_workers_do_not_import_what_only_the_model_needs_and_costs_add_up(tmp_path: Path) -> None:
-    seen, made = tmp_path / "seen", tmp_path / "made"
-    model = functools.partial(Renders, heavy=True, made=str(made), price=0.5)
-    store = around_one(Recipe(model, Watches(str(seen)), BUDGET), inputs(12), tmp_path / "s")
-    assert {line.split()[1] for line in lines(seen)} == {"False"}
+def test_workers_have_neither_the_gpu_nor_what_only_the_model_imports_and_costs_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,5")
+    seen, made, gpu = tmp_path / "seen", tmp_path / "made", tmp_path / "gpu"
+    model = functools.partial(Renders, heavy=True, made=str(made), gpu=str(gpu), price=0.5)
+    recipe = Recipe(model, Watches(str(seen)), BUDGET)
+    store = around_one(recipe, inputs(12), tmp_path / "s", models=0, gpus=1)
+    assert {tuple(line.split()[1:]) for line in lines(seen)} == {("False", "[]")}
+    assert lines(gpu) == ["7"]
     assert not {line.split()[0] for line in lines(seen)} & set(lines(made))
     assert store.run.cost == pytest.approx(0.5 * store.run.rows)
     assert sum(e.diagnostics.cost for e in store) == pytest.approx(store.run.cost)
@@ -139,12 +146,12 @@ def rows_in(log: Path) -> int:
 def kill_all_in(made: Path) -> None:
     for line in lines(made):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(int(line), signal.SIGKILL)
+            os.kill(int(line), KILL)
 
 
 def test_a_model_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path: Path) -> None:
-    xs, made, log = inputs(60), tmp_path / "made", tmp_path / "log"
-    killing = meanwhile(lambda: rows_in(log) > 500, lambda: kill_all_in(made))
+    xs, made, log = inputs(40), tmp_path / "made", tmp_path / "log"
+    killing = meanwhile(lambda: rows_in(log) > 400, lambda: kill_all_in(made))
     store = around_one(recipe(made=str(made), log=str(log), delay=0.02), xs, tmp_path / "s")
     killing.join()
     same(serial(tmp_path / "calm", xs), store)
@@ -161,7 +168,7 @@ def test_a_worker_that_is_killed_is_not_waited_for(tmp_path: Path) -> None:
 
     def kill_a_worker() -> None:
         workers = [pid for pid in children(os.getpid()) if str(pid) not in lines(made)]
-        os.kill(workers[0], signal.SIGKILL)
+        os.kill(workers[0], KILL)
 
     killing = meanwhile(lambda: rows_in(log) > 300, kill_a_worker)
     store = around_one(recipe(made=str(made), log=str(log), delay=0.02), xs, tmp_path / "s")
@@ -229,14 +236,14 @@ def children(pid: int) -> list[int]:
 
 
 @needs_proc
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [KILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_no_process_outlives_its_driver(tmp_path: Path, number: signal.Signals) -> None:
     process = driver(tmp_path)
     meanwhile(lambda: rows_in(tmp_path / "log") > 300, lambda: None).join()
     processes = children(process.pid)
     assert len(processes) == 3
     process.send_signal(number)
-    assert process.wait(60) == (-9 if number == signal.SIGKILL else 143)
+    assert process.wait(60) == (-9 if number == KILL else 143)
     end = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in processes) and time.monotonic() < end:
         time.sleep(0.05)
@@ -372,6 +379,27 @@ def test_what_a_model_masks_itself_travels_once_and_is_forgotten(serve: Any) -> 
         gc.collect()
     assert len(model._asked) == 0
     assert len(server.waiting) == 0
+
+
+def test_photos_are_segmented_where_the_gpu_is(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def label_maps(images: Any, segment: str, options: Any) -> Any:
+        calls.append((len(images), segment, dict(options)))
+        return [image[..., 0] + options["add"] for image in images]
+
+    module: Any = types.ModuleType("c2fa.maskers._segmenting")
+    module.label_maps, module.elsewhere = label_maps, None
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    server, contact = serve(len)
+    connected(contact, 0)
+    assert module.elsewhere is None  # without a GPU workers do it themselves
+    server.has_gpu = True
+    connected(contact, 0)
+    photos = [np.full((2, 2, 3), k) for k in range(3)]
+    for k, labels in enumerate(module.elsewhere(photos, "slic", {"add": 10})):
+        np.testing.assert_array_equal(labels, np.full((2, 2), k + 10))
+    assert calls == [(3, "slic", {"add": 10})]
 
 
 def test_an_error_brings_along_what_was_answered(serve: Any) -> None:

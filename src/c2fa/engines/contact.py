@@ -84,15 +84,25 @@ def admit(pipe: Connection, key: bytes) -> Connection:
 
 def shut_down(pipe: Connection) -> None:
     """End a connection for both ends, and for every thread that waits for it."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as handle:
+    with contextlib.suppress(OSError), _socket(pipe) as handle:
         handle.shutdown(socket.SHUT_RDWR)
 
 
 def at_once(pipe: Connection) -> Connection:
     """The connection, with small messages sent when they are written and not after others are acknowledged."""
-    with socket.socket(fileno=os.dup(pipe.fileno())) as handle:
+    with _socket(pipe) as handle:
         handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return pipe
+
+
+@contextlib.contextmanager
+def _socket(pipe: Connection) -> Iterator[socket.socket]:
+    """The socket under a connection, which stays open."""
+    handle = socket.socket(fileno=pipe.fileno())
+    try:
+        yield handle
+    finally:
+        handle.detach()
 
 
 def send(pipe: Connection, message: Any) -> None:
