@@ -139,7 +139,9 @@ class Server:
         self.waiting: deque[_Request] = deque()
         self.changed = threading.Condition()  # of what waits or is under way
         self.under_way: deque[_Call] = deque()
+        self.asides: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self.launch = launcher(model)
+        self.expect: Callable[[Any], object] = getattr(model, "expect", None) or (lambda inputs: None)
         self.limit = TimeLimit(serving.timeout, notes.late, first=2)  # one to begin a call, one to wait for it
         self.meter, self.has_gpu = Meter(), has_gpu()
         self.guests: weakref.WeakSet[_Guest] = weakref.WeakSet()
@@ -186,7 +188,10 @@ class Server:
             guest.hang_up()
 
     def put(self, request: _Request) -> None:
-        """A worker asks something."""
+        """A worker asks something: for rows of the model, or for something that need not wait for them."""
+        if request.what not in ("rows", "batch"):
+            self.asides.put(request)
+            return
         with self.changed:
             self.waiting.append(request)
             self.changed.notify_all()
@@ -196,18 +201,20 @@ class Server:
     def run(self) -> None:
         """Answer requests until ``stop`` is called."""
         finishing = threading.Thread(target=self._finish_all, name="c2fa-answers", daemon=True)
+        aside = threading.Thread(target=self._answer_asides, name="c2fa-asides", daemon=True)
         finishing.start()
+        aside.start()
         while (request := self._next()) is not None:
             requests = self._take(self.batch_size)
-            if request.what not in ("rows", "batch"):
-                self._answer_about(requests)
-            elif request.careful:
+            if request.careful:
                 with self.notes.alone(request.guest.token, request.id):
                     self._begin(requests)
                     self._wait_for_all()
             else:
                 self._begin(requests)
         finishing.join()
+        self.asides.put(None)
+        aside.join()
 
     def _next(self) -> _Request | None:
         """The oldest request, when the model has room for it; None where this is to stop."""
@@ -321,7 +328,19 @@ class Server:
         for request in call.requests:
             request.cost += (call.bill.amount if self.charges else grown) * request.rows / call.rows
 
-    # -- what is no call of the model
+    # -- the thread that answers what is no call of the model
+
+    def _answer_asides(self) -> None:
+        """Answer what has come, requests of one kind together, until the end is asked for."""
+        while (request := self.asides.get()) is not None:
+            kinds: dict[str, list[_Request]] = {str(request.kind): [request]}
+            for _ in range(self.asides.qsize()):
+                other = self.asides.get()
+                if other is None:
+                    return
+                kinds.setdefault(str(other.kind), []).append(other)
+            for requests in kinds.values():
+                self._answer_about(requests)
 
     def _answer_about(self, requests: list[_Request]) -> None:
         """Answer what is no call of the model; requests to segment photos are answered together."""
@@ -412,6 +431,8 @@ class _Guest:
         match message:
             case ("input", number, payload):
                 self.inputs[number] = _unpickled(payload)
+                with contextlib.suppress(Exception):  # which comes again when its rows are asked for
+                    self.server.expect(self.inputs[number])
             case ("ask", id_, what, careful, body, dropped):
                 request = _Request(self, id_, what, careful, body, alone=careful)
                 try:
