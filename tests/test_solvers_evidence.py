@@ -128,7 +128,7 @@ def test_what_is_seen_are_the_evidences_derivatives(rows, outputs):
 def log_posterior(problem, unit, weights, scales):
     """The literal density of the outputs times the scales' priors, written out."""
     total = log_evidence(problem, scales.variances * unit, scales.noises * unit * weights)
-    total -= 0.5 * ((scales.common[0] - np.log(0.1)) / 3.0) ** 2
+    total -= 0.5 * ((scales.common - np.log(0.1)) / 3.0) ** 2
     total -= np.sum(np.log(1 + scales.offsets**2))  # Cauchy
     total -= 0.5 * ((scales.groups[0][0] - scales.base) / 2.0) ** 2
     for group, spread in zip(scales.groups[1:], scales.spreads[1:], strict=True):
@@ -157,7 +157,7 @@ def test_the_rounds_end_where_no_scale_can_be_bettered(tail, rows):
             best,
             groups=tuple(g + size * rng.normal(size=g.shape) for g in best.groups),
             own=own,
-            common=best.common + size * rng.normal(size=1),
+            common=best.common + size * float(rng.normal()),
             offsets=best.offsets + size * rng.normal(size=2),
         )
         assert log_posterior(problem, unit, data.weights, near) < top

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
 from scipy.linalg import LinAlgError
-from scipy.linalg.blas import dsyrk, dtrsm
+from scipy.linalg.blas import dsyrk, dtrmm, dtrsm
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from c2fa.structure import FloatArray
@@ -41,16 +42,27 @@ class Cholesky:
         solution: FloatArray = dtrsm(1.0, self.lower, right, lower=1)
         return solution
 
-    def other_half(self, half: FloatArray) -> FloatArray:
-        """``L'⁻¹ half``: what ``solve`` gives for the right-hand sides of that half."""
-        solution: FloatArray = dtrsm(1.0, self.lower, half, lower=1, trans_a=1)
-        return solution
-
     @cached_property
     def inverse(self) -> FloatArray:
-        """``L⁻¹``."""
-        inverse: FloatArray = dtrtri(self.lower, lower=1)[0]
-        return inverse
+        """``L⁻¹``. Where it is needed anyway, a product with it takes half the time of a solve with L."""
+        return _inverse(self.lower)
+
+
+_SMALL = 48  # rows of a triangle that LAPACK inverts as fast as any
+
+
+def _inverse(lower: FloatArray) -> FloatArray:
+    """The inverse of a lower triangle, by halves: products of blocks take half the time of LAPACK's ``dtrtri``."""
+    n = len(lower)
+    if n <= _SMALL:
+        small: FloatArray = dtrtri(lower, lower=1)[0]
+        return small
+    half = n // 2
+    inverse = np.zeros((n, n), order="F")
+    first = inverse[:half, :half] = _inverse(lower[:half, :half])
+    second = inverse[half:, half:] = _inverse(lower[half:, half:])
+    inverse[half:, :half] = dtrmm(-1.0, second, dtrmm(1.0, first, lower[half:, :half], side=1, lower=1), lower=1)
+    return inverse
 
 
 def symmetric_product(rows: FloatArray) -> FloatArray:
