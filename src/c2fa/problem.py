@@ -271,13 +271,10 @@ class Problem:
         return blocks
 
     def gram(self) -> FloatArray:
-        """``design' design`` in its lower triangle, from the levels' own: parts have fewer columns than leaves."""
-        gram = self.levels[-1].rows.gram.copy(order="F")
-        for k, level in enumerate(self.levels[:-1]):
-            owners = self.structure.owners(k)
-            parts = level.rows.gram
-            parts = parts + np.tril(parts, -1).T  # the parts of two leaves may be in either order
-            gram += parts.T[owners[:, None], owners].T
+        """``design' design`` in its lower triangle, to which the levels' own are added."""
+        above = self.design[: -len(self.levels[-1].masks)]
+        finest = self.levels[-1].rows.gram
+        gram: FloatArray = dsyrk(1.0, above.T, beta=1.0, c=finest, lower=1) if len(above) else finest.copy(order="F")
         return gram
 
     @cached_property

@@ -48,7 +48,7 @@ class Cholesky:
         return _inverse(self.lower)
 
 
-_SMALL = 48  # rows of a triangle that LAPACK inverts as fast as any
+_SMALL = 64  # rows of a triangle that LAPACK inverts as fast as any
 
 
 def _inverse(lower: FloatArray) -> FloatArray:
