@@ -62,7 +62,7 @@ def smooth_errors(
     if problem.structure.leaves > _DENSE:
         return None
     spread = smooth(np.eye(problem.structure.leaves))
-    smoothed = np.maximum(np.einsum("ij,ji->i", spread, system.solve(spread)), 0.0)
+    smoothed = np.maximum(np.einsum("ij,ij->j", spread, system.solve(spread)), 0.0)  # S is symmetric
     if isinstance(system, _LeastSquares):
         smoothed[~system.reached(spread.T)] = np.inf
     return (*errors[:-1], _scaled(smoothed, scale))

@@ -43,8 +43,10 @@ class Observations:
 
     Attributes
     ----------
-    design, targets
-        (n, leaves) and (n, outputs), the levels' one after the other; squares of outputs are averaged.
+    blocks
+        Of each level its rows over the leaves, (n, leaves).
+    targets
+        (n, outputs), the levels' one after the other; squares of outputs are averaged.
     rows
         The number of rows of each level.
     freedom
@@ -61,7 +63,7 @@ class Observations:
         The finest level's rows, whose Gram matrix the fit itself needs too.
     """
 
-    design: FloatArray
+    blocks: tuple[FloatArray, ...]
     targets: FloatArray
     outputs: int
     rows: IntArray
@@ -85,7 +87,7 @@ class Observations:
             rows, y = level.rows.design, level.rows.targets[:, columns]
             inverse_weights = np.divide(1.0, level.weights, out=np.zeros(len(rows)), where=counting)
             # A part's column stands for as many as it has leaves.
-            energy += float(inverse_weights @ (np.square(rows) @ s.sizes(k).astype(np.float64)))
+            energy += float(np.einsum("i,ij,ij->j", inverse_weights, rows, rows) @ s.sizes(k))
             spread += float(inverse_weights @ _squares(y.T))
             freedom.append(float(np.count_nonzero(counting) - level.intercept))
             rest.append(0.0)
@@ -104,7 +106,7 @@ class Observations:
             targets = _triangle(targets.T).T
         coarse = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
         return cls(
-            design=np.concatenate(blocks),
+            blocks=tuple(blocks),
             targets=targets / np.sqrt(unit),
             outputs=outputs,
             rows=np.array([len(block) for block in blocks]),
@@ -119,7 +121,22 @@ class Observations:
     @property
     def of_leaves(self) -> bool:
         """Whether the system of the leaves is the faster one."""
-        return self.design.shape[1] <= _MORE_LEAVES * len(self.design)
+        return self.leaves <= _MORE_LEAVES * len(self.targets)
+
+    @property
+    def leaves(self) -> int:
+        """The number of leaves."""
+        return int(self.blocks[0].shape[1])
+
+    @cached_property
+    def design(self) -> FloatArray:
+        """All levels' rows, one level after the other."""
+        return np.concatenate(self.blocks)
+
+    @cached_property
+    def above(self) -> FloatArray:
+        """The rows of all levels but the finest, where there are others."""
+        return np.concatenate(self.blocks[:-1])
 
     @cached_property
     def usual_base(self) -> float:
@@ -129,23 +146,33 @@ class Observations:
     @cached_property
     def _grams(self) -> FloatArray:
         """Of each level ``X'X``, its lower triangle column by column, (levels, leaves²)."""
-        coarse = np.split(self.design, self.starts[1:])[:-1]
-        return np.stack([gram.T.ravel() for gram in (*map(symmetric_product, coarse), self.finest.gram)])
+        grams = (*map(symmetric_product, self.blocks[:-1]), self.finest.gram)
+        return np.stack([gram.T.ravel() for gram in grams])
+
+    @cached_property
+    def _work(self) -> FloatArray:
+        """Room for two matrices of the leaves: every round needs them, and fresh memory costs as much as the sums."""
+        return np.zeros((2, self.leaves, self.leaves))
 
     def gram(self, weights: FloatArray) -> FloatArray:
-        """``Σ_l weights[l] X_l'X_l`` in its lower triangle."""
-        leaves = self.design.shape[1]
-        return (weights @ self._grams).reshape(leaves, leaves).T
+        """``Σ_l weights[l] X_l'X_l`` in its lower triangle, in memory that the next call uses again."""
+        matrix = self._work[0]
+        np.dot(weights, self._grams, out=matrix.reshape(-1))
+        return matrix.T
+
+    def inverse(self, factor: Cholesky) -> FloatArray:
+        """A factor's inverse, in memory that the next call uses again."""
+        return factor.invert(self._work[1].T)
 
     @cached_property
     def _moments(self) -> FloatArray:
         """Of each level ``X'y``, (levels, leaves × outputs)."""
-        rows, targets = (np.split(array, self.starts[1:]) for array in (self.design, self.targets))
-        return np.stack([(x.T @ y).ravel() for x, y in zip(rows, targets, strict=True)])
+        targets = np.split(self.targets, self.starts[1:])
+        return np.stack([(x.T @ y).ravel() for x, y in zip(self.blocks, targets, strict=True)])
 
     def moment(self, weights: FloatArray) -> FloatArray:
         """``Σ_l weights[l] X_l'y_l``."""
-        return (weights @ self._moments).reshape(self.design.shape[1], -1)
+        return (weights @ self._moments).reshape(self.leaves, -1)
 
     def by_level(self, of_rows: FloatArray) -> FloatArray:
         """Sum something of the rows into its levels."""
@@ -227,15 +254,16 @@ def _by_leaves(data: Observations, variances: FloatArray, noises: FloatArray) ->
     matrix.ravel(order="K")[:: len(matrix) + 1] += 1.0
     factor = Cholesky(matrix)
     u = factor.solve(root[:, None] * data.moment(precisions))
-    dof = np.maximum(1.0 - _squares(factor.inverse), 0.0)
+    inverse = data.inverse(factor)
+    dof = np.maximum(1.0 - _squares(inverse), 0.0)
     beta2_over_v = _squares(u.T) / data.outputs
-    residuals = data.targets - data.design @ (root[:, None] * u)
+    beta = root[:, None] * u
+    residuals = data.targets - np.concatenate([rows @ beta for rows in data.blocks])
     scaled_rss = (data.by_level(_squares(residuals.T)) / data.outputs + data.rest) / noises
     # The levels use up Σ γ degrees of freedom between them, so the finest level's share need not be computed.
     used = np.empty(len(noises))
     if len(used) > 1:
-        above = data.design[: data.starts[-1]] * root
-        reached = _squares(dtrmm(1.0, factor.inverse, above.T, lower=1))
+        reached = _squares(dtrmm(1.0, inverse, (data.above * root).T, lower=1))
         used[:-1] = np.add.reduceat(reached, data.starts[:-1]) / noises[:-1]
     used[-1] = dof.sum() - used[:-1].sum()
     log_determinant = data.freedom @ np.log(noises) + 2.0 * np.log(np.diag(factor.lower)).sum()

@@ -84,7 +84,7 @@ class Scales:
             owners=data.owners,
             base=data.usual_base,
             groups=(np.array([data.usual_base]), *parts),
-            own=np.ones(data.design.shape[1]),
+            own=np.ones(data.leaves),
             common=_LOG_NOISE,
             offsets=np.zeros(len(data.rows)),
             spreads=(BASE_SD, *(_SPREAD,) * len(parts)),
@@ -199,7 +199,7 @@ def maximise(
     scales = Scales.initial(data, USUAL_TAIL if tail is None else tail)
     fit = evaluate(data, scales.variances, scales.noises)
     if rounds is None:
-        many = float(min(data.design.shape)) ** 2 * len(scales.own) > _MANY
+        many = float(min(len(data.targets), data.leaves)) ** 2 * data.leaves > _MANY
         rounds = _ROUNDS_OF_MANY if many else _ROUNDS
     taken = 0
     for taken in range(1, 1 + rounds):
