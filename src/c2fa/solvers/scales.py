@@ -127,6 +127,7 @@ class Scales:
         """How far each group is from where its prior is centred."""
         return (self.groups[0] - self.base, *self.groups[1:])
 
+    @np.errstate(divide="ignore")  # where nothing is found, its logarithm is -inf and omega of that 0
     def moved(self, fit: Fit) -> Scales:
         """Every scale where it would balance if the fit stayed as it is, one kind after the other."""
         rss, dof = fit.scaled_rss, fit.residual_dof
@@ -166,7 +167,7 @@ class Scales:
         """The same scales under spreads and a tail that suit them; a tail that is given stays."""
         spreads = [self.spreads[0]]
         for group, variance in zip(self.groups[1:], self._group_variances(fit.dof)[1:], strict=True):
-            squares = float(np.sum(np.square(group) + variance)) + _SPREAD_DOF * _USUAL_SPREAD**2
+            squares = float(group @ group + variance.sum()) + _SPREAD_DOF * _USUAL_SPREAD**2
             spreads.append(float(np.sqrt(squares / (len(group) + _SPREAD_DOF))))
         return replace(self, spreads=tuple(spreads), tail=_likely_tail(self, fit) if tail is None else tail)
 
@@ -242,8 +243,7 @@ def _balance(
     """
     k = 2.0 / spread**2
     shift = away + determined / k
-    with np.errstate(divide="ignore"):  # nothing found: the logarithm is -inf and omega of it 0
-        move: FloatArray = wrightomega(np.log(found / k) + shift) - shift
+    move: FloatArray = wrightomega(np.log(found / k) + shift) - shift
     return np.minimum(np.maximum(move, -_MAX_LOG_STEP), _MAX_LOG_STEP)
 
 
