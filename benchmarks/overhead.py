@@ -195,7 +195,9 @@ def measured(names: list[str], repeats: int) -> dict[str, dict[str, float]]:
 
 def measured_of(source: str, names: list[str], repeats: int) -> dict[str, dict[str, float]]:
     """The table of the package in another source folder, measured by a process of its own."""
-    code = "import json, sys; from benchmarks.overhead import measured; print(json.dumps(measured(*json.load(sys.stdin))))"
+    code = (
+        "import json, sys\nfrom benchmarks.overhead import measured\nprint(json.dumps(measured(*json.load(sys.stdin))))"
+    )
     paths = [str(Path(source).resolve()), str(Path(__file__).parents[1])]
     done = subprocess.run(
         [sys.executable, "-c", code],

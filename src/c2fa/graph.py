@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +11,6 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from c2fa.structure import FloatArray, IntArray, Structure
-
 
 # Up to so many leaves, in runs of so many, full matrices for each run smooth faster than a sparse factor of all.
 _FEW, _SHORT = 512, 128
@@ -74,7 +74,7 @@ class Graph:
         np.maximum.at(reach, np.minimum(i, k), np.maximum(i, k))
         ends = np.flatnonzero(np.maximum.accumulate(reach) == np.arange(len(reach))) + 1
         found = []
-        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        for start, end in itertools.pairwise([0, *ends.tolist()]):
             inside = (start <= i) & (i < end)
             ties = np.zeros((end - start, end - start))
             np.add.at(ties, (i[inside] - start, k[inside] - start), self.weights[inside])
@@ -113,10 +113,11 @@ class Smoother:
     @cached_property
     def _blocks(self) -> list[tuple[slice, FloatArray]]:
         """The blocks of S for the runs of leaves that edges stay within."""
-        return [
-            (run, np.linalg.inv(np.diag(1.0 + self.strength * ties.sum(axis=0)) - self.strength * ties))
-            for run, ties in self.graph.runs
-        ]
+        found = []
+        for run, ties in self.graph.runs:
+            block: FloatArray = np.diag(1.0 + self.strength * ties.sum(axis=0)) - self.strength * ties
+            found.append((run, np.asarray(np.linalg.inv(block), dtype=np.float64)))
+        return found
 
     @cached_property
     def _factor(self) -> object:

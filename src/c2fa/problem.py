@@ -173,7 +173,8 @@ class Rows:
         """Write the (n, width) matrix for which plain least squares against ``targets`` is the level's loss."""
         known, factor = self.like, self.factor
         while known is not None and "design" not in vars(known):
-            known, factor = known.like, factor * known.factor
+            factor *= known.factor
+            known = known.like
         if known is not None:
             return np.multiply(known.design, np.sqrt(factor), out=out)
         if self.means is None:

@@ -192,7 +192,7 @@ class Cache:
         return {key: row for key, row in whole.items() if len(row) == width}
 
     def put(self, rows: Mapping[Key, FloatArray | None]) -> None:
-        """Keep the answers of rows, None where one was dropped; the ledger has them once the driver has written them."""
+        """Keep answers, None for a row that was dropped; the ledger has them once the driver has written them."""
         self.known.update(rows)
         if self.ledger is not None:
             self.unwritten += [as_row(self.name(key), row) for key, row in rows.items() if row is not None]

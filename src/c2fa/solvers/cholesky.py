@@ -73,3 +73,9 @@ def symmetric_product(rows: FloatArray) -> FloatArray:
     """``rows' rows`` in its lower triangle: a symmetric product costs half of a general one."""
     product: FloatArray = dsyrk(1.0, rows.T, lower=1)
     return product
+
+
+def triangle(matrix: FloatArray) -> FloatArray:
+    """R of ``matrix = QR``."""
+    upper: FloatArray = np.linalg.qr(matrix, mode="r")  # type: ignore[assignment]  # its stub does not tell modes apart
+    return upper

@@ -25,7 +25,7 @@ from scipy.linalg.blas import dtrmm
 
 from c2fa.problem import Level, Problem
 from c2fa.solution import Solution, Status, System
-from c2fa.solvers.cholesky import Cholesky
+from c2fa.solvers.cholesky import Cholesky, triangle
 from c2fa.solvers.tree import Strength, TreePrior, ridge_strengths, row_sums, weighted_gram
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
@@ -241,7 +241,7 @@ _NOTHING = 1e-15
 _NO_PRIOR = 1e-12  # strengths of the leaves below this leave them without a posterior
 _NO_FREEDOM = 1e-6  # below this share of the rows a fit goes through all of them, and what is left over is rounding
 _DENSE = 5000  # leaves whose whole covariance may be held
-_FULL_RANK = 1e-8  # the least number on the diagonal of a triangle beside the largest, where no column is a mix of others
+_FULL_RANK = 1e-8  # where no column is a mix of others: the least on a triangle's diagonal beside the largest
 _CHUNK = 8192  # columns of the leaves held at a time beside the rows themselves
 
 
@@ -370,10 +370,10 @@ def loss_alone(level: Level) -> float:
     ridge = np.broadcast_to(np.asarray(level.penalty.ridge, dtype=np.float64), level.width)
     if not ridge.any() and len(rows) > level.width:
         # With rows of full rank, what no values can fit is the last number of the triangular factor of [X y].
-        triangle = np.linalg.qr(np.concatenate([rows, targets], axis=1), mode="r")
-        sizes = np.abs(np.diag(triangle))[:-1]
+        upper = triangle(np.concatenate([rows, targets], axis=1))
+        sizes = np.abs(np.diag(upper))[:-1]
         if sizes.min() > _FULL_RANK * sizes.max():
-            return 0.5 * float(triangle[-1, -1]) ** 2
+            return 0.5 * float(upper[-1, -1]) ** 2
     if not ridge.min() > _NOTHING:
         penalty = np.diag(np.sqrt(2.0 * ridge))[ridge > 0]
         padded = np.concatenate([targets, np.zeros((len(penalty), 1))])

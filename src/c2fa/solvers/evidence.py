@@ -22,7 +22,7 @@ import numpy as np
 from scipy.linalg.blas import dtrmm
 
 from c2fa.problem import Problem, Rows
-from c2fa.solvers.cholesky import Cholesky, symmetric_product
+from c2fa.solvers.cholesky import Cholesky, symmetric_product, triangle
 from c2fa.solvers.tree import weighted_gram
 from c2fa.structure import FloatArray, IntArray
 
@@ -37,9 +37,9 @@ class Observations:
     """All that the evidence needs to know of the rows, in units in which the outputs' variance is 1.
 
     A level's weights are taken relative to their median: how much a level counts against another is to be chosen.
-    A level of parts that has more rows than parts is held as that many rows: with ``X = QR``, the rows ``R`` and targets
-    ``Q'y`` say all there is about the leaves, and what is left of the targets only about the noise. All three are blocks
-    of the triangular factor of ``[X y]``.
+    A level of parts that has more rows than parts is held as that many rows: with ``X = QR``, the rows ``R`` and
+    targets ``Q'y`` say all there is about the leaves, and what is left of the targets only about the noise. All three
+    are blocks of the triangular factor of ``[X y]``.
 
     Attributes
     ----------
@@ -87,12 +87,12 @@ class Observations:
             rows, y = level.rows.design, level.rows.targets[:, columns]
             inverse_weights = np.divide(1.0, level.weights, out=np.zeros(len(rows)), where=counting)
             # A part's column stands for as many as it has leaves.
-            energy += float(np.einsum("i,ij,ij->j", inverse_weights, rows, rows) @ s.sizes(k))
+            energy += float(inverse_weights @ np.square(rows) @ s.sizes(k))
             spread += float(inverse_weights @ _squares(y.T))
             freedom.append(float(np.count_nonzero(counting) - level.intercept))
             rest.append(0.0)
             if len(rows) > level.width and k < s.depth - 1:
-                upper = _triangle(np.concatenate([rows, y], axis=1))
+                upper = triangle(np.concatenate([rows, y], axis=1))
                 rows, y = upper[: level.width, : level.width], upper[: level.width, level.width :]
                 rest[k] = float(np.square(upper[level.width :, level.width :]).sum())
             blocks.append(rows if k == s.depth - 1 else rows[:, s.owners(k)])
@@ -103,7 +103,7 @@ class Observations:
         if not unit > TINY:
             return None
         if outputs > len(targets):  # only inner products of rows matter
-            targets = _triangle(targets.T).T
+            targets = triangle(targets.T).T
         coarse = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
         return cls(
             blocks=tuple(blocks),
@@ -156,7 +156,7 @@ class Observations:
 
     def gram(self, weights: FloatArray) -> FloatArray:
         """``Σ_l weights[l] X_l'X_l`` in its lower triangle, in memory that the next call uses again."""
-        matrix = self._work[0]
+        matrix: FloatArray = self._work[0]
         np.dot(weights, self._grams, out=matrix.reshape(-1))
         return matrix.T
 
@@ -274,12 +274,6 @@ def _by_leaves(data: Observations, variances: FloatArray, noises: FloatArray) ->
         residual_dof=np.maximum(data.freedom - used, 0.0),
         scaled_rss=scaled_rss,
     )
-
-
-def _triangle(matrix: FloatArray) -> FloatArray:
-    """R of ``matrix = QR``."""
-    upper: FloatArray = np.linalg.qr(matrix, mode="r")  # type: ignore[assignment]  # its stub does not tell modes apart
-    return upper
 
 
 def _squares(columns: FloatArray) -> FloatArray:

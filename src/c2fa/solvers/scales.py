@@ -113,21 +113,20 @@ class Scales:
     @property
     def log_prior(self) -> float:
         """The density of the scales given the spreads and the tail, up to a constant."""
-        total = ((self.common - _LOG_NOISE) / _NOISE_SD) ** 2
+        total: float = ((self.common - _LOG_NOISE) / _NOISE_SD) ** 2
         if len(self.offsets) > 1:
-            total += 2.0 * np.log1p(self.offsets * self.offsets).sum()
+            total += 2.0 * float(np.log1p(self.offsets * self.offsets).sum())
         for away, spread in zip(self._away, self.spreads, strict=True):
-            total += (away @ away) / spread**2
+            total += float(away @ away) / spread**2
         if np.isfinite(self.tail):
-            total += self.tail * (np.log(self.own) + 1.0 / self.own).sum()
-        return -0.5 * float(total)
+            total += self.tail * float((np.log(self.own) + 1.0 / self.own).sum())
+        return -0.5 * total
 
     @property
     def _away(self) -> tuple[FloatArray, ...]:
         """How far each group is from where its prior is centred."""
         return (self.groups[0] - self.base, *self.groups[1:])
 
-    @np.errstate(divide="ignore")  # where nothing is found, its logarithm is -inf and omega of that 0
     def moved(self, fit: Fit) -> Scales:
         """Every scale where it would balance if the fit stayed as it is, one kind after the other."""
         rss, dof = fit.scaled_rss, fit.residual_dof
@@ -243,7 +242,8 @@ def _balance(
     """
     k = 2.0 / spread**2
     shift = away + determined / k
-    move: FloatArray = wrightomega(np.log(found / k) + shift) - shift
+    with np.errstate(divide="ignore"):  # nothing found: the logarithm is -inf and omega of it 0
+        move: FloatArray = wrightomega(np.log(found / k) + shift) - shift
     return np.minimum(np.maximum(move, -_MAX_LOG_STEP), _MAX_LOG_STEP)
 
 

@@ -1,8 +1,8 @@
-"""How a small solve runs: on one thread, because waking BLAS threads costs more than they give, and in memory that stays.
+"""How a small solve runs: on one thread, since waking BLAS threads costs more than they give, in memory that stays.
 
-Where nothing larger was ever freed, glibc hands a few hundred kilobytes back to the system as soon as they are free, and
-the next solve fetches them page by page: a fifth of the time of an explanation of a hundred leaves. What it keeps is
-twice the largest block that was freed so far, as in any process that has loaded a model of some megabytes.
+Where nothing larger was ever freed, glibc hands a few hundred kilobytes back to the system as soon as they are free,
+and the next solve fetches them page by page: a fifth of the time of an explanation of a hundred leaves. What it keeps
+is twice the largest block that was freed so far, as in any process that has loaded a model of some megabytes.
 """
 
 from __future__ import annotations
