@@ -63,7 +63,7 @@ class Observations:
         The finest level's rows, whose Gram matrix the fit itself needs too.
     """
 
-    blocks: tuple[FloatArray, ...]
+    blocks: list[FloatArray]
     targets: FloatArray
     outputs: int
     rows: IntArray
@@ -82,20 +82,23 @@ class Observations:
         blocks, kept, freedom, rest = [], [], [], []
         spread = energy = 0.0
         levels = [level.scaled(1.0 / level.usual_weight) for level in problem.levels]
+        shared = s.leaves <= _MORE_LEAVES * problem.queries
         for k, level in enumerate(levels):
             counting = level.weights > 0
-            rows, y = level.rows.design, level.rows.targets[:, columns]
+            coarse, y = k < s.depth - 1, level.rows.targets[:, columns]
+            # Where leaves are many, their rows are held once, in ``design``: the fit does not share them.
+            rows = level.rows.design if coarse or shared else level.rows.write(np.empty(level.masks.shape))
             inverse_weights = np.divide(1.0, level.weights, out=np.zeros(len(rows)), where=counting)
             # A part's column stands for as many as it has leaves.
             energy += float(inverse_weights @ np.square(rows) @ s.sizes(k))
             spread += float(inverse_weights @ _squares(y.T))
             freedom.append(float(np.count_nonzero(counting) - level.intercept))
             rest.append(0.0)
-            if len(rows) > level.width and k < s.depth - 1:
+            if coarse and len(rows) > level.width:
                 upper = triangle(np.concatenate([rows, y], axis=1))
                 rows, y = upper[: level.width, : level.width], upper[: level.width, level.width :]
                 rest[k] = float(np.square(upper[level.width :, level.width :]).sum())
-            blocks.append(rows if k == s.depth - 1 else rows[:, s.owners(k)])
+            blocks.append(rows[:, s.owners(k)] if coarse else rows)
             kept.append(y)
         targets = np.concatenate(kept)
         outputs, free = targets.shape[1], max(sum(freedom), 1.0)
@@ -104,9 +107,9 @@ class Observations:
             return None
         if outputs > len(targets):  # only inner products of rows matter
             targets = triangle(targets.T).T
-        coarse = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
+        groups = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
         return cls(
-            blocks=tuple(blocks),
+            blocks=blocks,
             targets=targets / np.sqrt(unit),
             outputs=outputs,
             rows=np.array([len(block) for block in blocks]),
@@ -114,7 +117,7 @@ class Observations:
             rest=np.array(rest) / (unit * outputs),
             weights=np.array([level.usual_weight for level in problem.levels]),
             energy=energy / free,
-            owners=(np.zeros(s.leaves, dtype=np.intp), *coarse),
+            owners=(np.zeros(s.leaves, dtype=np.intp), *groups),
             finest=levels[-1].rows,
         )
 
@@ -130,8 +133,10 @@ class Observations:
 
     @cached_property
     def design(self) -> FloatArray:
-        """All levels' rows, one level after the other."""
-        return np.concatenate(self.blocks)
+        """All levels' rows, one level after the other; from here on the blocks are pieces of it."""
+        design = np.concatenate(self.blocks)
+        self.blocks[:] = np.split(design, self.starts[1:])
+        return design
 
     @cached_property
     def above(self) -> FloatArray:
