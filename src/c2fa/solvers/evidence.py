@@ -235,7 +235,7 @@ def _by_rows(data: Observations, variances: FloatArray, noises: FloatArray) -> F
     unused = of_rows * _squares(inverse)  # of a row: 1 less its leverage
     pull = data.design.T @ dual
     beyond = data.freedom - data.rows
-    log_determinant = beyond @ np.log(noises) - 2.0 * np.log(np.diag(inverse)).sum()
+    log_determinant = beyond @ np.log(noises) - 2.0 * np.log(inverse.diagonal()).sum()
     return Fit(
         log_evidence=-0.5 * float(log_determinant + np.square(half).sum() / data.outputs + (data.rest / noises).sum()),
         dof=np.clip(variances * reached, 0.0, 1.0),
@@ -271,7 +271,7 @@ def _by_leaves(data: Observations, variances: FloatArray, noises: FloatArray) ->
         reached = _squares(dtrmm(1.0, inverse, (data.above * root).T, lower=1))
         used[:-1] = np.add.reduceat(reached, data.starts[:-1]) / noises[:-1]
     used[-1] = dof.sum() - used[:-1].sum()
-    log_determinant = data.freedom @ np.log(noises) + 2.0 * np.log(np.diag(factor.lower)).sum()
+    log_determinant = data.freedom @ np.log(noises) + 2.0 * np.log(factor.lower.diagonal()).sum()
     return Fit(
         log_evidence=-0.5 * float(log_determinant + scaled_rss.sum() + beta2_over_v.sum()),
         dof=dof,
