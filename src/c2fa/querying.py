@@ -293,12 +293,18 @@ class Queries:
             )
         cache = self.cache
         self.notes += cache.recall(key for key in places if key not in cache.known and key not in cache.under_way)
-        here = {key: cache.known[key] for key in places if key in cache.known}
+        here: dict[Key, FloatArray | None] = {}
+        rows: dict[Key, int] = {}
+        self.awaits = []
+        for key, i in places.items():
+            if key in cache.known:
+                here[key] = cache.known[key]
+            elif cache.under_way.setdefault(key, self) is self:
+                rows[key] = i
+            else:
+                self.awaits.append(key)
         self._use(here)
         self.recalled += len(here) * self.rows_per_mask
-        missing = [key for key in places if key not in here]
-        rows = {key: places[key] for key in missing if cache.under_way.setdefault(key, self) is self}
-        self.awaits = [key for key in missing if key not in rows]
         at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
         features = level_names(cache.masked.structure, cache.masked.view)[level]
         return Pending(level, list(rows), masks[at], range(len(rows)), len(rows), features)
