@@ -364,7 +364,7 @@ def images(a: argparse.Namespace) -> None:
     pictures = photos(a.data, 4 * count)
     print(f"\nbags of four photos, {a.budget} rows each, batches of {size} bags, quickshift included", flush=True)
     ways = {
-        "one_call": (list(bags(pictures, count)), count, 4 * size),
+        "one_call": (list(bags(pictures, count)), count, 16 * size),
         "one_process": (list(bags(pictures, few)), few, 4 * size),
     }
     masker = c2fa.maskers.ImageBag(absent="fill")

@@ -130,12 +130,14 @@ def many(
     _at_least("gpus", gpus, 0)
     if models and gpus and models != gpus:
         raise ValueError(f"gpus={gpus} are {gpus} processes with a GPU each; leave out models={models}")
+    on = engines.engine(engine)
+    most = _at_least("workers", _cores(models or gpus) if workers is None else workers, 1)
     run = _Run(
         Store(store),
         source(inputs, column, key),
         retry_failed=retry_failed,
         tries=_at_least("tries", tries, 1),
-        crew=Crew(_at_least("workers", _cores(models or gpus) if workers is None else workers, 1), size=_inputs_of),
+        crew=Crew(1 if on is engines.serial else most, size=_inputs_of),
     )
     if precision not in ("float32", "float64"):
         raise ValueError(f"precision must be 'float32' or 'float64', not {precision!r}")
@@ -146,13 +148,12 @@ def many(
             f"timeout must be seconds above 0, and needs workers that can be ended: engine={engine!r}, "
             f"timeout={timeout!r}"
         )
-    on = engines.engine(engine)
     size = run.shard_size(shard_size)
     if on is engines.processes:
         run.crew.left = run.left if workers is None else None
         on = functools.partial(engines.processes, crew=run.crew)
     else:
-        run.crew.used = 1 if on is engines.serial else run.crew.most
+        run.crew.used = run.crew.most
     served = models > 0 or gpus > 0
     make, settings = _recipe(explainer, model, on is engines.serial and not served, size, precision)
     serving = None

@@ -14,6 +14,7 @@ import pickle
 import queue
 import secrets
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -39,6 +40,7 @@ from c2fa.querying import as_outputs
 _BATCH = 64  # rows in a call of a model that says nothing of it
 _LAUNCHED = 2  # calls that a model has begun: one that it works on, and one that waits for it
 _TOLD = ("output_names", "cost", "notes", "batch_size", "chunk_size", "mask_token")
+_SWITCH_SECONDS = 0.0005  # a thread that feeds a GPU must not wait long for those that read what workers send
 _PAUSE_SECONDS = 0.01  # after a connection that could not be accepted
 
 
@@ -199,6 +201,8 @@ class Server:
 
     def run(self) -> None:
         """Answer requests until ``stop`` is called."""
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_SECONDS)
         finishing = threading.Thread(target=self._finish_all, name="c2fa-answers", daemon=True)
         aside = threading.Thread(target=self._answer_asides, name="c2fa-asides", daemon=True)
         finishing.start()
@@ -214,6 +218,7 @@ class Server:
         finishing.join()
         self.asides.put(None)
         aside.join()
+        sys.setswitchinterval(before)
 
     def _next(self) -> _Request | None:
         """The oldest request, when the model has room for it; None where this is to stop."""

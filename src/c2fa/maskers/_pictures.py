@@ -102,13 +102,9 @@ class Picture:
 
     def on(self, device: Any) -> Picture:
         """The image with its labels and its baseline as tensors on a device."""
-        import torch
-
-        given = self.values if self.is_tensor else torch.from_numpy(np.require(self.values, requirements=["C", "W"]))
-        values = given.to(device)
-        labels = torch.as_tensor(self.labels, device=device).long()
-        baseline = torch.as_tensor(self.baseline).to(values)
-        return Picture(values, values, self.channel, self.rgb, labels, baseline)
+        values = _there(self.values, device)
+        baseline = _there(self.baseline, device).to(values.dtype)
+        return Picture(values, values, self.channel, self.rgb, _there(self.labels, device).long(), baseline)
 
     @functools.cached_property
     def _entries(self) -> IntArray:
@@ -179,6 +175,16 @@ class Picture:
 
             return Image.fromarray(out[0])
         return out[0]
+
+
+def _there(array: Any, device: Any) -> Any:
+    """An array, or a tensor, as a tensor on a device; nothing waits for the copy to a GPU, which may be busy."""
+    import torch
+
+    if hasattr(array, "detach"):
+        return array.to(device)
+    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    return tensor.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda" else tensor
 
 
 def picture(x: Any, channels: str) -> Picture:

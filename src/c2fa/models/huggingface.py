@@ -91,7 +91,7 @@ class HuggingFace:
         self.device = torch.device(device) if device is not None else device_of(model)
         self.autocast = autocast_dtype(autocast)
         self.max_length = max_length or _limit(tokenizer, model.config)
-        self._background = Background()
+        self._background = Background(self.device, lanes=2)
         self._told = False
         self.__setstate__({})
 
@@ -142,7 +142,7 @@ class HuggingFace:
         """Begin a batch of texts, or of masks of texts; the function that is returned waits for the outputs."""
         if len(batch) == 0:
             raise ValueError("the batch is empty; a text classifier needs at least one text")
-        return self._background(self._launch, batch) if self.device.type == "cuda" else self._launch(batch)
+        return self._background(self._launch, batch)
 
     def _launch(self, batch: Any) -> Callable[[], Floats]:
         pairs = self._chosen(batch) if isinstance(batch, MaskedBatch) else self._whole(list(batch))

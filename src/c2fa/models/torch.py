@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -80,7 +81,7 @@ class Torch:
         self.bags = bags
         self.output_names = tuple(output_names)
         self._placed: WeakKeyDictionary[Any, Callable[[BoolArray, int], Any]] = WeakKeyDictionary()
-        self._background = Background()
+        self._background = Background(self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_placed"}
@@ -106,6 +107,11 @@ class Torch:
         """Whether it masks such inputs itself: arrays and tensors of one shape, which are then masked on its device."""
         return self.collate is None and self.bags == "stack" and isinstance(inputs, DeviceInputs) and inputs.stacks
 
+    def expect(self, inputs: Any) -> None:
+        """Bring an input to the device whose rows will come; a thread may do so while another runs the network."""
+        if self.renders(inputs):
+            self._on_device(inputs)
+
     def __call__(self, batch: Any) -> Floats:
         return self.launch(batch)()
 
@@ -113,7 +119,7 @@ class Torch:
         """Begin a batch of rows, or of masks; the function that is returned waits for the outputs."""
         if len(batch) == 0:
             raise ValueError("the batch is empty; a torch module needs at least one row")
-        return self._background(self._launch, batch) if self.device.type == "cuda" else self._launch(batch)
+        return self._background(self._launch, batch)
 
     def _launch(self, batch: Any) -> Callable[[], Floats]:
         evaluating(self.module)
@@ -270,22 +276,37 @@ def _stacked(row: Sequence[Any]) -> torch.Tensor:
 
 
 class Background:
-    """Does one thing after another in a thread of its own, so that whoever asks for it can go on.
+    """Begins calls of a network in threads of its own, so that whoever asks for one can go on.
 
-    A network may wait for its device in the middle of a batch, and to tell the device what to do takes time by itself.
+    To tell a GPU what to do takes time by itself, and a network may wait for the GPU in the middle of a call. A second
+    lane, with a queue of its own on the GPU, then begins the next call; it is for networks that keep nothing between
+    calls.
     """
 
-    def __init__(self) -> None:
-        self._thread: ThreadPoolExecutor | None = None
+    def __init__(self, device: torch.device, lanes: int = 1) -> None:
+        self.device, self.lanes = device, lanes
+        self._threads: ThreadPoolExecutor | None = None
+        self._own = threading.local()
 
     def __call__(self, begin: Callable[[Any], Callable[[], Floats]], batch: Any) -> Callable[[], Floats]:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "c2fa-device")
-        begun = self._thread.submit(begin, batch)
+        """Begin a call; the function that is returned waits for its outputs."""
+        if self.device.type != "cuda":
+            return begin(batch)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.lanes, "c2fa-device")
+        begun = self._threads.submit(self._in_lane, begin, batch)
         return lambda: begun.result()()
 
+    def _in_lane(self, begin: Callable[[Any], Callable[[], Floats]], batch: Any) -> Callable[[], Floats]:
+        if self.lanes == 1:
+            return begin(batch)
+        if not hasattr(self._own, "stream"):
+            self._own.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self._own.stream):
+            return begin(batch)
+
     def __reduce__(self) -> Any:
-        return Background, ()
+        return Background, (self.device, self.lanes)
 
 
 def evaluating(module: torch.nn.Module) -> None:
