@@ -21,8 +21,8 @@ from batch_helpers import KILLS, RAISES, STALLS, Model, explainer, inputs, make,
 pytest.importorskip("pyarrow")
 
 from c2fa.batch import ModelDownError, Recipe, Store, StoreError, WorkerError, many
-from c2fa.batch.engines import Crew
 from c2fa.batch.worker import Journal
+from c2fa.engines import Crew
 
 
 def serial(path: Path, xs: object, **options: object) -> Store:

@@ -7,13 +7,13 @@ explains inputs here and returns their explanations, without a folder.
 from __future__ import annotations
 
 from c2fa.batch import views
-from c2fa.batch.engines import WorkerError
 from c2fa.batch.many import BatchError, many
 from c2fa.batch.memory import Explanations, in_memory
 from c2fa.batch.packing import Health, Isolation, Item, ModelDownError, NoAnswerError, Outcome, packed
 from c2fa.batch.recipe import Recipe
 from c2fa.batch.records import StoreError
 from c2fa.batch.store import NotExplainedError, Store
+from c2fa.engines import WorkerError
 from c2fa.models.limits import Bucket, Limited
 
 __all__ = [

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
-from c2fa.batch import engines
-from c2fa.batch.engines import Crew, Done, Engine
+from c2fa import engines
 from c2fa.batch.packing import UNANSWERED, Item, ModelDownError, NoAnswerError, Report
 from c2fa.batch.progress import Progress
 from c2fa.batch.recipe import MakeModel, PortableExplainer, Recipe
@@ -24,6 +23,7 @@ from c2fa.batch.records import Precision, StoreError, Views, arrow
 from c2fa.batch.sources import Pick, Source, digest, source
 from c2fa.batch.store import Store
 from c2fa.batch.worker import Assignment, MakeWorker, full_settings
+from c2fa.engines import Crew, Done, Engine
 from c2fa.explainer import Explainer
 from c2fa.ledger import LedgerError
 from c2fa.signals import Signals
@@ -44,7 +44,6 @@ def many(
     *,
     engine: str | Engine = "processes",
     workers: int | None = None,
-    gpus_per_worker: float = 0.0,
     model: MakeModel | None = None,
     column: Pick = None,
     key: Pick = None,
@@ -77,8 +76,6 @@ def many(
         How many. By default as many processes as pay, at most one for each core: one explains the first inputs, and
         others start where each has more to do than its start takes. ``store.run.workers`` tells how many there were.
         Ray and Dask start one for each core.
-    gpus_per_worker
-        GPUs that each worker holds; a fraction lets several share one.
     model
         What makes the model in each worker, instead of the explainer's own: a spec such as ``"demo"``, or a
         constructor.
@@ -125,7 +122,7 @@ def many(
         source(inputs, column, key),
         retry_failed=retry_failed,
         tries=_at_least("tries", tries, 1),
-        crew=Crew(_at_least("workers", (os.cpu_count() or 1) if workers is None else workers, 1)),
+        crew=Crew(_at_least("workers", (os.cpu_count() or 1) if workers is None else workers, 1), size=_inputs_of),
     )
     if precision not in ("float32", "float64"):
         raise ValueError(f"precision must be 'float32' or 'float64', not {precision!r}")
@@ -164,7 +161,7 @@ def many(
     )
     shown = sys.stderr.isatty() if progress is None else progress
     with contextlib.closing(Progress(run.source.total, shown)) as bar:
-        run.go(on, worker, bar, gpus_per_worker)
+        run.go(on, worker, bar)
     done = Store(store)
     done.run = run.report
     return done
@@ -190,6 +187,10 @@ def _recipe(
     if engine in ("serial", engines.serial) and model is None:
         return lambda: explainer, settings
     return PortableExplainer.of(explainer, model), settings
+
+
+def _inputs_of(task: Assignment) -> int:
+    return len(task.items)
 
 
 def _at_least(name: str, value: int, least: int) -> int:
@@ -275,7 +276,7 @@ class _Run:
                 "same inputs in the same order, or another folder"
             )
 
-    def go(self, run: Engine, worker: MakeWorker, bar: Progress, gpus: float) -> None:
+    def go(self, run: Engine, worker: MakeWorker, bar: Progress) -> None:
         """Run the pending shards, and again those that fail; raise what ended the run, if anything did."""
         tasks: Iterable[Assignment] = self.pending(worker.shard_size, bar)
         try:
@@ -288,7 +289,7 @@ class _Run:
                 if round_:
                     tasks, self.failed = [replace(done.task, canary=self.canary) for done in self.failed], []
                     time.sleep(min(2.0 ** (round_ - 1), 5.0))
-                for done in run(worker, tasks, workers=self.crew.most, gpus=gpus):
+                for done in run(worker, tasks, workers=self.crew.most):
                     self._note(done, bar)
                 self.fatal = self.fatal or self._never_answered(least=1)
                 if not self.failed or self.ending:
@@ -331,7 +332,7 @@ class _Run:
 
     def _note(self, done: Done, bar: Progress) -> None:
         if done.error is None:
-            self.report = replace(self.report + done.report, workers=self.crew.used)
+            self.report = replace(self.report + done.result, workers=self.crew.used)
             if self.store.file(done.task.number).exists():  # else it was deleted, which is told at the end
                 self._learn(done.task.number, done.task.items)
             self.complete.add(done.task.number)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import copy
-import pickle
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, TypeAlias
 
 from c2fa.explainer import Explainer
@@ -123,28 +120,3 @@ def settings_of(explainer: Explainer) -> dict[str, Any]:
         "masker": text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…",
         "masker_digest": masker,
     }
-
-
-def dumps(thing: Any, what: str = "the explainer") -> bytes:
-    """Pickle what a worker needs, or say in one sentence what to give instead."""
-    main = sys.modules.get("__main__")
-    interactive = main is None or not hasattr(main, "__file__")
-    try:
-        if not interactive:  # a notebook's functions cannot be imported by a worker, though pickle takes them
-            return pickle.dumps(thing)
-    except Exception as error:
-        problem: Exception = error
-    else:
-        problem = RuntimeError("it was made in an interactive session")
-    try:
-        by_value: bytes = import_module("cloudpickle").dumps(thing)
-        return by_value
-    except ImportError:
-        if interactive:
-            return pickle.dumps(thing)
-    except Exception as error:
-        problem = error
-    raise TypeError(
-        f"{what} cannot be sent to another process ({type(problem).__name__}: {problem}); give a function of a module "
-        "that makes it, give model='...' or a constructor so that each worker loads its own, or engine='serial'"
-    ) from problem

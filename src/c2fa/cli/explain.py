@@ -23,7 +23,6 @@ _EXPLAINER_OPTIONS = ("preset", "outputs", "output_names")  # of Explainer; its 
 _STORE_OPTIONS: o.Readers = {
     "engine": str,
     "shard_size": o.whole,
-    "gpus_per_worker": o.number,
     "key": str,
     "tries": o.whole,
     "timeout": o.number,

@@ -1,8 +1,4 @@
-"""Engines: make a worker once, map it over shards, yield each shard with its error or none.
-
-An engine is trusted with nothing: results are files of the store, so what an engine loses is only time. Shards are
-read as workers become free, and the engine ends when no more come and those under way are done.
-"""
+"""Workers as processes of this machine."""
 
 from __future__ import annotations
 
@@ -14,37 +10,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from importlib import import_module
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
-from c2fa.batch.packing import Report
-from c2fa.batch.recipe import dumps
-from c2fa.batch.worker import Assignment
-
-Work: TypeAlias = Callable[[Assignment], Report]
-Result: TypeAlias = tuple[Exception | None, Report]
-"""The error that ended a shard, or None, and what the shard took."""
+from c2fa.engines.base import Done, MakeWork, Work, attempt
+from c2fa.engines.sending import WorkerError, dumps, sendable
 
 _WORTH = 3.0  # a worker is started where it has so many times its start to do
 _LOOK_SECONDS = 0.25  # how often to see whether more workers pay
 _STARTS = 3  # workers that die before they are ready, one after another, until the engine gives up
 _RESTARTS = 20  # the same once a worker has shown that it can be done
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-class WorkerError(RuntimeError):
-    """No worker could be started; the message says what the first one said."""
-
-
-@dataclass(frozen=True, eq=False)
-class Done:
-    """A shard that an engine is done with: finished, or with the error that a worker raised."""
-
-    task: Assignment
-    error: Exception | None
-    report: Report = field(default_factory=Report)
 
 
 @dataclass
@@ -58,12 +35,15 @@ class Crew:
     left
         Tells how many inputs no worker has been given yet, or None where that is not known: as much again is then
         expected as was done so far. Without it all workers are started at once.
+    size
+        Tells how many inputs a task has.
     used
         How many there were at a time.
     """
 
     most: int
     left: Callable[[], int | None] | None = None
+    size: Callable[[Any], int] = lambda task: 1
     used: int = 0
 
     def first(self) -> int:
@@ -87,114 +67,31 @@ class Crew:
         return min(int(ahead / (_WORTH * start)), self.most)
 
 
-class Engine(Protocol):
-    """Runs tasks on workers."""
-
-    def __call__(
-        self, make: Callable[[], Work], tasks: Iterable[Assignment], *, workers: int, gpus: float = 0.0
-    ) -> Iterator[Done]:
-        """Make workers by calling ``make`` where they run, and yield each task when it is done, in any order."""
-        ...
-
-
-def engine(name: str | Engine) -> Engine:
-    """Return an engine by its name, or the engine itself."""
-    if callable(name):
-        return name
-    if name == "serial":
-        return serial
-    if name == "processes":
-        return processes
-    if name in ("ray", "dask"):
-        other: Engine = import_module(f"c2fa.batch.{name}").engine
-        return other
-    raise ValueError(f"engine must be 'processes', 'ray', 'dask' or 'serial', or an engine of your own; got {name!r}")
-
-
-def attempt(work: Work, task: Assignment) -> Result:
-    """Run one task, with its error as a value."""
-    try:
-        return None, work(task)
-    except Exception as error:
-        return error, Report()
-
-
-def library(module: str, name: str) -> Any:
-    """Import what another engine needs, or say how to install it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ImportError(f"engine='{name.lower()}' needs {name}: pip install 'c2fa[{name.lower()}]'") from error
-
-
-def keep_busy(
-    workers: Iterable[Any],
-    tasks: Iterable[Assignment],
-    submit: Callable[[Any, Assignment], Any],
-    first_of: Callable[[list[Any]], tuple[Any, Result | None]],
-) -> Iterator[Done]:
-    """Give each worker a shard, and the next when it is done.
-
-    ``submit`` starts a shard on a worker and returns a handle; ``first_of`` waits for the first of several handles and
-    returns it with the result, or with None where the worker was killed and the shard is to be tried again.
-    """
-    queue = iter(tasks)
-    busy: dict[Any, tuple[Any, Assignment]] = {}
-
-    def give(worker: Any, task: Assignment | None) -> None:
-        if task is not None:
-            busy[submit(worker, task)] = worker, task
-
-    for worker in workers:
-        give(worker, next(queue, None))
-    while busy:
-        handle, result = first_of(list(busy))
-        worker, task = busy.pop(handle)
-        if result is None:
-            give(worker, task)
-        else:
-            give(worker, next(queue, None))
-            yield Done(task, *result)
-
-
-def serial(
-    make: Callable[[], Work], tasks: Iterable[Assignment], *, workers: int = 1, gpus: float = 0.0
-) -> Iterator[Done]:
-    """Run everything in this very process, one shard after another."""
-    work = make()
-    for task in tasks:
-        yield Done(task, *attempt(work, task))
-
-
-# -- processes -------------------------------------------------------------------------------------
-
-
 @dataclass(eq=False)
 class _Process:
-    """A worker process, the shard that it is at, and whether it has loaded its model."""
+    """A worker process, the task that it is at, and whether it has loaded its model."""
 
     number: int
     process: Any
     pipe: Connection
     started: float
-    task: Assignment | None = None
+    task: Any = None
     task_since: float = 0.0
     ready: bool = False
 
 
 def processes(
-    make: Callable[[], Work],
-    tasks: Iterable[Assignment],
+    make: MakeWork,
+    tasks: Iterable[Any],
     *,
     workers: int,
-    gpus: float = 0.0,
     crew: Crew | None = None,
 ) -> Iterator[Done]:
-    """Run workers as processes of this machine; one that dies is replaced and its shard tried again.
+    """Run workers as processes of this machine; one that dies is replaced and its task tried again.
 
     All of them start at once, unless a ``crew`` says how many pay.
     """
-    pool = _Pool(dumps(make), iter(tasks), crew or Crew(workers), gpus)
+    pool = _Pool(dumps(make), iter(tasks), crew or Crew(workers))
     try:
         yield from pool.run()
     finally:
@@ -202,14 +99,14 @@ def processes(
 
 
 class _Pool:
-    """The worker processes of a run, and the shards that are theirs or still to be given."""
+    """The worker processes of a run, and the tasks that are theirs or still to be given."""
 
-    def __init__(self, payload: bytes, tasks: Iterator[Assignment], crew: Crew, gpus: float) -> None:
-        self.payload, self.tasks, self.crew, self.gpus = payload, tasks, crew, gpus
-        self.unfinished: list[Assignment] = []  # shards whose worker died, or that wait for one that starts
+    def __init__(self, payload: bytes, tasks: Iterator[Any], crew: Crew) -> None:
+        self.payload, self.tasks, self.crew = payload, tasks, crew
+        self.unfinished: list[Any] = []  # tasks whose worker died, or that wait for one that starts
         self.running: list[_Process] = []
         self.failed_starts, self.any_started = 0, False
-        self.start_seconds, self.busy_seconds, self.inputs = 0.0, 0.0, 0  # what starts took, and shards so far
+        self.start_seconds, self.busy_seconds, self.inputs = 0.0, 0.0, 0  # what starts took, and tasks so far
         self.enlisted, self.growing = 0, True
 
     def run(self) -> Iterator[Done]:
@@ -223,7 +120,7 @@ class _Pool:
             self._grow()
 
     def _enlist(self, count: int) -> None:
-        """Start workers until there are so many, each for a shard that is there."""
+        """Start workers until there are so many, each for a task that is there."""
         while self.growing and self.enlisted < count:
             task = next(self.tasks, None)
             if task is None:
@@ -252,14 +149,14 @@ class _Pool:
     def _start(self, number: int) -> None:
         context = mp.get_context("spawn")
         ours, theirs = context.Pipe()
-        with _environment(number, self.crew.most, self.gpus):
+        with _environment(self.crew.most):
             process = context.Process(target=_serve, args=(theirs, self.payload), daemon=True, name=f"c2fa-{number}")
             process.start()
         theirs.close()
         self.running.append(_Process(number, process, ours, started=time.monotonic()))
 
     def _receive(self, worker: _Process) -> Done | None:
-        """Read a worker's message and assign its next shard; return the shard that it has finished, if any."""
+        """Read a worker's message and assign its next task; return the task that it has finished, if any."""
         try:
             kind, value = worker.pipe.recv()
         except (EOFError, OSError, pickle.UnpicklingError):
@@ -278,13 +175,13 @@ class _Pool:
         return Done(task, *value) if kind == "done" and task is not None else None
 
     def _assign(self, worker: _Process) -> None:
-        """Send the next shard to a worker that is free, or None, which ends it."""
+        """Send the next task to a worker that is free, or None, which ends it."""
         worker.task = self.unfinished.pop(0) if self.unfinished else next(self.tasks, None)
         if worker.task is None:
             self.growing = False
         else:
             worker.task_since = time.monotonic()
-            self.inputs += len(worker.task.items)
+            self.inputs += self.crew.size(worker.task)
         with contextlib.suppress(OSError):  # it died in between; the next wait sees that
             worker.pipe.send(worker.task)
 
@@ -308,14 +205,10 @@ class _Pool:
 
 
 @contextlib.contextmanager
-def _environment(number: int, workers: int, gpus: float) -> Iterator[None]:
-    """What a worker finds in its environment: its share of the cores for linear algebra, and of the GPUs."""
+def _environment(workers: int) -> Iterator[None]:
+    """What a worker finds in its environment: its share of the cores for linear algebra."""
     share = str(max((os.cpu_count() or 1) // workers, 1))
     wanted = {name: share for name in _THREADS if name not in os.environ}
-    if gpus and "CUDA_VISIBLE_DEVICES" not in os.environ:
-        count = max(int(gpus), 1)
-        at = int(number * gpus) if gpus < 1 else number * count
-        wanted["CUDA_VISIBLE_DEVICES"] = ",".join(str(at + i) for i in range(count))
     os.environ.update(wanted)
     try:
         yield
@@ -332,13 +225,13 @@ def _serve(pipe: Connection, payload: bytes) -> None:
     try:
         work: Work = pickle.loads(payload)()
     except Exception as error:
-        pipe.send(("failed", _sendable(error)))
+        pipe.send(("failed", sendable(error)))
         return
     with contextlib.suppress(OSError, EOFError):  # the driver is gone
         pipe.send(("ready", None))
         while (task := pipe.recv()) is not None:
-            failure, report = attempt(work, task)
-            pipe.send(("done", (_sendable(failure), report)))
+            failure, result = attempt(work, task)
+            pipe.send(("done", (sendable(failure), result)))
 
 
 def _follow_parent() -> None:
@@ -347,12 +240,3 @@ def _follow_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
-
-
-def _sendable(error: Exception | None) -> Exception | None:
-    """The error itself where it can be pickled, else one that says the same."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return WorkerError(f"{type(error).__name__}: {error}")
-    return error

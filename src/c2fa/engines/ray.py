@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from c2fa.batch.engines import Done, Result, Work, WorkerError, attempt, keep_busy, library
-from c2fa.batch.worker import Assignment
+from c2fa.engines.base import Done, MakeWork, Result, attempt, keep_busy, library
+from c2fa.engines.sending import WorkerError
 
 
 class _Actor:
     """Holds one worker; it is made again, with its model, whenever the actor is restarted."""
 
-    def __init__(self, make: Callable[[], Work]) -> None:
+    def __init__(self, make: MakeWork) -> None:
         self._work = make()
 
-    def run(self, task: Assignment) -> Result:
+    def run(self, task: Any) -> Result:
         return attempt(self._work, task)
 
 
 def engine(
-    make: Callable[[], Work],
-    tasks: Iterable[Assignment],
+    make: MakeWork,
+    tasks: Iterable[Any],
     *,
     workers: int,
-    gpus: float = 0.0,
     address: str | None = None,
     cpus: float = 1.0,
 ) -> Iterator[Done]:
     """Run workers as Ray actors, on a cluster that runs already or one that is started here and ended after.
 
-    An actor that is killed is restarted and its shard run again, as often as it takes: by default Ray does neither.
+    An actor that is killed is restarted and its task run again, as often as it takes: by default Ray does neither.
     """
     ray = library("ray", "Ray")
     started = not ray.is_initialized()
@@ -45,7 +44,7 @@ def engine(
             raise WorkerError(f"a Ray worker could not be made: {died.__cause__ or died}") from died
 
     try:
-        actor: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=-1)(_Actor)
+        actor: Any = ray.remote(num_cpus=cpus, max_restarts=-1, max_task_retries=-1)(_Actor)
         # The recipe itself, not a reference: an actor is restarted from it, and references may be lost (ray#53727).
         crew = [actor.remote(make) for _ in range(workers)]
         yield from keep_busy(crew, tasks, lambda one, task: one.run.remote(task), first_of)

@@ -1,0 +1,40 @@
+"""Engines: they make a worker where it runs, map it over tasks, and yield each task with its result or its error.
+
+``engine("processes")``, ``"ray"``, ``"dask"`` and ``"serial"`` all have the signature of ``Engine``. They are
+trusted with nothing: what a task makes is a file or a result, so what an engine loses is only time.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from c2fa.engines.base import Done, Engine, MakeWork, Work, serial
+from c2fa.engines.processes import Crew, processes
+from c2fa.engines.sending import WorkerError, dumps
+
+__all__ = [
+    "Crew",
+    "Done",
+    "Engine",
+    "MakeWork",
+    "Work",
+    "WorkerError",
+    "dumps",
+    "engine",
+    "processes",
+    "serial",
+]
+
+
+def engine(name: str | Engine) -> Engine:
+    """Return an engine by its name, or the engine itself."""
+    if callable(name):
+        return name
+    if name == "serial":
+        return serial
+    if name == "processes":
+        return processes
+    if name in ("ray", "dask"):
+        other: Engine = import_module(f"c2fa.engines.{name}").engine
+        return other
+    raise ValueError(f"engine must be 'processes', 'ray', 'dask' or 'serial', or an engine of your own; got {name!r}")
