@@ -19,8 +19,8 @@ from experiments.harness.items import Item, masker
 from experiments.harness.network import Network
 from experiments.harness.settings import Method
 
-ASKING: Mapping[str, Any] = {"batch_size": 1 << 14, "progress": False}
-"""Questions are hardly ever cut: the network makes its own batches."""
+ASKING: Mapping[str, Any] = {"batch_size": 1 << 11, "progress": False}
+"""As many rows as keep a GPU busy for a tenth of a second; with more, workers would wait for each other."""
 KEEPING: Mapping[str, Any] = {"keep_answers": False, "model_name": "network"}
 """Asking the network again costs less than a file of its answers that all workers write."""
 
@@ -184,15 +184,14 @@ def run(
     ``seconds`` begins no input after so long: what is missing then is done by the same call another time.
     """
     begin = time.perf_counter()
-    before = 0 if crew.workers else network_of(model).work
+    before = network_of(model).work
     result = grid.evaluate(items, model, folder, crew, seconds)
     if result.frame.empty:
         raise FileNotFoundError(f"no input is finished in {folder}; run the experiment first, or for more seconds")
     rows = asdict(result.rows)
+    load = Load(rows["sent"], network_of(model).work - before, time.perf_counter() - begin)
     if crew.workers:
         load = _load(result)
-    else:
-        load = Load(rows["sent"], network_of(model).work - before, time.perf_counter() - begin)
     return Outcome(load, _wide(result.frame).reset_index(), {**rows, "sent": rows["explaining"] + rows["scoring"]})
 
 
@@ -201,6 +200,18 @@ def network_of(model: Lazy) -> Network:
     network = model.model
     assert isinstance(network, Network)
     return network
+
+
+def _load(result: Result) -> Load:
+    """What the processes of the network did; one that was killed has successors, one after another."""
+    lives = result.loads.values()
+    return Load(
+        rows=sum(life.rows for life in lives),
+        work=round(result.cost),
+        seconds=sum(life.seconds for life in lives),
+        waiting=sum(life.waiting for life in lives),
+        sets=sum(life.launches for life in lives),
+    )
 
 
 def _wide(frame: Any) -> Any:

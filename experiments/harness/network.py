@@ -26,6 +26,11 @@ class Network(ABC):
 
     work: int = 0
 
+    @property
+    def cost(self) -> float:
+        """The same as a cost, which whoever asks is told: of a network in another process nothing else is seen."""
+        return float(self.work)
+
     def renders(self, inputs: Any) -> bool:
         """Whether it masks such inputs itself."""
         return isinstance(inputs, ItemInputs)

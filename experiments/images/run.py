@@ -26,7 +26,7 @@ from experiments.harness.reproduce import Domain
 from experiments.harness.showing import METHODS, Describe
 from experiments.harness.weights import present
 from experiments.images.answers import BagNetwork
-from experiments.images.bags import CAT, DATA, SIZES, VOID, Bags, Split, Voc, make_bags, read_voc, superpixels
+from experiments.images.bags import CAT, DATA, SIZES, VOID, Bags, Voc, make_bags, read_voc, superpixels
 from experiments.images.network import IMAGENET, MEAN, STD, DeepSets, FastPhi, agreement
 
 ROOT = Path(__file__).resolve().parents[2]

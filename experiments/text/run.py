@@ -104,7 +104,9 @@ class Source:
 def reviews_of(source: Source) -> tuple[list[Review], list[Review]]:
     """The reviews for validation and for the test; the network numbers them in this order."""
     bundle = read_bundle(source.prepared / REVIEWS)
-    fitting = ([one for one in reviews if len(one.ids) <= source.longest] for reviews in (bundle.validation, bundle.test))
+    fitting = (
+        [one for one in reviews if len(one.ids) <= source.longest] for reviews in (bundle.validation, bundle.test)
+    )
     validation, test = fitting
     return validation[: source.validation], test[: source.test]
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import math
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from c2fa.engines import Engine, Work
+from c2fa.engines import Contact, Done, Engine, Load, Loads, RemoteModel, Serving, Work
 from c2fa.engines import engine as engine_of
 from c2fa.evaluation.plan import Grid, MethodSpec, Plan, Task
 from c2fa.evaluation.results import Record, Result, RowCount, tidy
@@ -22,6 +26,7 @@ from c2fa.evaluation.sizes import as_sizes
 from c2fa.evaluation.store import Store
 from c2fa.masking import Masker
 from c2fa.model import Model, describe
+from c2fa.models import Lazy
 from c2fa.models.loading import wrap
 from c2fa.querying import OnError
 
@@ -128,6 +133,7 @@ def evaluate(
     """
     model = wrap(model)
     _check(inputs, {"truths": truths, "keys": keys}, batch_size)
+    _check_workers(workers, gpus, models)
     name = "" if store is None else model_name or describe(model).name or ""
     if store is not None and not name:
         raise ValueError("a store keeps answers under the model's name, and this model has none; give model_name='…'")
@@ -139,19 +145,22 @@ def evaluate(
     tasks = _tasks(inputs, truths, keys)
     end = math.inf if seconds is None else time.monotonic() + seconds
     kept = None if keeping is None else keeping.open()
-    found = _alone(grid, kept, tasks, end)
-    if workers:
-        found = _shared(grid, kept, tasks, end, _MakeWorker(plan, keeping, model), workers, engine_of(engine))
     records: dict[int, Record] = {}
+    loads = Loads()
     count = 0
-    try:
-        for number, record in _bar(found, inputs, progress):
-            count += 1
-            if record is not None:
-                records[number] = record
-    finally:
+    with contextlib.ExitStack() as stack:
         if kept is not None:
-            kept.close()
+            stack.callback(kept.close)
+        found = _alone(grid, kept, tasks, end)
+        if workers:
+            team = stack.enter_context(_team(plan, keeping, model, workers, gpus, models, engine))
+            found = _shared(grid, kept, tasks, end, team)
+        stack.enter_context(contextlib.closing(found))  # ends the workers at once, whatever ends this
+        for done in _bar(found, inputs, progress):
+            count += 1
+            loads += done.loads
+            if done.record is not None:
+                records[done.number] = done.record
     records = dict(sorted(records.items()))
     scores = grid.scores
     return Result(
@@ -163,6 +172,8 @@ def evaluate(
         _notes(records, count),
         _level_names(records),
         frozenset(score.name for score in scores if score.whole),
+        sum(record["cost"] for record in records.values()),
+        loads,
     )
 
 
@@ -179,21 +190,67 @@ class _Keeping:
 
 
 @dataclass(frozen=True, eq=False)
+class _Finished:
+    """The number of an input, what is kept of it (None where it could not begin in time), and the model's load."""
+
+    number: int
+    record: Record | None
+    loads: Mapping[str, Load] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
 class _MakeWorker:
-    """Makes a worker, in a process of its own, around the model given or one of its own."""
+    """Makes a worker where it runs, around a model of its own or the one that it is given there."""
 
     plan: Plan
     keeping: _Keeping | None
     model: Model | None
 
-    def __call__(self, model: Model | None = None) -> Work:
-        grid = self.plan.grid(model or self.model)
+    def __call__(self, shared: RemoteModel | None = None) -> Work:
+        model = self.model if shared is None else shared
+        assert model is not None
+        grid = self.plan.grid(model)
         store = None if self.keeping is None else self.keeping.open()
 
-        def work(task: Task) -> Record:
-            return grid.record(task, grid.place(task, store))
+        def work(task: Task) -> _Finished:
+            record = grid.record(task, grid.place(task, store))
+            return _Finished(task.number, record, {} if shared is None else shared.loads)
 
         return work
+
+
+Team: TypeAlias = Callable[[Iterable[Task]], Generator[Done]]
+"""Workers that are started when there are tasks for them."""
+
+
+@contextlib.contextmanager
+def _team(
+    plan: Plan,
+    keeping: _Keeping | None,
+    model: Model,
+    workers: int,
+    gpus: int,
+    models: int,
+    engine: str | Engine,
+) -> Iterator[Team]:
+    """The workers of an evaluation and, where they share the model, the processes that own it."""
+    if not (gpus or models):
+        yield functools.partial(engine_of(engine), _MakeWorker(plan, keeping, model), workers=workers)
+        return
+    with tempfile.TemporaryDirectory(prefix="c2fa-") as here:
+        folder = here if keeping is None else str(Path(keeping.folder).resolve())  # which workers elsewhere see too
+        contact = Contact(folder)
+        serving = Serving(functools.partial(_made, model), contact, gpus or models, bool(gpus), plan.batch_size)
+        try:
+            make = _MakeWorker(plan, keeping, None)
+            yield functools.partial(engine_of(engine), make, workers=workers, serving=serving)
+        finally:
+            contact.clear()
+
+
+def _made(model: Model) -> Model:
+    """The model itself: one that makes it when it is first asked makes it now."""
+    return model.model if isinstance(model, Lazy) else model
 
 
 def _tasks(inputs: Iterable[Any], truths: Sequence[Any] | None, keys: Sequence[str] | None) -> Iterator[Task]:
@@ -202,37 +259,25 @@ def _tasks(inputs: Iterable[Any], truths: Sequence[Any] | None, keys: Sequence[s
         yield Task(i, x, truth, key)
 
 
-Found = Iterator[tuple[int, Record | None]]
-"""The number of each input and what is kept of it; None where it could not begin in time."""
-
-
-def _alone(grid: Grid, store: Store | None, tasks: Iterable[Task], end: float) -> Found:
+def _alone(grid: Grid, store: Store | None, tasks: Iterable[Task], end: float) -> Generator[_Finished]:
     """Do inputs in this process, one after another."""
     for task in tasks:
         place = grid.place(task, store)
         record = place.stored()
         if record is None and time.monotonic() < end:
             record = grid.record(task, place)
-        yield task.number, record
+        yield _Finished(task.number, record)
 
 
-def _shared(
-    grid: Grid,
-    store: Store | None,
-    tasks: Iterable[Task],
-    end: float,
-    make: _MakeWorker,
-    workers: int,
-    engine: Engine,
-) -> Found:
-    """Do inputs in workers; no worker is started where the store has all of them."""
+def _shared(grid: Grid, store: Store | None, tasks: Iterable[Task], end: float, team: Team) -> Generator[_Finished]:
+    """Do inputs in workers; none is started where the store has all inputs, or the time is over."""
     missing, late = [], []
     for task in tasks:
         record = grid.place(task, store).stored()
         if record is None:
             missing.append(task)
         else:
-            yield task.number, record
+            yield _Finished(task.number, record)
 
     def in_time() -> Iterator[Task]:
         for task in missing:
@@ -244,11 +289,12 @@ def _shared(
     begun = in_time()
     first = next(begun, None)
     if first is not None:
-        for done in engine(make, itertools.chain([first], begun), workers=workers):
-            if done.error is not None:
-                raise done.error
-            yield done.task.number, done.result
-    yield from ((task.number, None) for task in late)
+        with contextlib.closing(team(itertools.chain([first], begun))) as results:
+            for done in results:
+                if done.error is not None:
+                    raise done.error
+                yield done.result
+    yield from (_Finished(task.number, None) for task in late)
 
 
 def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: int) -> None:
@@ -260,6 +306,18 @@ def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: 
     for what, given in beside.items():
         if given is not None and len(given) != len(inputs):
             raise ValueError(f"{len(given)} {what} for {len(inputs)} inputs; give one for each")
+
+
+def _check_workers(workers: int, gpus: int, models: int) -> None:
+    """Refuse numbers of processes that cannot be."""
+    for what, count in {"workers": workers, "gpus": gpus, "models": models}.items():
+        if not (isinstance(count, int | np.integer) and count >= 0):
+            raise ValueError(f"{what} must be a whole number of at least 0; got {count!r}")
+    if gpus and models:
+        raise ValueError(f"give gpus={gpus} or models={models}: each is how many processes own the model")
+    if (gpus or models) and not workers:
+        shared = f"gpus={gpus}" if gpus else f"models={models}"
+        raise ValueError(f"{shared} is for a model that several processes share: give workers= too")
 
 
 def _reference(given: str | None, labels: Sequence[str]) -> str:
@@ -293,11 +351,11 @@ def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
     return (*notes, *dict.fromkeys(note for record in records.values() for note in record["notes"]))
 
 
-def _bar(found: Found, inputs: Any, progress: bool | None) -> Found:
+def _bar(found: Iterator[_Finished], inputs: Any, progress: bool | None) -> Iterator[_Finished]:
     if not (sys.stderr.isatty() if progress is None else progress):
         return found
     from tqdm.auto import tqdm
 
     total = len(inputs) if hasattr(inputs, "__len__") else None
-    bar: Found = tqdm(found, desc="evaluating", unit="input", total=total)
+    bar: Iterator[_Finished] = tqdm(found, desc="evaluating", unit="input", total=total)
     return bar

@@ -174,6 +174,7 @@ class Grid:
         return {
             "levels": level_names(cache.masked.structure, cache.masked.view),
             "rows": asdict(rows),
+            "cost": sum(job.queries.cost for job in jobs),
             "refused": [
                 (run.label, str(run.size), str(job.error))
                 for run, job in zip(self.runs, explaining, strict=True)
@@ -241,5 +242,5 @@ class Place:
         """What the store has of the input, which asked nothing now; None where it is not finished."""
         record = None if self.store is None else self.store.read(self.cell)
         if record is not None:
-            record["rows"]["sent"] = 0
+            record["rows"]["sent"], record["cost"] = 0, 0.0
         return record
