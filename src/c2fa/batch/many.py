@@ -18,12 +18,12 @@ from typing import Any
 from c2fa import engines
 from c2fa.batch.packing import UNANSWERED, Item, ModelDownError, NoAnswerError, Report
 from c2fa.batch.progress import Progress
-from c2fa.batch.recipe import MakeModel, PortableExplainer, Recipe
+from c2fa.batch.recipe import Divided, MakeModel, PortableExplainer, Recipe
 from c2fa.batch.records import Precision, StoreError, Views, arrow
 from c2fa.batch.sources import Pick, Source, digest, source
 from c2fa.batch.store import Store
 from c2fa.batch.worker import Assignment, MakeWorker, full_settings
-from c2fa.engines import Crew, Done, Engine
+from c2fa.engines import Contact, Crew, Done, Engine, Serving
 from c2fa.explainer import Explainer
 from c2fa.ledger import LedgerError
 from c2fa.signals import Signals
@@ -44,6 +44,8 @@ def many(
     *,
     engine: str | Engine = "processes",
     workers: int | None = None,
+    models: int = 0,
+    gpus: int = 0,
     model: MakeModel | None = None,
     column: Pick = None,
     key: Pick = None,
@@ -75,9 +77,15 @@ def many(
     workers
         How many. By default as many processes as pay, at most one for each core: one explains the first inputs, and
         others start where each has more to do than its start takes. ``store.run.workers`` tells how many there were.
-        Ray and Dask start one for each core.
+        Ray and Dask start one for each core. Where processes of their own have the model, a core is left to each.
+    models
+        How many processes have the model and answer the workers, which then read, segment, draw masks and fit. 0, the
+        default: each worker has a model of its own. ``store.run.loads`` tells how busy they were. It needs an explainer
+        or a ``Recipe``, whose model can be made apart.
+    gpus
+        The same, with a GPU for each of these processes and none for the workers.
     model
-        What makes the model in each worker, instead of the explainer's own: a spec such as ``"demo"``, or a
+        What makes the model where it is needed, instead of the explainer's own: a spec such as ``"demo"``, or a
         constructor.
     column, key
         For tables: the column that is the input and the one that names it, or functions of a row. A name must be
@@ -91,7 +99,8 @@ def many(
         How often an input that makes the model fail is tried alone, and how often it may kill or stall a worker,
         before it gets a row with its error.
     timeout
-        Seconds that one call of the model may take (ten times that for a worker's first). The worker is ended then.
+        Seconds that one call of the model may take (ten times that for the first). The process that has the model is
+        ended then.
     patience
         Seconds without any answer before the run ends with ``ModelDownError``. No input is set aside for a model that
         is down, or that has not answered once.
@@ -117,12 +126,16 @@ def many(
     or exit status 143); a second one ends it at once. The same call continues.
     """
     arrow()
+    _at_least("models", models, 0)
+    _at_least("gpus", gpus, 0)
+    if models and gpus and models != gpus:
+        raise ValueError(f"gpus={gpus} are {gpus} processes with a GPU each; leave out models={models}")
     run = _Run(
         Store(store),
         source(inputs, column, key),
         retry_failed=retry_failed,
         tries=_at_least("tries", tries, 1),
-        crew=Crew(_at_least("workers", (os.cpu_count() or 1) if workers is None else workers, 1), size=_inputs_of),
+        crew=Crew(_at_least("workers", _cores(models or gpus) if workers is None else workers, 1), size=_inputs_of),
     )
     if precision not in ("float32", "float64"):
         raise ValueError(f"precision must be 'float32' or 'float64', not {precision!r}")
@@ -141,6 +154,17 @@ def many(
     else:
         run.crew.used = 1 if on is engines.serial else run.crew.most
     make, settings = _recipe(explainer, model, engine, size, precision)
+    serving = None
+    if models or gpus:
+        make_model, make = _divided(make)
+        serving = Serving(
+            make_model,
+            Contact(os.path.abspath(store), patience),
+            models=models or gpus,
+            gpu=gpus > 0,
+            batch_size=_batch_size(explainer) if batch_size is None else batch_size,
+            timeout=timeout,
+        )
     if settings is not None:
         run.store.check(settings)
     elif isinstance(explainer, Recipe):
@@ -152,7 +176,7 @@ def many(
         run=run.id,
         batch_size=None if batch_size is None else _at_least("batch_size", batch_size, 1),
         tries=tries,
-        timeout=timeout,
+        timeout=timeout if serving is None else None,  # whoever has the model keeps the time
         patience=patience,
         in_flight=_at_least("in_flight", in_flight, 1),
         precision=precision,
@@ -161,7 +185,7 @@ def many(
     )
     shown = sys.stderr.isatty() if progress is None else progress
     with contextlib.closing(Progress(run.source.total, shown)) as bar:
-        run.go(on, worker, bar)
+        run.go(on, worker, bar, serving)
     done = Store(store)
     done.run = run.report
     return done
@@ -173,7 +197,7 @@ def _recipe(
     engine: str | Engine,
     size: int,
     precision: Precision,
-) -> tuple[Callable[[], Explainer], dict[str, Any] | None]:
+) -> tuple[Callable[..., Explainer], dict[str, Any] | None]:
     """What makes the explainer in a worker, and the settings where they can be known without loading a model."""
     if not isinstance(explainer, Explainer):
         if not callable(explainer):
@@ -187,6 +211,29 @@ def _recipe(
     if engine in ("serial", engines.serial) and model is None:
         return lambda: explainer, settings
     return PortableExplainer.of(explainer, model), settings
+
+
+def _cores(models: int) -> int:
+    """How many workers there may be beside the driver and the processes that have the model, where there are any."""
+    cores = os.cpu_count() or 1
+    return max(cores - 1 - models, 1) if models else cores
+
+
+def _divided(make: Callable[..., Explainer]) -> Divided:
+    divided: Callable[[], Divided] | None = getattr(make, "divided", None)
+    if divided is None:
+        raise TypeError(
+            "models= and gpus= need a model that can be made apart from its explainer: give an explainer, or "
+            "c2fa.batch.Recipe(model, masker, options) in place of a function that makes both"
+        )
+    return divided()
+
+
+def _batch_size(explainer: Explainer | Callable[[], Explainer]) -> int | None:
+    """The explainer's rows in a batch, where they are known before the model is made."""
+    if isinstance(explainer, Recipe):
+        return explainer.options.get("batch_size")
+    return explainer.batch_size if isinstance(explainer, Explainer) else None
 
 
 def _inputs_of(task: Assignment) -> int:
@@ -276,7 +323,7 @@ class _Run:
                 "same inputs in the same order, or another folder"
             )
 
-    def go(self, run: Engine, worker: MakeWorker, bar: Progress) -> None:
+    def go(self, run: Engine, worker: MakeWorker, bar: Progress, serving: Serving | None) -> None:
         """Run the pending shards, and again those that fail; raise what ended the run, if anything did."""
         tasks: Iterable[Assignment] = self.pending(worker.shard_size, bar)
         try:
@@ -284,12 +331,14 @@ class _Run:
             self.store.sweep()
         except OSError as error:
             raise (self._fatal(error) or error) from error
-        with Signals(self._asked_to_stop):
+        with Signals(self._asked_to_stop), contextlib.ExitStack() as stack:
+            if serving is not None:
+                stack.callback(serving.contact.clear)
             for round_ in range(max(self.tries, 2)):  # what is postponed for want of a canary needs a second
                 if round_:
                     tasks, self.failed = [replace(done.task, canary=self.canary) for done in self.failed], []
                     time.sleep(min(2.0 ** (round_ - 1), 5.0))
-                for done in run(worker, tasks, workers=self.crew.most):
+                for done in run(worker, tasks, workers=self.crew.most, serving=serving):
                     self._note(done, bar)
                 self.fatal = self.fatal or self._never_answered(least=1)
                 if not self.failed or self.ending:

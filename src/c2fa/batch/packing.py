@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from c2fa.driver import AskModel, Job, Received, Share, Verdict, drive
+from c2fa.engines import Loads
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.fingerprint import Identity, fingerprint
@@ -70,7 +71,8 @@ class Outcome:
 class Report:
     """What explaining inputs took: rows that got an answer, rows sent again, rows recalled, calls, cost and time.
 
-    ``workers`` is known of a whole run alone: how many it started.
+    ``workers`` is known of a whole run alone: how many it started. ``loads`` tells how busy each process was that had
+    the model, where such processes had it.
     """
 
     inputs: int = 0
@@ -82,6 +84,7 @@ class Report:
     cost: float = 0.0
     seconds: float = 0.0
     workers: int = 0
+    loads: Loads = field(default_factory=Loads)
 
     def __add__(self, other: Report) -> Report:
         return Report(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Report)})

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from c2fa.explainer import Explainer
 from c2fa.fingerprint import fingerprint
 from c2fa.masking import Masker
-from c2fa.model import describe
+from c2fa.model import Model, describe
+from c2fa.models.loading import wrap
 
 MakeModel: TypeAlias = str | Callable[[], Any]
+Divided: TypeAlias = tuple[Callable[[], Model], Callable[[Any], Explainer]]
+"""What makes a model, for its own process, and what makes an explainer around one, for workers."""
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _SHOWN = 300
 
@@ -43,8 +47,12 @@ class Recipe:
     masker: Masker
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self) -> Explainer:
-        return Explainer(make_model(self.model), self.masker, **self.options)
+    def __call__(self, model: Any = None) -> Explainer:
+        return Explainer(make_model(self.model) if model is None else model, self.masker, **self.options)
+
+    def divided(self) -> Divided:
+        """What makes the model, and the recipe without it."""
+        return functools.partial(make_model, self.model), replace(self, model=_absent)
 
     def without_model(self) -> Explainer:
         """An explainer that cannot explain, to see its settings before a model is loaded."""
@@ -64,24 +72,41 @@ class PortableExplainer:
         """Leave the model behind where workers make their own; the explainer itself stays as it is."""
         if explainer.ledger is not None and explainer.ledger.path == ":memory:":
             raise ValueError("a ledger in memory cannot be shared by workers; give a file, or engine='serial'")
-        if model is not None:
-            explainer = copy.copy(explainer)
-            explainer.model = _absent
-        return cls(explainer, model)
+        return cls(explainer if model is None else _around(explainer, _absent), model)
 
-    def __call__(self) -> Explainer:
-        if self.model is None:
-            return self.explainer
-        made = copy.copy(self.explainer)
-        made.model = make_model(self.model)
-        return made
+    def __call__(self, model: Any = None) -> Explainer:
+        if self.model is not None and model is None:
+            model = make_model(self.model)
+        return self.explainer if model is None else _around(self.explainer, model)
+
+    def divided(self) -> Divided:
+        """What makes the model, or has it, and the explainer without it."""
+        make = _Held(self.explainer.model) if self.model is None else functools.partial(make_model, self.model)
+        return make, PortableExplainer(_around(self.explainer, _absent), None)
 
 
-def _absent(batch: Any) -> Any:
+def _around(explainer: Explainer, model: Model) -> Explainer:
+    """The explainer with another model."""
+    made = copy.copy(explainer)
+    made.model = model
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """A model that is made already, as what makes it."""
+
+    model: Model
+
+    def __call__(self) -> Model:
+        return self.model
+
+
+def _absent(batch: Any = None) -> Any:
     raise AssertionError("the model stayed behind; the worker makes its own")
 
 
-def make_model(model: MakeModel) -> Any:
+def make_model(model: MakeModel) -> Model:
     """Load a model from a line of text, or call what makes it."""
     if isinstance(model, str):
         from c2fa.models import load
@@ -93,7 +118,7 @@ def make_model(model: MakeModel) -> Any:
             f"model must be a function without arguments that returns the model; {model!r} returned "
             f"{type(made).__name__}"
         )
-    return made
+    return wrap(made)
 
 
 def settings_of(explainer: Explainer) -> dict[str, Any]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _SCHEMA = 1
 _STALE = 3600.0  # seconds after which a half-written file belongs to no one
 _SHARD_FILE = re.compile(r"part-(\d+)\.parquet")
-_SIDE_FILE = re.compile(r"_part-(\d+)-.*\.(tmp|journal|kept|answers.*)|_answered-.*")
+_SIDE_FILE = re.compile(r"_part-(\d+)-.*\.(tmp|journal|kept|answers.*)|_answered-.*|_model-.*")
 
 
 class NotExplainedError(LookupError):

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -34,13 +33,13 @@ from c2fa.batch.recipe import settings_of
 from c2fa.batch.records import Precision, StoreError, Views, read, write
 from c2fa.batch.sources import digest
 from c2fa.batch.store import Store
+from c2fa.engines import Loads, RemoteModel
+from c2fa.engines.time_limit import TimeLimit
 from c2fa.explainer import Explainer
 from c2fa.fingerprint import check_masker, fingerprint, identify
 from c2fa.ledger import Ledger, LedgerError
 from c2fa.model import Model, ModelProxy
 
-_FIRST = 10.0  # the first call may take so many times the time limit: models load lazily
-_TIMED_OUT = 75  # the exit status of a worker whose model gave no answer in time
 _CANARY = (0, 0)  # the range of no input: an input that was explained before is asked about
 _DIED = "the worker died"
 _SPLIT = 8  # a range in which a worker died is tried again in this many pieces
@@ -62,9 +61,9 @@ class Assignment:
 
 @dataclass(frozen=True, eq=False)
 class MakeWorker:
-    """Everything a worker needs, ready to travel; calling it loads the model and gives the worker."""
+    """Everything a worker needs, ready to travel; calling it loads the model, or takes one, and gives the worker."""
 
-    make: Callable[[], Explainer]
+    make: Callable[..., Explainer]
     store: str
     shard_size: int
     run: str
@@ -77,8 +76,8 @@ class MakeWorker:
     views: Views = "auto"
     settings: Mapping[str, Any] | None = None
 
-    def __call__(self) -> Worker:
-        explainer = self.make()
+    def __call__(self, model: Model | None = None) -> Worker:
+        explainer = self.make() if model is None else self.make(model)
         if not isinstance(explainer, Explainer):
             raise TypeError(f"the factory must return a c2fa.Explainer; it returned {type(explainer).__name__}")
         settings = self.settings
@@ -134,6 +133,8 @@ class Worker:
                 views=self.made.views,
             )
             journal.remove()
+        if isinstance(self.explainer.model, RemoteModel):
+            report.loads = Loads(self.explainer.model.loads)
         report.inputs = len(outcomes)
         report.failed = sum(o.explanation is None for o in outcomes)
         report.seconds = time.monotonic() - begin
@@ -234,33 +235,21 @@ def _answers_kept(explainer: Explainer, item: Item) -> int:
 
 
 class Watchdog(ModelProxy):
-    """A model with a time limit: nothing else ends a call that hangs, so the process ends with it."""
+    """A model with a time limit; the journal is told before the process ends."""
 
     def __init__(self, model: Model, timeout: float) -> None:
         super().__init__(model)
-        self.timeout = timeout
         self.journal: Journal | None = None
-        self._deadlines: dict[int, float] = {}  # of each thread that is calling
-        self._first = True
-        threading.Thread(target=self._watch, name="c2fa-watchdog", daemon=True).start()
+        self._limit = TimeLimit(timeout, self._tell)
 
     def __call__(self, batch: Any) -> Any:
-        here = threading.get_ident()
-        self._deadlines[here] = time.monotonic() + self.timeout * (_FIRST if self._first else 1.0)
-        try:
+        with self._limit:
             return self.model(batch)
-        finally:
-            del self._deadlines[here]
-            self._first = False
 
-    def _watch(self) -> None:
-        while True:
-            time.sleep(min(self.timeout / 10, 0.5))
-            if time.monotonic() > min([*self._deadlines.values()], default=float("inf")):
-                if self.journal is not None:
-                    with contextlib.suppress(OSError, ValueError):
-                        self.journal.note({"reason": f"the model gave no answer within {self.timeout:g} s"})
-                os._exit(_TIMED_OUT)
+    def _tell(self, reason: str) -> None:
+        if self.journal is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self.journal.note({"reason": reason})
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json as json_
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ _EXPLAINER_OPTIONS = ("preset", "outputs", "output_names")  # of Explainer; its 
 _STORE_OPTIONS: o.Readers = {
     "engine": str,
     "shard_size": o.whole,
+    "gpus": o.whole,
+    "models": o.whole,
     "key": str,
     "tries": o.whole,
     "timeout": o.number,
@@ -267,14 +269,18 @@ class MakeExplainer:
     masking: Mapping[str, Any]
     settings: Mapping[str, Any]
 
-    def __call__(self) -> Explainer:
-        model = self.request.load()
+    def __call__(self, model: Any = None) -> Explainer:
+        model = self.request.load() if model is None else model
         target, names = self.settings["target"], describe(model).output_names
         if isinstance(target, int) and str(target) in names[:target] + names[target + 1 :]:
             raise ValueError(
                 f"--target {target} is the name of one output and the place of another; the outputs are {names}"
             )
         return Explainer(model, make_masker(self.kind, self.masking, model), **self.settings)
+
+    def divided(self) -> tuple[Callable[[], Any], Callable[[Any], Explainer]]:
+        """What makes the model, for its own process, and what makes an explainer around it, for workers."""
+        return self.request.load, self
 
 
 def _explain_dataset(order: Order, store: Path, crew: Mapping[str, Any]) -> None:

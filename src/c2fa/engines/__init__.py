@@ -1,7 +1,7 @@
 """Engines: they make a worker where it runs, map it over tasks, and yield each task with its result or its error.
 
-``engine("processes")``, ``"ray"``, ``"dask"`` and ``"serial"`` all have the signature of ``Engine``. They are
-trusted with nothing: what a task makes is a file or a result, so what an engine loses is only time.
+``engine("processes")``, ``"ray"``, ``"dask"`` and ``"serial"`` all have the signature of ``Engine``. With a
+``Serving`` they also run the processes that have the model, which workers then share.
 """
 
 from __future__ import annotations
@@ -9,14 +9,24 @@ from __future__ import annotations
 from importlib import import_module
 
 from c2fa.engines.base import Done, Engine, MakeWork, Work, serial
+from c2fa.engines.contact import Contact
+from c2fa.engines.load import Load, Loads
 from c2fa.engines.processes import Crew, processes
+from c2fa.engines.remote import ModelDiedError, RemoteModel
 from c2fa.engines.sending import WorkerError, dumps
+from c2fa.engines.serving import Serving
 
 __all__ = [
+    "Contact",
     "Crew",
     "Done",
     "Engine",
+    "Load",
+    "Loads",
     "MakeWork",
+    "ModelDiedError",
+    "RemoteModel",
+    "Serving",
     "Work",
     "WorkerError",
     "dumps",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, TypeAlias
 
+from c2fa.engines.contact import Contact
+from c2fa.engines.remote import connected
+from c2fa.engines.serving import Serving
+
 Work: TypeAlias = Callable[[Any], Any]
 """A worker: it takes a task and returns its result."""
 MakeWork: TypeAlias = Callable[..., Work]
-"""Makes a worker: called without arguments, where the worker runs."""
+"""Makes a worker, where it runs: called without arguments or, with a ``Serving``, with the model."""
 Result: TypeAlias = tuple[Exception | None, Any]
 """The error that ended a task, or None, and what the worker returned."""
 
@@ -27,13 +32,41 @@ class Done:
 class Engine(Protocol):
     """Runs tasks on workers."""
 
-    def __call__(self, make: MakeWork, tasks: Iterable[Any], *, workers: int) -> Iterator[Done]:
+    def __call__(
+        self, make: MakeWork, tasks: Iterable[Any], *, workers: int, serving: Serving | None = None
+    ) -> Iterator[Done]:
         """Make workers by calling ``make`` where they run, and yield each task when it is done, in any order.
 
         Tasks are read as workers become free, and the engine ends when no more come and those under way are done. A
         task whose worker is killed is run again.
+
+        With ``serving``, the engine runs each ``serving.portable().start(k).run()`` in a process of its own, with a
+        GPU of its own where ``serving.gpu`` says so, and again whenever that process dies, until all tasks are done.
+        Worker ``k`` is then made by ``Hire.of(make, serving)(k)``, which gives ``make`` the model, and no GPU.
         """
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Hire:
+    """Makes worker ``k`` of a run: with a model of its own or, where others have it, around one of theirs."""
+
+    make: MakeWork
+    contact: Contact | None = None
+    models: int = 1
+    hide_gpus: bool = False
+
+    @classmethod
+    def of(cls, make: MakeWork, serving: Serving | None) -> Hire:
+        """Leave what makes the model behind: workers must not even import it."""
+        return cls(make) if serving is None else cls(make, serving.contact, serving.models, serving.gpu)
+
+    def __call__(self, number: int) -> Work:
+        if self.hide_gpus:  # nothing has looked for one yet in this process
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        if self.contact is None:
+            return self.make()
+        return self.make(connected(self.contact, number % self.models))
 
 
 def attempt(work: Work, task: Any) -> Result:
@@ -44,8 +77,10 @@ def attempt(work: Work, task: Any) -> Result:
         return error, None
 
 
-def serial(make: MakeWork, tasks: Iterable[Any], *, workers: int = 1) -> Iterator[Done]:
+def serial(make: MakeWork, tasks: Iterable[Any], *, workers: int = 1, serving: Serving | None = None) -> Iterator[Done]:
     """Run everything in this very process, one task after another."""
+    if serving is not None:
+        raise ValueError("engine='serial' is one process, which has the model; gpus= and models= are for other engines")
     work = make()
     for task in tasks:
         yield Done(task, *attempt(work, task))

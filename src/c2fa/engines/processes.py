@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from c2fa.engines.base import Done, MakeWork, Work, attempt
+from c2fa.engines.base import Done, Hire, MakeWork, Work, attempt
 from c2fa.engines.sending import WorkerError, dumps, sendable
+from c2fa.engines.serving import Serving
 
 _WORTH = 3.0  # a worker is started where it has so many times its start to do
 _LOOK_SECONDS = 0.25  # how often to see whether more workers pay
@@ -68,6 +69,15 @@ class Crew:
 
 
 @dataclass(eq=False)
+class _ModelProcess:
+    """A process that has the model."""
+
+    number: int
+    process: Any
+    pipe: Connection
+
+
+@dataclass(eq=False)
 class _Process:
     """A worker process, the task that it is at, and whether it has loaded its model."""
 
@@ -85,24 +95,64 @@ def processes(
     tasks: Iterable[Any],
     *,
     workers: int,
+    serving: Serving | None = None,
     crew: Crew | None = None,
 ) -> Iterator[Done]:
     """Run workers as processes of this machine; one that dies is replaced and its task tried again.
 
     All of them start at once, unless a ``crew`` says how many pay.
     """
-    pool = _Pool(dumps(make), iter(tasks), crew or Crew(workers))
+    crew = crew or Crew(workers)
+    models = None if serving is None else _Models(serving, crew.most)
+    pool = _Pool(dumps(Hire.of(make, serving)), iter(tasks), crew, models)
     try:
         yield from pool.run()
     finally:
         pool.kill()
 
 
+class _Models:
+    """The processes that have the model."""
+
+    def __init__(self, serving: Serving, workers: int) -> None:
+        self.serving, self.workers = serving, workers
+        self.payload = dumps(serving.portable())
+        self.running: list[_ModelProcess] = []
+        self.ready_since = time.monotonic()
+
+    def start(self) -> None:
+        for number in range(self.serving.models):
+            self._start(number)
+
+    def _start(self, number: int) -> None:
+        """Start one, with its GPU or, without one, its share of the cores."""
+        environment = _threads((os.cpu_count() or 1) // self.serving.models)
+        if self.serving.gpu:
+            environment = {"CUDA_VISIBLE_DEVICES": _gpu(number)}
+        process, pipe = _spawn(_serve_model, f"c2fa-model-{number}", environment, self.payload, number)
+        self.running.append(_ModelProcess(number, process, pipe))
+
+    def receive(self, pipe: Any) -> None:
+        """One of them is ready, cannot be, which ends the run, or has died and is started again."""
+        [model] = [model for model in self.running if model.pipe is pipe]
+        try:
+            error = model.pipe.recv()
+        except (EOFError, OSError, pickle.UnpicklingError):
+            self.running.remove(model)
+            model.pipe.close()
+            model.process.join()
+            self._start(model.number)
+            return
+        if error is not None:
+            raise error
+        self.ready_since = time.monotonic()
+
+
 class _Pool:
     """The worker processes of a run, and the tasks that are theirs or still to be given."""
 
-    def __init__(self, payload: bytes, tasks: Iterator[Any], crew: Crew) -> None:
-        self.payload, self.tasks, self.crew = payload, tasks, crew
+    def __init__(self, payload: bytes, tasks: Iterator[Any], crew: Crew, models: _Models | None) -> None:
+        self.payload, self.tasks, self.crew, self.models = payload, tasks, crew, models
         self.unfinished: list[Any] = []  # tasks whose worker died, or that wait for one that starts
         self.running: list[_Process] = []
         self.failed_starts, self.any_started = 0, False
@@ -111,9 +161,15 @@ class _Pool:
 
     def run(self) -> Iterator[Done]:
         self._enlist(self.crew.first())
+        if self.models is not None and self.running:  # else nothing is left to do
+            self.models.start()
         while self.running:
             by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.running}
-            for pipe in wait(list(by_pipe), _LOOK_SECONDS if self.growing else None):
+            of_models = [] if self.models is None else [model.pipe for model in self.models.running]
+            for pipe in wait([*by_pipe, *of_models], _LOOK_SECONDS if self.growing else None):
+                if self.models is not None and pipe in of_models:
+                    self.models.receive(pipe)
+                    continue
                 done = self._receive(by_pipe[pipe])
                 if done is not None:
                     yield done
@@ -140,20 +196,19 @@ class _Pool:
             self._enlist(self.crew.paying(self.busy_seconds + under_way, self.inputs, self.start_seconds))
 
     def kill(self) -> None:
-        for worker in self.running:
-            worker.process.kill()
-        for worker in self.running:
-            worker.process.join()
-            worker.pipe.close()
+        running: list[_Process | _ModelProcess] = [*self.running]
+        if self.models is not None:
+            running += self.models.running
+        for one in running:
+            one.process.kill()
+        for one in running:
+            one.process.join()
+            one.pipe.close()
 
     def _start(self, number: int) -> None:
-        context = mp.get_context("spawn")
-        ours, theirs = context.Pipe()
-        with _environment(self.crew.most):
-            process = context.Process(target=_serve, args=(theirs, self.payload), daemon=True, name=f"c2fa-{number}")
-            process.start()
-        theirs.close()
-        self.running.append(_Process(number, process, ours, started=time.monotonic()))
+        share = 1 if self.models is not None else (os.cpu_count() or 1) // self.crew.most
+        process, pipe = _spawn(_serve, f"c2fa-{number}", _threads(share), self.payload, number)
+        self.running.append(_Process(number, process, pipe, started=time.monotonic()))
 
     def _receive(self, worker: _Process) -> Done | None:
         """Read a worker's message and assign its next task; return the task that it has finished, if any."""
@@ -166,7 +221,8 @@ class _Pool:
             raise value
         now = time.monotonic()
         if not worker.ready:
-            self.start_seconds = now - worker.started
+            loaded = worker.started if self.models is None else self.models.ready_since
+            self.start_seconds = now - max(worker.started, loaded)
         worker.ready = self.any_started = True
         self.failed_starts, task = 0, worker.task
         if task is not None:
@@ -204,26 +260,53 @@ class _Pool:
         self._start(worker.number)
 
 
-@contextlib.contextmanager
-def _environment(workers: int) -> Iterator[None]:
-    """What a worker finds in its environment: its share of the cores for linear algebra."""
-    share = str(max((os.cpu_count() or 1) // workers, 1))
-    wanted = {name: share for name in _THREADS if name not in os.environ}
-    os.environ.update(wanted)
+def _threads(share: int) -> dict[str, str]:
+    """What keeps linear algebra to a share of the cores, unless the user has said otherwise."""
+    return {name: str(max(share, 1)) for name in _THREADS if name not in os.environ}
+
+
+def _gpu(number: int) -> str:
+    """The GPU of a model's process, of those that this process may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    named = [name.strip() for name in visible.split(",") if name.strip()]
+    if visible and number >= len(named):
+        raise ValueError(f"gpus must be at most {len(named)}: CUDA_VISIBLE_DEVICES is {visible!r}")
+    return named[number] if visible else str(number)
+
+
+def _spawn(
+    body: Callable[..., None], name: str, environment: dict[str, str], payload: bytes, number: int
+) -> tuple[Any, Connection]:
+    """Start a process with more in its environment, and a pipe to it."""
+    context = mp.get_context("spawn")
+    ours, theirs = context.Pipe()
+    before = {key: os.environ.get(key) for key in environment}
+    os.environ.update(environment)
     try:
-        yield
+        process = context.Process(target=body, args=(theirs, payload, number), daemon=True, name=name)
+        process.start()
     finally:
-        for name in wanted:
-            os.environ.pop(name, None)
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value
+    theirs.close()
+    return process, ours
 
 
-def _serve(pipe: Connection, payload: bytes) -> None:
-    """The body of a worker process."""
+def _follow_driver() -> None:
+    """Leave signals to the driver, and end when it does."""
     for name in ("SIGINT", "SIGTERM"):  # Ctrl-C reaches the whole group; the driver decides when to end
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     threading.Thread(target=_follow_parent, name="c2fa-parent", daemon=True).start()
+
+
+def _serve(pipe: Connection, payload: bytes, number: int) -> None:
+    """The body of a worker process."""
+    _follow_driver()
     try:
-        work: Work = pickle.loads(payload)()
+        work: Work = pickle.loads(payload)(number)
     except Exception as error:
         pipe.send(("failed", sendable(error)))
         return
@@ -232,6 +315,18 @@ def _serve(pipe: Connection, payload: bytes) -> None:
         while (task := pipe.recv()) is not None:
             failure, result = attempt(work, task)
             pipe.send(("done", (sendable(failure), result)))
+
+
+def _serve_model(pipe: Connection, payload: bytes, number: int) -> None:
+    """The body of a process that has the model."""
+    _follow_driver()
+    try:
+        server = pickle.loads(payload).start(number)
+    except Exception as error:
+        pipe.send(sendable(error))
+        return
+    pipe.send(None)
+    server.run()
 
 
 def _follow_parent() -> None:

@@ -1,0 +1,472 @@
+"""The process that has the model, for workers that read, segment, draw masks and fit.
+
+One thread calls the model. Rows of several workers go into one call, and where the model can begin a call while another
+is under way, one is at work and one waits. Each worker's connection has two threads of its own, one that reads and one
+that sends, so that nobody waits for a worker that is slow or dead.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import queue
+import secrets
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener
+from typing import Any
+
+import numpy as np
+
+from c2fa.driver import concatenate, kind_of
+from c2fa.engines.contact import Contact, Notes, admit, receive, send, shut_down
+from c2fa.engines.load import Load
+from c2fa.engines.sending import dumps, sendable
+from c2fa.engines.time_limit import TimeLimit
+from c2fa.masking import MaskedRows
+from c2fa.model import BILL, Bill, Model, describe, launcher
+from c2fa.querying import as_outputs
+
+_BATCH = 64  # rows in a call of a model that says nothing of it
+_LAUNCHED = 2  # calls that a model has begun: one that it works on, and one that waits for it
+_TOLD = ("output_names", "cost", "notes", "batch_size", "chunk_size", "mask_token")
+_PAUSE_SECONDS = 0.01  # after a connection that could not be accepted
+_MEMORY_SECONDS = 1.0  # how often to look at the memory of the GPU
+
+
+@dataclass(frozen=True, eq=False)
+class Serving:
+    """How a run's workers share its model.
+
+    Parameters
+    ----------
+    make
+        Makes the model, in its own process alone.
+    contact
+        Where workers find it.
+    models
+        How many processes have the model.
+    gpu
+        Whether each of them has a GPU.
+    batch_size
+        The most rows in one call; by default what the model says of itself, else 64.
+    timeout
+        Seconds that one call may take. The process is ended then, and another started.
+    """
+
+    make: Callable[[], Model]
+    contact: Contact
+    models: int = 1
+    gpu: bool = False
+    batch_size: int | None = None
+    timeout: float | None = None
+
+    def portable(self) -> Serving:
+        """The same, ready to travel: what makes the model is read only when the model is made."""
+        return replace(self, make=_Packed(dumps(self.make, "the model")))
+
+    def start(self, number: int, host: str = "127.0.0.1") -> Server:
+        """Load the model and let workers connect; ``run`` of what is returned answers them."""
+        notes = Notes(self.contact, number)
+        begin = time.monotonic()
+        model = self.make()
+        server = Server(self, model, notes, time.monotonic() - begin)
+        listener = Listener((host, 0), backlog=128)
+        threading.Thread(target=server.accept, args=(listener,), name="c2fa-accept", daemon=True).start()
+        address: Any = listener.address
+        self.contact.publish(number, address)
+        notes.ready()
+        return server
+
+
+@dataclass(frozen=True, eq=False)
+class _Packed:
+    """What makes a model, as bytes: reading them may import as much as the model itself, or fail."""
+
+    payload: bytes
+
+    def __call__(self) -> Model:
+        model: Model = pickle.loads(self.payload)()
+        return model
+
+
+@dataclass(eq=False)
+class _Request:
+    """What a worker asks, and what asking the model has cost; requests of one ``kind`` may be answered together."""
+
+    guest: _Guest
+    id: int
+    what: str
+    careful: bool
+    body: Any
+    kind: Any = None
+    rows: int = 0
+    cost: float = 0.0
+
+
+@dataclass(eq=False)
+class _Call:
+    """A call of the model that is begun: its requests, and what waits for their answers."""
+
+    requests: list[_Request]
+    answers: Callable[[], Any]
+
+    @property
+    def rows(self) -> int:
+        return sum(request.rows for request in self.requests)
+
+
+class Server:
+    """The model, the requests that wait for it, and the calls under way."""
+
+    def __init__(self, serving: Serving, model: Model, notes: Notes, start_seconds: float) -> None:
+        self.model, self.notes, self.start_seconds = model, notes, start_seconds
+        self.key = serving.contact.key
+        self.batch_size = serving.batch_size or describe(model).batch_size or _BATCH
+        self.life = secrets.token_hex(4)
+        self.waiting: deque[_Request] = deque()
+        self.arrived = threading.Condition()
+        self.under_way: deque[_Call] = deque()
+        self.launch = launcher(model)
+        self.limit = TimeLimit(serving.timeout, notes.late, first=1 if self.launch is None else 2)
+        self.meter, self.has_gpu = _Meter(), _has_gpu()
+        self.guests: weakref.WeakSet[_Guest] = weakref.WeakSet()
+        self.stopped = False
+        self.charges, self.spent = False, float(describe(model).cost or 0.0)
+
+    def told(self) -> dict[str, Any]:
+        """What the model says of itself."""
+        described = describe(self.model)
+        told = {name: getattr(described, name) for name in _TOLD}
+        for name in ("__name__", "__qualname__"):  # what provenance calls the model
+            told[name] = getattr(self.model, name, getattr(type(self.model), name))
+        return {**told, "has_gpu": self.has_gpu}
+
+    def accept(self, listener: Listener) -> None:
+        """Take in workers that connect."""
+        while not self.stopped:
+            try:
+                guest = _Guest(listener.accept(), self)
+            except OSError:  # whoever connected is gone
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            self.guests.add(guest)
+            guest.begin()
+        listener.close()
+
+    def stop(self) -> None:
+        """Have ``run`` return, and hang up on all workers: for a process that has other things to do than this."""
+        with self.arrived:
+            self.stopped = True
+            self.arrived.notify()
+        for guest in list(self.guests):
+            guest.hang_up()
+
+    def put(self, request: _Request) -> None:
+        """A worker asks something."""
+        with self.arrived:
+            self.waiting.append(request)
+            self.arrived.notify()
+
+    # -- the thread that calls the model
+
+    def run(self) -> None:
+        """Answer requests until ``stop`` is called."""
+        room = 1 if self.launch is None else _LAUNCHED
+        while True:
+            request = self._next()
+            if request is None and not self.under_way:
+                return
+            if request is None or len(self.under_way) >= room or (request.careful and self.under_way):
+                self._finish(self.under_way.popleft())
+            elif request.what in ("rows", "batch"):
+                self._begin(self._take(self.batch_size))
+            else:
+                self._answer_about(self._take())
+
+    def _next(self) -> _Request | None:
+        """The oldest request; None where there is none and calls are under way, or where this is to stop."""
+        with self.arrived:
+            begin = time.monotonic()
+            while True:
+                while self.waiting and self.waiting[0].guest.gone:
+                    self.waiting.popleft()
+                if self.waiting:
+                    self.meter.waited(time.monotonic() - begin)
+                    return self.waiting[0]
+                if self.under_way or self.stopped:
+                    return None
+                self.arrived.wait()
+
+    def _take(self, most: int | None = None) -> list[_Request]:
+        """Take the oldest request, and those that can be answered with it."""
+        with self.arrived:
+            first = self.waiting.popleft()
+            taken, rows, left = [first], first.rows, deque[_Request]()
+            for request in (request for request in self.waiting if not request.guest.gone):
+                fits = most is None or rows + request.rows <= most
+                if request.kind == first.kind and fits and not (first.careful or request.careful):
+                    taken.append(request)
+                    rows += request.rows
+                else:
+                    left.append(request)
+            self.waiting = left
+            return taken
+
+    def _begin(self, requests: list[_Request]) -> None:
+        """Begin a call; where a process has died of one of these rows, it is the only call, and that is noted."""
+        if requests[0].careful:
+            with self.notes.alone(requests[0].guest.token, requests[0].id):
+                self._ask(requests)
+        else:
+            call = self._call(requests)
+            if call is not None:
+                self.under_way.append(call)
+
+    def _ask(self, requests: list[_Request]) -> None:
+        call = self._call(requests)
+        if call is not None:
+            self._finish(call)
+
+    def _call(self, requests: list[_Request]) -> _Call | None:
+        """Begin a call of the model; None where that failed, which is told already."""
+        self.meter.begin()
+        try:
+            inputs = concatenate([inputs for request in requests for inputs in request.body])
+            answers: Callable[[], Any] = functools.partial(self.model, inputs)
+            if self.launch is not None:
+                with self.limit:
+                    answers = self.launch(inputs)
+            return _Call(requests, answers)
+        except Exception as error:
+            self._fail(requests, error)
+            return None
+
+    def _finish(self, call: _Call) -> None:
+        """Wait for a call, and send each worker its answers."""
+        bill = Bill()
+        before = BILL.set(bill)
+        try:
+            with self.limit:
+                reply = call.answers()
+            outputs = as_outputs(reply, call.rows, f"querying {call.rows} rows")
+        except Exception as error:
+            self._divide_cost(call, bill)
+            self._fail(call.requests, error)
+            return
+        finally:
+            BILL.reset(before)
+        self._divide_cost(call, bill)
+        self.meter.end(call.rows)
+        start = 0
+        for request in call.requests:
+            self._reply(request, outputs[start : start + request.rows])
+            start += request.rows
+
+    def _fail(self, requests: list[_Request], error: Exception) -> None:
+        """Ask about each worker's rows alone, so that an error reaches the one that it belongs to."""
+        if len(requests) == 1:
+            self._reply(requests[0], error=error)
+            return
+        for request in requests:
+            self._ask([request])
+
+    def _divide_cost(self, call: _Call, bill: Bill) -> None:
+        """Divide what a call cost among its rows: what the model charged or, where it never does, what cost grew by."""
+        cost = float(describe(self.model).cost or 0.0)
+        grown, self.spent = cost - self.spent, cost
+        self.charges = self.charges or bill.told
+        for request in call.requests:
+            request.cost += (bill.amount if self.charges else grown) * request.rows / call.rows
+
+    def _answer_about(self, requests: list[_Request]) -> None:
+        """Answer what is no call of the model; requests to segment photos are answered together."""
+        answers: Sequence[Any]
+        try:
+            if requests[0].what == "segment":
+                answers = _segmented([request.body for request in requests])
+            elif requests[0].what == "renders":
+                answers = [self._renders(request.body) for request in requests]
+            else:
+                answers = [describe(self.model).name for _ in requests]
+        except Exception as error:
+            for request in requests:
+                self._reply(request, error=error)
+        else:
+            for request, answer in zip(requests, answers, strict=True):
+                self._reply(request, answer)
+
+    def _renders(self, inputs: Any) -> bool:
+        return not isinstance(inputs, _Unreadable) and bool(describe(self.model).renders(inputs))
+
+    def _reply(self, request: _Request, answer: Any = None, error: Exception | None = None) -> None:
+        load = self.meter.load()
+        request.guest.reply(request.id, answer, error, request.cost, self.told(), load)
+
+
+class _Meter:
+    """Counts what a model's process does."""
+
+    def __init__(self) -> None:
+        self._rows, self._launches, self._waiting, self._memory = 0, 0, 0.0, 0
+        self._began: float | None = None
+        self._looked = 0.0
+
+    def begin(self) -> None:
+        self._launches += 1
+        if self._began is None:
+            self._began = time.monotonic()
+
+    def end(self, rows: int) -> None:
+        self._rows += rows
+
+    def waited(self, seconds: float) -> None:
+        if self._began is not None:
+            self._waiting += seconds
+
+    def load(self) -> Load | None:
+        """The load so far; None before the first call."""
+        if self._began is None:
+            return None
+        now = time.monotonic()
+        if now - self._looked > _MEMORY_SECONDS and _has_gpu():
+            self._looked = now
+            self._memory = int(sys.modules["torch"].cuda.max_memory_allocated())
+        return Load(self._rows, self._launches, now - self._began, self._waiting, self._memory)
+
+
+class _Guest:
+    """A worker's connection, the inputs that it has sent, and the answers that wait to be sent to it."""
+
+    def __init__(self, pipe: Connection, server: Server) -> None:
+        self.pipe, self.server = pipe, server
+        self.token, self.gone = "", False
+        self.inputs: dict[int, Any] = {}
+        self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.told: dict[str, Any] | None = None
+
+    def begin(self) -> None:
+        threading.Thread(target=self._read, name="c2fa-read", daemon=True).start()
+
+    def hang_up(self) -> None:
+        """End both threads, whatever they wait for."""
+        self.gone = True
+        self.outbox.put(None)
+        shut_down(self.pipe)
+
+    def reply(self, id_: int, answer: Any, error: Exception | None, cost: float, told: Any, load: Any) -> None:
+        """Have an answer sent, or an error with what was answered of its rows."""
+        news = None if told == self.told else told
+        self.told = told
+        if error is not None:
+            partial, error = getattr(error, "partial", None), sendable(error)
+            if partial is not None:
+                error.partial = partial  # type: ignore[union-attr]
+        self.outbox.put(pickle.dumps((id_, answer, error, cost, news, load), protocol=5))
+
+    def _read(self) -> None:
+        """The body of the thread that reads."""
+        writing = threading.Thread(target=self._write, name="c2fa-write", daemon=True)
+        try:
+            admit(self.pipe, self.server.key)
+            self.token = receive(self.pipe)
+            server = self.server
+            self.told = server.told()
+            deaths = server.notes.deaths.get(self.token, {})
+            hello = {"life": server.life, "start_seconds": server.start_seconds, "told": self.told, "deaths": deaths}
+            send(self.pipe, hello)
+            writing.start()
+            while True:
+                self._take(receive(self.pipe))
+        except (EOFError, OSError, AuthenticationError):  # it is gone, or it is none of ours
+            pass
+        finally:
+            self.hang_up()
+            if writing.ident is not None:
+                writing.join()  # a number of a closed file may be that of another connection a moment later
+            self.inputs.clear()
+            self.pipe.close()
+
+    def _write(self) -> None:
+        """The body of the thread that sends."""
+        try:
+            while (message := self.outbox.get()) is not None:
+                self.pipe.send_bytes(message)
+        except OSError:  # the thread that reads sees it too
+            pass
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case ("input", number, payload):
+                self.inputs[number] = _unpickled(payload)
+            case ("ask", id_, what, careful, body, dropped):
+                request = _Request(self, id_, what, careful, body)
+                try:
+                    self._prepare(request)
+                except Exception as error:
+                    self.reply(id_, None, error, 0.0, self.told, None)
+                else:
+                    self.server.put(request)
+                for number in dropped:
+                    self.inputs.pop(number, None)
+
+    def _prepare(self, request: _Request) -> None:
+        """Make of what has travelled what the model takes; the thread that calls the model has enough to do."""
+        request.kind = request.what
+        if request.what == "rows":
+            request.body = [self._rows(*piece) for piece in request.body]
+        elif request.what == "batch":
+            batch = pickle.loads(request.body)
+            request.body, request.kind = [batch], kind_of(batch)
+        elif request.what == "renders":
+            request.body = self.inputs[request.body]
+        elif request.what == "segment":
+            _, segment, options = request.body
+            request.kind = "segment", segment, sorted(options.items())
+        if request.what in ("rows", "batch"):
+            request.rows = sum(map(len, request.body))
+
+    def _rows(self, number: int, level: int, width: int, bits: Any) -> MaskedRows:
+        masks = np.unpackbits(bits, axis=1, count=width).view(np.bool_)
+        return MaskedRows(self._input(number), masks, level)
+
+    def _input(self, number: int) -> Any:
+        found = self.inputs[number]
+        if isinstance(found, _Unreadable):
+            raise found.error
+        return found
+
+
+@dataclass(frozen=True)
+class _Unreadable:
+    """An input that could not be read here, such as one of a class that only the worker can import."""
+
+    error: Exception
+
+
+def _unpickled(payload: bytes) -> Any:
+    try:
+        return pickle.loads(payload)
+    except Exception as error:
+        return _Unreadable(error)
+
+
+def _segmented(asked: Sequence[tuple[list[Any], str, dict[str, Any]]]) -> list[list[Any]]:
+    """The label maps of several requests' photos, made at once."""
+    label_maps = import_module("c2fa.maskers._segmenting").label_maps
+    _, segment, options = asked[0]
+    maps = iter(label_maps([image for images, _, _ in asked for image in images], segment, options))
+    return [[next(maps) for _ in images] for images, _, _ in asked]
+
+
+def _has_gpu() -> bool:
+    """Whether this process works with a GPU; torch is not loaded to see."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available())
