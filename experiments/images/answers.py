@@ -101,6 +101,7 @@ class BagNetwork(Network):
         self.pixels = pixels  # channels last; a masked pixel is 0, the mean colour of the network's training images
         self.labels = torch.as_tensor(labels.reshape(len(labels), -1), device=device).long()
         self.segments = int(labels.max()) + 1
+        self.bytes = 1 + -(-self.segments // 8)  # of a key: which image of its bag, and which super-pixels are shown
         self.tables: dict[int, _Table] = {}  # the one that was asked about last is the last
 
     def launch(self, batch: MaskedBatch) -> Callable[[], Outputs]:
@@ -122,14 +123,14 @@ class BagNetwork(Network):
     def _table(self, rows: MaskedRows) -> _Table:
         """The table of the bag that rows are of, which becomes the last to be dropped."""
         number = item_of(rows).number
-        table = self.tables[number] = self.tables.pop(number, None) or _Table()
-        return table
+        self.tables[number] = self.tables.pop(number) if number in self.tables else _Table()
+        return self.tables[number]
 
     def _keys(self, rows: MaskedRows) -> npt.NDArray[np.uint8]:
         """For every row and image of the bag: which image it is, and its super-pixels as bits; (n, images, bytes)."""
         item, leaves = item_of(rows), leaves_of(rows)
         bag = self.members[item.number]
-        keys = np.zeros((len(leaves), len(bag), 1 + -(-self.segments // 8)), dtype=np.uint8)
+        keys = np.zeros((len(leaves), len(bag), self.bytes), dtype=np.uint8)
         for j in range(len(bag)):
             bits = np.packbits(leaves[:, item.owner == j], axis=1)
             keys[:, j, 0] = j
@@ -138,15 +139,14 @@ class BagNetwork(Network):
 
     def _fill(self, numbers: Iterable[int]) -> None:
         """Embed what the tables of some bags lack."""
-        new = {number: keys for number in numbers if (keys := self.tables[number].new())}
+        new = {number: np.frombuffer(b"".join(self.tables[number].new()), np.uint8) for number in numbers}
+        new = {number: keys.reshape(-1, self.bytes) for number, keys in new.items() if len(keys)}
         if not new:
             return
-        keys = np.frombuffer(b"".join(itertools.chain.from_iterable(new.values())), dtype=np.uint8)
-        keys = keys.reshape(sum(map(len, new.values())), -1)
-        bags = np.repeat(list(new), list(map(len, new.values())))
-        images = np.array([self.members[bag][j] for bag, j in zip(bags, keys[:, 0], strict=True)])
-        vectors = self.embed(images, np.unpackbits(keys[:, 1:], axis=1, count=self.segments))
-        for number, own in zip(new, vectors.split(list(map(len, new.values()))), strict=True):
+        images = [self.members[number][keys[:, 0]] for number, keys in new.items()]
+        bits = np.concatenate([keys[:, 1:] for keys in new.values()])
+        vectors = self.embed(np.concatenate(images), np.unpackbits(bits, axis=1, count=self.segments))
+        for number, own in zip(new, vectors.split(list(map(len, images))), strict=True):
             self.tables[number].add(own)
 
     def embed(self, images: npt.NDArray[np.int64], shown: npt.NDArray[np.uint8]) -> Any:

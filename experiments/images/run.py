@@ -165,7 +165,9 @@ def domain(source: Source) -> tuple[Domain, Describe]:
     images, labels, members = chosen.images, chosen.labels, chosen.members
     items = items_of(members, images, labels, chosen.masks, 0)
     tuning, held = items[: chosen.validation], items[chosen.validation :]
-    mean, most = agreement(deepsets(source), bag_network(model).phi, images, members)
+    fast = bag_network(model).phi
+    assert isinstance(fast, FastPhi)
+    mean, most = agreement(deepsets(source), fast, images, members)
     print(f"the fast network's probabilities differ from fp32 by {mean:.1e}, at most {most:.1e}", flush=True)
 
     def describe(name: str, item: Item, values: Values, e: Explanation, budget: tuple[int, int]) -> BagExample:

@@ -253,7 +253,7 @@ def _table(
     mean = frame.groupby("method")["value"].mean()
     std = frame.groupby(["method", "seed"])["value"].mean().groupby("method").std(ddof=1)
     table = pd.DataFrame(strengths)
-    table["score"], table["std"] = mean.reindex(labels).to_numpy(), std.reindex(labels).to_numpy()
+    table["score"], table["std"] = mean.reindex(list(labels)).to_numpy(), std.reindex(list(labels)).to_numpy()
     if table["score"].isna().all():
         raise ValueError(f"the criterion {score.name!r} is undefined on all inputs; use another")
     return table.sort_values("score", ascending=not score.higher_is_better, kind="stable")

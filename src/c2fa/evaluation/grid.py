@@ -219,7 +219,7 @@ class _MakeWorker:
         return work
 
 
-Team: TypeAlias = Callable[[Iterable[Task]], Generator[Done]]
+Team: TypeAlias = Callable[[Iterable[Task]], Iterator[Done]]
 """Workers that are started when there are tasks for them."""
 
 
@@ -289,11 +289,15 @@ def _shared(grid: Grid, store: Store | None, tasks: Iterable[Task], end: float, 
     begun = in_time()
     first = next(begun, None)
     if first is not None:
-        with contextlib.closing(team(itertools.chain([first], begun))) as results:
+        results = team(itertools.chain([first], begun))
+        try:
             for done in results:
                 if done.error is not None:
                     raise done.error
                 yield done.result
+        finally:
+            if isinstance(results, Generator):  # at once, and not when an error is forgotten that holds it
+                results.close()
     yield from (_Finished(task.number, None) for task in late)
 
 
@@ -351,11 +355,10 @@ def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
     return (*notes, *dict.fromkeys(note for record in records.values() for note in record["notes"]))
 
 
-def _bar(found: Iterator[_Finished], inputs: Any, progress: bool | None) -> Iterator[_Finished]:
+def _bar(found: Iterable[_Finished], inputs: Any, progress: bool | None) -> Iterable[_Finished]:
     if not (sys.stderr.isatty() if progress is None else progress):
         return found
     from tqdm.auto import tqdm
 
     total = len(inputs) if hasattr(inputs, "__len__") else None
-    bar: Iterator[_Finished] = tqdm(found, desc="evaluating", unit="input", total=total)
-    return bar
+    return tqdm(found, desc="evaluating", unit="input", total=total)

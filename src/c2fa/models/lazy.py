@@ -34,7 +34,7 @@ class Lazy(ModelProxy):
         self._making = threading.Lock()
 
     @property
-    def model(self) -> Model:  # type: ignore[override]
+    def model(self) -> Model:
         """The model, made now if it was not before."""
         with self._making:
             if self._made is None:
