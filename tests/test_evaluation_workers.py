@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import pickle
 import signal
@@ -20,10 +21,12 @@ pd = pytest.importorskip("pandas")
 
 import c2fa
 from batch_helpers import KILL, RAISES, WEIGHTS, inputs
+from c2fa.cli.app import app
 from c2fa.evaluation import Result, evaluate
 from c2fa.model import describe, launcher
 from c2fa.models import Lazy
 from c2fa.tuning import tune, tune_all
+from running import RUNNER
 from serving_helpers import Renders, Vectors, append, lines
 
 INPUTS = inputs(5)
@@ -228,6 +231,19 @@ def test_tune_shares_the_work_and_several_methods_the_answers() -> None:
         pd.testing.assert_frame_equal(both[label].table, one.table, rtol=0, atol=1e-12)
         assert both[label].options == one.options
         assert both[label].rows.explaining < 2 * one.rows.explaining
+
+
+# ------------------------------------------------------------------------------------------------ the command line
+
+
+def test_the_command_shares_its_inputs_among_workers(tmp_path: Path) -> None:
+    texts = [tmp_path / f"{k}.txt" for k in range(3)]
+    for k, text in enumerate(texts):
+        text.write_text(f"Day {k} was wonderful. The food was cold and the {'room ' * k}dirty.")
+    command = ["evaluate", *map(str, texts), "-m", "demo", "--budget", "20", "--seeds", "1", "--json", "--no-resume"]
+    alone, shared = (RUNNER.invoke(app, [*command, *more]) for more in ([], ["--workers", "2"]))
+    assert alone.exit_code == shared.exit_code == 0, shared.output
+    assert json.loads(alone.stdout) == json.loads(shared.stdout)
 
 
 # ------------------------------------------------------------------------------------------------ Lazy
