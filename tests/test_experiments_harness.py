@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import doctest
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -103,6 +106,12 @@ def test_workers_find_what_one_process_finds(tmp_path: Any) -> None:
     assert alone.load.work == crew.load.work == alone.load.rows == crew.load.rows == alone.rows["sent"] > 0
     assert alone.rows == crew.rows
     pd.testing.assert_frame_equal(sorted_frame(alone), sorted_frame(crew))
+
+
+def test_workers_need_no_torch() -> None:
+    code = "import sys, experiments.__main__, experiments.harness.queries; sys.exit('torch' in sys.modules)"
+    path = os.pathsep.join(sys.path)  # fourteen that loaded it at once took a minute
+    assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}).returncode == 0
 
 
 def test_scores_are_those_of_evaluate(tmp_path: Any) -> None:
