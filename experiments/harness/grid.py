@@ -19,7 +19,7 @@ from experiments.harness.items import Item, masker
 from experiments.harness.network import Network
 from experiments.harness.settings import Method
 
-ASKING: Mapping[str, Any] = {"batch_size": 1 << 11, "progress": False}
+ASKING: Mapping[str, Any] = {"batch_size": 1 << 10, "progress": False}
 """As many rows as keep a GPU busy for a tenth of a second; with more, workers would wait for each other."""
 KEEPING: Mapping[str, Any] = {"keep_answers": False, "model_name": "network"}
 """Asking the network again costs less than a file of its answers that all workers write."""
