@@ -153,9 +153,10 @@ def many(
         on = functools.partial(engines.processes, crew=run.crew)
     else:
         run.crew.used = 1 if on is engines.serial else run.crew.most
-    make, settings = _recipe(explainer, model, engine, size, precision)
+    served = models > 0 or gpus > 0
+    make, settings = _recipe(explainer, model, on is engines.serial and not served, size, precision)
     serving = None
-    if models or gpus:
+    if served:
         make_model, make = _divided(make)
         serving = Serving(
             make_model,
@@ -194,11 +195,14 @@ def many(
 def _recipe(
     explainer: Explainer | Callable[[], Explainer],
     model: MakeModel | None,
-    engine: str | Engine,
+    stays: bool,
     size: int,
     precision: Precision,
 ) -> tuple[Callable[..., Explainer], dict[str, Any] | None]:
-    """What makes the explainer in a worker, and the settings where they can be known without loading a model."""
+    """What makes the explainer in a worker, and the settings where they can be known without loading a model.
+
+    ``stays`` says that the worker is this very process.
+    """
     if not isinstance(explainer, Explainer):
         if not callable(explainer):
             raise TypeError(
@@ -208,7 +212,7 @@ def _recipe(
             raise ValueError("model= goes with an explainer; a function that makes one makes its model too")
         return explainer, None
     settings = full_settings(explainer, size, precision)
-    if engine in ("serial", engines.serial) and model is None:
+    if stays and model is None:
         return lambda: explainer, settings
     return PortableExplainer.of(explainer, model), settings
 

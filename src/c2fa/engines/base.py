@@ -73,6 +73,15 @@ class Hire:
         return self.make(connected(self.contact, number % self.models))
 
 
+def gpu_of(number: int) -> str:
+    """The GPU of a model's process, of those that this process may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    named = [name.strip() for name in visible.split(",") if name.strip()]
+    if visible and number >= len(named):
+        raise ValueError(f"gpus must be at most {len(named)}: CUDA_VISIBLE_DEVICES is {visible!r}")
+    return named[number] if visible else str(number)
+
+
 def attempt(work: Work, task: Any) -> Result:
     """Run one task, with its error as a value."""
     try:

@@ -84,15 +84,25 @@ def admit(pipe: Connection, key: bytes) -> Connection:
 
 def shut_down(pipe: Connection) -> None:
     """End a connection for both ends, and for every thread that waits for it."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as handle:
+    with contextlib.suppress(OSError), _socket(pipe) as handle:
         handle.shutdown(socket.SHUT_RDWR)
 
 
 def at_once(pipe: Connection) -> Connection:
     """The connection, with small messages sent when they are written and not after others are acknowledged."""
-    with socket.socket(fileno=os.dup(pipe.fileno())) as handle:
+    with _socket(pipe) as handle:
         handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return pipe
+
+
+@contextlib.contextmanager
+def _socket(pipe: Connection) -> Iterator[socket.socket]:
+    """The socket under a connection, which stays open."""
+    handle = socket.socket(fileno=pipe.fileno())
+    try:
+        yield handle
+    finally:
+        handle.detach()
 
 
 def send(pipe: Connection, message: Any) -> None:
@@ -127,8 +137,6 @@ class Notes:
                     at = place
                 case {"reason": text}:
                     reason = str(text)
-        self._file = self._path.open("a", encoding="utf-8")
-        self._file.write("\n")  # the last line may be half a line
         if starts >= _STARTS:
             raise WorkerError(
                 f"the model's process died {starts} times in a row while it loaded the model: try engine='serial' to "
@@ -145,9 +153,9 @@ class Notes:
         yield {"start": os.getpid()}
 
     def _note(self, line: Any) -> None:
-        """Write a line at once, so that it is there whatever happens next."""
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        """Write a line at once, so that it is there whatever happens next; the one before may be half a line."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"\n{json.dumps(line)}\n")
 
     def ready(self) -> None:
         """The model is loaded."""
@@ -155,7 +163,7 @@ class Notes:
 
     def late(self, reason: str) -> None:
         """Say why this process is about to end itself."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError):
             self._note({"reason": reason})
 
     @contextlib.contextmanager

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import secrets
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from c2fa.engines.base import Done, MakeWork, Result, Work, attempt, keep_busy, library
-from c2fa.engines.sending import dumps
+from c2fa.engines.base import Done, Hire, MakeWork, Result, Work, attempt, gpu_of, keep_busy, library
+from c2fa.engines.sending import dumps, sendable
+from c2fa.engines.serving import Server, Serving
 
 _MADE: dict[str, Work] = {}  # the worker of each run, once in each process; Dask's own actors are not restarted
+_LOOK_SECONDS = 0.5  # how often a model's task sees whether it is still wanted
+_WORKER = {"WORKER": 1}  # what a Dask worker offers that explains, where others have the model
 
 
-def _run(run: str, payload: bytes, task: Any) -> Result:
+def _run(run: str, payload: bytes, number: int, task: Any) -> Result:
     if run not in _MADE:
         _MADE.clear()  # an earlier run's model would stay in memory
-        _MADE[run] = pickle.loads(payload)()
+        _MADE[run] = pickle.loads(payload)(number)
     return attempt(_MADE[run], task)
+
+
+def _serve(payload: bytes, number: int, local: bool) -> Exception | None:
+    """Answer workers until the run ends; return the error of a model that cannot be made."""
+    worker = library("distributed", "Dask").get_worker()
+    host = "127.0.0.1" if local else worker.address.rpartition("//")[2].rpartition(":")[0]
+    try:
+        server = pickle.loads(payload).start(number, host)
+    except Exception as error:
+        return sendable(error)
+    watch = threading.Thread(target=_stop_with_task, args=(server, worker, worker.get_current_task()), daemon=True)
+    watch.start()
+    server.run()
+    return None
+
+
+def _stop_with_task(server: Server, worker: Any, key: str) -> None:
+    """Stop when the task is cancelled, as when its run has ended or its driver was killed: Dask ends no thread."""
+    while (task := worker.state.tasks.get(key)) is not None and task.state == "executing":
+        time.sleep(_LOOK_SECONDS)
+    server.stop()
 
 
 def engine(
@@ -25,36 +52,92 @@ def engine(
     tasks: Iterable[Any],
     *,
     workers: int,
+    serving: Serving | None = None,
     address: str | None = None,
     client: Any = None,
 ) -> Iterator[Done]:
     """Run tasks as Dask futures, on the client given, the scheduler at an address, or a cluster started here.
 
-    A task whose worker is killed is submitted again; the workers' nannies start new ones.
+    A task whose worker is killed is submitted again; the workers' nannies start new ones. With ``serving``, Dask
+    workers of a cluster of your own must offer a resource each: those that are to have the model ``GPU=1``, or
+    ``MODEL=1`` without a GPU, and the others ``WORKER=1``.
     """
     distributed = library("distributed", "Dask")
     cluster, started = None, client is None
-    if client is None and address is None:
-        cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+    local = client is None and address is None
+    if local:
+        cluster = _cluster(distributed, workers, serving)
     if client is None:
         client = distributed.Client(cluster if cluster is not None else address)
     run = secrets.token_hex(8)
-    payload = dumps(make)  # sent along with each task: scattered data are lost with the workers that hold them
+    payload = dumps(Hire.of(make, serving))  # sent with each task: scattered data are lost with workers that hold them
+    models: dict[Any, int] = {}
 
-    def submit(_: int, task: Any) -> Any:
-        return client.submit(_run, run, payload, task, pure=False)
+    def submit(number: int, task: Any) -> Any:
+        needs = None if serving is None else _WORKER
+        return client.submit(_run, run, payload, number, task, pure=False, resources=needs)
+
+    def serve(number: int) -> None:
+        assert serving is not None
+        future = client.submit(_serve, packed, number, local, pure=False, resources=_holder(serving))
+        models[future] = number
 
     def first_of(running: list[Any]) -> tuple[Any, Result | None]:
-        ready = next(iter(distributed.wait(running, return_when="FIRST_COMPLETED").done))
-        try:
-            return ready, ready.result()
-        except distributed.KilledWorker:
-            return ready, None  # the worker finds out what kills
+        while True:
+            ready = next(iter(distributed.wait([*models, *running], return_when="FIRST_COMPLETED").done))
+            try:
+                result = ready.result()
+            except distributed.KilledWorker:
+                if ready not in models:
+                    return ready, None  # the worker finds out what kills
+                serve(models.pop(ready))
+            else:
+                if ready in models:
+                    raise result
+                return ready, result
 
     try:
+        if serving is not None:
+            _check_offers(client, serving)
+            packed = dumps(serving.portable())
+            for number in range(serving.models):
+                serve(number)
         yield from keep_busy(range(workers), tasks, submit, first_of)
     finally:
+        client.cancel(list(models))
         if started:
             client.close()
         if cluster is not None:
             cluster.close()
+
+
+def _holder(serving: Serving) -> dict[str, int]:
+    """What a Dask worker offers that has the model."""
+    return {"GPU": 1} if serving.gpu else {"MODEL": 1}
+
+
+def _cluster(distributed: Any, workers: int, serving: Serving | None) -> Any:
+    """A cluster of this machine, with a process for each worker and for each model."""
+    if serving is None:
+        return distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+    options: dict[str, Any] = {"nthreads": 1, "dashboard_address": None, "silence_logs": logging.WARNING}
+    crew = {f"worker-{k}": {**options, "resources": _WORKER} for k in range(workers)}
+    for k in range(serving.models):
+        gpu = {"CUDA_VISIBLE_DEVICES": gpu_of(k)} if serving.gpu else {}
+        crew[f"model-{k}"] = {**options, "resources": _holder(serving), "env": gpu}
+    return distributed.SpecCluster(
+        silence_logs=logging.WARNING,
+        workers={name: {"cls": distributed.Nanny, "options": given} for name, given in crew.items()},
+        scheduler={"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard": False, "port": 0}},
+    )
+
+
+def _check_offers(client: Any, serving: Serving) -> None:
+    """Refuse a cluster whose workers do not say which of them are to have the model."""
+    offered = [worker.get("resources", {}) for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    for name in (*_holder(serving), *_WORKER):
+        if not any(name in offers for offers in offered):
+            raise ValueError(
+                f"no Dask worker offers the resource {name}: start those that are to have the model with --resources "
+                f"'{next(iter(_holder(serving)))}=1' and the others with --resources 'WORKER=1'"
+            )

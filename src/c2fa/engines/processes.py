@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from c2fa.engines.base import Done, Hire, MakeWork, Work, attempt
+from c2fa.engines.base import Done, Hire, MakeWork, Work, attempt, gpu_of
 from c2fa.engines.sending import WorkerError, dumps, sendable
 from c2fa.engines.serving import Serving
 
@@ -128,7 +128,7 @@ class _Models:
         """Start one, with its GPU or, without one, its share of the cores."""
         environment = _threads((os.cpu_count() or 1) // self.serving.models)
         if self.serving.gpu:
-            environment = {"CUDA_VISIBLE_DEVICES": _gpu(number)}
+            environment = {"CUDA_VISIBLE_DEVICES": gpu_of(number)}
         process, pipe = _spawn(_serve_model, f"c2fa-model-{number}", environment, self.payload, number)
         self.running.append(_ModelProcess(number, process, pipe))
 
@@ -263,15 +263,6 @@ class _Pool:
 def _threads(share: int) -> dict[str, str]:
     """What keeps linear algebra to a share of the cores, unless the user has said otherwise."""
     return {name: str(max(share, 1)) for name in _THREADS if name not in os.environ}
-
-
-def _gpu(number: int) -> str:
-    """The GPU of a model's process, of those that this process may use."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    named = [name.strip() for name in visible.split(",") if name.strip()]
-    if visible and number >= len(named):
-        raise ValueError(f"gpus must be at most {len(named)}: CUDA_VISIBLE_DEVICES is {visible!r}")
-    return named[number] if visible else str(number)
 
 
 def _spawn(

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from c2fa.engines.base import Done, MakeWork, Result, attempt, keep_busy, library
-from c2fa.engines.sending import WorkerError
+from c2fa.engines.base import Done, Hire, MakeWork, Result, attempt, keep_busy, library
+from c2fa.engines.sending import WorkerError, sendable
+from c2fa.engines.serving import Serving
 
 
 class _Actor:
     """Holds one worker; it is made again, with its model, whenever the actor is restarted."""
 
-    def __init__(self, make: MakeWork) -> None:
-        self._work = make()
+    def __init__(self, hire: Hire, number: int) -> None:
+        self._work = hire(number)
 
     def run(self, task: Any) -> Result:
         return attempt(self._work, task)
+
+
+class _ModelActor:
+    """Holds the model."""
+
+    def serve(self, serving: Serving, number: int, host: str | None) -> Exception | None:
+        """Answer workers, for ever; return the error of a model that cannot be made."""
+        try:
+            server = serving.start(number, host or library("ray", "Ray").util.get_node_ip_address())
+        except Exception as error:
+            return sendable(error)
+        server.run()
+        return None
 
 
 def engine(
@@ -24,6 +40,7 @@ def engine(
     tasks: Iterable[Any],
     *,
     workers: int,
+    serving: Serving | None = None,
     address: str | None = None,
     cpus: float = 1.0,
 ) -> Iterator[Done]:
@@ -33,21 +50,38 @@ def engine(
     """
     ray = library("ray", "Ray")
     started = not ray.is_initialized()
+    local = started and address is None and not os.environ.get("RAY_ADDRESS")
     if started:
-        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="WARNING")
+        count = workers + (0 if serving is None else serving.models)
+        room = {"num_cpus": max(os.cpu_count() or 1, math.ceil(count * cpus))} if local else {}
+        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="WARNING", **room)
+    host = "127.0.0.1" if local else None  # else the node's own address
+    again = {"max_restarts": -1, "max_task_retries": -1}
+    models: list[Any] = []
+    serves: list[Any] = []
 
     def first_of(running: list[Any]) -> tuple[Any, Result]:
-        (ready, *_), _ = ray.wait(running, num_returns=1)
+        (ready, *_), _ = ray.wait([*serves, *running], num_returns=1)
         try:
-            return ready, ray.get(ready)
+            result = ray.get(ready)
         except ray.exceptions.ActorDiedError as died:  # only where its constructor raised
             raise WorkerError(f"a Ray worker could not be made: {died.__cause__ or died}") from died
+        if ready in serves:
+            raise result
+        return ready, result
 
     try:
-        actor: Any = ray.remote(num_cpus=cpus, max_restarts=-1, max_task_retries=-1)(_Actor)
         # The recipe itself, not a reference: an actor is restarted from it, and references may be lost (ray#53727).
-        crew = [actor.remote(make) for _ in range(workers)]
+        if serving is not None:
+            holder: Any = ray.remote(num_cpus=cpus, num_gpus=int(serving.gpu), **again)(_ModelActor)
+            models = [holder.remote() for _ in range(serving.models)]
+            serves = [model.serve.remote(serving.portable(), k, host) for k, model in enumerate(models)]
+        actor: Any = ray.remote(num_cpus=cpus, **again)(_Actor)
+        crew = [actor.remote(Hire.of(make, serving), k) for k in range(workers)]
         yield from keep_busy(crew, tasks, lambda one, task: one.run.remote(task), first_of)
     finally:
         if started:
             ray.shutdown()
+        else:
+            for model in models:
+                ray.kill(model)

@@ -7,10 +7,12 @@ that sends, so that nobody waits for a worker that is slow or dead.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
 import queue
 import secrets
+import socket
 import sys
 import threading
 import time
@@ -20,13 +22,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from c2fa.driver import concatenate, kind_of
-from c2fa.engines.contact import Contact, Notes, admit, receive, send, shut_down
+from c2fa.engines.contact import Address, Contact, Notes, admit, receive, send, shut_down
 from c2fa.engines.load import Load
 from c2fa.engines.sending import dumps, sendable
 from c2fa.engines.time_limit import TimeLimit
@@ -78,10 +80,7 @@ class Serving:
         begin = time.monotonic()
         model = self.make()
         server = Server(self, model, notes, time.monotonic() - begin)
-        listener = Listener((host, 0), backlog=128)
-        threading.Thread(target=server.accept, args=(listener,), name="c2fa-accept", daemon=True).start()
-        address: Any = listener.address
-        self.contact.publish(number, address)
+        self.contact.publish(number, server.listen(host))
         notes.ready()
         return server
 
@@ -138,6 +137,7 @@ class Server:
         self.limit = TimeLimit(serving.timeout, notes.late, first=1 if self.launch is None else 2)
         self.meter, self.has_gpu = _Meter(), _has_gpu()
         self.guests: weakref.WeakSet[_Guest] = weakref.WeakSet()
+        self.door: socket.socket | None = None
         self.stopped = False
         self.charges, self.spent = False, float(describe(model).cost or 0.0)
 
@@ -149,23 +149,33 @@ class Server:
             told[name] = getattr(self.model, name, getattr(type(self.model), name))
         return {**told, "has_gpu": self.has_gpu}
 
-    def accept(self, listener: Listener) -> None:
-        """Take in workers that connect."""
+    def listen(self, host: str) -> Address:
+        """Let workers connect, at the address that is returned."""
+        self.door = socket.create_server((host, 0), backlog=128)
+        threading.Thread(target=self._accept, args=(self.door,), name="c2fa-accept", daemon=True).start()
+        address: Address = self.door.getsockname()[:2]
+        return address
+
+    def _accept(self, door: socket.socket) -> None:
         while not self.stopped:
             try:
-                guest = _Guest(listener.accept(), self)
-            except OSError:  # whoever connected is gone
+                pipe = Connection(door.accept()[0].detach())
+            except OSError:  # whoever connected is gone, or the door is closed
                 time.sleep(_PAUSE_SECONDS)
                 continue
+            guest = _Guest(pipe, self)
             self.guests.add(guest)
             guest.begin()
-        listener.close()
 
     def stop(self) -> None:
         """Have ``run`` return, and hang up on all workers: for a process that has other things to do than this."""
         with self.arrived:
             self.stopped = True
             self.arrived.notify()
+        if self.door is not None:
+            with contextlib.suppress(OSError):
+                self.door.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits for workers
+            self.door.close()
         for guest in list(self.guests):
             guest.hang_up()
 
