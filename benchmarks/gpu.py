@@ -1,84 +1,403 @@
-"""Whether masking keeps a GPU busy: images a second of whole explanations beside the bare network's.
+"""How busy explaining keeps a GPU: the bare network's time for the very batches of a run, over the run's time.
 
-    python benchmarks/gpu.py [--device cuda] [--rows 2000] [--batch 256]
+    python benchmarks/gpu.py [texts] [images] [quickshift] [memory] [--device cuda] [--data ../shared/data]
 
-A bag of four images, a ResNet-50 (untrained: the figures do not depend on its weights) whose features are added up,
-masks and masked images made on the network's own device. The bare network is timed on as many images of the same
-shape, in the same batches, made beforehand.
+texts       gte-small with a classifier's head, reviews of 60 to 220 words, 200 rows each, into a store: one call around
+            one model, one process, and a plain loop over explainer(x)
+images      bags of four photos of VOC 2012, ResNet-50 fused and in half precision, cut by quickshift as they come
+quickshift  milliseconds a photo, and whether the segments are scikit-image's
+memory      peak memory of every process, with 1,000 and with 10,000 inputs
+
+The bare network gets batches of the same lengths, shapes and sizes, made beforehand on its device. A share is given for
+the time from the first row to the last answer, and for the whole call with the start of its processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
+import functools
+import io
+import json
+import lzma
+import os
+import shutil
+import tarfile
+import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from torchvision.models import resnet50
 
 import c2fa
+from c2fa.batch import Recipe, many
+
+ROWS = 200
+WORDS = (60, 220)
+SIDE = 224
+SAMPLE = 60  # batches on which the bare network is timed
+TIMES = 3
 
 
-class DeepSets(torch.nn.Module):
-    """A sum over a bag's images of a convolutional network's features, then two layers."""
+# -- models that note the shapes of their batches --------------------------------------------------
+
+
+class Shapes:
+    """Counts batches by their shape; a copy is kept in a file, by which another process can read it."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.counts, self._written = Path(path), collections.Counter[tuple[int, ...]](), 0.0
+
+    def note(self, shape: Sequence[int]) -> None:
+        self.counts[tuple(shape)] += 1
+        if time.monotonic() - self._written > 0.5:
+            self.write()
+
+    def write(self) -> None:
+        self._written = time.monotonic()
+        whole = self.path.with_suffix(".new")
+        whole.write_text(json.dumps([[*shape, n] for shape, n in self.counts.items()]))
+        whole.replace(self.path)
+
+    @staticmethod
+    def read(path: str) -> list[tuple[tuple[int, ...], int]]:
+        return [(tuple(shape), n) for *shape, n in json.loads(Path(path).read_text())]
+
+
+def text_network(data: str, device: str) -> Any:
+    """gte-small as a sequence classifier: its own encoder, a head that is not trained; in half precision on a GPU."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    config = BertConfig.from_json_file(str(Path(data) / "gte_small_config.json"))
+    model = BertForSequenceClassification(config)
+    weights = {
+        f"bert.{name}": value.float()
+        for name, value in load_file(Path(data) / "gte_small_bert_fp16.safetensors").items()
+    }
+    missing, unknown = model.load_state_dict(weights, strict=False)
+    assert not unknown
+    assert all(name.startswith(("bert.pooler", "classifier")) for name in missing), missing
+    model = model.eval().to(device)
+    return model.half() if device.startswith("cuda") else model
+
+
+def text_model(data: str, device: str, batch: int, shapes: str) -> Any:
+    import torch
+    from transformers import PreTrainedTokenizerFast
+
+    class Noted(c2fa.models.HuggingFace):  # type: ignore[misc,name-defined]
+        def _outputs(self, columns: Any, lengths: Any, index: Any) -> Any:
+            noted.note((len(index), int(lengths[index].max())))
+            return super()._outputs(columns, lengths, index)
+
+        name = "gte-small"
+
+    noted = Shapes(shapes)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    names = {f"{word}_token": f"[{word.upper()}]" for word in ("pad", "unk", "cls", "sep", "mask")}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(Path(data) / "bert_uncased_tokenizer.json"), **names)
+    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    model = Noted(text_network(data, device), tokenizer, batch=batch, max_length=512)
+    model.shapes = noted
+    return model
+
+
+def image_model(data: str, device: str, batch: int, shapes: str) -> Any:
+    """DeepSets on the experiments' fused ResNet-50: a bag of images, (n, images, 224, 224, 3) uint8, to two classes."""
+    import torch
+    from experiments.images.network import DeepSets, FastPhi
+
+    class Bags(torch.nn.Module):
+        def __init__(self, whole: DeepSets) -> None:
+            super().__init__()
+            self.rho = whole.rho
+            self.phi = [FastPhi(whole, batch=512, device=device)]  # in a list, as it is no module
+
+        def forward(self, bags: torch.Tensor) -> torch.Tensor:
+            n, images = bags.shape[:2]
+            noted.note((n, images))
+            return self.rho(self.phi[0](bags.flatten(0, 1)).view(n, images, -1).sum(1)).softmax(1)
+
+    noted = Shapes(shapes)
+    torch.manual_seed(0)
+    whole = DeepSets.pretrained(Path(data) / "resnet50_imagenet_caffe_v1_fp16.safetensors").to(device).eval()
+    model = c2fa.models.Torch(Bags(whole), device=device, batch=batch)
+    type(model).name = "resnet"  # type: ignore[misc,assignment]
+    model.shapes = noted
+    return model
+
+
+# -- the bare network ------------------------------------------------------------------------------
+
+
+def bare_texts(model: Any, shapes: Sequence[tuple[tuple[int, ...], int]], device: str) -> float:
+    """Seconds that the network alone needs for batches of these shapes."""
+    import torch
+
+    rng = np.random.default_rng(0)
+    weights = np.array([n for _, n in shapes], dtype=float)
+    drawn = rng.choice(len(shapes), SAMPLE if device.startswith("cuda") else 2, p=weights / weights.sum())
+    batches = []
+    for rows, width in (shapes[k][0] for k in drawn):
+        ids = torch.randint(1000, 20000, (rows, width), device=device)
+        lengths = torch.full((rows, 1), width, device=device)
+        lengths[: rows // 2] -= 1  # a batch is padded, so that its attention has a mask
+        place = torch.arange(width, device=device)
+        batches.append({"input_ids": ids, "attention_mask": (place < lengths).long()})
+    seconds = clocked(lambda: [model.model(**batch) for batch in batches], device)
+    work = sum(batch["input_ids"].numel() for batch in batches)
+    return seconds * sum(rows * width * n for (rows, width), n in shapes) / work
+
+
+def bare_images(model: Any, shapes: Sequence[tuple[tuple[int, ...], int]], device: str) -> float:
+    """The same for bags of images."""
+    import torch
+
+    size = max(rows for (rows, _), _ in shapes)
+    bags = torch.randint(0, 256, (size, shapes[0][0][1], SIDE, SIDE, 3), dtype=torch.uint8, device=device)
+    times = 10 if device.startswith("cuda") else 1
+    seconds = clocked(lambda: [model.module(bags) for _ in range(times)], device)
+    return seconds * sum(rows * n for (rows, _), n in shapes) / (times * size)
+
+
+def clocked(work: Callable[[], Any], device: str) -> float:
+    """Seconds of some work on the device, the best of a few."""
+    import torch
+
+    taken = []
+    with torch.inference_mode():
+        for _ in range(TIMES + 1):
+            if device.startswith("cuda"):
+                torch.cuda.synchronize()
+            begin = time.perf_counter()
+            work()
+            if device.startswith("cuda"):
+                torch.cuda.synchronize()
+            taken.append(time.perf_counter() - begin)
+    return min(taken[1:])
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+def reviews(data: str, count: int) -> list[str]:
+    """Reviews of 60 to 220 words, again from the first where there are not so many."""
+    with lzma.open(Path(data) / "amazon_polarity_test_first6459.jsonl.xz", "rt") as file:
+        texts = [json.loads(line)["text"] for line in file]
+    texts = [text for text in texts if WORDS[0] <= len(text.split()) <= WORDS[1]]
+    return [texts[i % len(texts)] + (f" {i // len(texts)}" if i >= len(texts) else "") for i in range(count)]
+
+
+def photos(data: str, count: int) -> np.ndarray[Any, Any]:
+    """Photos of VOC 2012, (n, 224, 224, 3) uint8."""
+    from PIL import Image
+
+    found = []
+    with tarfile.open(Path(data) / "voc2012_seg_256.tar.xz") as archive:
+        for member in archive:
+            if member.name.endswith(".jpg") and len(found) < count:
+                image = Image.open(io.BytesIO(archive.extractfile(member).read())).convert("RGB")  # type: ignore[union-attr]
+                found.append(np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BILINEAR)))
+    return np.stack(found)
+
+
+def bags(pictures: np.ndarray[Any, Any], count: int) -> Iterator[list[np.ndarray[Any, Any]]]:
+    """Bags of four photos, drawn at random."""
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        yield [pictures[k] for k in rng.choice(len(pictures), 4, replace=False)]
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+class Run:
+    """One way to explain inputs, timed, beside the bare network's time for the same batches."""
+
+    def __init__(self, a: argparse.Namespace, make: Callable[..., Any], masker: Any, batch: int, sent: int) -> None:
+        self.a, self.masker, self.batch, self.sent = a, masker, batch, sent
+        self.folder = tempfile.mkdtemp(prefix="c2fa-gpu-")
+        self.shapes = os.path.join(self.folder, "shapes.json")
+        self.make = functools.partial(make, a.data, a.device, batch, self.shapes)
+        self.options = {"budget": a.budget, "batch_size": sent, "model_name": make.__name__}
+
+    def one_call(self, inputs: Any) -> dict[str, float]:
+        """`many` with workers around one model."""
+        recipe = Recipe(self.make, self.masker, self.options)
+        begin = time.perf_counter()
+        store = many(
+            recipe, inputs, os.path.join(self.folder, "store"), workers=self.a.workers, gpus=self.a.gpus, models=1
+        )
+        seconds = time.perf_counter() - begin
+        [load] = store.run.loads.values()
+        return {"rows": store.run.rows, "seconds": seconds, "answering": load.seconds, "waiting": load.waiting}
+
+    def one_process(self, inputs: Any) -> dict[str, float]:
+        """`many` in this process; the model is made before the clock runs."""
+        explainer = c2fa.Explainer(self.make(), self.masker, **self.options)
+        explainer(next(iter(inputs)))
+        explainer.model.shapes.counts.clear()
+        begin = time.perf_counter()
+        store = explainer.many(inputs, os.path.join(self.folder, "serial"), engine="serial")
+        seconds = time.perf_counter() - begin
+        explainer.model.shapes.write()
+        return {"rows": store.run.rows, "seconds": seconds, "answering": seconds}
+
+    def loop(self, inputs: Any) -> dict[str, float]:
+        """A plain loop over explainer(x)."""
+        explainer = c2fa.Explainer(self.make(), self.masker, **self.options)
+        explainer(next(iter(inputs)))
+        explainer.model.shapes.counts.clear()
+        begin, rows = time.perf_counter(), 0
+        for x in inputs:
+            rows += explainer(x).queries
+        seconds = time.perf_counter() - begin
+        explainer.model.shapes.write()
+        return {"rows": rows, "seconds": seconds, "answering": seconds}
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def compare(a: argparse.Namespace, make: Any, bare: Any, masker: Any, ways: dict[str, Any], batch: int) -> None:
+    """Print the share of each way."""
+    print(f"{'':28}{'inputs':>8}{'rows/s':>10}{'bare':>10}{'share':>8}{'with start':>12}", flush=True)
+    for name, (inputs, count, sent) in ways.items():
+        run = Run(a, make, masker, batch, sent)
+        try:
+            found = getattr(run, name)(inputs)
+            shapes = Shapes.read(run.shapes)
+            alone = bare(make(a.data, a.device, batch, run.shapes), shapes, a.device)
+        except Exception as error:
+            print(f"{name}: {type(error).__name__}: {error}", flush=True)
+            raise
+        finally:
+            run.close()
+        rows = found["rows"]
+        more = f"   nobody had a row for {found['waiting']:.1f} s" if "waiting" in found else ""
+        print(
+            f"{name:28}{count:8,}{rows / found['answering']:10,.0f}{rows / alone:10,.0f}"
+            f"{alone / found['answering']:8.1%}{alone / found['seconds']:12.1%}{more}",
+            flush=True,
+        )
+
+
+def texts(a: argparse.Namespace) -> None:
+    print(f"\nreviews of {WORDS[0]} to {WORDS[1]} words, {a.budget} rows each, batches of {a.batch:,}", flush=True)
+    few = max(a.inputs // 8, 1)
+    ways = {
+        "one_call": (reviews(a.data, a.inputs), a.inputs, 4 * a.batch),
+        "one_process": (reviews(a.data, a.inputs // 2), a.inputs // 2, 4 * a.batch),
+        "loop": (reviews(a.data, few), few, a.batch),
+    }
+    compare(a, text_model, bare_texts, c2fa.maskers.Text(), {k: v for k, v in ways.items() if k in a.ways}, a.batch)
+
+
+def images(a: argparse.Namespace) -> None:
+    count = max(a.inputs // 4, 1)
+    pictures = photos(a.data, 4 * count)
+    print(
+        f"\nbags of four photos, {a.budget} rows each, batches of {a.batch // 8} bags, quickshift included", flush=True
+    )
+    ways = {
+        "one_call": (list(bags(pictures, count)), count, a.batch // 2),
+        "one_process": (list(bags(pictures, max(count // 4, 1))), max(count // 4, 1), a.batch // 2),
+    }
+    masker = c2fa.maskers.ImageBag(absent="fill")
+    compare(a, image_model, bare_images, masker, {k: v for k, v in ways.items() if k in a.ways}, a.batch // 8)
+
+
+def quickshift(a: argparse.Namespace) -> None:
+    from quickshift import compare as race  # the file beside this one
+
+    print("\nquickshift", flush=True)
+    race(photos(a.data, 128), a.device)
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+class Watch:
+    """The peak memory of this process and of each of its children, by their names."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.phi = resnet50()
-        self.phi.fc = torch.nn.Identity()
-        self.rho = torch.nn.Sequential(torch.nn.Linear(2048, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 2))
+        self.peaks: dict[str, float] = {}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def forward(self, bags: torch.Tensor) -> torch.Tensor:
-        n, images = bags.shape[:2]
-        flat = bags.flatten(0, 1).contiguous(memory_format=torch.channels_last)
-        return self.rho(self.phi(flat).view(n, images, -1).sum(dim=1)).float().softmax(dim=1)
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        import multiprocessing
+
+        while not self._done.wait(0.2):
+            for process in (None, *multiprocessing.active_children()):
+                pid = os.getpid() if process is None else process.pid
+                name = "driver" if process is None else process.name
+                try:
+                    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                except (OSError, IndexError):
+                    continue
+                mib = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+                self.peaks[name] = max(self.peaks.get(name, 0.0), mib)
+
+
+def memory(a: argparse.Namespace) -> None:
+    """Few rows for each input, since memory is in question and not speed."""
+    print("\npeak memory in MiB", flush=True)
+    for count in (a.inputs // 2, 5 * a.inputs):
+        run = Run(argparse.Namespace(**{**vars(a), "budget": 30}), text_model, c2fa.maskers.Text(), a.batch, a.batch)
+        with Watch() as watch:
+            run.one_call(reviews(a.data, count))
+        run.close()
+        workers = [mib for name, mib in watch.peaks.items() if name.startswith("c2fa-") and "model" not in name]
+        model = max((mib for name, mib in watch.peaks.items() if "model" in name), default=float("nan"))
+        print(
+            f"{count:,} inputs: driver {watch.peaks['driver']:,.0f}, "
+            f"workers {min(workers):,.0f} to {max(workers):,.0f}, "
+            f"model's process {model:,.0f}{_on_device()}",
+            flush=True,
+        )
+
+
+def _on_device() -> str:
+    import subprocess
+
+    query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
+    try:
+        listed = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split("\n")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return f"; processes on the device: {[line for line in listed if line]}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="*", default=["texts", "images", "quickshift", "memory"])
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--rows", type=int, default=2000)
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--data", default="../shared/data")
+    parser.add_argument("--inputs", type=int, default=2000)
+    parser.add_argument("--budget", type=int, default=ROWS)
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--ways", default="one_call,one_process,loop")
     a = parser.parse_args()
-    half = a.device != "cpu"
-    model = DeepSets().to(a.device, memory_format=torch.channels_last).eval()
-    model = model.half() if half else model
-    bag = [torch.rand(3, 224, 224, device=a.device, dtype=torch.half if half else torch.float) for _ in range(4)]
-    grid = np.arange(224) // 28
-    labels = [grid[:, None] * 8 + grid for _ in bag]
-    masker = c2fa.maskers.ImageBag(segment=labels, absent="fill")
-    wrapped = c2fa.models.Torch(model, device=a.device, batch=a.batch)
-    explainer = c2fa.Explainer(wrapped, masker, budget=(20, a.rows), batch_size=a.batch)
-    batch = torch.stack([torch.stack(bag)] * a.batch)
-
-    def wait() -> None:
-        if half:
-            torch.cuda.synchronize()
-
-    def bare(rows: int) -> None:
-        with torch.inference_mode():
-            for start in range(0, rows, a.batch):
-                model(batch[: min(a.batch, rows - start)])
-        wait()
-
-    def clock(run: object, *args: object) -> tuple[float, object]:
-        wait()
-        start = time.perf_counter()
-        result = run(*args)  # type: ignore[operator]
-        wait()
-        return time.perf_counter() - start, result
-
-    bare(4 * a.batch)
-    explainer(bag)
-    for _ in range(3):
-        whole, e = clock(explainer, bag)
-        alone, _ = clock(bare, e.queries)  # type: ignore[attr-defined]
-        rows = e.queries  # type: ignore[attr-defined]
-        print(
-            f"{rows} rows of 4 images, batches of {a.batch}: bare {4 * rows / alone:,.0f} images/s, whole explanation "
-            f"{4 * rows / whole:,.0f} images/s, {alone / whole:.0%}",
-            flush=True,
-        )
+    a.gpus = int(a.device.startswith("cuda"))
+    a.ways = a.ways.split(",")
+    for name in a.what:
+        {"texts": texts, "images": images, "quickshift": quickshift, "memory": memory}[name](a)
 
 
 if __name__ == "__main__":

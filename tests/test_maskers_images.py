@@ -224,7 +224,7 @@ def test_what_is_refused():
 def test_a_missing_extra_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "skimage.segmentation", None)
     with pytest.raises(ImportError, match=r"pip install 'c2fa\[images\]'"):
-        ImageBag()([np.zeros((4, 4, 3))])
+        ImageBag("slic")([np.zeros((4, 4, 3))])
     ImageBag(halves)([np.zeros((4, 4, 3))])
 
 

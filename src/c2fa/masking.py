@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from c2fa.graph import Graph
 from c2fa.structure import BoolArray, Structure
@@ -84,6 +84,39 @@ class Masked:
     content: Any = None
     notes: tuple[str, ...] = ()
     rows_per_mask: int = 1
+
+
+@runtime_checkable
+class TextInputs(Protocol):
+    """``inputs`` of a text or several, by which a model that has a tokenizer may mask tokens instead of characters.
+
+    ``spans`` are where the leaves of each text are, in characters; ``mask`` is what stands in place of a masked leaf,
+    None where it is removed; ``container`` is the input, where it is not one text but holds several.
+    """
+
+    structure: Structure
+    texts: list[str]
+    spans: list[list[tuple[int, int]]]
+    mask: str | None
+    container: Any
+
+    def __call__(self, masks: BoolArray, level: int, /) -> list[Any]:
+        """The masked texts."""
+        ...
+
+
+@runtime_checkable
+class DeviceInputs(Protocol):
+    """``inputs`` of arrays or tensors, which can be put on a torch device and masked there.
+
+    ``stacks`` says whether rows are then one tensor, of the type and the layout that they have elsewhere.
+    """
+
+    stacks: bool
+
+    def on(self, device: Any) -> Callable[[BoolArray, int], Any]:
+        """The same inputs as tensors on a device."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,7 +58,9 @@ class LazyBatch(Sequence[Any]):
 class Picture:
     """An image with its channel axis (None for grey values alone) and its looks for people, (H, W, 3) uint8.
 
-    The label map may be that of a reduced copy (``pixels.shrink``); a label then stands for a block of pixels.
+    The label map may be that of a reduced copy (``pixels.shrink``); a label then stands for a block of pixels. Map and
+    baseline are kept as small as they can be, for the way to another process: the baseline is one colour where it is
+    the same everywhere.
     """
 
     given: Any
@@ -68,9 +70,17 @@ class Picture:
     labels: Any = None
     baseline: Any = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What masking needs."""
+        values = host_array(self.values)
+        arrays = {"labels": host_array(self.labels), "baseline": host_array(self.baseline)}
+        nothing = np.empty((0, 0, 3), dtype=np.uint8)
+        return {"given": values, "values": values, "channel": self.channel, "rgb": nothing, **arrays}
+
     @property
     def size(self) -> tuple[int, int]:
-        return self.rgb.shape[0], self.rgb.shape[1]
+        height, width = (self.values.shape[axis] for axis in self._sides)
+        return int(height), int(width)
 
     @functools.cached_property
     def small(self) -> npt.NDArray[np.uint8]:
@@ -82,17 +92,38 @@ class Picture:
         return hasattr(self.values, "detach")
 
     def prepare(self, labels: IntArray, fill: Any) -> None:
-        """Put labels and baseline where the image is, in its own layout, once for all batches."""
+        """Keep the labels and the baseline, which has the layout of the image."""
+        self.labels = labels.astype(np.int16 if labels.max() < 2**15 else np.int32)
         baseline = self._from_last(_baseline(_to_last(host_array(self.values), self.channel), labels, fill))
+        self.baseline = _as_colour(baseline, self._sides).astype(host_array(self.values).dtype)
         if self.is_tensor:
-            import torch
+            there = self.on(self.values.device)
+            self.labels, self.baseline = there.labels, there.baseline
 
-            self.labels = torch.as_tensor(labels, device=self.values.device)
-            self.baseline = torch.as_tensor(baseline).to(self.values)
-        else:
-            # One label per entry, not per pixel: a plain copy is several times faster than one that broadcasts.
-            self.labels = self._from_last(np.broadcast_to(labels[..., None], (*labels.shape, self._depth)))
-            self.baseline = baseline.astype(self.values.dtype)
+    def on(self, device: Any) -> Picture:
+        """The image with its labels and its baseline as tensors on a device."""
+        import torch
+
+        given = self.values if self.is_tensor else torch.from_numpy(np.require(self.values, requirements=["C", "W"]))
+        values = given.to(device)
+        labels = torch.as_tensor(self.labels, device=device).long()
+        baseline = torch.as_tensor(self.baseline).to(values)
+        return Picture(values, values, self.channel, self.rgb, labels, baseline)
+
+    @functools.cached_property
+    def _entries(self) -> IntArray:
+        """A label for each entry, not pixel: a plain copy is several times faster than one that broadcasts."""
+        whole = np.broadcast_to(self.labels[..., None], (*self.labels.shape, self._depth))
+        return self._from_last(whole).astype(np.intp)
+
+    @functools.cached_property
+    def _whole_baseline(self) -> npt.NDArray[Any]:
+        return np.ascontiguousarray(np.broadcast_to(self.baseline, self.values.shape))
+
+    @property
+    def _sides(self) -> tuple[int, int]:
+        """The axes of height and width."""
+        return (1, 2) if self.channel == 0 else (0, 1)
 
     @property
     def _depth(self) -> int:
@@ -106,9 +137,13 @@ class Picture:
 
     def stackable(self, other: Picture) -> bool:
         """Whether this image and another fit into one array."""
-        plain = self.values is self.given or self.is_tensor
         same = self.is_tensor == other.is_tensor and self.channel == other.channel
-        return plain and same and self.values.shape == other.values.shape and self.values.dtype == other.values.dtype
+        return same and self.values.shape == other.values.shape and self.values.dtype == other.values.dtype
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it came as an array or a tensor."""
+        return self.values is self.given or self.is_tensor
 
     def empty(self, rows: int, images: int) -> Any:
         """An array for many rows of images like this one."""
@@ -120,7 +155,8 @@ class Picture:
         if self.is_tensor:
             import torch
 
-            on = torch.as_tensor(masks, device=self.values.device)[:, self.labels]
+            bits = torch.from_numpy(masks).to(self.values.device, non_blocking=True)
+            on = bits[:, self.labels]
             for axis, length in enumerate(self.size, start=1):
                 if on.shape[axis] != length:
                     on = on.index_select(axis, torch.as_tensor(block_of(length, on.shape[axis]), device=on.device))
@@ -128,10 +164,9 @@ class Picture:
                 on = on.unsqueeze(1 if self.channel == 0 else -1)
             torch.where(on, self.values, self.baseline, out=out)
             return
-        axes = (1, 2) if self.channel == 0 else (0, 1)
         for row, target in zip(masks, out, strict=True):
-            np.copyto(target, self.baseline)
-            np.copyto(target, self.values, where=enlarge(row.take(self.labels), self.size, axes))
+            np.copyto(target, self._whole_baseline)
+            np.copyto(target, self.values, where=enlarge(row.take(self._entries), self.size, self._sides))
 
     def shown(self, mask: BoolArray) -> Any:
         """The image under one mask, in the type that came in; the very object where nothing is masked."""
@@ -218,6 +253,12 @@ def _baseline(values: npt.NDArray[Any], labels: IntArray, fill: Any) -> npt.NDAr
             raise ValueError(f"fill {fill!r} does not fit an image of {values.dtype}: it is in the image's own units")
         baseline = np.broadcast_to(colour, real.shape)
     return np.rint(baseline) if values.dtype.kind in "uib" else baseline
+
+
+def _as_colour(baseline: npt.NDArray[Any], sides: tuple[int, int]) -> npt.NDArray[Any]:
+    """A baseline as one pixel, where all of its pixels are the same."""
+    pixel = baseline.take([0], axis=sides[0]).take([0], axis=sides[1])
+    return np.ascontiguousarray(pixel if (baseline == pixel).all() else baseline)
 
 
 def _in_range(colour: FloatArray, limits: Any) -> bool:

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from c2fa.extras import refuse_older
+from c2fa.masking import MaskedBatch, MaskedRows, TextInputs
+from c2fa.models._tokens import TokenTable
 from c2fa.models.torch import (
+    Background,
     Floats,
     autocast_dtype,
     device_of,
+    evaluating,
+    on_device,
     precision,
     restored,
     tensor_of,
-    to_numpy,
+    to_host,
     weights_hash,
 )
+from c2fa.structure import BoolArray
 
 _SHIFTED = ("roberta", "xlm-roberta", "camembert")  # their first two positions are not for tokens
 
@@ -81,6 +92,15 @@ class HuggingFace:
         self.device = torch.device(device) if device is not None else device_of(model)
         self.autocast = autocast_dtype(autocast)
         self.max_length = max_length or _limit(tokenizer, model.config)
+        self._tables: WeakKeyDictionary[Any, TokenTable | None] = WeakKeyDictionary()
+        self._background = Background()
+        self._told = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_tables"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state, _tables=WeakKeyDictionary())
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -98,22 +118,93 @@ class HuggingFace:
     def __repr__(self) -> str:
         return f"HuggingFace({type(self.model).__name__}, device={str(self.device)!r})"
 
+    @property
+    def batch_size(self) -> int:
+        """How many rows to send at a time."""
+        return self.batch
+
+    def renders(self, inputs: Any) -> bool:
+        """Whether it masks such inputs itself: texts and pairs of texts, whose tokens are then masked on the device."""
+        if not isinstance(inputs, TextInputs) or not getattr(self.tokenizer, "is_fast", False):
+            return False
+        return inputs.container is None or (type(inputs.container) in (tuple, list) and len(inputs.texts) == 2)
+
     def __call__(self, batch: Any) -> Floats:
-        encoded = self._encoded(list(batch))
-        order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]["input_ids"]))
-        self.model.eval()
-        pieces = []
-        with torch.inference_mode(), precision(self.device, self.autocast):
-            for start in range(0, len(order), self.batch):
-                index = order[start : start + self.batch]
-                inputs = self._padded([encoded[i] for i in index])
-                logits = tensor_of(self.model(**inputs)).float()
-                pieces.append((index, to_numpy(self._activated(logits))))
-        return restored(pieces, len(encoded))
+        return self.launch(batch)()
+
+    def launch(self, batch: Any) -> Callable[[], Floats]:
+        """Begin a batch of texts, or of masks of texts; the function that is returned waits for the outputs."""
+        if len(batch) == 0:
+            raise ValueError("the batch is empty; a text classifier needs at least one text")
+        pieces = (
+            [self._tokens(rows) for rows in batch.pieces]
+            if isinstance(batch, MaskedBatch)
+            else [_Listed(self._encoded(list(batch)), self.device)]
+        )
+        lengths = np.concatenate([tokens.lengths for tokens in pieces])
+        width = self._width(int(lengths.max()))
+        made = [tokens.rows(width, self._fill, self._left) for tokens in pieces]
+        columns = {name: torch.cat([rows[name] for rows in made]) for name in made[0]}
+        order = np.argsort(lengths, kind="stable")
+        evaluating(self.model)
+        with torch.inference_mode(), precision(self.device, self.autocast), _attention():
+            outputs = [
+                self._outputs(columns, lengths, order[start : start + self.batch])
+                for start in range(0, len(order), self.batch)
+            ]
+            answers = to_host(torch.cat(outputs))
+        return lambda: restored(order, answers())
+
+    def _outputs(self, columns: Mapping[str, torch.Tensor], lengths: Any, index: Any) -> torch.Tensor:
+        """What the model says of some of the rows, which are cut to the longest of them."""
+        own = lengths[index]
+        width = self._width(int(own.max()))
+        kept = slice(-width, None) if self._left else slice(width)
+        at = on_device(index, self.device)
+        inputs = {name: column[at][:, kept] for name, column in columns.items()}
+        if "attention_mask" in self.tokenizer.model_input_names:
+            place = torch.arange(width, device=self.device)
+            size = on_device(own, self.device)[:, None]
+            inputs["attention_mask"] = ((place >= width - size) if self._left else (place < size)).long()
+        return self._activated(tensor_of(self.model(**inputs)).float())
+
+    def _width(self, longest: int) -> int:
+        """The width of a batch: on a GPU eights, which it likes, and of which there are fewer to be prepared for."""
+        if self.device.type != "cuda":
+            return longest
+        return min(-(-longest // 8) * 8, max(self.max_length or longest + 8, longest))
+
+    def _tokens(self, rows: MaskedRows) -> _Tokens:
+        """The tokens of masked texts: chosen on the device, or of the rendered texts where that is not the same."""
+        inputs = cast(TextInputs, rows.inputs)
+        if inputs not in self._tables:
+            table = TokenTable.of(self.tokenizer, inputs, self.max_length)
+            self._tables[inputs] = None if table is None else table.to(self.device)
+            if table is None and not self._told:
+                self._told = True
+                warnings.warn(
+                    "the tokenizer joins pieces over words that are masked, so masked texts are tokenised one by one, "
+                    "which is slower",
+                    stacklevel=2,
+                )
+        table = self._tables[inputs]
+        if table is None:
+            return _Listed(self._encoded(rows.rendered()), self.device)
+        return _Chosen(table, inputs.structure.expand(rows.masks, rows.level), self.device)
+
+    @property
+    def _left(self) -> bool:
+        return getattr(self.tokenizer, "padding_side", "right") == "left"
+
+    @property
+    def _fill(self) -> dict[str, int]:
+        """What rows are filled up with."""
+        return {
+            "input_ids": self.tokenizer.pad_token_id,
+            "token_type_ids": getattr(self.tokenizer, "pad_token_type_id", 0),
+        }
 
     def _encoded(self, rows: list[Any]) -> list[dict[str, list[int]]]:
-        if not rows:
-            raise ValueError("the batch is empty; a text classifier needs at least one text")
         pairs = [_pair(row) for row in rows]
         if len({second is None for _, second in pairs}) > 1:
             raise ValueError("a batch must be all texts or all pairs of texts, not a mixture")
@@ -121,23 +212,8 @@ class HuggingFace:
         columns = self.tokenizer(
             [first for first, _ in pairs], seconds, truncation=True, max_length=self.max_length, padding=False
         )
-        return [{name: columns[name][i] for name in columns} for i in range(len(rows))]
-
-    def _padded(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
-        longest = max(len(row["input_ids"]) for row in rows)
-        fill = {
-            "input_ids": self.tokenizer.pad_token_id,
-            "token_type_ids": getattr(self.tokenizer, "pad_token_type_id", 0),
-        }
-        left = getattr(self.tokenizer, "padding_side", "right") == "left"
-        padded = {}
-        for key in rows[0]:
-            array = np.full((len(rows), longest), fill.get(key, 0), dtype=np.int64)
-            for target, row in zip(array, rows, strict=True):
-                n = len(row[key])
-                target[slice(longest - n, longest) if left else slice(n)] = row[key]
-            padded[key] = torch.from_numpy(array).to(self.device)
-        return padded
+        names = [name for name in columns if name != "attention_mask"]
+        return [{name: columns[name][i] for name in names} for i in range(len(rows))]
 
     def _activated(self, logits: torch.Tensor) -> torch.Tensor:
         problem = getattr(self.model.config, "problem_type", None)
@@ -146,6 +222,63 @@ class HuggingFace:
         if problem == "multi_label_classification" or logits.shape[-1] == 1:
             return logits.sigmoid()
         return logits.softmax(dim=-1)
+
+
+def _attention() -> AbstractContextManager[Any]:
+    """Every way to compute attention but cuDNN's, which takes tens of milliseconds to plan for each new shape."""
+    kinds = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+    return sdpa_kernel(list(kinds))
+
+
+class _Tokens(Protocol):
+    """Rows of tokens, which are made when their width is known."""
+
+    @property
+    def lengths(self) -> Any:
+        """The tokens of each row."""
+        ...
+
+    def rows(self, width: int, fill: Mapping[str, int], left: bool) -> dict[str, torch.Tensor]:
+        """The rows, (n, width), where the model is."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Chosen:
+    """Rows that are chosen on the device among an input's tokens."""
+
+    table: TokenTable
+    masks: BoolArray
+    device: torch.device
+
+    @property
+    def lengths(self) -> Any:
+        return self.table.lengths(self.masks)
+
+    def rows(self, width: int, fill: Mapping[str, int], left: bool) -> dict[str, torch.Tensor]:
+        return self.table.rows(on_device(self.masks, self.device), width, fill, left)
+
+
+@dataclass(frozen=True, eq=False)
+class _Listed:
+    """Rows that a tokenizer gave as lists."""
+
+    encoded: Sequence[Mapping[str, Sequence[int]]]
+    device: torch.device
+
+    @property
+    def lengths(self) -> Any:
+        return np.array([len(row["input_ids"]) for row in self.encoded])
+
+    def rows(self, width: int, fill: Mapping[str, int], left: bool) -> dict[str, torch.Tensor]:
+        padded = {}
+        for name in self.encoded[0]:
+            array = np.full((len(self.encoded), width), fill.get(name, 0), dtype=np.int64)
+            for target, row in zip(array, self.encoded, strict=True):
+                n = len(row[name])
+                target[slice(width - n, width) if left else slice(n)] = row[name]
+            padded[name] = on_device(array, self.device)
+        return padded
 
 
 def _pair(row: Any) -> tuple[str, str | None]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from c2fa.masking import DeviceInputs, MaskedBatch
+from c2fa.structure import BoolArray
 
 Floats = npt.NDArray[np.float64]
 
@@ -74,6 +79,14 @@ class Torch:
         self.softmax, self.batch, self.collate, self.pad = softmax, batch, collate, pad
         self.bags = bags
         self.output_names = tuple(output_names)
+        self._placed: WeakKeyDictionary[Any, Callable[[BoolArray, int], Any]] = WeakKeyDictionary()
+        self._background = Background()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_placed"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state, _placed=WeakKeyDictionary())
 
     @property
     def name(self) -> str:
@@ -84,18 +97,83 @@ class Torch:
     def __repr__(self) -> str:
         return f"Torch({type(self.module).__name__}, device={str(self.device)!r})"
 
-    def __call__(self, batch: Any) -> Floats:
-        rows = batch if isinstance(batch, torch.Tensor) else self._tensors(batch)
-        if len(rows) == 0:
-            raise ValueError("the batch is empty; a torch module needs at least one row")
-        self.module.eval()
-        pieces: list[tuple[Sequence[int], Floats]] = []
-        with torch.inference_mode(), precision(self.device, self.autocast):
-            for index in self._buckets(rows):
-                pieces.append((index, self._outputs(self._inputs(rows, index), len(index))))
-        return restored(pieces, len(rows))
+    @property
+    def batch_size(self) -> int:
+        """How many rows to send at a time."""
+        return self.batch
 
-    def _outputs(self, inputs: Any, rows: int) -> Floats:
+    def renders(self, inputs: Any) -> bool:
+        """Whether it masks such inputs itself: arrays and tensors of one shape, which are then masked on its device."""
+        return self.collate is None and self.bags == "stack" and isinstance(inputs, DeviceInputs) and inputs.stacks
+
+    def __call__(self, batch: Any) -> Floats:
+        return self.launch(batch)()
+
+    def launch(self, batch: Any) -> Callable[[], Floats]:
+        """Begin a batch of rows, or of masks; the function that is returned waits for the outputs."""
+        if len(batch) == 0:
+            raise ValueError("the batch is empty; a torch module needs at least one row")
+        return self._background(self._launch, batch) if self.device.type == "cuda" else self._launch(batch)
+
+    def _launch(self, batch: Any) -> Callable[[], Floats]:
+        evaluating(self.module)
+        order: list[int] = []
+        outputs: list[torch.Tensor] = []
+        with torch.inference_mode(), precision(self.device, self.autocast):
+            for index, inputs in self._batches(batch):
+                outputs.append(self._outputs(inputs, len(index)))
+                order += index
+            answers = to_host(torch.cat(outputs))
+        return lambda: restored(order, answers())
+
+    def _batches(self, batch: Any) -> Iterator[tuple[Sequence[int], Any]]:
+        """Batches of the module: the numbers of the rows that go together, and their inputs on the device."""
+        if isinstance(batch, MaskedBatch):
+            yield from self._masked(batch)
+            return
+        rows = batch if isinstance(batch, torch.Tensor) else self._tensors(batch)
+        for index in self._buckets(rows):
+            yield index, self._inputs(rows, index)
+
+    def _masked(self, batch: MaskedBatch) -> Iterator[tuple[Sequence[int], Any]]:
+        """Batches of rows that are masked on the device, those of several inputs together where they have one shape."""
+        together: list[torch.Tensor] = []
+        first = next_ = 0  # of the rows that go together, and after them
+
+        def taken() -> Iterator[tuple[Sequence[int], Any]]:
+            nonlocal first
+            if together:
+                yield range(first, next_), self._moved(torch.cat(together))
+            together.clear()
+            first = next_
+
+        for rows in batch.pieces:
+            inputs = self._on_device(rows.inputs)
+            at = 0
+            while at < len(rows):
+                some = inputs(rows.masks[at : at + self.batch - (next_ - first)], rows.level)
+                at += len(some)
+                if isinstance(some, list) or (together and together[0].shape[1:] != some.shape[1:]):
+                    yield from taken()
+                if isinstance(some, list):  # rows that differ in shape, as bags do from which images are removed
+                    yield from (
+                        ([first + i for i in index], self._inputs(some, index)) for index in self._buckets(some)
+                    )
+                    first = next_ = first + len(some)
+                    continue
+                together.append(some)
+                next_ += len(some)
+                if next_ - first == self.batch:
+                    yield from taken()
+        yield from taken()
+
+    def _on_device(self, inputs: Any) -> Callable[[BoolArray, int], Any]:
+        """What masks an input on the device; it travels there once."""
+        if inputs not in self._placed:
+            self._placed[inputs] = inputs.on(self.device)
+        return self._placed[inputs]
+
+    def _outputs(self, inputs: Any, rows: int) -> torch.Tensor:
         """Call the module, and return one row of numbers for each row."""
         if isinstance(inputs, Mapping):
             outputs = self.module(**inputs)
@@ -111,7 +189,7 @@ class Torch:
                 f"{type(self.module).__name__} returned {len(logits)} rows for {rows} inputs; "
                 "it must return one row per input"
             )
-        return to_numpy(logits.softmax(dim=-1) if self.softmax else logits)
+        return logits.softmax(dim=-1) if self.softmax else logits
 
     def _tensors(self, batch: Any) -> Any:
         if self.collate is not None:
@@ -174,7 +252,7 @@ def _tensor(value: Any) -> torch.Tensor:
             f"a torch module takes numbers, not {type(value).__name__}; a transformers model goes with its tokenizer, "
             "c2fa.models.HuggingFace(model, tokenizer)"
         )
-    return torch.as_tensor(np.ascontiguousarray(array))
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 def _stacked(row: Sequence[Any]) -> torch.Tensor:
@@ -191,19 +269,59 @@ def _stacked(row: Sequence[Any]) -> torch.Tensor:
     return torch.stack(items)
 
 
-def restored(pieces: Sequence[tuple[Sequence[int], Floats]], n: int) -> Floats:
-    """Return the outputs of the pieces in the order of the rows."""
-    outputs = np.concatenate([piece for _, piece in pieces])
-    order = np.concatenate([np.asarray(index, dtype=int) for index, _ in pieces])
+class Background:
+    """Does one thing after another in a thread of its own, so that whoever asks for it can go on.
+
+    A network may wait for its device in the middle of a batch, and to tell the device what to do takes time by itself.
+    """
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+
+    def __call__(self, begin: Callable[[Any], Callable[[], Floats]], batch: Any) -> Callable[[], Floats]:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "c2fa-device")
+        begun = self._thread.submit(begin, batch)
+        return lambda: begun.result()()
+
+    def __reduce__(self) -> Any:
+        return Background, ()
+
+
+def evaluating(module: torch.nn.Module) -> None:
+    """Put a module in eval mode, which takes milliseconds for a large one that is in it already."""
+    if module.training:
+        module.eval()
+
+
+def restored(order: npt.ArrayLike, outputs: Floats) -> Floats:
+    """The outputs in the order of the rows, which went in another."""
     result = np.empty_like(outputs)
-    result[order] = outputs
-    assert len(order) == n
+    result[np.asarray(order, dtype=int)] = outputs
     return result
 
 
-def to_numpy(tensor: torch.Tensor) -> Floats:
-    """Return a tensor as numbers on the host."""
-    return np.asarray(tensor.detach().double().cpu().numpy())
+def on_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """An array as a tensor on a device; the copy goes on while the device works."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def to_host(tensor: torch.Tensor) -> Callable[[], Floats]:
+    """Begin to bring numbers to the host; the function that is returned waits for them."""
+    tensor = tensor.detach()
+    if not tensor.is_cuda:
+        return lambda: np.asarray(tensor.double().cpu().numpy())
+    here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    here.copy_(tensor, non_blocking=True)
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done.record()
+
+    def numbers() -> Floats:
+        done.synchronize()
+        return np.asarray(here.double().numpy())
+
+    return numbers
 
 
 def tensor_of(outputs: Any) -> torch.Tensor:
