@@ -22,6 +22,7 @@ pd = pytest.importorskip("pandas")
 import c2fa
 from batch_helpers import KILL, RAISES, WEIGHTS, inputs
 from c2fa.cli.app import app
+from c2fa.engines import WorkerError
 from c2fa.evaluation import Result, evaluate
 from c2fa.model import describe, launcher
 from c2fa.models import Lazy
@@ -127,6 +128,22 @@ def test_an_input_whose_worker_is_killed_is_done_again(tmp_path: Path) -> None:
     result = run(Renders(), KillsOnce(file=str(file)), workers=2, models=1, store=tmp_path / "store", model_name="m")
     assert len(lines(file)) == 1
     same(result)
+
+
+@dataclass(frozen=True)
+class Kills(KillsOnce):
+    """Kills the process that masks the third input, each time."""
+
+    def __call__(self, x: Any) -> Any:
+        if os.path.exists(self.file):
+            os.rename(self.file, f"{self.file}-{os.getpid()}")
+        return super().__call__(x)
+
+
+def test_an_input_that_kills_each_worker_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="input 2 was begun 3 times, and its worker was killed each time"):
+        run(Renders(), Kills(file=str(tmp_path / "killed")), workers=2)
+    assert len(list(tmp_path.glob("killed*"))) == 3
 
 
 def test_a_model_whose_process_is_killed_is_made_again(tmp_path: Path) -> None:

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import math
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from c2fa.engines import Contact, Done, Engine, Load, Loads, RemoteModel, Serving, Work
-from c2fa.engines import engine as engine_of
-from c2fa.evaluation.plan import Grid, MethodSpec, Plan, Task
+from c2fa.engines import Engine, Loads
+from c2fa.evaluation.plan import MethodSpec, Plan, Task
 from c2fa.evaluation.results import Record, Result, RowCount, tidy
 from c2fa.evaluation.scoring import MetricSpec
 from c2fa.evaluation.sizes import as_sizes
-from c2fa.evaluation.store import Store
+from c2fa.evaluation.working import Finished, Keeping, alone, shared, team_of
 from c2fa.masking import Masker
 from c2fa.model import Model, describe
-from c2fa.models import Lazy
 from c2fa.models.loading import wrap
 from c2fa.querying import OnError
 
@@ -109,7 +102,7 @@ def evaluate(
     progress
         Whether to show a bar; None shows one in a terminal.
     workers
-        Processes that share the inputs; 0 does all of them in this one. Whatever is killed, its input is done again.
+        Processes that share the inputs; 0 does all of them in this one. An input whose worker is killed is done again, three times at most.
         What is given must be such that it can be pickled; a model may be ``c2fa.models.Lazy``, which travels as its
         constructor and is made where it is asked.
     gpus, models
@@ -141,7 +134,7 @@ def evaluate(
     grid = plan.grid(model)
     labels = tuple(dict.fromkeys(run.label for run in grid.runs))
     reference = _reference(reference, labels)
-    keeping = None if store is None else _Keeping(store, grid.settings(), keep_answers)
+    keeping = None if store is None else Keeping(store, grid.settings(), keep_answers)
     tasks = _tasks(inputs, truths, keys)
     end = math.inf if seconds is None else time.monotonic() + seconds
     kept = None if keeping is None else keeping.open()
@@ -151,10 +144,10 @@ def evaluate(
     with contextlib.ExitStack() as stack:
         if kept is not None:
             stack.callback(kept.close)
-        found = _alone(grid, kept, tasks, end)
+        found = alone(grid, kept, tasks, end)
         if workers:
-            team = stack.enter_context(_team(plan, keeping, model, workers, gpus, models, engine))
-            found = _shared(grid, kept, tasks, end, team)
+            team = stack.enter_context(team_of(plan, keeping, model, workers, gpus, models, engine))
+            found = shared(grid, kept, tasks, end, team)
         stack.enter_context(contextlib.closing(found))  # ends the workers at once, whatever ends this
         for done in _bar(found, inputs, progress):
             count += 1
@@ -177,128 +170,10 @@ def evaluate(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Keeping:
-    """Where a store is, and a hash of what it is for: made once, for some options have other texts elsewhere."""
-
-    folder: str | PathLike[str]
-    settings: str
-    keep_answers: bool
-
-    def open(self) -> Store:
-        return Store(self.folder, self.settings, self.keep_answers)
-
-
-@dataclass(frozen=True, eq=False)
-class _Finished:
-    """The number of an input, what is kept of it (None where it could not begin in time), and the model's load."""
-
-    number: int
-    record: Record | None
-    loads: Mapping[str, Load] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class _MakeWorker:
-    """Makes a worker where it runs, around a model of its own or the one that it is given there."""
-
-    plan: Plan
-    keeping: _Keeping | None
-    model: Model | None
-
-    def __call__(self, shared: RemoteModel | None = None) -> Work:
-        model = self.model if shared is None else shared
-        assert model is not None
-        grid = self.plan.grid(model)
-        store = None if self.keeping is None else self.keeping.open()
-
-        def work(task: Task) -> _Finished:
-            record = grid.record(task, grid.place(task, store))
-            return _Finished(task.number, record, {} if shared is None else shared.loads)
-
-        return work
-
-
-Team: TypeAlias = Callable[[Iterable[Task]], Iterator[Done]]
-"""Workers that are started when there are tasks for them."""
-
-
-@contextlib.contextmanager
-def _team(
-    plan: Plan,
-    keeping: _Keeping | None,
-    model: Model,
-    workers: int,
-    gpus: int,
-    models: int,
-    engine: str | Engine,
-) -> Iterator[Team]:
-    """The workers of an evaluation and, where they share the model, the processes that own it."""
-    if not (gpus or models):
-        yield functools.partial(engine_of(engine), _MakeWorker(plan, keeping, model), workers=workers)
-        return
-    with tempfile.TemporaryDirectory(prefix="c2fa-") as here:
-        folder = here if keeping is None else str(Path(keeping.folder).resolve())  # which workers elsewhere see too
-        contact = Contact(folder)
-        serving = Serving(functools.partial(_made, model), contact, gpus or models, bool(gpus), plan.batch_size)
-        try:
-            make = _MakeWorker(plan, keeping, None)
-            yield functools.partial(engine_of(engine), make, workers=workers, serving=serving)
-        finally:
-            contact.clear()
-
-
-def _made(model: Model) -> Model:
-    """The model itself: one that makes it when it is first asked makes it now."""
-    return model.model if isinstance(model, Lazy) else model
-
-
 def _tasks(inputs: Iterable[Any], truths: Sequence[Any] | None, keys: Sequence[str] | None) -> Iterator[Task]:
     for i, x in enumerate(inputs):
         truth, key = (None if given is None else given[i] for given in (truths, keys))
         yield Task(i, x, truth, key)
-
-
-def _alone(grid: Grid, store: Store | None, tasks: Iterable[Task], end: float) -> Generator[_Finished]:
-    """Do inputs in this process, one after another."""
-    for task in tasks:
-        place = grid.place(task, store)
-        record = place.stored()
-        if record is None and time.monotonic() < end:
-            record = grid.record(task, place)
-        yield _Finished(task.number, record)
-
-
-def _shared(grid: Grid, store: Store | None, tasks: Iterable[Task], end: float, team: Team) -> Generator[_Finished]:
-    """Do inputs in workers; none is started where the store has all inputs, or the time is over."""
-    missing, late = [], []
-    for task in tasks:
-        record = grid.place(task, store).stored()
-        if record is None:
-            missing.append(task)
-        else:
-            yield _Finished(task.number, record)
-
-    def in_time() -> Iterator[Task]:
-        for task in missing:
-            if time.monotonic() < end:
-                yield task
-            else:
-                late.append(task)
-
-    begun = in_time()
-    first = next(begun, None)
-    if first is not None:
-        results = team(itertools.chain([first], begun))
-        try:
-            for done in results:
-                if done.error is not None:
-                    raise done.error
-                yield done.result
-        finally:
-            if isinstance(results, Generator):  # at once, and not when an error is forgotten that holds it
-                results.close()
-    yield from (_Finished(task.number, None) for task in late)
 
 
 def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: int) -> None:
@@ -355,7 +230,7 @@ def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
     return (*notes, *dict.fromkeys(note for record in records.values() for note in record["notes"]))
 
 
-def _bar(found: Iterable[_Finished], inputs: Any, progress: bool | None) -> Iterable[_Finished]:
+def _bar(found: Iterable[Finished], inputs: Any, progress: bool | None) -> Iterable[Finished]:
     if not (sys.stderr.isatty() if progress is None else progress):
         return found
     from tqdm.auto import tqdm
