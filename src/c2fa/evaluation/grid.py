@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,9 +103,9 @@ def evaluate(
     progress
         Whether to show a bar; None shows one in a terminal.
     workers
-        Processes that share the inputs; 0 does all of them in this one. An input whose worker is killed is done again, three times at most.
-        What is given must be such that it can be pickled; a model may be ``c2fa.models.Lazy``, which travels as its
-        constructor and is made where it is asked.
+        Processes that share the inputs; 0 does all of them in this one. An input whose worker is killed is done again,
+        three times at most. What is given must be such that it can be pickled; a model may be ``c2fa.models.Lazy``,
+        which travels as its constructor and is made where it is asked.
     gpus, models
         How many processes own the model, each with a GPU of its own (``gpus``) or without one (``models``); workers
         send them masks. By default each worker has a model of its own.
@@ -134,7 +135,7 @@ def evaluate(
     grid = plan.grid(model)
     labels = tuple(dict.fromkeys(run.label for run in grid.runs))
     reference = _reference(reference, labels)
-    keeping = None if store is None else Keeping(store, grid.settings(), keep_answers)
+    keeping = None if store is None else Keeping(Path(store).absolute(), grid.settings(), keep_answers)
     tasks = _tasks(inputs, truths, keys)
     end = math.inf if seconds is None else time.monotonic() + seconds
     kept = None if keeping is None else keeping.open()

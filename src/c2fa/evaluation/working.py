@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,7 +28,7 @@ _TRIES = 3  # of an input whose worker is killed
 class Keeping:
     """Where a store is, and a hash of what it is for: made once, for some options have other texts elsewhere."""
 
-    folder: str | PathLike[str]
+    folder: Path
     settings: str
     keep_answers: bool
 
@@ -113,8 +112,7 @@ def team_of(
         if not (gpus or models):
             yield functools.partial(run, replace(make, model=model), workers=workers)
             return
-        folder = here if keeping is None else str(Path(keeping.folder).resolve())  # which workers elsewhere see too
-        contact = Contact(folder)
+        contact = Contact(here if keeping is None else str(keeping.folder))  # which workers elsewhere see too
         serving = Serving(functools.partial(_made, model), contact, gpus or models, bool(gpus), plan.batch_size)
         try:
             yield functools.partial(run, make, workers=workers, serving=serving)
