@@ -22,6 +22,7 @@ import json
 import lzma
 import os
 import shutil
+import sys
 import tarfile
 import tempfile
 import threading
@@ -34,6 +35,8 @@ import numpy as np
 
 import c2fa
 from c2fa.batch import Recipe, many
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the experiments' networks
 
 ROWS = 200
 WORDS = (60, 220)

@@ -47,20 +47,22 @@ class Vectors:
 class Renders(Model):
     """Masks vectors itself, begins a batch while another is under way, and says in a file when it is made.
 
-    ``heavy`` imports a module of which workers are to know nothing; ``price`` is charged for each row; ``alone`` is a
-    file in which it says of how many inputs each batch had rows.
+    ``heavy`` imports a module of which workers are to know nothing; ``price`` is charged for each row; ``gpu`` is a
+    file in which it says which GPU it may use.
     """
 
     made: str | None = None
     heavy: bool = False
     price: float = 0.0
-    batches: str | None = None
+    gpu: str | None = None
 
     def __post_init__(self) -> None:
         if self.heavy:
             __import__(HEAVY)
         if self.made is not None:
             append(self.made, f"{os.getpid()}")
+        if self.gpu is not None:
+            append(self.gpu, os.environ["CUDA_VISIBLE_DEVICES"])
 
     @property
     def cost(self) -> float | None:
@@ -71,8 +73,6 @@ class Renders(Model):
 
     def launch(self, batch: Any) -> Callable[[], npt.NDArray[np.float64]]:
         if isinstance(batch, MaskedBatch):
-            if self.batches is not None:
-                append(self.batches, f"{len({id(piece.inputs) for piece in batch.pieces})} {len(batch)}")
             batch = np.concatenate([piece.rendered() for piece in batch.pieces])
 
         def outputs() -> npt.NDArray[np.float64]:
@@ -103,14 +103,14 @@ def killer(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 class Watches(Vectors):
-    """Says in a file whether the process that masks has loaded the heavy module."""
+    """Says in a file whether the process that masks has loaded the heavy module, and which GPUs it may use."""
 
     def __init__(self, file: str) -> None:
         object.__setattr__(self, "local", False)
         object.__setattr__(self, "file", file)
 
     def __call__(self, x: Any) -> Masked:
-        append(self.file, f"{os.getpid()} {HEAVY in sys.modules}")  # type: ignore[attr-defined]
+        append(self.file, f"{os.getpid()} {HEAVY in sys.modules} [{os.environ['CUDA_VISIBLE_DEVICES']}]")  # type: ignore[attr-defined]
         return super().__call__(x)
 
 

@@ -58,7 +58,7 @@ def test_workers_around_one_model_and_around_two_give_what_serial_gives(tmp_path
     calm = serial(tmp_path / "calm", xs)
     for models in (1, 2):
         made = tmp_path / f"made{models}"
-        store = around_one(recipe(made=str(made)), xs, tmp_path / f"s{models}", models=models, workers=3)
+        store = around_one(recipe(made=str(made)), xs, tmp_path / f"s{models}", models=models)
         same(calm, store)
         assert len(lines(made)) == models  # and not one for each worker
         assert len(store.run.loads) == models
@@ -72,16 +72,21 @@ def test_workers_around_one_model_and_around_two_give_what_serial_gives(tmp_path
 
 def test_inputs_that_cannot_travel_are_masked_by_the_worker(tmp_path: Path) -> None:
     xs = inputs(8)
-    store = around_one(explainer(local=True), xs, tmp_path / "s")
+    store = around_one(explainer(local=True), xs, tmp_path / "s", workers=1)
     for x, e in zip(xs, store, strict=True):
         np.testing.assert_array_equal(e.low, explainer()(x).low)
 
 
-def test_workers_do_not_import_what_only_the_model_needs_and_costs_add_up(tmp_path: Path) -> None:
-    seen, made = tmp_path / "seen", tmp_path / "made"
-    model = functools.partial(Renders, heavy=True, made=str(made), price=0.5)
-    store = around_one(Recipe(model, Watches(str(seen)), BUDGET), inputs(12), tmp_path / "s")
-    assert {line.split()[1] for line in lines(seen)} == {"False"}
+def test_workers_have_neither_the_gpu_nor_what_only_the_model_imports_and_costs_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,5")
+    seen, made, gpu = tmp_path / "seen", tmp_path / "made", tmp_path / "gpu"
+    model = functools.partial(Renders, heavy=True, made=str(made), gpu=str(gpu), price=0.5)
+    recipe = Recipe(model, Watches(str(seen)), BUDGET)
+    store = around_one(recipe, inputs(12), tmp_path / "s", models=0, gpus=1)
+    assert {tuple(line.split()[1:]) for line in lines(seen)} == {("False", "[]")}
+    assert lines(gpu) == ["7"]
     assert not {line.split()[0] for line in lines(seen)} & set(lines(made))
     assert store.run.cost == pytest.approx(0.5 * store.run.rows)
     assert sum(e.diagnostics.cost for e in store) == pytest.approx(store.run.cost)
@@ -145,8 +150,8 @@ def kill_all_in(made: Path) -> None:
 
 
 def test_a_model_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path: Path) -> None:
-    xs, made, log = inputs(60), tmp_path / "made", tmp_path / "log"
-    killing = meanwhile(lambda: rows_in(log) > 500, lambda: kill_all_in(made))
+    xs, made, log = inputs(40), tmp_path / "made", tmp_path / "log"
+    killing = meanwhile(lambda: rows_in(log) > 400, lambda: kill_all_in(made))
     store = around_one(recipe(made=str(made), log=str(log), delay=0.02), xs, tmp_path / "s")
     killing.join()
     same(serial(tmp_path / "calm", xs), store)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import c2fa
+from c2fa import graph as graphs_
 from c2fa.graph import Graph, Smoother, chain, disjoint_union
 from c2fa.maskers._pictures import lab, superpixel_graph
 
@@ -36,6 +37,21 @@ def test_smoothing_is_the_inverse_and_keeps_sums(graph, strength):
     dense = np.linalg.inv(np.eye(6) + strength * graph.laplacian(6).toarray())
     np.testing.assert_allclose(found, rows @ dense, atol=1e-9)
     np.testing.assert_allclose(found.sum(axis=1), rows.sum(axis=1), atol=1e-9)
+
+
+def test_part_by_part_or_all_at_once_smoothing_is_the_same(monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(4, 60))
+    few = chain(np.repeat([0, 1, 2, 3], [20, 1, 9, 30]), np.linspace(0.1, 2.0, 60))
+    by_parts = Smoother(few, 3.0, 60)(rows)
+    monkeypatch.setattr(graphs_, "_FEW", 59)
+    np.testing.assert_allclose(Smoother(few, 3.0, 60)(rows), by_parts, atol=1e-12)
+
+
+def test_runs_are_what_edges_stay_within():
+    found = Graph([[3, 1], [5, 6], [1, 2]], [1.0, 2.0, 3.0]).runs
+    assert [run for run, _ in found] == [slice(1, 4), slice(5, 7)]
+    assert found[0][1].tolist() == [[0, 3, 1], [3, 0, 0], [1, 0, 0]]
+    assert Graph(np.empty((0, 2), dtype=int)).runs == ()
 
 
 def test_smoothing_within_parts_leaves_the_parts_alone():

@@ -289,7 +289,7 @@ def paley_order(width):
 
 def balanced(n, width, seed=0):
     """The blocks that ``Planned`` takes its rows from, repeats and the full mask among them."""
-    return np.array(list(itertools.islice(samplers._balanced(rng(seed), width), n)))
+    return samplers._first(n, samplers._balanced(rng(seed), width), width)
 
 
 @given(st.integers(1, 70), st.integers(0, 3), st.integers(1, 3))

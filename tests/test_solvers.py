@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa.graph import Graph, Smoother
+from c2fa.solvers.cholesky import Cholesky
+from c2fa.solvers.direct import loss_alone
 from c2fa.solvers.tree import TreePrior
 from oracles import algorithm_1, convex, dense, membership, objective, smoother
 from strategies import problems
@@ -452,3 +454,29 @@ def test_a_step_that_rounding_would_lose_is_not_taken(seed):
         seed=seed,
     )(np.ones(31))
     np.testing.assert_allclose(e.high, 1e12 * s.sums(w, 0), rtol=1e-3, atol=1e9)
+
+
+# -- triangles ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 64, 65, 130, 301])
+def test_a_triangle_is_inverted_by_halves(n):
+    rng = np.random.default_rng(n)
+    rows = rng.normal(size=(n + 5, n))
+    factor = Cholesky(np.asfortranarray(rows.T @ rows + np.eye(n)))
+    np.testing.assert_allclose(factor.inverse @ factor.lower, np.eye(n), atol=1e-10)
+    assert not np.triu(factor.inverse, 1).any()
+
+
+@pytest.mark.parametrize("rows", [3, 6, 30])
+@pytest.mark.parametrize("copies", [False, True])
+def test_the_least_loss_without_a_penalty_is_that_of_least_squares(rows, copies):
+    """Whether the rows determine the values or not: a feature that is always masked with another is no other."""
+    rng = np.random.default_rng(rows)
+    masks = rng.random((rows, 6)) < 0.5
+    if copies:
+        masks[:, 5] = masks[:, 4]
+    level = c2fa.Level(masks, rng.normal(size=rows), rng.random(rows) + 0.1, c2fa.L2(0.0), True)
+    x, y = level.rows.design, level.rows.targets[:, 0]
+    residual = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+    assert loss_alone(level) == pytest.approx(0.5 * residual @ residual, abs=1e-12)

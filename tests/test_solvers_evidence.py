@@ -49,6 +49,20 @@ FIVE = np.repeat(np.arange(5), 12)
 # -- the evidence ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("leaves", [20, 40, 55])
+@pytest.mark.parametrize("noises", [(0.1, 0.3), (1e-6, 0.1), (0.5, 1e-6)])
+def test_the_systems_of_leaves_and_of_rows_tell_the_same(leaves, noises):
+    """On either side of where one is taken for the other, for models of two outputs and levels of unequal noise."""
+    problem, _ = additive(leaves, np.arange(leaves) % 5, (12, 35), outputs=2, weights=True)
+    data, rng = evidence.Observations.of(problem), np.random.default_rng(leaves)
+    variances = rng.gamma(1.0, size=leaves)
+    a = evidence._by_leaves(data, variances, np.array(noises))
+    b = evidence._by_rows(data, variances, np.array(noises))
+    assert a.log_evidence == pytest.approx(b.log_evidence, rel=1e-6)
+    for name in ("dof", "beta2_over_v", "residual_dof", "scaled_rss"):
+        np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-6, atol=1e-6)
+
+
 @given(problems(rows=(2, 12)), st.integers(0, 10**6))
 def test_the_evidence_is_the_density_of_contrasts(problem, seed):
     """Up to a constant: two settings of the scales differ by as much as in the literal density."""
@@ -128,7 +142,7 @@ def test_what_is_seen_are_the_evidences_derivatives(rows, outputs):
 def log_posterior(problem, unit, weights, scales):
     """The literal density of the outputs times the scales' priors, written out."""
     total = log_evidence(problem, scales.variances * unit, scales.noises * unit * weights)
-    total -= 0.5 * ((scales.common[0] - np.log(0.1)) / 3.0) ** 2
+    total -= 0.5 * ((scales.common - np.log(0.1)) / 3.0) ** 2
     total -= np.sum(np.log(1 + scales.offsets**2))  # Cauchy
     total -= 0.5 * ((scales.groups[0][0] - scales.base) / 2.0) ** 2
     for group, spread in zip(scales.groups[1:], scales.spreads[1:], strict=True):
@@ -157,7 +171,7 @@ def test_the_rounds_end_where_no_scale_can_be_bettered(tail, rows):
             best,
             groups=tuple(g + size * rng.normal(size=g.shape) for g in best.groups),
             own=own,
-            common=best.common + size * rng.normal(size=1),
+            common=best.common + size * float(rng.normal()),
             offsets=best.offsets + size * rng.normal(size=2),
         )
         assert log_posterior(problem, unit, data.weights, near) < top

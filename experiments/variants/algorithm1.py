@@ -66,7 +66,7 @@ class AffineMap:
     def of(cls, problem: Problem, mu1: float, mu2: float) -> AffineMap:
         """The map of a problem of two levels with l2 penalties."""
         high, low = problem.levels
-        zh, zl = high.rows.design(high.masks), low.rows.design(low.masks)
+        zh, zl = high.rows.design, low.rows.design
         lam_h, lam_l = float(high.penalty.ridge or 0.0), float(low.penalty.ridge or 0.0)
         (parts, leaves), owners = problem.structure.widths, problem.structure.owners(0)
         expand = np.zeros((leaves, parts))

@@ -14,7 +14,7 @@ from c2fa.querying import Queries
 from c2fa.solvers.direct import loss_alone
 from c2fa.solvers.solve import solve
 from c2fa.stopping import Judge
-from c2fa.structure import Structure
+from c2fa.structure import FloatArray, Structure
 
 _MAX_GAP = 0.25  # the share of the variance by which the joint fit may miss the level's own fit
 _MIN_R2 = 0.2  # below this the surrogate says little about the model
@@ -92,17 +92,14 @@ def _fit(found: Attribution, k: int, column: int, name: str) -> _Fit:
     level = found.levels[k]
     assert level is not None
     rows, factor = level.of_output(column), 1.0 if found.factors is None else found.factors[k]
-    loss, null = found.loss(k, column), _null_loss(rows) / factor
+    # The mean of equal numbers need not be that number.
+    spread = rows.outputs - (rows.weights @ rows.outputs) / rows.weights.sum() if np.ptp(rows.outputs) else None
+    null = 0.0 if spread is None else float(0.5 * rows.weights @ np.square(spread)) / factor
+    loss = found.loss(k, column)
     r2 = 1.0 - loss / null if null > 0 else 1.0
-    report = LevelReport(len(rows.masks), loss, _loss_alone(rows) / factor, r2, _r2_left_out(rows, found, k, column))
+    left_out = None if spread is None else _r2_left_out(rows, spread, found, k, column)
+    report = LevelReport(len(rows.masks), loss, _loss_alone(rows) / factor, r2, left_out)
     return _Fit(name, k == len(found.levels) - 1, rows, report, null)
-
-
-def _null_loss(level: Level) -> float:
-    if not np.ptp(level.outputs):  # the mean of equal numbers need not be that number
-        return 0.0
-    mean = np.average(level.outputs, weights=level.weights)
-    return float(0.5 * level.weights @ np.square(level.outputs - mean))
 
 
 def _loss_alone(level: Level) -> float:
@@ -111,19 +108,16 @@ def _loss_alone(level: Level) -> float:
     return float(solve(Problem(Structure.flat(level.width), (level,))).losses[0])
 
 
-def _r2_left_out(level: Level, found: Attribution, k: int, column: int) -> float | None:
+def _r2_left_out(level: Level, spread: FloatArray, found: Attribution, k: int, column: int) -> float | None:
     """The R² of rows each predicted by a fit without it, for which a linear fit needs no refitting."""
     if found.leverages is None or len(level.masks) < 2:
         return None
     residual = level.outputs - level.predict(found.values[k][:, column], found.intercepts[k][column])
-    spread = level.outputs - np.average(level.outputs, weights=level.weights)
     without = residual / np.maximum(1.0 - found.leverages[k], 1e-9)
     share = level.weights / level.weights.sum()
     mean = spread / np.maximum(1.0 - share, 1e-9)  # the mean of the others predicts a row left out without any feature
     total = float(share @ mean**2)
-    if not np.ptp(level.outputs) or not total:
-        return None
-    return float(1.0 - share @ without**2 / total)
+    return float(1.0 - share @ without**2 / total) if total else None
 
 
 # -- warnings ------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +11,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from c2fa.structure import FloatArray, IntArray, Structure
+
+# Up to so many leaves, in runs of so many, full matrices for each run smooth faster than a sparse factor of all.
+_FEW, _SHORT = 512, 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +66,22 @@ class Graph:
                 i, k = self.edges[int(np.argmax(a != b))]
                 raise ValueError(f"leaves {i} and {k} are tied but belong to different parts; tie leaves of one part")
 
+    @cached_property
+    def runs(self) -> tuple[tuple[slice, FloatArray], ...]:
+        """The runs of leaves that edges stay within, but for single leaves, and the ties of each, (size, size)."""
+        i, k = self.edges.T
+        reach = np.arange(self.edges.max(initial=-1) + 1)
+        np.maximum.at(reach, np.minimum(i, k), np.maximum(i, k))
+        ends = np.flatnonzero(np.maximum.accumulate(reach) == np.arange(len(reach))) + 1
+        found = []
+        for start, end in itertools.pairwise([0, *ends.tolist()]):
+            inside = (start <= i) & (i < end)
+            ties = np.zeros((end - start, end - start))
+            np.add.at(ties, (i[inside] - start, k[inside] - start), self.weights[inside])
+            if end - start > 1:
+                found.append((slice(start, end), ties + ties.T))
+        return tuple(found)
+
     def laplacian(self, leaves: int) -> sp.csc_array:
         """``L`` with ``β'Lβ = Σ w (β_i − β_k)²`` over the edges."""
         i, k = self.edges.T
@@ -91,6 +111,15 @@ class Smoother:
             raise ValueError(f"the strength of smoothing must be a finite number of at least 0; got {self.strength!r}")
 
     @cached_property
+    def _blocks(self) -> list[tuple[slice, FloatArray]]:
+        """The blocks of S for the runs of leaves that edges stay within."""
+        found = []
+        for run, ties in self.graph.runs:
+            block: FloatArray = np.diag(1.0 + self.strength * ties.sum(axis=0)) - self.strength * ties
+            found.append((run, np.asarray(np.linalg.inv(block), dtype=np.float64)))
+        return found
+
+    @cached_property
     def _factor(self) -> object:
         from scipy.sparse.linalg import splu  # imported where it is used: it is slow to load
 
@@ -101,6 +130,11 @@ class Smoother:
         """``rows S`` for rows of shape (n, leaves)."""
         if not (self.strength and len(self.graph.edges)):
             return rows
+        if self.leaves <= _FEW and all(len(ties) <= _SHORT for _, ties in self.graph.runs):
+            out = rows.copy()
+            for run, block in self._blocks:
+                out[:, run] = rows[:, run] @ block
+            return out
         solved: FloatArray = np.ascontiguousarray(self._factor.solve(np.ascontiguousarray(rows.T)).T)  # type: ignore[attr-defined]
         return solved
 

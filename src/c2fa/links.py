@@ -72,6 +72,8 @@ class Scale:
 
     def check(self, outputs: FloatArray) -> None:
         """Refuse what lies outside the link's range by more than rounding."""
+        if not self.link.unit:  # any output will do
+            return
         low, high = self.link.low, self.link.high
         bad = outputs[(outputs < low - _SLACK * self.size) | (outputs > high + _SLACK * self.size)]
         if bad.size:
@@ -83,6 +85,8 @@ class Scale:
 
     def notes(self, outputs: FloatArray) -> tuple[str, ...]:
         """How many rows of one output were held off, in words; nothing where none was."""
+        if not self.link.unit:
+            return ()
         low, high = self.ends
         held = int(((outputs < low) | (outputs > high)).sum())
         if not held:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.blas import dsyrk
 
 from c2fa.graph import Smoother
 from c2fa.penalties import L2, Penalty, check_penalty
@@ -76,9 +77,13 @@ class Level:
         """The same rows with other weights; what was checked is shared and not checked again."""
         return self._with(weights=weights)
 
+    def scaled(self, factor: float) -> Level:
+        """The same rows, all weights multiplied by one factor; what was computed of them is shared."""
+        return self if factor == 1.0 else self._with(weights=self.weights * factor, rows=self.rows.scaled(factor))
+
     def penalised(self, penalty: Penalty) -> Level:
         """The same rows under another penalty."""
-        return self._with(penalty=penalty)
+        return self._with(penalty=penalty, rows=self.rows)
 
     def smoothed_by(self, smooth: Smoother) -> Level:
         """The same rows, their values smooth over neighbours."""
@@ -86,12 +91,13 @@ class Level:
 
     def of_output(self, column: int) -> Level:
         """The same rows with one of their outputs."""
-        return self._with(outputs=self.outputs[:, column])
+        return self._with(outputs=self.outputs[:, column], rows=self.rows.of_output(column))
 
     def _with(self, **changes: Any) -> Level:
+        """A copy that needs no check; ``rows`` are among the changes where they need not be made anew."""
         copy = object.__new__(Level)
-        for name in ("masks", "outputs", "weights", "penalty", "intercept", "smooth"):
-            object.__setattr__(copy, name, changes.get(name, getattr(self, name)))
+        same = {name: getattr(self, name) for name in ("masks", "outputs", "weights", "penalty", "intercept", "smooth")}
+        vars(copy).update(same | changes)
         return copy
 
     @property
@@ -105,13 +111,19 @@ class Level:
         root = np.sqrt(self.weights)
         y = self.outputs if self.outputs.ndim == 2 else self.outputs[:, None]
         if not self.intercept:
-            return Rows(root, None, np.zeros(y.shape[1]), y * root[:, None], self.smooth)
+            return Rows(self.masks, root, None, np.zeros(y.shape[1]), y * root[:, None], self.smooth)
         share = self.weights / self.weights.sum()
         means = share @ self.masks
         # The mean of equal numbers need not be that number, but the mean of zeros is 0: a constant leaves nothing.
         above = y - y[0]
         mean_above = share @ above
-        return Rows(root, means, y[0] + mean_above, (above - mean_above) * root[:, None], self.smooth)
+        return Rows(self.masks, root, means, y[0] + mean_above, (above - mean_above) * root[:, None], self.smooth)
+
+    @cached_property
+    def usual_weight(self) -> float:
+        """The median weight of the rows that count."""
+        ordered = np.sort(self.weights[self.weights > 0])  # a third of the time that np.median takes
+        return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2.0
 
     def smoothed(self, u: FloatArray) -> FloatArray:
         """The level's values, (width, outputs), from what was looked for."""
@@ -135,25 +147,58 @@ class Rows:
     """A level's rows with weights multiplied in; where there is an intercept, masks and outputs are centred.
 
     Centring by the weighted means is what eliminating an unpenalised intercept comes to; the intercept is read
-    off afterwards as ``mean_outputs − means · values``.
+    off afterwards as ``mean_outputs − means · values``. ``like`` are the same rows under other weights, all of them
+    multiplied by ``factor``: what was computed of those need not be computed again.
     """
 
+    masks: BoolArray
     root: FloatArray
     means: FloatArray | None
     mean_outputs: FloatArray
     targets: FloatArray
     smooth: Smoother | None = None
+    like: Rows | None = None
+    factor: float = 1.0
 
-    def design(self, masks: BoolArray, out: FloatArray | None = None) -> FloatArray:
-        """The (n, width) matrix for which plain least squares against ``targets`` is the level's loss."""
+    def scaled(self, factor: float) -> Rows:
+        """The rows where all weights are multiplied by a factor."""
+        root = np.sqrt(factor)
+        return replace(self, root=self.root * root, targets=self.targets * root, like=self, factor=factor)
+
+    def of_output(self, column: int) -> Rows:
+        """The rows with one of their outputs."""
+        one = slice(column, column + 1)
+        return replace(self, mean_outputs=self.mean_outputs[one], targets=self.targets[:, one], like=self, factor=1.0)
+
+    def write(self, out: FloatArray) -> FloatArray:
+        """Write the (n, width) matrix for which plain least squares against ``targets`` is the level's loss."""
+        known, factor = self.like, self.factor
+        while known is not None and "design" not in vars(known):
+            factor *= known.factor
+            known = known.like
+        if known is not None:
+            return np.multiply(known.design, np.sqrt(factor), out=out)
         if self.means is None:
-            rows = np.multiply(masks, self.root[:, None], out=out)
+            np.multiply(self.masks, self.root[:, None], out=out)
         else:
-            rows = np.subtract(masks, self.means, out=out)
-            rows *= self.root[:, None]
+            np.subtract(self.masks, self.means, out=out)
+            out *= self.root[:, None]
         if self.smooth is not None:
-            rows[...] = self.smooth(rows)
-        return rows
+            out[...] = self.smooth(out)
+        return out
+
+    @cached_property
+    def design(self) -> FloatArray:
+        """That matrix, to be kept."""
+        return self.write(np.empty(self.masks.shape))
+
+    @cached_property
+    def gram(self) -> FloatArray:
+        """``design' design`` in its lower triangle: a symmetric product costs half of a general one."""
+        if self.like is not None:
+            return self.like.gram * self.factor
+        gram: FloatArray = dsyrk(1.0, self.design.T, lower=1)
+        return gram
 
     def intercept(self, values: FloatArray) -> FloatArray:
         """The best intercept for given values of the level, (outputs,)."""
@@ -221,11 +266,18 @@ class Problem:
         for k, level in enumerate(self.levels):
             block = blocks[start : start + len(level.masks)]
             if k == self.structure.depth - 1:
-                level.rows.design(level.masks, out=block)
+                level.rows.write(block)
             else:
-                np.take(level.rows.design(level.masks), self.structure.owners(k), axis=1, out=block)
+                np.take(level.rows.design, self.structure.owners(k), axis=1, out=block)
             start += len(block)
         return blocks
+
+    def gram(self) -> FloatArray:
+        """``design' design`` in its lower triangle, to which the levels' own are added."""
+        above = self.design[: -len(self.levels[-1].masks)]
+        finest = self.levels[-1].rows.gram
+        gram: FloatArray = dsyrk(1.0, above.T, beta=1.0, c=finest, lower=1) if len(above) else finest.copy(order="F")
+        return gram
 
     @cached_property
     def targets(self) -> FloatArray:

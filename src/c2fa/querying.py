@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import compress
@@ -60,8 +60,17 @@ class Answer:
 
 Conversation: TypeAlias = Generator[Ask, Answer, T]
 
-Key: TypeAlias = tuple[int, bytes]
-"""A masked input: the level and the packed bits of its mask."""
+Key: TypeAlias = bytes
+"""A masked input: two bytes with the level and the packed bits of its mask, in one piece that remembers its hash."""
+
+
+def _keys_of(level: int, masks: Iterable[bytes]) -> list[Key]:
+    start = level.to_bytes(2, "big")
+    return [start + mask for mask in masks]
+
+
+def _level_and_mask(key: Key) -> tuple[int, bytes]:
+    return int.from_bytes(key[:2], "big"), key[2:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +91,8 @@ class Pending:
         return len(self.keys)
 
     def __getitem__(self, rows: slice) -> Pending:
-        numbers = self.numbers[rows]
-        return replace(self, keys=self.keys[rows], masks=self.masks[rows], numbers=numbers)
+        keys, masks, numbers = self.keys[rows], self.masks[rows], self.numbers[rows]
+        return Pending(self.level, keys, masks, numbers, self.total, self.features)
 
     def only(self, chosen: Sequence[bool]) -> Pending:
         """Some of the rows."""
@@ -150,26 +159,26 @@ class Cache:
 
     def name(self, key: Key) -> Name:
         """The name of a row in the ledger."""
-        return self.model_name, self.identity.key, *key
+        return self.model_name, self.identity.key, *_level_and_mask(key)
 
     def recall(self, keys: Iterable[Key]) -> list[str]:
         """Take in what the ledger has of rows, checked like what the model returns; say what cannot be used of it."""
         if self.ledger is None:
             return []
         levels: dict[int, list[bytes]] = {}
-        for level, mask in keys:
+        for level, mask in map(_level_and_mask, keys):
             levels.setdefault(level, []).append(mask)
         found: dict[Key, FloatArray | None] = {}
         for level, masks in levels.items():
             rows = self.ledger.get(self.model_name, self.identity.key, level, masks)
-            found.update({(level, mask): row for mask, row in rows.items()})
+            found.update(zip(_keys_of(level, rows), rows.values(), strict=True))
         usable = self._usable(found)
         self.known.update(usable)
         damaged = [key for key in found if key not in usable and key not in self._damaged]
         self._damaged.update(damaged)
         if not damaged:
             return []
-        level, mask = damaged[0]
+        level, mask = _level_and_mask(damaged[0])
         return [
             f"{len(damaged)} answers in {self.ledger.path} are damaged (first: mask {mask.hex()} of level {level} of "
             f"input {self.identity.key[:12]}); their rows are asked again"
@@ -182,18 +191,19 @@ class Cache:
         width = self.width or (widths[0][0] if widths else 0)
         return {key: row for key, row in whole.items() if len(row) == width}
 
-    def put(self, key: Key, row: FloatArray | None) -> None:
-        """Keep a row's answer, None where it was dropped; the ledger has it once the driver has written it."""
-        self.known[key] = row
-        if self.ledger is not None and row is not None:
-            self.unwritten.append(as_row(self.name(key), row))
+    def put(self, rows: Mapping[Key, FloatArray | None]) -> None:
+        """Keep answers, None for a row that was dropped; the ledger has them once the driver has written them."""
+        self.known.update(rows)
+        if self.ledger is not None:
+            self.unwritten += [as_row(self.name(key), row) for key, row in rows.items() if row is not None]
 
     def release(self, keys: Iterable[Key]) -> None:
         """Take away the marks of rows that came back, or that will not be sent; the ledger's with the next answers."""
+        keys = list(keys)
         for key in keys:
             self.under_way.pop(key, None)
-            if self.ledger is not None:
-                self.back.append(self.name(key))
+        if self.ledger is not None:
+            self.back += map(self.name, keys)
 
 
 @dataclass(eq=False)
@@ -259,10 +269,10 @@ class Queries:
         structure = masked.structure
         last = structure.depth - 1
         if level != last and masked.nested:
-            return [(last, key) for key in mask_keys(structure.expand(masks, level))]
-        names = [(level, key) for key in mask_keys(masks)]
+            return _keys_of(last, mask_keys(structure.expand(masks, level)))
+        names = _keys_of(level, mask_keys(masks))
         if level != last:
-            full = (last, mask_keys(np.ones((1, structure.leaves), dtype=np.bool_))[0])
+            [full] = _keys_of(last, mask_keys(np.ones((1, structure.leaves), dtype=np.bool_)))
             for i in np.flatnonzero(masks.all(axis=1)):
                 names[i] = full
         return names
@@ -273,27 +283,28 @@ class Queries:
         Rows that are known are taken over; those that are under way for others are listed in ``awaits``.
         """
         level, masks, keys = self._question(ask)
-        first: dict[Key, int] = {}
-        for i, key in enumerate(keys):
-            if key not in self._used_keys:
-                first.setdefault(key, i)
-        needed = len(first) * self.rows_per_mask
+        # Rows of one key are equal, so any place of it will do.
+        places = {key: i for i, key in enumerate(keys) if key not in self._used_keys}
+        needed = len(places) * self.rows_per_mask
         if self.used + needed > self.budget:
             raise BudgetError(
                 f"the budget of {self.budget} model rows has {self.budget - self.used} left, and this question needs "
                 f"{needed}; raise the budget"
             )
         cache = self.cache
-        self.notes += cache.recall(key for key in first if key not in cache.known and key not in cache.under_way)
-        self.awaits, rows = [], {}
-        for key, i in first.items():
+        self.notes += cache.recall(key for key in places if key not in cache.known and key not in cache.under_way)
+        here: dict[Key, FloatArray | None] = {}
+        rows: dict[Key, int] = {}
+        self.awaits = []
+        for key, i in places.items():
             if key in cache.known:
-                self._use(key)
-                self.recalled += self.rows_per_mask
+                here[key] = cache.known[key]
             elif cache.under_way.setdefault(key, self) is self:
                 rows[key] = i
             else:
                 self.awaits.append(key)
+        self._use(here)
+        self.recalled += len(here) * self.rows_per_mask
         at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
         features = level_names(cache.masked.structure, cache.masked.view)[level]
         return Pending(level, list(rows), masks[at], range(len(rows)), len(rows), features)
@@ -309,9 +320,9 @@ class Queries:
         cache.release(key for key, is_ours in zip(pending.keys, ours, strict=True) if not is_ours)
         return pending.only(ours)
 
-    def _use(self, key: Key) -> None:
-        self._used_keys[key] = None
-        self.dropped += self.rows_per_mask * (self.cache.known[key] is None)
+    def _use(self, rows: Mapping[Key, FloatArray | None]) -> None:
+        self._used_keys.update(dict.fromkeys(rows))
+        self.dropped += self.rows_per_mask * sum(row is None for row in rows.values())
 
     def inputs(self, pending: Pending) -> Inputs:
         """Make the masked inputs of rows to be sent."""
@@ -337,10 +348,10 @@ class Queries:
         outputs, good, bad = self._checked(pending, reply)
         interrupted = isinstance(reply, Failed) and reply.interrupted
         drop = cache.on_error == "drop" and not interrupted
-        for key, row, fine in zip(pending.keys, outputs, good, strict=True):
-            if fine or drop:
-                cache.put(key, row if fine else None)
-                self._use(key)
+        answered = zip(pending.keys, outputs, good.tolist(), strict=True)
+        rows = {key: row if fine else None for key, row, fine in answered if fine or drop}
+        cache.put(rows)
+        self._use(rows)
         if bad is None or interrupted:
             return
         if not drop:

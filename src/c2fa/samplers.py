@@ -29,7 +29,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -179,8 +178,8 @@ class Planned:
 
     def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
         width = structure.widths[level]
-        rows = _balanced(rng, width)
-        return _first(n, rows if width > _LISTED else _each_once(rows, width), width)
+        blocks = _balanced(rng, width)
+        return _first(n, blocks if width > _LISTED else _each_once(blocks, width), width)
 
 
 def uniform(rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
@@ -243,8 +242,8 @@ class Exhaustive:
 
     def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
         width = structure.widths[level]
-        rows = _listed(rng, width) if width <= _LISTED else _coin_rows(rng, width)
-        return _first(n, _each_once(rows, width), width)
+        blocks = _listed(rng, width) if width <= _LISTED else _coin_blocks(rng, width)
+        return _first(n, _each_once(blocks, width), width)
 
 
 def milli(inclusion: FloatArray) -> Sampler:
@@ -275,19 +274,19 @@ def _coins(rng: np.random.Generator, n: int, width: int) -> BoolArray:
     return np.unpackbits(packed, axis=1, count=width).view(np.bool_)
 
 
-def _coin_rows(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
+def _coin_blocks(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
     while True:
-        yield from _coins(rng, _BLOCK, width)
+        yield _coins(rng, _BLOCK, width)
 
 
 def _listed(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
     """All masks but the full one, shuffled; bit i of a mask's number is feature i."""
     numbers = rng.permutation(2**width - 1)
-    yield from ((numbers[:, None] >> np.arange(width)) & 1).astype(np.bool_)
+    yield ((numbers[:, None] >> np.arange(width)) & 1).astype(np.bool_)
 
 
 def _balanced(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
-    """Rows of balanced blocks without end, each block followed by its complements.
+    """Balanced blocks without end, each followed by its complements, some rows at a time.
 
     A block is the rows of Paley's Hadamard matrix of the first order above the width, in random order; each feature is
     one of its columns at random, turned round at random. Row i and column j differ by a square modulo a prime
@@ -305,7 +304,7 @@ def _balanced(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
         for flipped in (turned, ~turned):
             for start in range(0, q + 1, at_once):
                 rows = order[start : start + at_once]
-                yield from np.where(rows == q, True, twice[column + (q - rows)]) ^ flipped
+                yield np.where(rows == q, True, twice[column + (q - rows)]) ^ flipped
 
 
 @lru_cache(maxsize=64)
@@ -317,18 +316,22 @@ def _prime(least: int) -> int:
     return q
 
 
-def _each_once(rows: Iterator[BoolArray], width: int) -> Iterator[BoolArray]:
-    """Every mask once, as the rows bring them; the full one at the very end."""
-    full = np.ones(width, dtype=np.bool_)
-    seen, count = {full.tobytes()}, 2**width
-    while len(seen) < count:
-        row = next(rows)
-        key = row.tobytes()
-        if key not in seen:
-            seen.add(key)
-            yield row
+def _each_once(blocks: Iterator[BoolArray], width: int) -> Iterator[BoolArray]:
+    """Every mask once, as the blocks bring them; the full one at the very end."""
+    full = np.ones((1, width), dtype=np.bool_)
+    seen = {full.tobytes()}
+    while len(seen) < 2**width:
+        block = next(blocks)
+        places = {key: i for i, row in enumerate(block) if (key := row.tobytes()) not in seen}
+        seen.update(places)
+        yield block[list(places.values())]
     yield full
 
 
-def _first(n: int, rows: Iterator[BoolArray], width: int) -> BoolArray:
-    return np.array(list(islice(rows, n)), dtype=np.bool_).reshape(-1, width)
+def _first(n: int, blocks: Iterator[BoolArray], width: int) -> BoolArray:
+    """The first n rows of some blocks, or all of them where they are fewer."""
+    kept, rows = [np.empty((0, width), dtype=np.bool_)], 0
+    while rows < n and (block := next(blocks, None)) is not None:
+        kept.append(block)
+        rows += len(block)
+    return np.concatenate(kept)[:n]

@@ -215,6 +215,10 @@ class Structure:
         """For each leaf, the index of its ancestor at a level."""
         return self._owners[self.level(level)]
 
+    def sizes(self, level: int) -> IntArray:
+        """How many leaves each feature of a level holds."""
+        return np.bincount(self.owners(level), minlength=self.widths[self.level(level)])
+
     def starts(self, level: int) -> IntArray | None:
         """Where each feature's run of leaves begins, or None where its leaves are not neighbours."""
         return self._starts[self.level(level)]

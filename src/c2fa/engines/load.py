@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+_MEMORY_SECONDS = 1.0  # how often to look at the memory of the GPU
 
 
 @dataclass(frozen=True)
@@ -49,3 +53,43 @@ class Loads(dict[str, Load]):
 
     def __reduce__(self) -> Any:
         return Loads, (dict(self),)
+
+
+class Meter:
+    """Counts what a process does that has the model."""
+
+    def __init__(self) -> None:
+        self._rows, self._launches, self._waiting, self._memory = 0, 0, 0.0, 0
+        self._began: float | None = None
+        self._looked = 0.0
+
+    def begin(self) -> None:
+        """A call begins."""
+        self._launches += 1
+        if self._began is None:
+            self._began = time.monotonic()
+
+    def end(self, rows: int) -> None:
+        """So many rows were answered."""
+        self._rows += rows
+
+    def waited(self, seconds: float) -> None:
+        """There was nothing to do for so long; what was before the first call does not count."""
+        if self._began is not None:
+            self._waiting += seconds
+
+    def load(self) -> Load | None:
+        """The load so far; None before the first call."""
+        if self._began is None:
+            return None
+        now = time.monotonic()
+        if now - self._looked > _MEMORY_SECONDS and has_gpu():
+            self._looked = now
+            self._memory = int(sys.modules["torch"].cuda.max_memory_allocated())
+        return Load(self._rows, self._launches, now - self._began, self._waiting, self._memory)
+
+
+def has_gpu() -> bool:
+    """Whether this process works with a GPU; torch is not loaded to see."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available())

@@ -125,10 +125,10 @@ class _Models:
             self._start(number)
 
     def _start(self, number: int) -> None:
-        """Start one, with its GPU or, without one, its share of the cores."""
-        environment = _threads((os.cpu_count() or 1) // self.serving.models)
+        """Start one, with its GPU and its share of the cores that workers leave."""
+        environment = _threads(((os.cpu_count() or 1) - self.workers) // self.serving.models)
         if self.serving.gpu:
-            environment = {"CUDA_VISIBLE_DEVICES": gpu_of(number)}
+            environment["CUDA_VISIBLE_DEVICES"] = gpu_of(number)
         process, pipe = _spawn(_serve_model, f"c2fa-model-{number}", environment, self.payload, number)
         self.running.append(_ModelProcess(number, process, pipe))
 

@@ -1,21 +1,22 @@
 """The process that has the model, for workers that read, segment, draw masks and fit.
 
-One thread calls the model. Rows of several workers go into one call, and where the model can begin a call while another
-is under way, one is at work and one waits. Each worker's connection has two threads of its own, one that reads and one
-that sends, so that nobody waits for a worker that is slow or dead.
+One thread calls the model, with rows of several workers in one call, and another waits for the answers, so that a model
+that can begin a call while another is under way always has one at work and one that waits. Each worker's connection has
+two threads of its own, one that reads and one that sends, so that nobody waits for a worker that is slow or dead.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import pickle
 import queue
 import secrets
 import socket
-import sys
 import threading
 import time
+import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ import numpy as np
 
 from c2fa.driver import concatenate, kind_of
 from c2fa.engines.contact import Address, Contact, Notes, admit, receive, send, shut_down
-from c2fa.engines.load import Load
+from c2fa.engines.load import Meter, has_gpu
 from c2fa.engines.sending import dumps, sendable
 from c2fa.engines.time_limit import TimeLimit
 from c2fa.masking import MaskedRows
@@ -40,7 +41,6 @@ _BATCH = 64  # rows in a call of a model that says nothing of it
 _LAUNCHED = 2  # calls that a model has begun: one that it works on, and one that waits for it
 _TOLD = ("output_names", "cost", "notes", "batch_size", "chunk_size", "mask_token")
 _PAUSE_SECONDS = 0.01  # after a connection that could not be accepted
-_MEMORY_SECONDS = 1.0  # how often to look at the memory of the GPU
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,11 @@ class _Packed:
 
 @dataclass(eq=False)
 class _Request:
-    """What a worker asks, and what asking the model has cost; requests of one ``kind`` may be answered together."""
+    """What a worker asks, and what asking the model has cost.
+
+    Requests of one ``kind`` may be answered together unless they are ``alone``; one that is ``careful`` has the model
+    for itself, because a process may have died of it.
+    """
 
     guest: _Guest
     id: int
@@ -107,6 +111,7 @@ class _Request:
     body: Any
     kind: Any = None
     rows: int = 0
+    alone: bool = False
     cost: float = 0.0
 
 
@@ -116,6 +121,7 @@ class _Call:
 
     requests: list[_Request]
     answers: Callable[[], Any]
+    bill: Bill
 
     @property
     def rows(self) -> int:
@@ -131,11 +137,13 @@ class Server:
         self.batch_size = serving.batch_size or describe(model).batch_size or _BATCH
         self.life = secrets.token_hex(4)
         self.waiting: deque[_Request] = deque()
-        self.arrived = threading.Condition()
+        self.changed = threading.Condition()  # of what waits or is under way
         self.under_way: deque[_Call] = deque()
+        self.asides: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self.launch = launcher(model)
-        self.limit = TimeLimit(serving.timeout, notes.late, first=1 if self.launch is None else 2)
-        self.meter, self.has_gpu = _Meter(), _has_gpu()
+        self.expect: Callable[[Any], object] = getattr(model, "expect", None) or (lambda inputs: None)
+        self.limit = TimeLimit(serving.timeout, notes.late, first=2)  # one to begin a call, one to wait for it
+        self.meter, self.has_gpu = Meter(), has_gpu()
         self.guests: weakref.WeakSet[_Guest] = weakref.WeakSet()
         self.door: socket.socket | None = None
         self.stopped = False
@@ -169,9 +177,9 @@ class Server:
 
     def stop(self) -> None:
         """Have ``run`` return, and hang up on all workers: for a process that has other things to do than this."""
-        with self.arrived:
+        with self.changed:
             self.stopped = True
-            self.arrived.notify()
+            self.changed.notify_all()
         if self.door is not None:
             with contextlib.suppress(OSError):
                 self.door.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits for workers
@@ -180,49 +188,56 @@ class Server:
             guest.hang_up()
 
     def put(self, request: _Request) -> None:
-        """A worker asks something."""
-        with self.arrived:
+        """A worker asks something: for rows of the model, or for something that need not wait for them."""
+        if request.what not in ("rows", "batch"):
+            self.asides.put(request)
+            return
+        with self.changed:
             self.waiting.append(request)
-            self.arrived.notify()
+            self.changed.notify_all()
 
     # -- the thread that calls the model
 
     def run(self) -> None:
         """Answer requests until ``stop`` is called."""
-        room = 1 if self.launch is None else _LAUNCHED
-        while True:
-            request = self._next()
-            if request is None and not self.under_way:
-                return
-            if request is None or len(self.under_way) >= room or (request.careful and self.under_way):
-                self._finish(self.under_way.popleft())
-            elif request.what in ("rows", "batch"):
-                self._begin(self._take(self.batch_size))
+        finishing = threading.Thread(target=self._finish_all, name="c2fa-answers", daemon=True)
+        aside = threading.Thread(target=self._answer_asides, name="c2fa-asides", daemon=True)
+        finishing.start()
+        aside.start()
+        while (request := self._next()) is not None:
+            requests = self._take(self.batch_size)
+            if request.careful:
+                with self.notes.alone(request.guest.token, request.id):
+                    self._begin(requests)
+                    self._wait_for_all()
             else:
-                self._answer_about(self._take())
+                self._begin(requests)
+        finishing.join()
+        self.asides.put(None)
+        aside.join()
 
     def _next(self) -> _Request | None:
-        """The oldest request; None where there is none and calls are under way, or where this is to stop."""
-        with self.arrived:
-            begin = time.monotonic()
-            while True:
+        """The oldest request, when the model has room for it; None where this is to stop."""
+        with self.changed:
+            while not self.stopped:
                 while self.waiting and self.waiting[0].guest.gone:
                     self.waiting.popleft()
-                if self.waiting:
-                    self.meter.waited(time.monotonic() - begin)
+                if self.waiting and len(self.under_way) < (1 if self.waiting[0].careful else _LAUNCHED):
                     return self.waiting[0]
-                if self.under_way or self.stopped:
-                    return None
-                self.arrived.wait()
+                begin, idle = time.monotonic(), not (self.waiting or self.under_way)
+                self.changed.wait()
+                if idle:
+                    self.meter.waited(time.monotonic() - begin)
+        return None
 
-    def _take(self, most: int | None = None) -> list[_Request]:
+    def _take(self, most: int) -> list[_Request]:
         """Take the oldest request, and those that can be answered with it."""
-        with self.arrived:
+        with self.changed:
             first = self.waiting.popleft()
             taken, rows, left = [first], first.rows, deque[_Request]()
             for request in (request for request in self.waiting if not request.guest.gone):
-                fits = most is None or rows + request.rows <= most
-                if request.kind == first.kind and fits and not (first.careful or request.careful):
+                joins = request.kind == first.kind and not (first.alone or request.alone)
+                if joins and rows + request.rows <= most:
                     taken.append(request)
                     rows += request.rows
                 else:
@@ -231,49 +246,64 @@ class Server:
             return taken
 
     def _begin(self, requests: list[_Request]) -> None:
-        """Begin a call; where a process has died of one of these rows, it is the only call, and that is noted."""
-        if requests[0].careful:
-            with self.notes.alone(requests[0].guest.token, requests[0].id):
-                self._ask(requests)
-        else:
-            call = self._call(requests)
-            if call is not None:
-                self.under_way.append(call)
-
-    def _ask(self, requests: list[_Request]) -> None:
-        call = self._call(requests)
-        if call is not None:
-            self._finish(call)
-
-    def _call(self, requests: list[_Request]) -> _Call | None:
-        """Begin a call of the model; None where that failed, which is told already."""
+        """Begin a call of the model; one that cannot begin several goes through it here."""
         self.meter.begin()
+        bill = Bill()
+        before = BILL.set(bill)
+        answers: Callable[[], Any]
         try:
             inputs = concatenate([inputs for request in requests for inputs in request.body])
-            answers: Callable[[], Any] = functools.partial(self.model, inputs)
-            if self.launch is not None:
-                with self.limit:
+            with self.limit:
+                if self.launch is not None:
                     answers = self.launch(inputs)
-            return _Call(requests, answers)
+                else:
+                    outputs = self.model(inputs)
+                    answers = lambda: outputs  # noqa: E731
         except Exception as error:
-            self._fail(requests, error)
-            return None
+            answers = functools.partial(_raise, error)
+        finally:
+            BILL.reset(before)
+        with self.changed:
+            self.under_way.append(_Call(requests, answers, bill))
+            self.changed.notify_all()
+
+    def _wait_for_all(self) -> None:
+        """Wait until no call is under way."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self.under_way)
+
+    # -- the thread that waits for answers
+
+    def _finish_all(self) -> None:
+        try:
+            while True:
+                with self.changed:
+                    self.changed.wait_for(lambda: self.under_way or self.stopped)
+                    if not self.under_way:
+                        return
+                    call = self.under_way[0]
+                self._finish(call)
+                with self.changed:
+                    self.under_way.popleft()
+                    self.changed.notify_all()
+        except BaseException:  # a model that ends its process would end this thread alone
+            traceback.print_exc()
+            os._exit(1)
 
     def _finish(self, call: _Call) -> None:
         """Wait for a call, and send each worker its answers."""
-        bill = Bill()
-        before = BILL.set(bill)
+        before = BILL.set(call.bill)
         try:
             with self.limit:
                 reply = call.answers()
             outputs = as_outputs(reply, call.rows, f"querying {call.rows} rows")
         except Exception as error:
-            self._divide_cost(call, bill)
+            self._divide_cost(call)
             self._fail(call.requests, error)
             return
         finally:
             BILL.reset(before)
-        self._divide_cost(call, bill)
+        self._divide_cost(call)
         self.meter.end(call.rows)
         start = 0
         for request in call.requests:
@@ -281,20 +311,36 @@ class Server:
             start += request.rows
 
     def _fail(self, requests: list[_Request], error: Exception) -> None:
-        """Ask about each worker's rows alone, so that an error reaches the one that it belongs to."""
+        """Have each worker's rows asked about alone, so that an error reaches the one that it belongs to."""
         if len(requests) == 1:
             self._reply(requests[0], error=error)
             return
         for request in requests:
-            self._ask([request])
+            request.alone = True
+        with self.changed:
+            self.waiting.extendleft(reversed(requests))
 
-    def _divide_cost(self, call: _Call, bill: Bill) -> None:
+    def _divide_cost(self, call: _Call) -> None:
         """Divide what a call cost among its rows: what the model charged or, where it never does, what cost grew by."""
         cost = float(describe(self.model).cost or 0.0)
         grown, self.spent = cost - self.spent, cost
-        self.charges = self.charges or bill.told
+        self.charges = self.charges or call.bill.told
         for request in call.requests:
-            request.cost += (bill.amount if self.charges else grown) * request.rows / call.rows
+            request.cost += (call.bill.amount if self.charges else grown) * request.rows / call.rows
+
+    # -- the thread that answers what is no call of the model
+
+    def _answer_asides(self) -> None:
+        """Answer what has come, requests of one kind together, until the end is asked for."""
+        while (request := self.asides.get()) is not None:
+            kinds: dict[str, list[_Request]] = {str(request.kind): [request]}
+            for _ in range(self.asides.qsize()):
+                other = self.asides.get()
+                if other is None:
+                    return
+                kinds.setdefault(str(other.kind), []).append(other)
+            for requests in kinds.values():
+                self._answer_about(requests)
 
     def _answer_about(self, requests: list[_Request]) -> None:
         """Answer what is no call of the model; requests to segment photos are answered together."""
@@ -319,37 +365,6 @@ class Server:
     def _reply(self, request: _Request, answer: Any = None, error: Exception | None = None) -> None:
         load = self.meter.load()
         request.guest.reply(request.id, answer, error, request.cost, self.told(), load)
-
-
-class _Meter:
-    """Counts what a model's process does."""
-
-    def __init__(self) -> None:
-        self._rows, self._launches, self._waiting, self._memory = 0, 0, 0.0, 0
-        self._began: float | None = None
-        self._looked = 0.0
-
-    def begin(self) -> None:
-        self._launches += 1
-        if self._began is None:
-            self._began = time.monotonic()
-
-    def end(self, rows: int) -> None:
-        self._rows += rows
-
-    def waited(self, seconds: float) -> None:
-        if self._began is not None:
-            self._waiting += seconds
-
-    def load(self) -> Load | None:
-        """The load so far; None before the first call."""
-        if self._began is None:
-            return None
-        now = time.monotonic()
-        if now - self._looked > _MEMORY_SECONDS and _has_gpu():
-            self._looked = now
-            self._memory = int(sys.modules["torch"].cuda.max_memory_allocated())
-        return Load(self._rows, self._launches, now - self._began, self._waiting, self._memory)
 
 
 class _Guest:
@@ -416,8 +431,10 @@ class _Guest:
         match message:
             case ("input", number, payload):
                 self.inputs[number] = _unpickled(payload)
+                with contextlib.suppress(Exception):  # which comes again when its rows are asked for
+                    self.server.expect(self.inputs[number])
             case ("ask", id_, what, careful, body, dropped):
-                request = _Request(self, id_, what, careful, body)
+                request = _Request(self, id_, what, careful, body, alone=careful)
                 try:
                     self._prepare(request)
                 except Exception as error:
@@ -461,6 +478,10 @@ class _Unreadable:
     error: Exception
 
 
+def _raise(error: Exception) -> Any:
+    raise error
+
+
 def _unpickled(payload: bytes) -> Any:
     try:
         return pickle.loads(payload)
@@ -474,9 +495,3 @@ def _segmented(asked: Sequence[tuple[list[Any], str, dict[str, Any]]]) -> list[l
     _, segment, options = asked[0]
     maps = iter(label_maps([image for images, _, _ in asked for image in images], segment, options))
     return [[next(maps) for _ in images] for images, _, _ in asked]
-
-
-def _has_gpu() -> bool:
-    """Whether this process works with a GPU; torch is not loaded to see."""
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_available())

@@ -6,6 +6,7 @@ Nothing waits for the device until the labels are copied back. Import this only 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -46,9 +47,20 @@ def _by_size(images: Sequence[Photo], how: Quickshift, device: str) -> list[IntA
         many = max(1, _PIXELS[passes is not EAGER] // (height * width))
         for some in (alike[start : start + many] for start in range(0, len(alike), many)):
             stack = torch.from_numpy(np.stack([images[k] for k in some]))
-            labels = segments(stack.to(device), how, passes).cpu().numpy()
+            with _own_stream(device):
+                labels = segments(stack.to(device), how, passes).cpu().numpy()
             maps.update(zip(some, labels.astype(np.intp), strict=True))
     return [maps[k] for k in range(len(images))]
+
+
+def _own_stream(device: str) -> AbstractContextManager[object]:
+    """A queue of its own on a GPU, before others: a network may have filled the common one for a long time."""
+    return torch.cuda.stream(_stream(device)) if device.startswith("cuda") else nullcontext()
+
+
+@lru_cache(maxsize=4)
+def _stream(device: str) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
 def segments(images: Tensor, how: Quickshift, passes: Passes, dtype: torch.dtype = torch.float64) -> Tensor:

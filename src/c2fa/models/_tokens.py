@@ -6,8 +6,8 @@ tokenizer joins pieces over what was removed between them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from c2fa.masking import TextInputs
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Spans = list[tuple[int, int]]
 
 _FIXED = -1  # the leaf of a token that every row has
 
@@ -42,46 +43,43 @@ class TokenTable:
         The most tokens of a row.
     """
 
-    columns: dict[str, torch.Tensor]
-    leaf: torch.Tensor
-    when: torch.Tensor
-    added: torch.Tensor
+    columns: dict[str, Ints]
+    leaf: Ints
+    when: Bools
+    added: Bools
     counts: Ints
     limit: int | None
 
     @classmethod
     def of(cls, tokenizer: Any, inputs: TextInputs, limit: int | None) -> TokenTable | None:
         """The table of an input's texts; None where its rows must be rendered."""
-        both = _Tokens.of(tokenizer, inputs.texts, inputs.spans, gaps=inputs.mask is not None)
-        if inputs.mask is not None:
-            masked = _Tokens.of(tokenizer, *_all_masked(inputs, inputs.mask), gaps=True)
-            if both.fixed() != masked.fixed():
-                return None
-            both += masked.of_leaves()
         leaves = sum(map(len, inputs.spans))
-        own = both.leaf != _FIXED
-        counts = np.bincount(both.leaf[own] + leaves * both.kept[own], minlength=2 * leaves).reshape(2, leaves)
-        table = cls(
-            {name: torch.from_numpy(column) for name, column in both.columns.items()},
-            torch.from_numpy(both.leaf),
-            torch.from_numpy(both.kept),
-            torch.from_numpy(both.added),
-            counts,
-            limit,
-        )
+        tried = _tried(leaves, removed=inputs.mask is None)
+        spelled = [(inputs.texts, inputs.spans), _all_masked(inputs)]
+        encoding = _encoded(tokenizer, [*(texts for texts, _ in spelled), *_rendered(inputs, tried)])
+        kept, masked = (_Tokens.of(encoding, i, spans, inputs.mask is not None) for i, (_, spans) in enumerate(spelled))
+        if inputs.mask is not None:
+            if kept.fixed() != masked.fixed():
+                return None
+            kept += masked.of_leaves()
+        own = kept.leaf != _FIXED
+        counts = np.bincount(kept.leaf[own] + leaves * kept.kept[own], minlength=2 * leaves).reshape(2, leaves)
+        table = cls(kept.columns, kept.leaf, kept.kept, kept.added, counts, limit)
         is_plain = len(inputs.texts) == 1 and getattr(tokenizer, "truncation_side", "right") == "right"
-        if not (is_plain or table._fits):  # it is cut in another way than ``rows`` cuts
+        if not (is_plain or table.fits):  # it is cut in another way than ``token_rows`` cuts
             return None
-        return table if table._is_right(tokenizer, inputs) else None
+        return table if table._is_right(tried, encoding) else None
 
-    def to(self, device: torch.device) -> TokenTable:
-        """The table on a device."""
-        columns = {name: column.to(device) for name, column in self.columns.items()}
-        leaf, when, added = (tensor.to(device) for tensor in (self.leaf, self.when, self.added))
-        return replace(self, columns=columns, leaf=leaf, when=when, added=added)
+    @classmethod
+    def whole(cls, encoding: Any, number: int) -> TokenTable:
+        """The table of an input of an encoding of which nothing is masked."""
+        columns = {name: np.array(encoding[name][number], dtype=np.int64) for name in _columns(encoding)}
+        size = len(columns["input_ids"])
+        every, none = np.ones(size, dtype=np.bool_), np.zeros((2, 0), dtype=np.int64)
+        return cls(columns, np.full(size, _FIXED), every, every, none, None)
 
     @property
-    def _fits(self) -> bool:
+    def fits(self) -> bool:
         """Whether no row can be too long."""
         most = len(self.leaf) - int(self.counts.min(axis=0).sum())
         return self.limit is None or most <= self.limit
@@ -93,42 +91,70 @@ class TokenTable:
         lengths: Ints = fixed + int(masked.sum()) + masks @ (kept - masked)
         return lengths if self.limit is None else np.minimum(lengths, self.limit)
 
-    def rows(self, masks: torch.Tensor, width: int, fill: Mapping[str, int], left: bool) -> dict[str, torch.Tensor]:
-        """The tokens of each row of masks, (n, width), filled up on the right, or on the left."""
-        chosen = (self.leaf == _FIXED) | (masks[:, self.leaf] == self.when)
-        if self.limit is not None and not self._fits:
-            of_text = (chosen & ~self.added).cumsum(1)
-            chosen &= self.added | (of_text <= self.limit - int(self.added.sum()))
-        at = chosen.cumsum(1) - 1
-        if left:
-            at += width - chosen.sum(1, keepdim=True)
-        at = torch.where(chosen, at, width)  # what is not chosen goes to a column that is cut off
-        rows = {}
-        for name, column in self.columns.items():
-            blank = column.new_full((len(masks), width + 1), fill.get(name, 0))
-            rows[name] = blank.scatter_(1, at, column.expand(len(masks), -1))[:, :width]
-        return rows
-
-    def _is_right(self, tokenizer: Any, inputs: TextInputs) -> bool:
-        """Whether rows have the tokens of the rendered texts.
-
-        What a token is depends on its neighbours. Neighbours that are both kept, or both masked, were tokenised so.
-        Tried are rows in which each meets the other kind and, where leaves are removed, one from further off.
-        """
-        at = np.arange(self.counts.shape[1])
-        masks = np.array([at % 2 == 0, at % 2 == 1])
-        if inputs.mask is None:
-            masks = np.array([*masks, at % 3 == 0, at % 3 == 1, at % 5 > 2, at % 7 == 6])
-        texts = inputs(masks, inputs.structure.depth - 1)
-        columns = [texts] if len(inputs.texts) == 1 else [list(column) for column in zip(*texts, strict=True)]
-        wanted = tokenizer(*columns, truncation=self.limit is not None, max_length=self.limit, padding=False)
-        lengths = self.lengths(masks).tolist()
-        made = self.rows(torch.from_numpy(masks), max(lengths), {}, left=False)
+    def _is_right(self, tried: Bools, encoding: Any) -> bool:
+        """Whether rows that were tried have the tokens of the rendered texts, which are the last in the encoding."""
+        chosen = (self.leaf == _FIXED) | (tried[:, self.leaf] == self.when)
         return all(
-            rows[i, :length].tolist() == list(wanted[name][i])
-            for name, rows in made.items()
-            for i, length in enumerate(lengths)
+            np.array_equal(column[row], encoding[name][i - len(tried)])
+            for name, column in self.columns.items()
+            for i, row in enumerate(chosen)
         )
+
+
+def token_rows(
+    tables: Sequence[TokenTable],
+    masks: Sequence[Bools],
+    width: int,
+    fill: Mapping[str, int],
+    left: bool,
+    device: torch.device,
+) -> dict[str, torch.Tensor]:
+    """The tokens of rows of several inputs, (n, width), filled up on the right, or on the left; made on the device.
+
+    Tables of fewer tokens than others are filled up, and masks of fewer leaves. Two leaves are added: one that all rows
+    keep, for tokens that every row has, and one that all rows mask, for what only fills up.
+    """
+    most = max(some.shape[1] for some in masks)
+    always, never = most, most + 1
+    kept = np.zeros((sum(map(len, masks)), most + 2), dtype=np.bool_)
+    kept[:, always] = True
+    start = 0
+    for some in masks:
+        kept[start : start + len(some), : some.shape[1]] = some
+        start += len(some)
+    table_of_row = on_device(np.repeat(np.arange(len(tables)), [len(some) for some in masks]), device)
+
+    def each(columns: Sequence[npt.NDArray[Any]], filler: Any) -> torch.Tensor:
+        """What a table says of each of its tokens, for each row, (n, tokens)."""
+        together = np.full((len(columns), max(map(len, columns))), filler)
+        for target, column in zip(together, columns, strict=True):
+            target[: len(column)] = column
+        return on_device(together, device)[table_of_row]
+
+    leaf = each([np.where(table.leaf == _FIXED, always, table.leaf) for table in tables], never)
+    when = each([table.when for table in tables], True)
+    chosen = on_device(kept, device).gather(1, leaf) == when
+    if not all(table.fits for table in tables):
+        added = each([table.added for table in tables], False)
+        room = np.array([(table.limit or width) - int(table.added.sum()) for table in tables])
+        place = (chosen & ~added).cumsum(1)
+        chosen &= added | (place <= on_device(room, device)[table_of_row, None])
+    at = chosen.cumsum(1) - 1
+    if left:
+        at += width - chosen.sum(1, keepdim=True)
+    at = torch.where(chosen, at, width)  # what is not chosen goes to a column that is cut off
+    made = {}
+    for name in tables[0].columns:
+        tokens = each([table.columns[name] for table in tables], 0)
+        blank = tokens.new_full((len(kept), width + 1), fill.get(name, 0))
+        made[name] = blank.scatter_(1, at, tokens)[:, :width]
+    return made
+
+
+def on_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """An array as a tensor on a device; the copy goes on while the device works."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,14 +168,14 @@ class _Tokens:
     added: Bools
 
     @classmethod
-    def of(cls, tokenizer: Any, texts: list[str], spans: list[list[tuple[int, int]]], gaps: bool) -> _Tokens:
-        """Tokenise texts whose leaves are at these spans; a token belongs to the leaf that holds its last character.
+    def of(cls, encoding: Any, number: int, spans: Sequence[Spans], gaps: bool) -> _Tokens:
+        """The tokens of one input of an encoding, whose leaves are at these spans.
 
-        With ``gaps``, one before a leaf belongs to it too: some tokenizers join a blank to what comes after it.
+        A token belongs to the leaf that holds its last character. With ``gaps``, one before a leaf belongs to it too:
+        some tokenizers join a blank to what comes after it.
         """
-        encoding = tokenizer(*texts, truncation=False, padding=False, return_offsets_mapping=True, verbose=False)
-        ends = np.array([max(end - 1, start) for start, end in encoding["offset_mapping"]])
-        text = np.array([-1 if k is None else k for k in encoding.sequence_ids()])
+        ends = np.array([max(end - 1, start) for start, end in encoding["offset_mapping"][number]])
+        text = np.array([-1 if k is None else k for k in encoding.sequence_ids(number)])
         first = np.cumsum([0, *map(len, spans)])  # the number of each text's first leaf
         begins = 2 * first + 2 * np.arange(len(first))  # the place before each text, and the one after the last
         # What the tokenizer adds stands before the first text, between the two, or after the last.
@@ -158,14 +184,10 @@ class _Tokens:
         for k, edges in enumerate(spans):
             own = text == k
             at = np.searchsorted(np.array(edges).ravel(), ends[own], side="right")  # odd in a leaf, even in a gap
-            place[own] = begins[k] + 1 + at
             is_leafs = (at < 2 * len(edges)) if gaps else (at % 2 == 1)
+            place[own] = begins[k] + 1 + at
             leaf[own] = np.where(is_leafs, first[k] + at // 2, _FIXED)
-        columns = {
-            name: np.array(column, dtype=np.int64)
-            for name, column in encoding.items()
-            if name not in ("offset_mapping", "attention_mask")
-        }
+        columns = {name: np.array(encoding[name][number], dtype=np.int64) for name in _columns(encoding)}
         return cls(columns, place, leaf, np.ones(len(ends), dtype=np.bool_), text < 0)
 
     def __add__(self, other: _Tokens) -> _Tokens:
@@ -197,8 +219,37 @@ class _Tokens:
         return _Tokens(columns, self.place[own], self.leaf[own], np.zeros(own.sum(), dtype=np.bool_), self.added[own])
 
 
-def _all_masked(inputs: TextInputs, mask: str) -> tuple[list[str], list[list[tuple[int, int]]]]:
+def _encoded(tokenizer: Any, inputs: Sequence[Sequence[str]]) -> Any:
+    """The tokens of several inputs, each of one text or two, whole and with their places."""
+    columns = [list(column) for column in zip(*inputs, strict=True)]
+    return tokenizer(*columns, truncation=False, padding=False, return_offsets_mapping=True, verbose=False)
+
+
+def _columns(encoding: Any) -> list[str]:
+    return [name for name in encoding if name not in ("offset_mapping", "attention_mask")]
+
+
+def _tried(leaves: int, removed: bool) -> Bools:
+    """Rows by which a table is tried.
+
+    What a token is depends on its neighbours. Neighbours that are both kept, or both masked, are tokenised so anyway.
+    In these rows each leaf meets the other kind and, where leaves are removed, one from further off.
+    """
+    at = np.arange(leaves)
+    near = [at % 2 == 0, at % 2 == 1]
+    far = [at % 3 == 0, at % 3 == 1, at % 5 > 2, at % 7 == 6]
+    return np.array([*near, *far] if removed else near)
+
+
+def _rendered(inputs: TextInputs, masks: Bools) -> list[Sequence[str]]:
+    """Rows as texts, one or two each."""
+    rendered = inputs(masks, inputs.structure.depth - 1)
+    return [[text] for text in rendered] if len(inputs.texts) == 1 else rendered
+
+
+def _all_masked(inputs: TextInputs) -> tuple[list[str], list[Spans]]:
     """The texts with every leaf masked, and where the masks are."""
+    mask = inputs.mask or ""
     texts, spans = [], []
     for text, edges in zip(inputs.texts, inputs.spans, strict=True):
         made, end = "", 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,15 +16,14 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from c2fa.extras import refuse_older
-from c2fa.masking import MaskedBatch, MaskedRows, TextInputs
-from c2fa.models._tokens import TokenTable
+from c2fa.masking import MaskedBatch, TextInputs
+from c2fa.models._tokens import TokenTable, on_device, token_rows
 from c2fa.models.torch import (
     Background,
     Floats,
     autocast_dtype,
     device_of,
     evaluating,
-    on_device,
     precision,
     restored,
     tensor_of,
@@ -92,15 +91,17 @@ class HuggingFace:
         self.device = torch.device(device) if device is not None else device_of(model)
         self.autocast = autocast_dtype(autocast)
         self.max_length = max_length or _limit(tokenizer, model.config)
-        self._tables: WeakKeyDictionary[Any, TokenTable | None] = WeakKeyDictionary()
         self._background = Background()
         self._told = False
+        self.__setstate__({})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_tables"}
+        return {name: value for name, value in vars(self).items() if name not in ("_tables", "_tokenizing")}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(state, _tables=WeakKeyDictionary())
+        vars(self).update(state)
+        self._tables: WeakKeyDictionary[Any, TokenTable | None] = WeakKeyDictionary()
+        self._tokenizing = threading.Lock()  # two threads that use a tokenizer at once may be refused
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -129,6 +130,11 @@ class HuggingFace:
             return False
         return inputs.container is None or (type(inputs.container) in (tuple, list) and len(inputs.texts) == 2)
 
+    def expect(self, inputs: Any) -> None:
+        """Tokenise an input whose rows will come; a thread may do so while another runs the network."""
+        if self.renders(inputs):
+            self._table(inputs)
+
     def __call__(self, batch: Any) -> Floats:
         return self.launch(batch)()
 
@@ -136,18 +142,16 @@ class HuggingFace:
         """Begin a batch of texts, or of masks of texts; the function that is returned waits for the outputs."""
         if len(batch) == 0:
             raise ValueError("the batch is empty; a text classifier needs at least one text")
-        pieces = (
-            [self._tokens(rows) for rows in batch.pieces]
-            if isinstance(batch, MaskedBatch)
-            else [_Listed(self._encoded(list(batch)), self.device)]
-        )
-        lengths = np.concatenate([tokens.lengths for tokens in pieces])
-        width = self._width(int(lengths.max()))
-        made = [tokens.rows(width, self._fill, self._left) for tokens in pieces]
-        columns = {name: torch.cat([rows[name] for rows in made]) for name in made[0]}
+        return self._background(self._launch, batch) if self.device.type == "cuda" else self._launch(batch)
+
+    def _launch(self, batch: Any) -> Callable[[], Floats]:
+        pairs = self._chosen(batch) if isinstance(batch, MaskedBatch) else self._whole(list(batch))
+        tables, masks = zip(*pairs, strict=True)
+        lengths = np.concatenate(list(map(TokenTable.lengths, tables, masks)))
         order = np.argsort(lengths, kind="stable")
         evaluating(self.model)
         with torch.inference_mode(), precision(self.device, self.autocast), _attention():
+            columns = token_rows(tables, masks, self._width(int(lengths.max())), self._fill, self._left, self.device)
             outputs = [
                 self._outputs(columns, lengths, order[start : start + self.batch])
                 for start in range(0, len(order), self.batch)
@@ -174,23 +178,30 @@ class HuggingFace:
             return longest
         return min(-(-longest // 8) * 8, max(self.max_length or longest + 8, longest))
 
-    def _tokens(self, rows: MaskedRows) -> _Tokens:
-        """The tokens of masked texts: chosen on the device, or of the rendered texts where that is not the same."""
-        inputs = cast(TextInputs, rows.inputs)
-        if inputs not in self._tables:
-            table = TokenTable.of(self.tokenizer, inputs, self.max_length)
-            self._tables[inputs] = None if table is None else table.to(self.device)
-            if table is None and not self._told:
-                self._told = True
-                warnings.warn(
-                    "the tokenizer joins pieces over words that are masked, so masked texts are tokenised one by one, "
-                    "which is slower",
-                    stacklevel=2,
-                )
-        table = self._tables[inputs]
-        if table is None:
-            return _Listed(self._encoded(rows.rendered()), self.device)
-        return _Chosen(table, inputs.structure.expand(rows.masks, rows.level), self.device)
+    def _chosen(self, batch: MaskedBatch) -> Iterator[tuple[TokenTable, BoolArray]]:
+        """Tables of tokens, and masks of their leaves; where tokens cannot be chosen, the rendered rows."""
+        for rows in batch.pieces:
+            inputs = cast(TextInputs, rows.inputs)
+            table = self._table(inputs)
+            if table is None:
+                yield from self._whole(rows.rendered())
+            else:
+                yield table, inputs.structure.expand(rows.masks, rows.level)
+
+    def _table(self, inputs: TextInputs) -> TokenTable | None:
+        """The tokens of an input with each leaf kept and masked; None where its rows must be rendered."""
+        with self._tokenizing:
+            if inputs not in self._tables:
+                self._tables[inputs] = TokenTable.of(self.tokenizer, inputs, self.max_length)
+            table = self._tables[inputs]
+        if table is None and not self._told:
+            self._told = True
+            warnings.warn(
+                "the tokenizer joins pieces over words that are masked, so masked texts are tokenised one by one, "
+                "which is slower",
+                stacklevel=2,
+            )
+        return table
 
     @property
     def _left(self) -> bool:
@@ -204,16 +215,18 @@ class HuggingFace:
             "token_type_ids": getattr(self.tokenizer, "pad_token_type_id", 0),
         }
 
-    def _encoded(self, rows: list[Any]) -> list[dict[str, list[int]]]:
+    def _whole(self, rows: list[Any]) -> Iterator[tuple[TokenTable, BoolArray]]:
+        """The tokens of texts, or pairs of texts, of which nothing is to be masked."""
         pairs = [_pair(row) for row in rows]
         if len({second is None for _, second in pairs}) > 1:
             raise ValueError("a batch must be all texts or all pairs of texts, not a mixture")
         seconds = [second for _, second in pairs] if pairs[0][1] is not None else None
-        columns = self.tokenizer(
-            [first for first, _ in pairs], seconds, truncation=True, max_length=self.max_length, padding=False
-        )
-        names = [name for name in columns if name != "attention_mask"]
-        return [{name: columns[name][i] for name in names} for i in range(len(rows))]
+        with self._tokenizing:
+            encoding = self.tokenizer(
+                [first for first, _ in pairs], seconds, truncation=True, max_length=self.max_length, padding=False
+            )
+        for number in range(len(rows)):
+            yield TokenTable.whole(encoding, number), np.ones((1, 0), dtype=np.bool_)
 
     def _activated(self, logits: torch.Tensor) -> torch.Tensor:
         problem = getattr(self.model.config, "problem_type", None)
@@ -228,57 +241,6 @@ def _attention() -> AbstractContextManager[Any]:
     """Every way to compute attention but cuDNN's, which takes tens of milliseconds to plan for each new shape."""
     kinds = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
     return sdpa_kernel(list(kinds))
-
-
-class _Tokens(Protocol):
-    """Rows of tokens, which are made when their width is known."""
-
-    @property
-    def lengths(self) -> Any:
-        """The tokens of each row."""
-        ...
-
-    def rows(self, width: int, fill: Mapping[str, int], left: bool) -> dict[str, torch.Tensor]:
-        """The rows, (n, width), where the model is."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class _Chosen:
-    """Rows that are chosen on the device among an input's tokens."""
-
-    table: TokenTable
-    masks: BoolArray
-    device: torch.device
-
-    @property
-    def lengths(self) -> Any:
-        return self.table.lengths(self.masks)
-
-    def rows(self, width: int, fill: Mapping[str, int], left: bool) -> dict[str, torch.Tensor]:
-        return self.table.rows(on_device(self.masks, self.device), width, fill, left)
-
-
-@dataclass(frozen=True, eq=False)
-class _Listed:
-    """Rows that a tokenizer gave as lists."""
-
-    encoded: Sequence[Mapping[str, Sequence[int]]]
-    device: torch.device
-
-    @property
-    def lengths(self) -> Any:
-        return np.array([len(row["input_ids"]) for row in self.encoded])
-
-    def rows(self, width: int, fill: Mapping[str, int], left: bool) -> dict[str, torch.Tensor]:
-        padded = {}
-        for name in self.encoded[0]:
-            array = np.full((len(self.encoded), width), fill.get(name, 0), dtype=np.int64)
-            for target, row in zip(array, self.encoded, strict=True):
-                n = len(row[name])
-                target[slice(width - n, width) if left else slice(n)] = row[name]
-            padded[name] = on_device(array, self.device)
-        return padded
 
 
 def _pair(row: Any) -> tuple[str, str | None]:

@@ -301,12 +301,6 @@ def restored(order: npt.ArrayLike, outputs: Floats) -> Floats:
     return result
 
 
-def on_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """An array as a tensor on a device; the copy goes on while the device works."""
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-
 def to_host(tensor: torch.Tensor) -> Callable[[], Floats]:
     """Begin to bring numbers to the host; the function that is returned waits for them."""
     tensor = tensor.detach()

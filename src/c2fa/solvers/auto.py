@@ -71,27 +71,30 @@ class Chosen:
         return np.broadcast_to(np.asarray(leaves.penalty.ridge, dtype=np.float64), leaves.width)
 
 
-def bounded(weights: FloatArray) -> FloatArray:
-    """A level's weights, none of them so far above the others that rounding drowns what the others say.
+def bounded(level: Level) -> Level:
+    """A level in which no weight is so far above the others that rounding drowns what the others say.
 
     SHAP's kernel gives the input itself 1e40 times the weight of masks of half of 130 features; of a thousand features,
     1e300 times. What all of them have in common says nothing where a level's noise is chosen, and goes where it would
     overflow.
 
-    >>> bounded(np.array([1.0, 2.0, 0.0, 1.0, 1e40]))
+    >>> rows = np.ones((5, 1), dtype=np.bool_), np.zeros(5)
+    >>> bounded(Level(*rows, [1.0, 2.0, 0.0, 1.0, 1e40])).weights
     array([1.0e+00, 2.0e+00, 0.0e+00, 1.0e+00, 1.5e+06])
-    >>> bounded(np.array([1e-300, 1e-300, 1000.0]))
-    array([1.e+00, 1.e+00, 1.e+06])
+    >>> bounded(Level(*rows, [1e-300, 1e-300, 1e-300, 0.0, 1000.0])).weights
+    array([1.e+00, 1.e+00, 1.e+00, 0.e+00, 1.e+06])
     """
-    median = np.median(weights[weights > 0]) if (weights > 0).any() else 1.0
+    median, heaviest = level.usual_weight, _HEAVIEST * level.usual_weight
     unit = 1.0 if 1.0 / _HEAVIEST <= median <= _HEAVIEST else median
-    return np.minimum(weights, _HEAVIEST * median) / unit
+    if unit == 1.0 and level.weights.max() <= heaviest:
+        return level
+    return level.reweighed(np.minimum(level.weights, heaviest) / unit)
 
 
 def choose(problem: Problem) -> Chosen:
     """Put strengths in the place of ``Auto``, and bound the weights."""
     auto = _auto(problem)
-    problem = problem.with_levels([level.reweighed(bounded(level.weights)) for level in problem.levels])
+    problem = problem.with_levels([bounded(level) for level in problem.levels])
     data = Observations.of(problem, auto.output)
     if data is None:
         return _nothing_to_choose(problem, auto)
@@ -134,7 +137,7 @@ def _with(problem: Problem, factors: FloatArray, strengths: Penalty) -> Problem:
     penalties = (*(L2(0.0),) * (len(problem.levels) - 1), strengths)
     return problem.with_levels(
         [
-            level.reweighed(level.weights * factor).penalised(penalty)
+            level.scaled(float(factor)).penalised(penalty)
             for level, factor, penalty in zip(problem.levels, factors, penalties, strict=True)
         ]
     )

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgError
+from scipy.linalg.blas import dtrmm
 
 from c2fa.problem import Level, Problem
 from c2fa.solution import Solution, Status, System
-from c2fa.solvers.cholesky import Cholesky, symmetric_product
+from c2fa.solvers.cholesky import Cholesky, triangle
 from c2fa.solvers.tree import Strength, TreePrior, ridge_strengths, row_sums, weighted_gram
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
@@ -61,7 +62,7 @@ def smooth_errors(
     if problem.structure.leaves > _DENSE:
         return None
     spread = smooth(np.eye(problem.structure.leaves))
-    smoothed = np.maximum(np.einsum("ij,ji->i", spread, system.solve(spread)), 0.0)
+    smoothed = np.maximum(np.einsum("ij,ij->j", spread, system.solve(spread)), 0.0)  # S is symmetric
     if isinstance(system, _LeastSquares):
         smoothed[~system.reached(spread.T)] = np.inf
     return (*errors[:-1], _scaled(smoothed, scale))
@@ -105,7 +106,7 @@ class _Primal:
     def __init__(self, problem: Problem, prior: TreePrior) -> None:
         self.structure = problem.structure
         self.design = problem.design
-        matrix = symmetric_product(self.design)
+        matrix = problem.gram()
         prior.add_to(matrix)
         self.factor = Cholesky(matrix)
 
@@ -121,10 +122,11 @@ class _Primal:
 
     @functools.cached_property
     def _half(self) -> FloatArray:
-        return self.factor.half(self.design.T)
+        half: FloatArray = dtrmm(1.0, self.factor.inverse, self.design.T, lower=1)
+        return half
 
     def influences(self, rows: Sequence[slice]) -> list[tuple[FloatArray, ...]]:
-        s, influence = self.structure, self.factor.other_half(self._half).T
+        s, influence = self.structure, dtrmm(1.0, self.factor.inverse, self._half, lower=1, trans_a=1).T
         return [tuple(_squares(row_sums(s, influence[some], k)) for k in range(s.depth)) for some in rows]
 
     def leverages(self) -> FloatArray:
@@ -239,6 +241,7 @@ _NOTHING = 1e-15
 _NO_PRIOR = 1e-12  # strengths of the leaves below this leave them without a posterior
 _NO_FREEDOM = 1e-6  # below this share of the rows a fit goes through all of them, and what is left over is rounding
 _DENSE = 5000  # leaves whose whole covariance may be held
+_FULL_RANK = 1e-8  # where no column is a mix of others: the least on a triangle's diagonal beside the largest
 _CHUNK = 8192  # columns of the leaves held at a time beside the rows themselves
 
 
@@ -363,8 +366,14 @@ def _posterior_system(problem: Problem, system: System | None) -> System | None:
 
 def loss_alone(level: Level) -> float:
     """The least loss of one level of a single output fitted by itself, under its own l2 penalty."""
-    rows, targets = level.rows.design(level.masks), level.rows.targets[:, :1]
+    rows, targets = level.rows.design, level.rows.targets[:, :1]
     ridge = np.broadcast_to(np.asarray(level.penalty.ridge, dtype=np.float64), level.width)
+    if not ridge.any() and len(rows) > level.width:
+        # With rows of full rank, what no values can fit is the last number of the triangular factor of [X y].
+        upper = triangle(np.concatenate([rows, targets], axis=1))
+        sizes = np.abs(np.diag(upper))[:-1]
+        if sizes.min() > _FULL_RANK * sizes.max():
+            return 0.5 * float(upper[-1, -1]) ** 2
     if not ridge.min() > _NOTHING:
         penalty = np.diag(np.sqrt(2.0 * ridge))[ridge > 0]
         padded = np.concatenate([targets, np.zeros((len(penalty), 1))])
@@ -374,7 +383,7 @@ def loss_alone(level: Level) -> float:
         np.einsum("ii->i", gram)[:] += 1.0
         values = (rows.T @ Cholesky(gram).solve(targets)) / (2.0 * ridge)[:, None]
     else:
-        normal = symmetric_product(rows)
+        normal = level.rows.gram.copy(order="F")
         np.einsum("ii->i", normal)[:] += 2.0 * ridge
         values = Cholesky(normal).solve(rows.T @ targets)
     return 0.5 * float(np.square(targets - rows @ values).sum())

@@ -21,13 +21,14 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg.blas import dtrmm
 
-from c2fa.problem import Problem
-from c2fa.solvers.cholesky import Cholesky, symmetric_product
+from c2fa.problem import Problem, Rows
+from c2fa.solvers.cholesky import Cholesky, symmetric_product, triangle
 from c2fa.solvers.tree import weighted_gram
 from c2fa.structure import FloatArray, IntArray
 
 _LEAVES = 0.5  # the share of the outputs' variance that the leaves are first thought to explain
 _AT_ONCE = 2**21  # numbers held beside the rows
+_MORE_LEAVES = 1.4  # as many leaves to a row, and the system of the leaves is still the faster one
 TINY = 1e-290  # a variance of outputs that numbers cannot tell from none
 
 
@@ -36,14 +37,16 @@ class Observations:
     """All that the evidence needs to know of the rows, in units in which the outputs' variance is 1.
 
     A level's weights are taken relative to their median: how much a level counts against another is to be chosen.
-    Where leaves are more than rows, a level of more rows than features is held as that many rows: with ``X = QR``, the
-    rows ``R`` and targets ``Q'y`` say all there is about the leaves, and what is left of the targets only about the
-    noise. All three are blocks of the triangular factor of ``[X y]``.
+    A level of parts that has more rows than parts is held as that many rows: with ``X = QR``, the rows ``R`` and
+    targets ``Q'y`` say all there is about the leaves, and what is left of the targets only about the noise. All three
+    are blocks of the triangular factor of ``[X y]``.
 
     Attributes
     ----------
-    design, targets
-        (n, leaves) and (n, outputs), the levels' one after the other; squares of outputs are averaged.
+    blocks
+        Of each level its rows over the leaves, (n, leaves).
+    targets
+        (n, outputs), the levels' one after the other; squares of outputs are averaged.
     rows
         The number of rows of each level.
     freedom
@@ -56,9 +59,11 @@ class Observations:
         The mean squared length of a row of weight 1.
     owners
         For the groups of leaves that share a scale, coarse to fine, the group of each leaf; the first is of all.
+    finest
+        The finest level's rows, whose Gram matrix the fit itself needs too.
     """
 
-    design: FloatArray
+    blocks: list[FloatArray]
     targets: FloatArray
     outputs: int
     rows: IntArray
@@ -67,31 +72,33 @@ class Observations:
     weights: FloatArray
     energy: float
     owners: tuple[IntArray, ...]
+    finest: Rows
 
     @classmethod
     def of(cls, problem: Problem, output: int | None = None) -> Observations | None:
         """The rows of a problem; None where its outputs are constant."""
         s = problem.structure
         columns = slice(None) if output is None else slice(output, output + 1)
-        blocks, kept, freedom, rest, weights = [], [], [], [], []
+        blocks, kept, freedom, rest = [], [], [], []
         spread = energy = 0.0
-        for k, level in enumerate(problem.levels):
+        levels = [level.scaled(1.0 / level.usual_weight) for level in problem.levels]
+        shared = s.leaves <= _MORE_LEAVES * problem.queries
+        for k, level in enumerate(levels):
             counting = level.weights > 0
-            weights.append(float(np.median(level.weights[counting])))
-            root = np.sqrt(weights[k])
-            rows, y = level.rows.design(level.masks) / root, level.rows.targets[:, columns] / root
-            of_each = level.weights[counting] / weights[k]
+            coarse, y = k < s.depth - 1, level.rows.targets[:, columns]
+            # Where leaves are many, their rows are held once, in ``design``: the fit does not share them.
+            rows = level.rows.design if coarse or shared else level.rows.write(np.empty(level.masks.shape))
+            inverse_weights = np.divide(1.0, level.weights, out=np.zeros(len(rows)), where=counting)
             # A part's column stands for as many as it has leaves.
-            columns_of = np.bincount(s.owners(k), minlength=level.width)
-            energy += float(((np.square(rows[counting]) @ columns_of) / of_each).sum())
-            spread += float((np.square(y[counting]).sum(axis=1) / of_each).sum())
-            freedom.append(float(counting.sum() - level.intercept))
+            energy += float(inverse_weights @ np.square(rows) @ s.sizes(k))
+            spread += float(inverse_weights @ _squares(y.T))
+            freedom.append(float(np.count_nonzero(counting) - level.intercept))
             rest.append(0.0)
-            if len(rows) > level.width and problem.queries < s.leaves:
-                upper = _triangle(np.concatenate([rows, y], axis=1))
+            if coarse and len(rows) > level.width:
+                upper = triangle(np.concatenate([rows, y], axis=1))
                 rows, y = upper[: level.width, : level.width], upper[: level.width, level.width :]
                 rest[k] = float(np.square(upper[level.width :, level.width :]).sum())
-            blocks.append(rows if k == s.depth - 1 else rows[:, s.owners(k)])
+            blocks.append(rows[:, s.owners(k)] if coarse else rows)
             kept.append(y)
         targets = np.concatenate(kept)
         outputs, free = targets.shape[1], max(sum(freedom), 1.0)
@@ -99,19 +106,42 @@ class Observations:
         if not unit > TINY:
             return None
         if outputs > len(targets):  # only inner products of rows matter
-            targets = _triangle(targets.T).T
-        coarse = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
+            targets = triangle(targets.T).T
+        groups = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
         return cls(
-            design=np.concatenate(blocks),
+            blocks=blocks,
             targets=targets / np.sqrt(unit),
             outputs=outputs,
             rows=np.array([len(block) for block in blocks]),
             freedom=np.array(freedom),
             rest=np.array(rest) / (unit * outputs),
-            weights=np.array(weights),
+            weights=np.array([level.usual_weight for level in problem.levels]),
             energy=energy / free,
-            owners=(np.zeros(s.leaves, dtype=np.intp), *coarse),
+            owners=(np.zeros(s.leaves, dtype=np.intp), *groups),
+            finest=levels[-1].rows,
         )
+
+    @property
+    def of_leaves(self) -> bool:
+        """Whether the system of the leaves is the faster one."""
+        return self.leaves <= _MORE_LEAVES * len(self.targets)
+
+    @property
+    def leaves(self) -> int:
+        """The number of leaves."""
+        return int(self.blocks[0].shape[1])
+
+    @cached_property
+    def design(self) -> FloatArray:
+        """All levels' rows, one level after the other; from here on the blocks are pieces of it."""
+        design = np.concatenate(self.blocks)
+        self.blocks[:] = np.split(design, self.starts[1:])
+        return design
+
+    @cached_property
+    def above(self) -> FloatArray:
+        """The rows of all levels but the finest, where there are others."""
+        return np.concatenate(self.blocks[:-1])
 
     @cached_property
     def usual_base(self) -> float:
@@ -119,9 +149,35 @@ class Observations:
         return float(np.log(_LEAVES / self.energy)) if self.energy > 0 else 0.0
 
     @cached_property
-    def grams(self) -> list[FloatArray]:
-        """Of each level ``X'X``, its lower triangle."""
-        return [symmetric_product(rows) for rows in np.split(self.design, self.starts[1:])]
+    def _grams(self) -> FloatArray:
+        """Of each level ``X'X``, its lower triangle column by column, (levels, leaves²)."""
+        grams = (*map(symmetric_product, self.blocks[:-1]), self.finest.gram)
+        return np.stack([gram.T.ravel() for gram in grams])
+
+    @cached_property
+    def _work(self) -> FloatArray:
+        """Room for two matrices of the leaves: every round needs them, and fresh memory costs as much as the sums."""
+        return np.zeros((2, self.leaves, self.leaves))
+
+    def gram(self, weights: FloatArray) -> FloatArray:
+        """``Σ_l weights[l] X_l'X_l`` in its lower triangle, in memory that the next call uses again."""
+        matrix: FloatArray = self._work[0]
+        np.dot(weights, self._grams, out=matrix.reshape(-1))
+        return matrix.T
+
+    def inverse(self, factor: Cholesky) -> FloatArray:
+        """A factor's inverse, in memory that the next call uses again."""
+        return factor.invert(self._work[1].T)
+
+    @cached_property
+    def _moments(self) -> FloatArray:
+        """Of each level ``X'y``, (levels, leaves × outputs)."""
+        targets = np.split(self.targets, self.starts[1:])
+        return np.stack([(x.T @ y).ravel() for x, y in zip(self.blocks, targets, strict=True)])
+
+    def moment(self, weights: FloatArray) -> FloatArray:
+        """``Σ_l weights[l] X_l'y_l``."""
+        return (weights @ self._moments).reshape(self.leaves, -1)
 
     def by_level(self, of_rows: FloatArray) -> FloatArray:
         """Sum something of the rows into its levels."""
@@ -161,8 +217,7 @@ class Fit:
 
 def evaluate(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:
     """Compute the evidence and the terms of its derivatives, with the smaller of two systems, as ``direct.py`` does."""
-    rows, leaves = data.design.shape
-    return (_by_leaves if leaves <= rows else _by_rows)(data, variances, noises)
+    return (_by_leaves if data.of_leaves else _by_rows)(data, variances, noises)
 
 
 def _by_rows(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:
@@ -180,7 +235,7 @@ def _by_rows(data: Observations, variances: FloatArray, noises: FloatArray) -> F
     unused = of_rows * _squares(inverse)  # of a row: 1 less its leverage
     pull = data.design.T @ dual
     beyond = data.freedom - data.rows
-    log_determinant = beyond @ np.log(noises) - 2.0 * np.log(np.diag(inverse)).sum()
+    log_determinant = beyond @ np.log(noises) - 2.0 * np.log(inverse.diagonal()).sum()
     return Fit(
         log_evidence=-0.5 * float(log_determinant + np.square(half).sum() / data.outputs + (data.rest / noises).sum()),
         dof=np.clip(variances * reached, 0.0, 1.0),
@@ -196,23 +251,27 @@ def _by_leaves(data: Observations, variances: FloatArray, noises: FloatArray) ->
     Its solution is ``u = β/√v``. Residuals are computed as such, because where noise is at its floor differences of
     squares would be rounding.
     """
-    root = np.sqrt(variances)[:, None]
-    matrix = sum(gram / noise for gram, noise in zip(data.grams, noises, strict=True)) * (root * root.T)
-    np.einsum("ii->i", matrix)[:] += 1.0
+    root = np.sqrt(variances)
+    precisions = 1.0 / noises
+    matrix = data.gram(precisions)
+    matrix *= root
+    matrix *= root[:, None]
+    matrix.ravel(order="K")[:: len(matrix) + 1] += 1.0
     factor = Cholesky(matrix)
-    weights = np.repeat(1.0 / noises, data.rows)[:, None]
-    u = factor.solve(root * (data.design.T @ (data.targets * weights)))
-    dof = np.clip(1.0 - _squares(factor.inverse), 0.0, 1.0)
+    u = factor.solve(root[:, None] * data.moment(precisions))
+    inverse = data.inverse(factor)
+    dof = np.maximum(1.0 - _squares(inverse), 0.0)
     beta2_over_v = _squares(u.T) / data.outputs
-    residuals = data.targets - data.design @ (root * u)
-    scaled_rss = data.by_level(_squares(residuals.T)) / (noises * data.outputs)
+    beta = root[:, None] * u
+    residuals = data.targets - np.concatenate([rows @ beta for rows in data.blocks])
+    scaled_rss = (data.by_level(_squares(residuals.T)) / data.outputs + data.rest) / noises
     # The levels use up Σ γ degrees of freedom between them, so the finest level's share need not be computed.
     used = np.empty(len(noises))
     if len(used) > 1:
-        above = data.design[: data.starts[-1]] * root.T
-        used[:-1] = np.add.reduceat(_squares(factor.half(above.T)), data.starts[:-1]) / noises[:-1]
+        reached = _squares(dtrmm(1.0, inverse, (data.above * root).T, lower=1))
+        used[:-1] = np.add.reduceat(reached, data.starts[:-1]) / noises[:-1]
     used[-1] = dof.sum() - used[:-1].sum()
-    log_determinant = data.freedom @ np.log(noises) + 2.0 * np.log(np.diag(factor.lower)).sum()
+    log_determinant = data.freedom @ np.log(noises) + 2.0 * np.log(factor.lower.diagonal()).sum()
     return Fit(
         log_evidence=-0.5 * float(log_determinant + scaled_rss.sum() + beta2_over_v.sum()),
         dof=dof,
@@ -220,12 +279,6 @@ def _by_leaves(data: Observations, variances: FloatArray, noises: FloatArray) ->
         residual_dof=np.maximum(data.freedom - used, 0.0),
         scaled_rss=scaled_rss,
     )
-
-
-def _triangle(matrix: FloatArray) -> FloatArray:
-    """R of ``matrix = QR``."""
-    upper: FloatArray = np.linalg.qr(matrix, mode="r")  # type: ignore[assignment]  # its stub does not tell modes apart
-    return upper
 
 
 def _squares(columns: FloatArray) -> FloatArray:

@@ -41,6 +41,10 @@ from c2fa.structure import FloatArray
 
 _PRIOR_ROWS = 2.0  # as many rows' worth of residuals at the noise that the whole problem suggests
 _GRID = np.linspace(-3.5, 4.5, 17)  # logarithms of a leaf's own factor
+_FINE = np.linspace(-8.0, 10.0, 181)  # the same logarithms, finer and further: what is blurred onto the grid
+_APART = np.square(_GRID[:, None] - _FINE)
+_UNLIKELY = _FINE + np.exp(-_FINE) - 1.0  # the inverse gamma's −2/tail log density
+_NORMAL_QUANTILE = ndtri(0.975)
 _MAX_DOF = 1.5  # the most degrees of freedom that one leaf is taken to use
 
 
@@ -76,8 +80,9 @@ def standard_errors(
     s = problem.structure
     variances = system.variances()
     influences = system.influences(_row_slices(problem))
-    noises = _Noises.of(chosen, leaf_values, leverages, losses, _adaptivity(chosen, variances[-1]))
-    size = _size_of_values(chosen, variances[-1], leaf_values, noises)
+    dof = _dof(chosen, variances[-1])
+    noises = _Noises.of(chosen, leaf_values, leverages, losses, _adaptivity(chosen, dof))
+    size = _size_of_values(chosen, dof, leaf_values, noises)
     own = _own_strength_variance(chosen, variances[-1], leaf_values, size)
     smooth = problem.levels[-1].smooth is not None
     errors = []
@@ -89,9 +94,9 @@ def standard_errors(
         if not (smooth and k < s.depth - 1):
             total = total + s.sums(own, k) * _shared(variance, s.sums(variances[-1], k))[:, None]
         shares = [_share(of_level, total, chosen.output) for of_level in from_rows]
-        doubt = sum(share**2 / dof for share, dof in zip(shares, noises.dof, strict=True))
-        dof = 1.0 / np.maximum(doubt, 1e-9)
-        widening = stdtrit(np.maximum(dof, 2.0), 0.975) / ndtri(0.975)
+        doubt = sum(share**2 / free for share, free in zip(shares, noises.dof, strict=True))
+        free = 1.0 / np.maximum(doubt, 1e-9)
+        widening = stdtrit(np.maximum(free, 2.0), 0.975) / _NORMAL_QUANTILE
         errors.append(np.sqrt(total) * widening[:, None])
     scale = _average_ratio(variances[-1], errors[-1], noises.levels[-1])
     return smooth_errors(problem, system, tuple(errors), scale)
@@ -121,26 +126,23 @@ def _average_ratio(variances: FloatArray, errors: FloatArray, noise: FloatArray)
 
 def _share(part: FloatArray, total: FloatArray, output: int | None) -> FloatArray:
     """What share of the variance is of one kind, for the output that decides, or over all."""
-    if output is not None:
-        part, total = part[:, [output]], total[:, [output]]
-    whole = total.sum(axis=1)
-    share: FloatArray = np.clip(part.sum(axis=1) / np.where(whole > 0, whole, 1.0), 0.0, 1.0)
+    of_part, whole = (a.sum(axis=1) if output is None else a[:, output] for a in (part, total))
+    share: FloatArray = np.minimum(of_part / np.where(whole > 0, whole, 1.0), 1.0)
     return share
 
 
 def _dof(chosen: Chosen, posterior: FloatArray) -> FloatArray:
     """For each leaf the share of it that the rows determine, γ."""
-    dof: FloatArray = np.clip(1.0 - 2.0 * posterior * chosen.strengths, 0.0, 1.0)
+    dof: FloatArray = np.maximum(1.0 - 2.0 * posterior * chosen.strengths, 0.0)
     return dof
 
 
-def _adaptivity(chosen: Chosen, posterior: FloatArray) -> float:
+def _adaptivity(chosen: Chosen, dof: FloatArray) -> float:
     """How many times more degrees of freedom the leaves use because their strengths follow their values."""
-    dof = _dof(chosen, posterior)
     if not (np.isfinite(chosen.tail) and dof.any()):
         return 1.0
     own = 0.5 / (chosen.strengths * chosen.centre)
-    follows = np.clip(1.0 - chosen.tail / (own * (chosen.tail + dof)), 0.0, 1.0)
+    follows = np.maximum(1.0 - chosen.tail / (own * (chosen.tail + dof)), 0.0)
     used = np.minimum(dof / np.maximum(1.0 - 2.0 * follows * (1.0 - dof), 0.25), _MAX_DOF)
     return float(used.sum() / dof.sum())
 
@@ -191,11 +193,10 @@ class _Noises:
         return cls(overall, levels, [free + _PRIOR_ROWS for free in dof])
 
 
-def _size_of_values(chosen: Chosen, posterior: FloatArray, leaf_values: FloatArray, noises: _Noises) -> FloatArray:
+def _size_of_values(chosen: Chosen, dof: FloatArray, leaf_values: FloatArray, noises: _Noises) -> FloatArray:
     """For each output, how large its values are beside what their strengths expect: ``Σ β²/v`` over ``Σ γ``."""
     found = 2.0 * chosen.strengths @ np.square(leaf_values)
-    dof = float(_dof(chosen, posterior).sum())
-    size: FloatArray = (found + _PRIOR_ROWS * noises.overall) / (dof + _PRIOR_ROWS)
+    size: FloatArray = (found + _PRIOR_ROWS * noises.overall) / (dof.sum() + _PRIOR_ROWS)
     return size
 
 
@@ -211,8 +212,9 @@ def _own_strength_variance(
     if total > TINY:
         pulled = np.square(leaf_values[:, columns]).sum(axis=1) / (posterior**2 * total)
     variances = chosen.centre[:, None] * np.exp(_GRID)
-    shrunk = variances / (1.0 + variances * says[:, None])
-    log_weights = _log_prior(chosen) + 0.5 * np.log(shrunk / variances) + 0.5 * pulled[:, None] * shrunk
+    shares = 1.0 / (1.0 + variances * says[:, None])
+    shrunk = variances * shares
+    log_weights = _log_prior(chosen) + 0.5 * (np.log(shares) + pulled[:, None] * shrunk)
     weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     mean = np.einsum("ik,ik->i", weights, shrunk)
@@ -228,8 +230,7 @@ def _log_prior(chosen: Chosen) -> FloatArray:
     if not np.isfinite(chosen.tail):
         normal: FloatArray = -0.5 * np.square(_GRID / blur)
         return normal
-    fine = np.linspace(-8.0, 10.0, 181)
-    density = np.exp(-0.5 * chosen.tail * (fine + np.exp(-fine) - 1.0))
-    blurred = np.exp(-0.5 * np.square((_GRID[:, None] - fine) / blur)) @ density
+    density = np.exp(-0.5 * chosen.tail * _UNLIKELY)
+    blurred = np.exp(_APART / (-2.0 * blur**2)) @ density
     log: FloatArray = np.log(np.maximum(blurred / blurred.sum(), 1e-300))
     return log

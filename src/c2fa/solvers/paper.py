@@ -50,7 +50,7 @@ def paper(
         raise ValueError(f"mu1 and mu2 must be positive; got {mu1} and {mu2}")
     high, low = problem.levels
     prox_high, prox_low = high.penalty.prox, low.penalty.prox
-    zh, zl = high.rows.design(high.masks), low.rows.design(low.masks)
+    zh, zl = high.rows.design, low.rows.design
     parts, leaves = problem.structure.widths
     m = problem.structure.membership(0).toarray()
     m_transposed = np.ascontiguousarray(m.T)
