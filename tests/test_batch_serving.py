@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from c2fa.batch import Recipe, Store, WorkerError, many
 from c2fa.engines import Contact, RemoteModel, Serving
 from c2fa.engines.remote import connected
 from c2fa.engines.serving import Server
+from c2fa.maskers import _segmenting
 from c2fa.masking import MaskedBatch, MaskedRows
 from c2fa.model import BILL, Bill
 
@@ -388,16 +388,15 @@ def test_photos_are_segmented_where_the_gpu_is(serve: Any, monkeypatch: pytest.M
         calls.append((len(images), segment, dict(options)))
         return [image[..., 0] + options["add"] for image in images]
 
-    module: Any = types.ModuleType("c2fa.maskers._segmenting")
-    module.label_maps, module.elsewhere = label_maps, None
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(_segmenting, "label_maps", label_maps)
+    monkeypatch.setattr(_segmenting, "elsewhere", None)
     server, contact = serve(len)
     connected(contact, 0)
-    assert module.elsewhere is None  # without a GPU workers do it themselves
+    assert _segmenting.elsewhere is None  # without a GPU workers do it themselves
     server.has_gpu = True
     connected(contact, 0)
     photos = [np.full((2, 2, 3), k) for k in range(3)]
-    for k, labels in enumerate(module.elsewhere(photos, "slic", {"add": 10})):
+    for k, labels in enumerate(_segmenting.elsewhere(photos, "slic", {"add": 10})):
         np.testing.assert_array_equal(labels, np.full((2, 2), k + 10))
     assert calls == [(3, "slic", {"add": 10})]
 

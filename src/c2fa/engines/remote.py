@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import pickle
@@ -13,7 +12,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -288,9 +286,9 @@ def connected(contact: Contact, number: int) -> RemoteModel:
     """The model for the worker that this process is; photos are segmented where the GPU is."""
     model = RemoteModel(contact, number)
     if model.has_gpu:
-        with contextlib.suppress(ImportError):
-            segmenting: Any = import_module("c2fa.maskers._segmenting")
-            segmenting.elsewhere = model.segment
+        from c2fa.maskers import _segmenting
+
+        _segmenting.elsewhere = model.segment
     return model
 
 

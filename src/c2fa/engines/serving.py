@@ -21,7 +21,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
 from typing import Any
@@ -491,7 +490,8 @@ def _unpickled(payload: bytes) -> Any:
 
 def _segmented(asked: Sequence[tuple[list[Any], str, dict[str, Any]]]) -> list[list[Any]]:
     """The label maps of several requests' photos, made at once."""
-    label_maps = import_module("c2fa.maskers._segmenting").label_maps
+    from c2fa.maskers import _segmenting  # with scipy, which other models' processes need not load
+
     _, segment, options = asked[0]
-    maps = iter(label_maps([image for images, _, _ in asked for image in images], segment, options))
+    maps = iter(_segmenting.label_maps([image for images, _, _ in asked for image in images], segment, options))
     return [[next(maps) for _ in images] for images, _, _ in asked]
