@@ -48,26 +48,68 @@ TIMES = 3
 # -- models that note the shapes of their batches --------------------------------------------------
 
 
-class Shapes:
-    """Counts batches by their shape; a copy is kept in a file, by which another process can read it."""
+class Notes:
+    """What a model's batches looked like and where time went; a copy lies in a file that another process can read."""
 
     def __init__(self, path: str) -> None:
-        self.path, self.counts, self._written = Path(path), collections.Counter[tuple[int, ...]](), 0.0
+        self.path, self._written = Path(path), 0.0
+        self.shapes = collections.Counter[tuple[int, ...]]()
+        self.stages = collections.Counter[str]()
+        self._inner = threading.local()
 
-    def note(self, shape: Sequence[int]) -> None:
-        self.counts[tuple(shape)] += 1
+    def clear(self) -> None:
+        self.shapes.clear()
+        self.stages.clear()
+
+    def shape(self, *shape: int) -> None:
+        self.shapes[shape] += 1
         if time.monotonic() - self._written > 0.5:
             self.write()
+
+    def stage(self, owner: Any, name: str, stage: str) -> None:
+        """Count the seconds of a function, without those of others that are counted, in the thread that calls it."""
+        whole = getattr(owner, name)
+        whole = getattr(whole, "__wrapped__", whole)  # another run's notes are of no use here
+
+        @functools.wraps(whole)
+        def timed(*args: Any, **options: Any) -> Any:
+            outer, self._inner.seconds = getattr(self._inner, "seconds", 0.0), 0.0
+            begin = time.perf_counter()
+            try:
+                return whole(*args, **options)
+            finally:
+                spent = time.perf_counter() - begin
+                self.stages[stage] += spent - self._inner.seconds
+                self._inner.seconds = outer + spent
+
+        setattr(owner, name, timed)
 
     def write(self) -> None:
         self._written = time.monotonic()
         whole = self.path.with_suffix(".new")
-        whole.write_text(json.dumps([[*shape, n] for shape, n in self.counts.items()]))
+        shapes = [[list(shape), n] for shape, n in list(self.shapes.items())]
+        whole.write_text(json.dumps({"shapes": shapes, "stages": dict(self.stages)}))
         whole.replace(self.path)
 
     @staticmethod
-    def read(path: str) -> list[tuple[tuple[int, ...], int]]:
-        return [(tuple(shape), n) for *shape, n in json.loads(Path(path).read_text())]
+    def read(path: str) -> tuple[list[tuple[tuple[int, ...], int]], dict[str, float]]:
+        kept = json.loads(Path(path).read_text())
+        return [(tuple(shape), n) for shape, n in kept["shapes"]], kept["stages"]
+
+
+def stages_of_a_worker(notes: Notes) -> None:
+    """Time what a worker does."""
+    from c2fa.batch.store import Store
+    from c2fa.methods.c2fa import C2FA
+    from c2fa.querying import Queries
+
+    notes.stage(c2fa.maskers.Text, "__call__", "split texts")
+    notes.stage(c2fa.maskers.ImageBag, "__call__", "read and segment photos")
+    for name in ("plan", "record", "answer"):
+        notes.stage(Queries, name, "plan and keep rows")
+    notes.stage(C2FA, "_fit", "fit")
+    notes.stage(c2fa.explainer, "diagnose", "diagnose")
+    notes.stage(Store, "write", "write")
 
 
 def text_network(data: str, device: str) -> Any:
@@ -94,20 +136,25 @@ def text_model(data: str, device: str, batch: int, shapes: str) -> Any:
     import torch
     from transformers import PreTrainedTokenizerFast
 
-    class Noted(c2fa.models.HuggingFace):  # type: ignore[misc,name-defined]
+    from c2fa.models import huggingface
+
+    class Noted(huggingface.HuggingFace):
         def _outputs(self, columns: Any, lengths: Any, index: Any) -> Any:
-            noted.note((len(index), int(lengths[index].max())))
+            notes.shape(len(index), self._width(int(lengths[index].max())))
             return super()._outputs(columns, lengths, index)
 
         name = "gte-small"
 
-    noted = Shapes(shapes)
+    notes = Notes(shapes)
+    notes.stage(Noted, "_table", "tokenise")
+    notes.stage(huggingface, "token_rows", "choose tokens")
+    notes.stage(Noted, "_outputs", "start the network")
     torch.backends.cuda.matmul.allow_tf32 = True
     names = {f"{word}_token": f"[{word.upper()}]" for word in ("pad", "unk", "cls", "sep", "mask")}
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(Path(data) / "bert_uncased_tokenizer.json"), **names)
     tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     model = Noted(text_network(data, device), tokenizer, batch=batch, max_length=512)
-    model.shapes = noted
+    model.notes_kept = notes
     return model
 
 
@@ -124,15 +171,17 @@ def image_model(data: str, device: str, batch: int, shapes: str) -> Any:
 
         def forward(self, bags: torch.Tensor) -> torch.Tensor:
             n, images = bags.shape[:2]
-            noted.note((n, images))
+            notes.shape(n, images)
             return self.rho(self.phi[0](bags.flatten(0, 1)).view(n, images, -1).sum(1)).softmax(1)
 
-    noted = Shapes(shapes)
+    notes = Notes(shapes)
+    notes.stage(c2fa.models.Torch, "_on_device", "bring photos to the device")
+    notes.stage(c2fa.models.Torch, "_outputs", "start the network")
     torch.manual_seed(0)
     whole = DeepSets.pretrained(Path(data) / "resnet50_imagenet_caffe_v1_fp16.safetensors").to(device).eval()
     model = c2fa.models.Torch(Bags(whole), device=device, batch=batch)
     type(model).name = "resnet"  # type: ignore[misc,assignment]
-    model.shapes = noted
+    model.notes_kept = notes
     return model
 
 
@@ -245,23 +294,25 @@ class Run:
         """`many` in this process; the model is made before the clock runs."""
         explainer = c2fa.Explainer(self.make(), self.masker, **self.options)
         explainer(next(iter(inputs)))
-        explainer.model.shapes.counts.clear()
+        stages_of_a_worker(explainer.model.notes_kept)
+        explainer.model.notes_kept.clear()
         begin = time.perf_counter()
         store = explainer.many(inputs, os.path.join(self.folder, "serial"), engine="serial")
         seconds = time.perf_counter() - begin
-        explainer.model.shapes.write()
+        explainer.model.notes_kept.write()
         return {"rows": store.run.rows, "seconds": seconds, "answering": seconds}
 
     def loop(self, inputs: Any) -> dict[str, float]:
         """A plain loop over explainer(x)."""
         explainer = c2fa.Explainer(self.make(), self.masker, **self.options)
         explainer(next(iter(inputs)))
-        explainer.model.shapes.counts.clear()
+        stages_of_a_worker(explainer.model.notes_kept)
+        explainer.model.notes_kept.clear()
         begin, rows = time.perf_counter(), 0
         for x in inputs:
             rows += explainer(x).queries
         seconds = time.perf_counter() - begin
-        explainer.model.shapes.write()
+        explainer.model.notes_kept.write()
         return {"rows": rows, "seconds": seconds, "answering": seconds}
 
     def close(self) -> None:
@@ -275,7 +326,7 @@ def compare(a: argparse.Namespace, make: Any, bare: Any, masker: Any, ways: dict
         run = Run(a, make, masker, batch, sent)
         try:
             found = getattr(run, name)(inputs)
-            shapes = Shapes.read(run.shapes)
+            shapes, stages = Notes.read(run.shapes)
             alone = bare(make(a.data, a.device, batch, run.shapes), shapes, a.device)
         except Exception as error:
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
@@ -289,31 +340,35 @@ def compare(a: argparse.Namespace, make: Any, bare: Any, masker: Any, ways: dict
             f"{alone / found['answering']:8.1%}{alone / found['seconds']:12.1%}{more}",
             flush=True,
         )
+        each = {"the network alone": alone, **dict(sorted(stages.items(), key=lambda pair: -pair[1]))}
+        each["in all"] = found["answering"]
+        print(
+            "    ms an input: " + ", ".join(f"{stage} {1e3 * s / count:.2f}" for stage, s in each.items()), flush=True
+        )
 
 
 def texts(a: argparse.Namespace) -> None:
     print(f"\nreviews of {WORDS[0]} to {WORDS[1]} words, {a.budget} rows each, batches of {a.batch:,}", flush=True)
     few = max(a.inputs // 8, 1)
     ways = {
-        "one_call": (reviews(a.data, a.inputs), a.inputs, 4 * a.batch),
-        "one_process": (reviews(a.data, a.inputs // 2), a.inputs // 2, 4 * a.batch),
+        "one_call": (reviews(a.data, a.inputs), a.inputs, 2 * a.batch),
+        "one_process": (reviews(a.data, a.inputs // 4), a.inputs // 4, 2 * a.batch),
         "loop": (reviews(a.data, few), few, a.batch),
     }
     compare(a, text_model, bare_texts, c2fa.maskers.Text(), {k: v for k, v in ways.items() if k in a.ways}, a.batch)
 
 
 def images(a: argparse.Namespace) -> None:
-    count = max(a.inputs // 4, 1)
+    count, size = max(a.inputs // 4, 1), a.batch // 16
+    few = max(count // 4, 1)
     pictures = photos(a.data, 4 * count)
-    print(
-        f"\nbags of four photos, {a.budget} rows each, batches of {a.batch // 8} bags, quickshift included", flush=True
-    )
+    print(f"\nbags of four photos, {a.budget} rows each, batches of {size} bags, quickshift included", flush=True)
     ways = {
-        "one_call": (list(bags(pictures, count)), count, a.batch // 2),
-        "one_process": (list(bags(pictures, max(count // 4, 1))), max(count // 4, 1), a.batch // 2),
+        "one_call": (list(bags(pictures, count)), count, 4 * size),
+        "one_process": (list(bags(pictures, few)), few, 4 * size),
     }
     masker = c2fa.maskers.ImageBag(absent="fill")
-    compare(a, image_model, bare_images, masker, {k: v for k, v in ways.items() if k in a.ways}, a.batch // 8)
+    compare(a, image_model, bare_images, masker, {k: v for k, v in ways.items() if k in a.ways}, size)
 
 
 def quickshift(a: argparse.Namespace) -> None:
@@ -393,7 +448,7 @@ def main() -> None:
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--inputs", type=int, default=2000)
     parser.add_argument("--budget", type=int, default=ROWS)
-    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--batch", type=int, default=2048)
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--ways", default="one_call,one_process,loop")
     a = parser.parse_args()
