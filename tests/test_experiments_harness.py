@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
-import functools
 import json
-from collections.abc import Callable, Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,14 +21,16 @@ pytest.importorskip("experiments", reason="the experiments are in a clone, not i
 
 from experiments.harness import reproduce as reproducing
 from experiments.harness import settings, weights
-from experiments.harness.grid import Grid, Outcome, run
-from experiments.harness.service import Item, Remote, here, masker, unpack
-from experiments.text.answers import ReviewClient, ReviewRequest
+from experiments.harness.grid import Crew, Grid, Outcome, network_of, run
+from experiments.harness.items import Item, item_of, leaves_of, masker
+from experiments.harness.network import Network, Outputs
 
 from c2fa import tuning
 from c2fa.evaluation import evaluate
 from c2fa.fingerprint import identify
 from c2fa.graph import Graph
+from c2fa.masking import MaskedBatch
+from c2fa.models import Lazy
 
 
 def items(count: int) -> list[Item]:
@@ -52,26 +56,22 @@ def test_items_of_one_shape_have_masks_of_their_own_whatever_is_known_of_them() 
     assert identify(known) == identify(one)
 
 
-class Sum:
+class Sum(Network):
     """A network: a sigmoid of weights that depend on the input's number, largest in the second part."""
 
-    def __init__(self, inputs: Sequence[Item]) -> None:
-        self.inputs, self.rows = inputs, 0
-
-    def launch(self, requests: Sequence[tuple[int, ReviewRequest]]) -> Callable[[], list[Any]]:
+    def launch(self, batch: MaskedBatch) -> Callable[[], Outputs]:
         answers = []
-        for _, request in requests:
-            owner = self.inputs[request.review].owner
-            weights = np.random.default_rng(request.review + 99).normal(0.1, 0.1, len(owner)) + (owner == 1)
-            shown = np.unpackbits(request.masks, axis=1, count=len(owner))
-            positive = 1 / (1 + np.exp(1.0 - shown @ weights))
+        for rows in batch.pieces:
+            item = item_of(rows)
+            weights = np.random.default_rng(item.number + 99).normal(0.1, 0.1, len(item.owner)) + (item.owner == 1)
+            positive = 1 / (1 + np.exp(1.0 - (leaves_of(rows) * weights).sum(axis=1)))
             answers.append(np.stack([1 - positive, positive], axis=1).astype(np.float32))
-            self.rows += len(shown)
-        return lambda: answers
+            self.work += len(rows)
+        return lambda: np.concatenate(answers)
 
-    @property
-    def work(self) -> int:
-        return self.rows
+
+def model() -> Lazy:
+    return Lazy(Sum)
 
 
 METRICS = (
@@ -101,21 +101,27 @@ def sorted_frame(outcome: Outcome) -> pd.DataFrame:
 
 def test_workers_find_what_one_process_finds(tmp_path: Any) -> None:
     inputs, grid = items(5), small_grid()
-    alone = run(grid, inputs, Sum(inputs), ReviewClient, tmp_path / "alone")
-    crew = run(grid, inputs, Sum(inputs), ReviewClient, tmp_path / "crew", workers=2)
-    assert alone.load.rows == crew.load.rows == alone.rows["sent"] > 0
+    alone = run(grid, inputs, model(), tmp_path / "alone")
+    crew = run(grid, inputs, model(), tmp_path / "crew", Crew(workers=2))
+    assert alone.load.work == crew.load.work == alone.load.rows == crew.load.rows == alone.rows["sent"] > 0
     assert alone.rows == crew.rows
     pd.testing.assert_frame_equal(sorted_frame(alone), sorted_frame(crew))
 
 
+def test_workers_need_no_torch() -> None:
+    code = "import sys, experiments.__main__, experiments.harness.queries; sys.exit('torch' in sys.modules)"
+    path = os.pathsep.join(sys.path)  # fourteen that loaded it at once took a minute
+    assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}).returncode == 0
+
+
 def test_scores_are_those_of_evaluate(tmp_path: Any) -> None:
     inputs, grid = items(2), small_grid(metrics=("ndcg", "deletion@0", "mihl"))
-    outcome = run(grid, inputs, Sum(inputs), ReviewClient, tmp_path)
+    outcome = run(grid, inputs, model(), tmp_path)
     mine = outcome.frame.set_index(["method", "N_H", "N_L", "seed", "input"]).sort_index()
     theirs = evaluate(
         grid.methods,
         inputs,
-        Remote(ReviewClient(), here(Sum(inputs))),
+        Sum(),
         masker,
         masks=list(grid.masks),
         seeds=[0, 1],
@@ -132,7 +138,7 @@ def test_scores_are_those_of_evaluate(tmp_path: Any) -> None:
 
 def test_curves_over_leaves_are_taken_where_they_are_wanted(tmp_path: Any) -> None:
     inputs = items(5)
-    frame = run(small_grid(curves=2), inputs, Sum(inputs), ReviewClient, tmp_path).frame
+    frame = run(small_grid(curves=2), inputs, model(), tmp_path).frame
     assert sorted(frame["input"].unique()) == [0, 1, 2, 3, 4]
     wanted = (frame["N_H"] == 6) & (frame["input"] < 2)
     assert (frame["deletion of leaves"].notna() == wanted).all()
@@ -141,27 +147,20 @@ def test_curves_over_leaves_are_taken_where_they_are_wanted(tmp_path: Any) -> No
 
 def test_a_stopped_run_goes_on_where_it_was(tmp_path: Any) -> None:
     inputs, grid = items(5), small_grid()
-    some = run(grid, inputs[:3], Sum(inputs), ReviewClient, tmp_path)
-    every = run(grid, inputs, Sum(inputs), ReviewClient, tmp_path)
-    whole = run(grid, inputs, Sum(inputs), ReviewClient, tmp_path / "whole")
+    some = run(grid, inputs[:3], model(), tmp_path)
+    every = run(grid, inputs, model(), tmp_path)
+    whole = run(grid, inputs, model(), tmp_path / "whole")
     assert some.load.rows + every.load.rows == whole.load.rows == every.rows["sent"]
-    assert run(grid, inputs, Sum(inputs), ReviewClient, tmp_path, workers=1).load.rows == 0
+    assert run(grid, inputs, model(), tmp_path, Crew(workers=1)).load.rows == 0
     pd.testing.assert_frame_equal(sorted_frame(every), sorted_frame(whole))
 
 
 def test_no_input_begins_when_the_time_is_over(tmp_path: Any) -> None:
     inputs = items(3)
-    network = Sum(inputs)
+    lazy = model()
     with pytest.raises(FileNotFoundError, match="no input is finished"):
-        run(small_grid(), inputs, network, ReviewClient, tmp_path, seconds=-1.0)
-    assert network.rows == 0
-
-
-def test_bits_come_back_as_masks() -> None:
-    import torch
-
-    masks = np.random.default_rng(0).random((7, 13)) < 0.5
-    assert (unpack(torch.from_numpy(np.packbits(masks, axis=1)), 13).numpy() == masks).all()
+        run(small_grid(), inputs, lazy, tmp_path, seconds=-1.0)
+    assert network_of(lazy).work == 0
 
 
 def test_the_whole_experiment(
@@ -170,9 +169,7 @@ def test_the_whole_experiment(
     scale = reproducing.Scale(2, 4, 3, (0,), (20, 50), 10, timed=2, tries=3)
     monkeypatch.setattr(reproducing, "SCALES", {"small": scale})
     inputs = items(6)
-    domain = reproducing.Domain(
-        "made up", inputs[:2], inputs[2:], Sum(inputs), functools.partial(ReviewClient), 6, METRICS, 1
-    )
+    domain = reproducing.Domain("made up", inputs[:2], inputs[2:], model(), 6, METRICS, 1)
     folder = reproducing.reproduce(domain, tmp_path / "out", "small")
     frame = pd.read_parquet(folder / "scores.parquet")
     assert set(frame["method"]) == {*settings.PAPER_METHODS, *settings.OUR_METHODS}

@@ -25,20 +25,23 @@ from experiments.__main__ import app
 from experiments.harness import reading, settings, showing
 from experiments.harness.command import Options
 from experiments.harness.examples import BagExample, ReviewExample, load_examples
+from experiments.harness.grid import network_of
+from experiments.harness.items import Item, masker
 from experiments.harness.queries import VARIANTS, compare
 from experiments.harness.reproduce import SCALES, Domain
-from experiments.harness.service import Item, Question, Remote, here, masker
 from experiments.images import run as images
-from experiments.images.answers import BagClient, BagNetwork
+from experiments.images.answers import BagNetwork
 from experiments.images.network import MEAN, STD
 from experiments.text import run as text
-from experiments.text.answers import ReviewClient, ReviewNetwork
+from experiments.text.answers import ReviewNetwork
 from experiments.text.network import Classifier, Shape
 from experiments.text.reviews import CLS, MASK, SEP, Review
 
 from c2fa import Structure
 from c2fa.graph import chain
 from c2fa.maskers import ImageBag
+from c2fa.masking import MaskedBatch, MaskedRows
+from c2fa.models import Lazy
 
 # ------------------------------------------------------------------------------------------------ bags of images
 
@@ -75,11 +78,9 @@ class Bags:
         labels.flat[rng.permutation(64)[:count]] = np.arange(count)
         return labels.repeat(SIDE // 8, 0).repeat(SIDE // 8, 1).astype(np.uint8)
 
-    def network(self, batch: int) -> BagNetwork:
-        return BagNetwork(self.images, self.labels, self.phi, self.rho, mean=MEAN, std=STD, device="cpu", batch=batch)
-
-    def client(self) -> BagClient:
-        return BagClient(self.members, int(self.labels.max()) + 1)
+    def network(self, batch: int, **options: Any) -> BagNetwork:
+        options = {"mean": MEAN, "std": STD, "device": "cpu", "batch": batch, **options}
+        return BagNetwork(self.images, self.labels, self.members, self.phi, self.rho, **options)
 
     def literal(self, item: Item, masks: Any, level: int) -> Any:
         """Every bag painted as a user's masker paints it, every image of it put through the network by itself."""
@@ -94,73 +95,90 @@ class Bags:
             rows.append(self.rho(torch.stack(vectors).sum(0)[None])[0].numpy())
         return np.array(rows)
 
-    def draw(self, number: int, count: int, level: int, seed: int) -> tuple[Item, Any, Question]:
-        """An item, masks of one of its levels, and the same as a question."""
+    def draw(self, number: int, count: int, level: int, seed: int) -> tuple[Item, Any, MaskedRows]:
+        """An item, masks of one of its levels, and the same as rows."""
         item = self.items[number]
         width = Structure.from_groups(item.owner.tolist()).widths[level]
         masks = np.random.default_rng(seed).random((count, width)) < 0.5
         masks[-2:] = [[True], [False]]  # all there, nothing there
-        return item, masks, masker(item).inputs(masks, level)
+        return item, masks, MaskedRows(masker(item).inputs, masks, level)
 
 
 @pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_bag_is_answered_as_if_each_masked_image_were_painted(number: int, level: int) -> None:
     bags = Bags()
-    item, masks, question = bags.draw(number, 12, level, seed=number)
-    remote = Remote(bags.client(), here(bags.network(batch=5)))
-    got, expected = remote(question), bags.literal(item, masks, level)
+    item, masks, rows = bags.draw(number, 12, level, seed=number)
+    network = bags.network(batch=5)
+    assert network.renders(rows.inputs)
+    assert not network.renders(bags)
+    got, expected = network(MaskedBatch([rows])), bags.literal(item, masks, level)
     assert np.ptp(expected[:, 1]) > 0.02
     np.testing.assert_allclose(got, expected, atol=1e-6)
+    np.testing.assert_array_equal(bags.network(batch=5)(rows.rendered()), got)
+    np.testing.assert_array_equal(network.launch(MaskedBatch([rows]))(), got)
 
 
-def test_what_was_embedded_is_remembered_and_forgotten_with_the_bag() -> None:
+def distinct(item: Item, masks: Any, level: int) -> set[tuple[int, bytes]]:
+    """The masked images of some rows."""
+    leaves = Structure.from_groups(item.owner.tolist()).expand(masks, level)
+    return {(j, row[item.owner == j].tobytes()) for row in leaves for j in range(item.owner.max() + 1)}
+
+
+def test_a_masked_image_is_embedded_once_while_its_bag_is_asked_about() -> None:
     bags = Bags()
     network = bags.network(batch=4)
-    remote = Remote(bags.client(), here(network))
     known: set[tuple[int, bytes]] = set()
     for seed, level in ((0, 1), (1, 0), (0, 1), (2, 1)):  # the third was asked before
-        item, masks, question = bags.draw(1, 8, level, seed)
-        before = network.rows
-        np.testing.assert_allclose(remote(question), bags.literal(item, masks, level), atol=1e-6)
-        asked = {(j, row[item.owner == j].tobytes()) for row in question.leaves for j in range(4)}
-        assert network.rows - before == len(asked - known)
+        item, masks, rows = bags.draw(1, 8, level, seed)
+        before = network.work
+        np.testing.assert_allclose(network(MaskedBatch([rows])), bags.literal(item, masks, level), atol=1e-6)
+        asked = distinct(item, masks, level)
+        assert network.work - before == len(asked - known)
         known |= asked
-    assert network.work == network.rows == len(known)
-    for number in (0, 1):  # another bag, then the first again, whose place in the table was taken
-        item, masks, question = bags.draw(number, 8, 1, 0)
-        before = network.rows
-        np.testing.assert_allclose(remote(question), bags.literal(item, masks, 1), atol=1e-6)
-        assert network.rows > before
+    assert network.work == len(known)
+    network.forget()
+    network(MaskedBatch([rows]))
+    assert network.work == len(known) + len(asked)
 
 
-def test_senders_do_not_mix() -> None:
+def test_bags_that_are_no_longer_asked_about_are_dropped() -> None:
     bags = Bags()
-    network, clients = bags.network(batch=7), [bags.client() for _ in range(3)]
+    network = bags.network(batch=8, bags=2)
+    drawn = [bags.draw(number, 6, 1, number) for number in (0, 1, 2)]
+    network(MaskedBatch([rows for _, _, rows in drawn]))  # a batch may hold more bags than are kept
+    assert list(network.tables) == [1, 2]
+    before = network.work
+    network(MaskedBatch([drawn[1][2]]))
+    assert network.work == before
+    item, masks, rows = drawn[0]
+    np.testing.assert_allclose(network(MaskedBatch([rows])), bags.literal(item, masks, 1), atol=1e-6)
+    assert list(network.tables) == [1, 0]  # that of bag 2 was not asked about for the longest time
+    assert network.work == before + len(distinct(item, masks, 1))
+
+
+def test_bags_in_one_batch_do_not_mix() -> None:
+    bags = Bags()
+    network = bags.network(batch=7)
     for turn in range(4):
-        some = [
-            bags.draw((sender + turn // 2) % 3, 3 + sender + turn, turn % 2, 10 * turn + sender) for sender in range(3)
-        ]
-        requests = [(s, clients[s].request(question)) for s, (_, _, question) in enumerate(some) if s != turn]
-        answers = network.launch(requests)()
-        assert len(answers) == len(requests)
-        for (sender, _), got in zip(requests, answers, strict=True):
-            item, masks, _ = some[sender]
-            np.testing.assert_allclose(got, bags.literal(item, masks, turn % 2), atol=1e-6)
+        level = turn % 2
+        some = [bags.draw((k + turn // 2) % 3, 3 + k + turn, level, 10 * turn + k) for k in range(4)]  # one bag twice
+        answers = network(MaskedBatch([rows for _, _, rows in some]))
+        expected = np.concatenate([bags.literal(item, masks, level) for item, masks, _ in some])
+        np.testing.assert_allclose(answers, expected, atol=1e-6)
 
 
 def test_a_table_grows_and_keeps_what_it_has() -> None:
     bags = Bags(segments=(16, 16, 16, 3, 3, 3))
     network = bags.network(batch=512)
-    remote = Remote(bags.client(), here(network))
-    item, masks, question = bags.draw(0, 500, 1, 0)
-    first = remote(question)
-    small = len(network.tables[0])
-    remote(bags.draw(0, 1200, 1, 1)[2])
-    assert len(network.tables[0]) > small
-    before = network.rows
-    np.testing.assert_array_equal(remote(question), first)
-    assert network.rows == before
+    item, masks, rows = bags.draw(0, 500, 1, 0)
+    first = network(MaskedBatch([rows]))
+    small = len(network.tables[0].vectors)
+    network(MaskedBatch([bags.draw(0, 1200, 1, 1)[2]]))
+    assert len(network.tables[0].vectors) > small
+    before = network.work
+    np.testing.assert_array_equal(network(MaskedBatch([rows])), first)
+    assert network.work == before
     np.testing.assert_allclose(first[:40], bags.literal(item, masks[:40], 1), atol=1e-6)
 
 
@@ -189,13 +207,13 @@ def test_the_network_reads_the_rows_that_a_review_writes() -> None:
     for level in (0, 1):
         for item, one in zip(items, reviews, strict=True):
             masks = rng.random((7, one.structure.widths[level])) < 0.5
-            answers = here(network)(ReviewClient().request(masker(item).inputs(masks, level)))
-            assert answers.shape == (7, 2)
-            assert all(rows.size <= 40 for rows in read)
+            rows = MaskedRows(masker(item).inputs, masks, level)
+            assert network.renders(rows.inputs)
+            assert network(rows.rendered()).shape == (7, 2)
+            assert all(ids.size <= 40 for ids in read)
             np.testing.assert_array_equal(np.concatenate(read), one.rows(one.structure.expand(masks, level)))
-            pieces += sum(rows.size for rows in read)
+            pieces += sum(ids.size for ids in read)
             read.clear()
-    assert network.rows == 42
     assert network.work == pieces
 
 
@@ -205,22 +223,23 @@ def test_answers_go_to_the_review_that_was_asked_about() -> None:
     with torch.no_grad():
         for value in model.parameters():
             value.normal_(0, 0.5)
-    reviews = [review(9, 0), review(17, 1), review(8, 2)]
-    network = ReviewNetwork(
-        [r.ids for r in reviews],
-        lambda ids: model.forward_same_length(ids).softmax(-1),
-        (CLS, SEP, MASK),
-        device="cpu",
-        tokens=60,
-    )
+    reviews = [review(9, 0), review(17, 1), review(8, 2), review(9, 3)]
+    batches: list[tuple[int, ...]] = []
+
+    def classify(ids: Any) -> Any:
+        batches.append(tuple(ids.shape))
+        return model.forward_same_length(ids).softmax(-1)
+
+    network = ReviewNetwork([r.ids for r in reviews], classify, (CLS, SEP, MASK), device="cpu", tokens=110)
     rng = np.random.default_rng(1)
-    asked = [(k, rng.random((5 + k, len(reviews[k].ids))) < 0.5) for k in (2, 0, 1, 0)]
-    questions = [Question(Item(k, reviews[k].owner), masks) for k, masks in asked]
-    answers = network.launch([(s, ReviewClient().request(q)) for s, q in enumerate(questions)])()
-    for (k, masks), got in zip(asked, answers, strict=True):
-        expected = model.predict(reviews[k].rows(masks))
-        assert np.ptp(expected) > 0.01
-        np.testing.assert_allclose(got, expected, atol=1e-6)
+    asked = [(k, rng.random((5 + k, len(reviews[k].ids))) < 0.5) for k in (2, 0, 1, 0, 3)]
+    answers = network(
+        MaskedBatch([MaskedRows(masker(Item(k, reviews[k].owner)).inputs, masks, 1) for k, masks in asked])
+    )
+    assert sorted(batches) == [(1, 19), (5, 19), (7, 10), (8, 11), (10, 11)]  # reviews of one length together
+    expected = np.concatenate([model.predict(reviews[k].rows(masks)) for k, masks in asked])
+    assert np.ptp(expected) > 0.01
+    np.testing.assert_allclose(answers, expected, atol=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------ examples
@@ -228,9 +247,9 @@ def test_answers_go_to_the_review_that_was_asked_about() -> None:
 
 def test_examples_are_the_first_inputs_and_are_made_once(tmp_path: Path) -> None:
     bags = Bags()
-    network = bags.network(batch=8)
+    model = Lazy(lambda: bags.network(batch=8))
     items = [Item(item.number, item.owner, (np.arange(len(bags.members[item.number])) == 1,)) for item in bags.items]
-    domain = Domain("images", items[:0], items, network, bags.client, 20, (), 1)
+    domain = Domain("images", items[:0], items, model, 20, (), 1)
     strengths = [("C2FA", 0.1, 0.1, 0.1), ("LIME", 0.1, 0.1, None), ("C2FA intercept", 0.1, 0.1, None)]
     rows = [{"method": m, "parts": p, "leaves": q, "mu2": mu2, "chosen": True} for m, p, q, mu2 in strengths]
     (tmp_path / "tuned.json").write_text(json.dumps(rows))
@@ -240,9 +259,9 @@ def test_examples_are_the_first_inputs_and_are_made_once(tmp_path: Path) -> None
         return BagExample(name, bags.images[bag], bags.labels[bag], item.truth[0], values, e.prediction, budget)
 
     assert showing.keep_examples(domain, tmp_path, describe, count=2, n_l=30) == ["0", "1"]
-    asked = network.rows
+    asked = network_of(model).work
     assert showing.keep_examples(domain, tmp_path, describe, count=2, n_l=30) == []
-    assert network.rows == asked
+    assert network_of(model).work == asked
     assert showing.keep_examples(domain, tmp_path, describe, count=3, n_l=30) == ["2"]
     assert showing.keep_examples(domain, tmp_path, describe, count=3, n_l=30, methods=["BU-LIME", "C2FA paired"]) == [
         "0",
@@ -274,7 +293,7 @@ def test_variants_are_compared_on_validation_inputs_and_on_test_inputs(tmp_path:
             Item(item.number, item.owner, (np.arange(item.owner.max() + 1) == 1, counts), graph, smooth_by_default=True)
         )
     wanted = ("ndcg", "auroc", "deletion of leaves", "mihl")
-    domain = Domain("images", items[:1], items[1:], bags.network(batch=8), bags.client, 20, wanted, 1)
+    domain = Domain("images", items[:1], items[1:], Lazy(lambda: bags.network(batch=8)), 20, wanted, 1)
     compare(domain, tmp_path, small=True)
     for name, count in (("queries-validation", 1), ("queries", 2)):
         found = pd.read_parquet(tmp_path / f"{name}.parquet")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("experiments", reason="the experiments are in a clone, not in a source distribution")
 from experiments import variants
-from experiments.variants.algorithm1 import iterate
+from experiments.variants.algorithm1 import AffineMap, iterate
 from experiments.variants.proportional import share
 
 import c2fa
@@ -121,6 +121,29 @@ def test_algorithm_1_as_one_affine_map_is_algorithm_1(
     assert (status, iterations) == (loop.status, loop.iterations)
     for mine, theirs in zip(values, loop.values, strict=True):
         np.testing.assert_allclose(mine.reshape(theirs.shape), theirs, atol=1e-9)
+
+
+@pytest.mark.parametrize("most", [1_900, 5_000, 100_000])
+def test_a_long_run_of_algorithm_1_goes_on_in_its_slow_modes(most: int) -> None:
+    rng = np.random.default_rng(3)
+    structure = c2fa.Structure.from_groups(np.repeat(np.arange(4), 9))
+    high, low = rng.random((20, 4)) < 0.5, rng.random((60, 36)) < 0.5
+    outputs = [np.tanh(masks @ rng.normal(size=(masks.shape[1], 2))) for masks in (high, low)]
+    levels = [
+        c2fa.Level(masks, y, np.ones(len(y)), c2fa.L2(lam), intercept=False)
+        for masks, y, lam in zip((high, low), outputs, (0.1, 1.0), strict=True)
+    ]
+    problem = c2fa.Problem(structure, tuple(levels))
+    options: dict[str, Any] = {"mu2": 0.001, "eps1": 1e-9, "eps2": 1e-9, "max_iterations": most}
+    slow = AffineMap.of(problem, 0.1, 0.001).slow
+    assert slow is not None
+    assert slow.shape[1] < 20
+    loop = c2fa.solve(problem, "paper", **options)
+    status, iterations, *values = iterate(problem, **options)
+    assert (status, iterations) == (loop.status, loop.iterations)
+    assert iterations > 1_800
+    for mine, theirs in zip(values, loop.values, strict=True):
+        np.testing.assert_allclose(mine.reshape(theirs.shape), theirs, atol=1e-11)
 
 
 @pytest.mark.parametrize("intercept", [True, False])

@@ -1,1 +1,1 @@
-"""What both experiments share: a network that answers many workers at once, and a grid that many processes evaluate."""
+"""What both experiments share: a network that masks its inputs, and a grid that many processes evaluate around it."""

@@ -12,6 +12,7 @@ import torch
 
 from experiments.harness import queries
 from experiments.harness import reproduce as harness
+from experiments.harness.grid import Crew
 from experiments.harness.reproduce import SCALES, Domain, Scale
 from experiments.harness.showing import N_L, Describe, keep_examples
 
@@ -29,7 +30,7 @@ class Options:
     out
         Where results go.
     workers
-        Processes that draw, fit and score.
+        Processes that draw, fit and score, around one that owns the network; 0 does all of it in this one.
     seconds
         Begin no input after so long.
     queries
@@ -61,6 +62,10 @@ class Options:
     @property
     def cuda(self) -> bool:
         return self.device.startswith("cuda")
+
+    @property
+    def crew(self) -> Crew:
+        return Crew(self.workers, self.cuda)
 
 
 @dataclass(frozen=True)
@@ -125,9 +130,9 @@ def run(domain: Domain, describe: Describe, o: Options, *, shown: Sequence[str],
     about = {**domain.about, f"{unit} a second, network alone": alone, "batch": o.batch}
     domain = dataclasses.replace(domain, about=about)
     if o.queries:
-        queries.compare(domain, o.out, small=o.small, workers=o.workers, seconds=o.seconds)
+        queries.compare(domain, o.out, o.crew, small=o.small, seconds=o.seconds)
         return
-    harness.reproduce(domain, o.out, o.scale_name, workers=o.workers, seconds=o.seconds)
+    harness.reproduce(domain, o.out, o.scale_name, o.crew, seconds=o.seconds)
     keep_examples(domain, o.out, describe, methods=shown, n_l=min(N_L, max(o.scale.leaf_rows)))
 
 

@@ -1,18 +1,10 @@
-"""The grid of an experiment, evaluated by many processes around one network.
-
-Each process evaluates one input after another into one store (``c2fa.evaluate``), so a run that was stopped goes on
-where it was. Within an input all methods, budgets and seeds share one set of answers.
-"""
+"""The grid of an experiment, evaluated by ``c2fa.evaluate`` into a store, in processes around one network."""
 
 from __future__ import annotations
 
 import functools
-import math
-import multiprocessing
-import os
-import queue
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,15 +12,60 @@ from typing import Any
 import numpy as np
 
 from c2fa import metrics
-from c2fa.evaluation import Result, RowCount, evaluate
+from c2fa.evaluation import Result, evaluate
+from c2fa.models import Lazy
 from c2fa.querying import Conversation
-from experiments.harness.service import Client, Crew, Item, Load, Network, Remote, here, masker, serve
+from experiments.harness.items import Item, masker
+from experiments.harness.network import Network
 from experiments.harness.settings import Method
 
-ASKING: Mapping[str, Any] = {"batch_size": 1 << 30, "progress": False}
-"""A question is sent as it is: the network makes its own batches."""
+ASKING: Mapping[str, Any] = {"batch_size": 1 << 10, "progress": False}
+"""As many rows as keep a GPU busy for a tenth of a second; with more, workers would wait for each other."""
 KEEPING: Mapping[str, Any] = {"keep_answers": False, "model_name": "network"}
 """Asking the network again costs less than a file of its answers that all workers write."""
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who does the work: processes that draw, fit and score around one that owns the network; 0 is this one alone."""
+
+    workers: int = 0
+    cuda: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """As ``evaluate`` and ``tune`` take it."""
+        if not self.workers:
+            return {}
+        return {"workers": self.workers, "gpus" if self.cuda else "models": 1}
+
+
+ALONE = Crew()
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the network did in a run.
+
+    Attributes
+    ----------
+    rows, work
+        Rows that were asked, and what of them went through the network: images, or word pieces.
+    seconds, waiting
+        Between the first question and the last answer, and of these, while nobody had a question.
+    sets
+        Batches that it was given.
+    """
+
+    rows: int = 0
+    work: int = 0
+    seconds: float = 0.0
+    waiting: float = 0.0
+    sets: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Work a second."""
+        return self.work / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +99,9 @@ class Grid:
     extra: tuple[tuple[str, Any], ...] = ()
 
     def evaluate(
-        self,
-        items: Sequence[Item],
-        with_curves: bool,
-        folder: Path,
-        model: Remote,
-        seconds: float | None = None,
+        self, items: Sequence[Item], model: Lazy, folder: Path, crew: Crew, seconds: float | None = None
     ) -> Result:
-        """Evaluate some items into a store, with curves over leaves or without."""
+        """Evaluate items into a store."""
         return evaluate(
             self.methods,
             items,
@@ -77,16 +109,21 @@ class Grid:
             masker,
             masks=self.masks,
             seeds=self.seeds,
-            metrics=self._scores(with_curves),
-            truths=[item.truth for item in items],
+            metrics=self._scores(),
+            truths=[self._truth(k, item) for k, item in enumerate(items)],
             target=self.target,
             store=folder,
             seconds=seconds,
             **KEEPING,
             **ASKING,
+            **crew.options(),
         )
 
-    def _scores(self, with_curves: bool) -> list[Any]:
+    def _truth(self, k: int, item: Item) -> tuple[Any, Any, bool]:
+        """The truths of both levels, and whether curves over leaves are taken: metrics are told nothing else."""
+        return (*(item.truth or (None, None)), k < self.curves)
+
+    def _scores(self) -> list[Any]:
         """The metrics as ``evaluate`` takes them."""
         leaf_curves = {
             "insertion of leaves": metrics.insertion,
@@ -94,21 +131,24 @@ class Grid:
         }
         chosen: list[Any] = list(self.extra)
         for name in self.metrics:
-            if name not in leaf_curves:
-                chosen.append(name)
-            elif with_curves:
-                chosen.append((name, self._leaf_curve(leaf_curves[name])))
+            metric = leaf_curves.get(name)
+            chosen.append(name if metric is None else (name, self._leaf_curve(metric)))
         return chosen
 
     def _leaf_curve(self, metric: Callable[..., Any]) -> Callable[..., Any]:
-        def score(e: Any, truth: Any) -> Conversation[float] | float:
-            if e.provenance["budget"][0] != self.leaves_at:
-                return float("nan")
-            curve: Conversation[float] | float = metric(e.low, -1, e.target, points=self.points)
-            return curve
+        better = bool(getattr(metric, "higher_is_better", None))
+        score = functools.partial(leaf_curve, metric=metric, leaves_at=self.leaves_at, points=self.points)
+        return metrics.higher_is_better(better)(score)
 
-        better = getattr(metric, "higher_is_better", None)
-        return metrics.higher_is_better(bool(better))(score)
+
+def leaf_curve(
+    e: Any, truth: Any, *, metric: Callable[..., Any], leaves_at: int, points: int
+) -> Conversation[float] | float:
+    """A curve over the leaves, where it is wanted."""
+    if e.provenance["budget"][0] != leaves_at or not truth[-1]:
+        return float("nan")
+    curve: Conversation[float] | float = metric(e.low, -1, e.target, points=points)
+    return curve
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,34 +173,45 @@ class Outcome:
 def run(
     grid: Grid,
     items: Sequence[Item],
-    network: Network,
-    client: Callable[[], Client],
+    model: Lazy,
     folder: Path,
+    crew: Crew = ALONE,
     *,
-    workers: int = 0,
     seconds: float | None = None,
 ) -> Outcome:
-    """Evaluate the grid on all items into a store, and read what it has.
+    """Evaluate the grid on all items into a store.
 
     ``seconds`` begins no input after so long: what is missing then is done by the same call another time.
     """
-    jobs = [functools.partial(grid.evaluate, [item], k < grid.curves, folder) for k, item in enumerate(items)]
-    load = work(jobs, network, client, workers=workers, seconds=seconds)
-    import pandas as pd
-
-    wide, rows = [], []
-    cut = min(grid.curves, len(items))
-    for first, chosen, with_curves in ((0, items[:cut], True), (cut, items[cut:], False)):
-        if chosen:
-            stored = grid.evaluate(chosen, with_curves, folder, Remote(client(), here(network)), seconds=0)
-            stored.frame["input"] += first
-            wide.append(_wide(stored.frame))
-            rows.append(asdict(stored.rows))
-    frame = pd.concat(wide).reset_index()
-    if frame.empty:
+    begin = time.perf_counter()
+    before = network_of(model).work
+    result = grid.evaluate(items, model, folder, crew, seconds)
+    if result.frame.empty:
         raise FileNotFoundError(f"no input is finished in {folder}; run the experiment first, or for more seconds")
-    total = asdict(RowCount.total(rows))
-    return Outcome(load, frame, {**total, "sent": total["explaining"] + total["scoring"]})
+    rows = asdict(result.rows)
+    load = Load(rows["sent"], network_of(model).work - before, time.perf_counter() - begin)
+    if crew.workers:
+        load = _load(result)
+    return Outcome(load, _wide(result.frame).reset_index(), {**rows, "sent": rows["explaining"] + rows["scoring"]})
+
+
+def network_of(model: Lazy) -> Network:
+    """The network itself, loaded into this process."""
+    network = model.model
+    assert isinstance(network, Network)
+    return network
+
+
+def _load(result: Result) -> Load:
+    """What the processes of the network did; one that was killed has successors, one after another."""
+    lives = result.loads.values()
+    return Load(
+        rows=sum(life.rows for life in lives),
+        work=round(result.cost),
+        seconds=sum(life.seconds for life in lives),
+        waiting=sum(life.waiting for life in lives),
+        sets=sum(life.launches for life in lives),
+    )
 
 
 def _wide(frame: Any) -> Any:
@@ -172,52 +223,3 @@ def _wide(frame: Any) -> Any:
     )
     keys = ["method", "N_H", "N_L", "seed", "input"]
     return frame.pivot_table(index=keys, columns="score", values="value", observed=True)
-
-
-def work(
-    jobs: Sequence[Callable[[Remote], object]],
-    network: Network,
-    client: Callable[[], Client],
-    *,
-    workers: int = 0,
-    seconds: float | None = None,
-) -> Load:
-    """Do jobs with a model whose answers come from the network, in processes of their own, or in this one for 0."""
-    until = math.inf if seconds is None else time.time() + seconds
-    if not workers:
-        rows, done, begin = network.rows, network.work, time.perf_counter()
-        _do_all(jobs, Remote(client(), here(network)), until)
-        return Load(network.rows - rows, network.work - done, time.perf_counter() - begin)
-    tasks: Any = multiprocessing.get_context("spawn").Queue()
-    for job in jobs:
-        tasks.put(job)
-    crew = Crew.start(min(workers, max(len(jobs), 1)), _worker, client, tasks, until)
-    load = serve(network, crew.lines)
-    crew.finish()
-    return load
-
-
-def _worker(line: Any, number: int, client: Callable[[], Client], tasks: Any, until: float) -> None:
-    if hasattr(os, "nice"):
-        os.nice(10)  # the process that feeds the network goes first, so that there may be more workers than cores
-
-    def ask(request: Any) -> Any:
-        line.send(request)
-        return line.recv()
-
-    def left() -> Iterator[Callable[[Remote], object]]:
-        while True:
-            try:
-                yield tasks.get(timeout=1.0)
-            except queue.Empty:
-                return
-
-    _do_all(left(), Remote(client(), ask), until)
-    line.close()
-
-
-def _do_all(jobs: Iterable[Callable[[Remote], object]], model: Remote, until: float) -> None:
-    for job in jobs:
-        if time.time() > until:
-            return
-        job(model)

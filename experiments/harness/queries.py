@@ -16,7 +16,7 @@ import numpy as np
 
 from c2fa import L2, metrics
 from c2fa.querying import Ask, Conversation
-from experiments.harness.grid import Grid, run
+from experiments.harness.grid import ALONE, Crew, Grid, run
 from experiments.harness.reproduce import Domain, save, say
 from experiments.harness.settings import AS_PRINTED, INTERCEPT, Kind, with_options
 from experiments.variants import milli_on_top
@@ -44,7 +44,7 @@ VARIANTS: Mapping[str, tuple[Kind, Mapping[str, Any]]] = {
 def exact_parts(e: Any, truth: Any) -> Conversation[float] | float:
     """NDCG of the parts' exact Shapley values, from all of their masks; NaN where these are too many."""
     parts = e.structure.widths[0]
-    if truth is None or parts > 8:
+    if truth[0] is None or parts > 8:
         return float("nan")
     return _exact(parts, e.target, truth)
 
@@ -89,9 +89,9 @@ def grid(domain: Domain, seeds: tuple[int, ...], leaf_rows: tuple[int, ...]) -> 
 def compare(
     domain: Domain,
     folder: Path,
+    crew: Crew = ALONE,
     *,
     small: bool = False,
-    workers: int = 0,
     seconds: float | None = None,
 ) -> None:
     """Run the comparison on validation inputs, by which a default may be chosen, then on test inputs.
@@ -105,10 +105,9 @@ def compare(
         outcome = run(
             grid(domain, seeds, leaf_rows),
             items,
-            domain.network,
-            domain.client,
+            domain.model,
             folder / f"{name}-store",
-            workers=workers,
+            crew,
             seconds=None if seconds is None else share * (seconds - (time.monotonic() - begin)),
         )
         save(outcome.frame, folder / f"{name}.parquet")

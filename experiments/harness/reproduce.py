@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,12 @@ import numpy as np
 
 import c2fa
 from c2fa import Explainer, Explanation, metrics
+from c2fa.models import Lazy
 from c2fa.querying import Conversation
-from c2fa.tuning import Tuned
+from c2fa.tuning import tune_all
 from experiments.harness import settings
-from experiments.harness.grid import ASKING, KEEPING, Grid, run, work
-from experiments.harness.service import Client, Item, Load, Network, Remote, here, masker
+from experiments.harness.grid import ALONE, ASKING, KEEPING, Crew, Grid, Load, network_of, run
+from experiments.harness.items import Item, masker
 from experiments.harness.settings import Method, Strengths
 
 TUNING_SEED = 1000  # away from the test's seeds
@@ -32,6 +32,8 @@ class Domain:
 
     Attributes
     ----------
+    model
+        The network, which is loaded where it is asked: in this process, or in one that others share.
     many
         The N_H at which parts are easy (20 for bags, 50 for reviews); the other is 5.
     curves
@@ -43,23 +45,18 @@ class Domain:
     name: str
     validation: Sequence[Item]
     test: Sequence[Item]
-    network: Network
-    client: Callable[[], Client]
+    model: Lazy
     many: int
     metrics: tuple[str, ...]
     target: int | None
     curves: int = 1 << 30
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def model(self) -> Remote:
-        """The network as a model that this process alone asks."""
-        return Remote(self.client(), here(self.network))
-
-    def explainer(self, model: Remote, method: Method, n_l: int) -> Explainer:
-        """What explains one input with a method at the larger N_H."""
+    def explainer(self, method: Method, n_l: int) -> Explainer:
+        """What explains one input with a method at the larger N_H, in this process."""
         _, name, options = method
         budget = (self.many + 1, n_l)  # the prediction comes on top
-        return Explainer(model, masker, method=name, budget=budget, target=self.target, **ASKING, **options)
+        return Explainer(self.model, masker, method=name, budget=budget, target=self.target, **ASKING, **options)
 
 
 @dataclass(frozen=True)
@@ -84,36 +81,16 @@ SCALES: Mapping[str, Scale] = {
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """How strengths are chosen: by insertion minus deletion, averaged over parts and leaves.
+class Criterion:
+    """By what strengths are chosen: insertion minus deletion, averaged over parts and leaves.
 
     It needs no truth, so that it can be had wherever the methods are used.
     """
 
-    masks: tuple[tuple[int, int], ...]
     points: int
-    tries: int | None
-    target: int | None
-    folder: Path
+    higher_is_better = True
 
-    def __call__(self, label: str, items: Sequence[Item], model: Remote) -> Tuned:
-        """Choose a method's strengths by some items, whose scores are kept."""
-        return c2fa.tune(
-            items,
-            model,
-            masker,
-            masks=self.masks,
-            criterion=("insertion minus deletion", self.criterion),
-            seeds=(TUNING_SEED,),
-            target=self.target,
-            store=self.folder,
-            **KEEPING,
-            **ASKING,
-            **settings.grid(label, self.tries),
-        )
-
-    @metrics.higher_is_better(True)
-    def criterion(self, e: Explanation, truth: Any) -> Conversation[float]:
+    def __call__(self, e: Explanation, truth: Any) -> Conversation[float]:
         """Insertion minus deletion."""
         total = 0.0
         for level, points in ((0, None), (1, self.points)):
@@ -123,23 +100,30 @@ class Tuning:
         return total / 2
 
 
-def tune(domain: Domain, scale: Scale, folder: Path, labels: Sequence[str], workers: int) -> dict[str, Strengths]:
+def tune(domain: Domain, scale: Scale, folder: Path, labels: Sequence[str], crew: Crew) -> dict[str, Strengths]:
     """Choose every method's strengths on validation inputs, and write down among what.
 
     Half of the validation inputs decide, at N_L = 50 and 150 (at the small scale, at both it has); the others are for
     comparisons that come after.
     """
-    masks = tuple((domain.many, n) for n in scale.leaf_rows if n in (50, 150) or len(scale.leaf_rows) <= 2)
-    tuning = Tuning(masks, scale.points, scale.tries, domain.target, folder / "tuning")
-    items = domain.validation[: (scale.validation + 1) // 2]
-    # Workers fill the store, a method and an input at a time; with all inputs the same call reads it.
-    jobs = [functools.partial(tuning, label, [item]) for item in items for label in labels]
-    work(jobs, domain.network, domain.client, workers=workers)
+    tuned = tune_all(
+        {label: settings.grid(label, scale.tries) for label in labels},
+        domain.validation[: (scale.validation + 1) // 2],
+        domain.model,
+        masker,
+        masks=[(domain.many, n) for n in scale.leaf_rows if n in (50, 150) or len(scale.leaf_rows) <= 2],
+        criterion=("insertion minus deletion", Criterion(scale.points)),
+        seeds=(TUNING_SEED,),
+        target=domain.target,
+        store=folder / "tuning",
+        **KEEPING,
+        **ASKING,
+        **crew.options(),
+    )
     chosen: dict[str, Strengths] = {}
     rows = []
     for label in labels:
-        table = tuning(label, items, domain.model()).table
-        for place, (parts, leaves, *mu2, score, _) in enumerate(table.itertuples(index=False)):
+        for place, (parts, leaves, *mu2, score, _) in enumerate(tuned[label].table.itertuples(index=False)):
             strengths = Strengths(parts, leaves, *mu2)
             chosen.setdefault(label, strengths)
             one = {"method": label, **dataclasses.asdict(strengths)}
@@ -158,13 +142,13 @@ def chosen_before(folder: Path) -> dict[str, Strengths]:
 
 
 def reproduce(
-    domain: Domain, folder: Path, scale_name: str = "small", *, workers: int = 0, seconds: float | None = None
+    domain: Domain, folder: Path, scale_name: str = "small", crew: Crew = ALONE, *, seconds: float | None = None
 ) -> Path:
     """Run an experiment into a folder; what an earlier run finished is not done again."""
     scale = SCALES[scale_name]
     folder.mkdir(parents=True, exist_ok=True)
     begin = time.perf_counter()
-    strengths = chosen_before(folder) or tune(domain, scale, folder, settings.to_tune(), workers)
+    strengths = chosen_before(folder) or tune(domain, scale, folder, settings.to_tune(), crew)
     tuning = time.perf_counter() - begin
     for label, chosen in strengths.items():
         print(f"{label}: {chosen}", flush=True)
@@ -187,10 +171,9 @@ def reproduce(
     outcome = run(
         grid,
         items,
-        domain.network,
-        domain.client,
+        domain.model,
         folder / "store",
-        workers=workers,
+        crew,
         seconds=None if seconds is None else seconds - tuning,
     )
     wall = time.perf_counter() - begin
@@ -201,7 +184,7 @@ def reproduce(
     about = {
         **domain.about,
         "c2fa": c2fa.__version__,
-        "machine": {"python": platform.python_version(), "processor": platform.machine(), "workers": workers},
+        "machine": {"python": platform.python_version(), "processor": platform.machine(), "workers": crew.workers},
         "inputs": int(frame["input"].nunique()),
         "seeds": list(scale.seeds),
         "points of leaf curves": scale.points,
@@ -234,9 +217,10 @@ def timing(domain: Domain, methods: Sequence[Method], scale: Scale) -> list[dict
         return rows
     for method in methods:
         for n_l in scale.leaf_rows:
-            explainer = domain.explainer(domain.model(), method, n_l)
+            explainer = domain.explainer(method, n_l)
             taken = []
-            for item in (items[-1], *items):  # the first is a warm-up, on another input: answers are remembered
+            for item in (items[-1], *items):  # the first is a warm-up
+                network_of(domain.model).forget()
                 begin = time.perf_counter()
                 explainer(item)
                 taken.append(time.perf_counter() - begin)

@@ -8,8 +8,8 @@ from pathlib import Path
 from c2fa import Explanation
 from experiments.harness import settings
 from experiments.harness.examples import Example, Values, load_examples, save_example
+from experiments.harness.items import Item
 from experiments.harness.reproduce import Domain, chosen_before
-from experiments.harness.service import Item
 
 METHODS = ("C2FA", "LIME", "C2FA intercept")
 """What an example shows, unless told: the paper's method, the one it is compared to, and ours."""
@@ -46,10 +46,10 @@ def keep_examples(
     for number, item in enumerate(domain.test[:count]):
         if str(number) in there or not labels:
             continue
-        explained, model = {}, domain.model()
+        explained = {}
         for label in labels:
             method = settings.method(label, strengths[settings.TUNED_AS.get(label, label)])
-            explained[label] = domain.explainer(model, method, n_l)(item)
+            explained[label] = domain.explainer(method, n_l)(item)
         values = {label: (e.high, e.low) for label, e in explained.items()}
         save_example(folder, describe(str(number), item, values, explained[labels[0]], budget))
         made.append(str(number))

@@ -1,91 +1,60 @@
-"""What a network says of bags with super-pixels masked: both ends of the line, in the worker and at the device.
+"""The network as a model of bags with super-pixels masked.
 
 The network adds up a vector for each image (DeepSets), so what a bag under a mask needs is the vector of each of its
 images under its part of the mask. Most of these occur many times: an image with nothing masked, one wholly masked, an
-image that a step of a curve left alone. The worker remembers which it has asked for, and asks for the others.
+image that a step of a curve left alone. So the vectors of the bags that are asked about are kept on the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from experiments.harness.service import Outputs, Question, down, pack, unpack, up
-
-
-@dataclass(frozen=True, eq=False)
-class BagRequest:
-    """Images to be embedded, and the sums of embeddings that are wanted.
-
-    Attributes
-    ----------
-    first
-        The slot of the first new embedding in the sender's table; 0 begins a new table.
-    images
-        Which image each new embedding is of, (new,).
-    masks
-        Its super-pixels, as bits, (new, bytes); True shows one.
-    slots
-        For every bag that is asked about, the slots of its images' embeddings, (n, images).
-    """
-
-    first: int
-    images: npt.NDArray[np.int32]
-    masks: npt.NDArray[np.uint8]
-    slots: npt.NDArray[np.int32]
+from c2fa.masking import MaskedBatch, MaskedRows
+from experiments.harness.items import item_of, leaves_of
+from experiments.harness.network import Network, Outputs, down, up
 
 
 @dataclass(eq=False)
-class BagClient:
-    """A worker's memory of the bag at hand.
+class _Table:
+    """The vectors of one bag's masked images.
 
-    Parameters
-    ----------
-    members
-        The images of every bag.
-    width
-        The largest number of super-pixels of an image.
+    ``known`` tells the slot of each (image of the bag, its mask as bits), in the order of the slots; the first
+    ``filled`` have their vectors.
     """
 
-    members: Sequence[npt.NDArray[np.intp]]
-    width: int
-    _bag: int = -1
-    _known: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    known: dict[bytes, int] = field(default_factory=dict)
+    vectors: Any = None
+    filled: int = 0
 
-    def request(self, question: Question) -> BagRequest:
-        """Say what must be embedded to answer a question, and which sums are wanted."""
-        if question.item.number != self._bag:
-            self._bag, self._known = question.item.number, {}
-        first = len(self._known)
-        images: list[int] = []
-        masks: list[npt.NDArray[np.uint8]] = []
-        members = self.members[question.item.number]
-        slots = np.empty((len(question), len(members)), dtype=np.int32)
-        for j, image in enumerate(members):
-            own = question.leaves[:, question.item.owner == j]
-            padded = np.zeros((len(own), -(-self.width // 8)), dtype=np.uint8)
-            packed = pack(own)
-            padded[:, : packed.shape[1]] = packed
-            kinds, where = np.unique(padded.view(f"V{padded.shape[1]}").ravel(), return_inverse=True)
-            at = np.empty(len(kinds), dtype=np.int32)
-            for k, kind in enumerate(kinds):
-                key = (j, kind.tobytes())
-                slot = self._known.get(key)
-                if slot is None:
-                    slot = self._known[key] = len(self._known)
-                    images.append(int(image))
-                    masks.append(np.frombuffer(key[1], dtype=np.uint8))
-                at[k] = slot
-            slots[:, j] = at[where]
-        block = np.stack(masks) if masks else np.empty((0, -(-self.width // 8)), dtype=np.uint8)
-        return BagRequest(first, np.array(images, dtype=np.int32), block, slots)
+    def slots(self, keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+        """The slots of keys, (n, images, bytes); new ones get the next."""
+        known = self.known
+        flat = keys.reshape(-1, keys.shape[-1]).view(f"V{keys.shape[-1]}").ravel().tolist()
+        return np.array([known.setdefault(key, len(known)) for key in flat]).reshape(keys.shape[:-1])
+
+    def new(self) -> list[bytes]:
+        """The keys that have no vector yet."""
+        return list(itertools.islice(self.known, self.filled, None))
+
+    def add(self, vectors: Any) -> None:
+        """Keep the vectors of the new keys; the table grows as it must."""
+        stop = self.filled + len(vectors)
+        if self.vectors is None or stop > len(self.vectors):
+            larger = vectors.new_empty((max(4096, 2 * stop), vectors.shape[1]))
+            if self.filled:
+                larger[: self.filled] = self.vectors[: self.filled]
+            self.vectors = larger
+        self.vectors[self.filled : stop] = vectors
+        self.filled = stop
 
 
-class BagNetwork:
+class BagNetwork(Network):
     """The network with all images and their super-pixels on its device, where masked images are painted.
 
     Parameters
@@ -94,16 +63,22 @@ class BagNetwork:
         (N, height, width, 3) uint8.
     labels
         Super-pixels of each image, (N, height, width), from 0.
+    members
+        The images of every bag.
     phi
         Embeds (n, 3, height, width) normalised images, n up to ``batch``, as (n, features).
     rho
         From sums of embeddings to probabilities.
+    bags
+        The most bags whose vectors are kept from one batch to the next; those that were not asked about for the
+        longest time are dropped.
     """
 
     def __init__(
         self,
         images: npt.NDArray[np.uint8],
         labels: npt.NDArray[Any],
+        members: Sequence[npt.NDArray[Any]],
         phi: Callable[[Any], Any],
         rho: Callable[[Any], Any],
         *,
@@ -111,10 +86,12 @@ class BagNetwork:
         std: Sequence[float],
         device: str = "cuda",
         batch: int = 512,
+        bags: int = 64,
     ) -> None:
         import torch
 
         self.torch, self.device, self.batch, self.phi, self.rho = torch, device, batch, phi, rho
+        self.members, self.bags = members, bags
         kind = torch.half if device.startswith("cuda") else torch.float
         centre, scale = (torch.tensor(v, device=device) for v in (mean, std))
         pixels = torch.empty(images.shape, dtype=kind, device=device)
@@ -124,56 +101,69 @@ class BagNetwork:
         self.pixels = pixels  # channels last; a masked pixel is 0, the mean colour of the network's training images
         self.labels = torch.as_tensor(labels.reshape(len(labels), -1), device=device).long()
         self.segments = int(labels.max()) + 1
-        self.tables: dict[int, Any] = {}
-        self.rows = self.work = 0  # the time goes into images
+        self.bytes = 1 + -(-self.segments // 8)  # of a key: which image of its bag, and which super-pixels are shown
+        self.tables: dict[int, _Table] = {}  # the one that was asked about last is the last
 
-    def paint(self, images: Any, masks: Any) -> Any:
-        """Masked images, (n, 3, height, width), of a batch of (image, packed mask)."""
+    def launch(self, batch: MaskedBatch) -> Callable[[], Outputs]:
+        """Begin to answer; the new images of all bags are embedded in shared batches."""
         torch = self.torch
-        keep = unpack(masks, self.segments).to(self.pixels.dtype)
-        shown = keep.gather(1, self.labels[images]).view(len(images), *self.pixels.shape[1:3], 1)
-        return torch.mul(self.pixels[images], shown).permute(0, 3, 1, 2)
+        tables = [self._table(rows) for rows in batch.pieces]
+        slots = [table.slots(self._keys(rows)) for table, rows in zip(tables, batch.pieces, strict=True)]
+        with torch.inference_mode():
+            self._fill(dict.fromkeys(item_of(rows).number for rows in batch.pieces))
+            answers = [self._sums(t.vectors, up(s, self.device)) for t, s in zip(tables, slots, strict=True)]
+            for number in list(self.tables)[: -self.bags]:
+                del self.tables[number]
+            return down(torch.cat(answers))
 
-    def embed(self, images: npt.NDArray[np.int32], masks: npt.NDArray[np.uint8]) -> Any:
+    def forget(self) -> None:
+        """Drop all vectors."""
+        self.tables.clear()
+
+    def _table(self, rows: MaskedRows) -> _Table:
+        """The table of the bag that rows are of, which becomes the last to be dropped."""
+        number = item_of(rows).number
+        self.tables[number] = self.tables.pop(number) if number in self.tables else _Table()
+        return self.tables[number]
+
+    def _keys(self, rows: MaskedRows) -> npt.NDArray[np.uint8]:
+        """For every row and image of the bag: which image it is, and its super-pixels as bits; (n, images, bytes)."""
+        item, leaves = item_of(rows), leaves_of(rows)
+        bag = self.members[item.number]
+        keys = np.zeros((len(leaves), len(bag), self.bytes), dtype=np.uint8)
+        for j in range(len(bag)):
+            bits = np.packbits(leaves[:, item.owner == j], axis=1)
+            keys[:, j, 0] = j
+            keys[:, j, 1 : 1 + bits.shape[1]] = bits
+        return keys
+
+    def _fill(self, numbers: Iterable[int]) -> None:
+        """Embed what the tables of some bags lack."""
+        new = {number: np.frombuffer(b"".join(self.tables[number].new()), np.uint8) for number in numbers}
+        new = {number: keys.reshape(-1, self.bytes) for number, keys in new.items() if len(keys)}
+        if not new:
+            return
+        images = [self.members[number][keys[:, 0]] for number, keys in new.items()]
+        bits = np.concatenate([keys[:, 1:] for keys in new.values()])
+        vectors = self.embed(np.concatenate(images), np.unpackbits(bits, axis=1, count=self.segments))
+        for number, own in zip(new, vectors.split(list(map(len, images))), strict=True):
+            self.tables[number].add(own)
+
+    def embed(self, images: npt.NDArray[np.int64], shown: npt.NDArray[np.uint8]) -> Any:
         """Vectors of masked images, (n, features), in batches."""
-        torch = self.torch
-        where, packed = up(images, self.device).long(), up(masks, self.device)
+        where, keep = up(images, self.device), up(shown, self.device)
         found = []
         for start in range(0, len(where), self.batch):  # phi may cut what is left over smaller still
             stop = start + self.batch
-            found.append(self.phi(self.paint(where[start:stop], packed[start:stop])).float())
-        self.rows += len(where)
-        self.work = self.rows
-        return torch.cat(found) if found else None
+            found.append(self.phi(self.paint(where[start:stop], keep[start:stop])).float())
+        self.work += len(where)
+        return self.torch.cat(found)
 
-    def launch(self, requests: Sequence[tuple[int, BagRequest]]) -> Callable[[], list[Outputs]]:
-        """Begin to answer; all requests' new images are embedded in shared batches."""
-        torch = self.torch
-        with torch.inference_mode():
-            new = self.embed(
-                np.concatenate([request.images for _, request in requests]),
-                np.concatenate([request.masks for _, request in requests]),
-            )
-            answers, start = [], 0
-            for sender, request in requests:
-                count = len(request.images)
-                if count:
-                    self._keep(sender, request.first, new[start : start + count])
-                start += count
-                answers.append(self._sums(self.tables[sender], up(request.slots, self.device).long()))
-            return down(answers)
+    def paint(self, images: Any, shown: Any) -> Any:
+        """Masked images, (n, 3, height, width), of images and which of their super-pixels are shown."""
+        keep = shown.to(self.pixels.dtype).gather(1, self.labels[images])
+        keep = keep.view(len(images), *self.pixels.shape[1:3], 1)
+        return self.torch.mul(self.pixels[images], keep).permute(0, 3, 1, 2)
 
-    def _sums(self, table: Any, slots: Any) -> Any:
-        parts = [self.rho(table[block].sum(dim=1)) for block in slots.split(8192)]
-        return self.torch.cat(parts)
-
-    def _keep(self, sender: int, first: int, new: Any) -> None:
-        """Write new vectors into a sender's table, which grows as it must."""
-        table = self.tables.get(sender)
-        if table is None or first + len(new) > len(table):
-            size = max(4096, 2 * (first + len(new)))
-            larger = self.torch.empty((size, new.shape[1]), device=new.device)
-            if table is not None and first:
-                larger[:first] = table[:first]
-            table = self.tables[sender] = larger
-        table[first : first + len(new)] = new
+    def _sums(self, vectors: Any, slots: Any) -> Any:
+        return self.torch.cat([self.rho(vectors[block].sum(dim=1)) for block in slots.split(8192)])

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,14 +17,16 @@ import torch
 from c2fa import Explanation, metrics
 from c2fa.graph import disjoint_union
 from c2fa.maskers._pictures import superpixel_graph
+from c2fa.models import Lazy
 from experiments.harness.command import Defaults, Options, rate, run
 from experiments.harness.examples import BagExample, Values
+from experiments.harness.grid import network_of
+from experiments.harness.items import Item
 from experiments.harness.reproduce import Domain
-from experiments.harness.service import Item
 from experiments.harness.showing import METHODS, Describe
 from experiments.harness.weights import present
-from experiments.images.answers import BagClient, BagNetwork
-from experiments.images.bags import CAT, DATA, SIZES, VOID, Bags, Split, Voc, make_bags, read_voc, superpixels
+from experiments.images.answers import BagNetwork
+from experiments.images.bags import CAT, DATA, SIZES, VOID, Bags, Voc, make_bags, read_voc, superpixels
 from experiments.images.network import IMAGENET, MEAN, STD, DeepSets, FastPhi, agreement
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,52 +82,111 @@ def trivial_auroc(items: Sequence[Item]) -> float:
     return float(np.mean([metrics.auroc(item.truth[0][item.owner].astype(float), item.truth[1]) for item in items]))
 
 
-def domain(
-    model: DeepSets,
-    voc: Voc,
-    split: Split,
-    validation: int,
-    test: int,
-    device: str,
-    *,
-    batch: int,
-    cache: Path = WORK,
-    largest: int = max(SIZES),
-) -> tuple[Domain, Describe]:
+@dataclass(frozen=True)
+class Source:
+    """Where the bags and the network of a run come from. Calling it makes the network, in whichever process.
+
+    Parameters
+    ----------
+    data, cache
+        The folder of VOC's archive and ImageNet's weights, and that of decoded images and super-pixels.
+    model
+        The trained network; None makes one of ImageNet's.
+    validation, test
+        How many bags are taken of each set.
+    batch
+        Images in one forward pass.
+    largest
+        The most images of a bag.
+    """
+
+    data: Path
+    cache: Path
+    model: Path | None
+    validation: int
+    test: int
+    device: str
+    batch: int
+    largest: int = max(SIZES)
+
+    def __call__(self) -> BagNetwork:
+        chosen, model = chosen_of(self), deepsets(self)
+        return BagNetwork(
+            chosen.images,
+            chosen.labels,
+            chosen.members,
+            FastPhi(model, batch=self.batch, device=self.device),
+            model.probabilities,
+            mean=MEAN,
+            std=STD,
+            device=self.device,
+            batch=self.batch,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The images of the bags that are explained, each once, and the bags, those for validation first."""
+
+    images: Any
+    masks: Any
+    labels: Any
+    members: Sequence[Any]
+    validation: int
+
+
+@functools.lru_cache(maxsize=1)
+def chosen_of(source: Source) -> Chosen:
+    """The bags that are explained, with their super-pixels."""
+    voc = read_voc(source.data, cache=source.cache / "voc.npz")
+    split = make_bags(voc)
+    tuning = positives(split.validation, source.validation, source.largest)
+    bags = [*tuning, *positives(split.test, source.test, source.largest)]
+    used = np.unique(np.concatenate(bags))
+    images = voc.images[used]
+    labels = superpixels(images, cache=source.cache / "superpixels.npz")
+    return Chosen(images, voc.masks[used], labels, [np.searchsorted(used, bag) for bag in bags], len(tuning))
+
+
+@functools.lru_cache(maxsize=1)
+def deepsets(source: Source) -> DeepSets:
+    """The network in single precision, on its device."""
+    if source.model is None:
+        voc = read_voc(source.data, cache=source.cache / "voc.npz")
+        model = quick(voc, make_bags(voc).training, source.data / IMAGENET.name)
+    else:
+        model = DeepSets.load(source.model)
+    return model.to(source.device).eval()
+
+
+def domain(source: Source) -> tuple[Domain, Describe]:
     """Bags, super-pixels and the network, ready to be asked, and what makes an example of one of the bags."""
-    tuning, held = positives(split.validation, validation, largest), positives(split.test, test, largest)
-    used = np.unique(np.concatenate([*tuning, *held]))
-    members = [np.searchsorted(used, bag) for bag in (*tuning, *held)]
-    images, masks = voc.images[used], voc.masks[used]
-    labels = superpixels(images, cache=cache / "superpixels.npz")
-    model = model.to(device).eval()
-    fast = FastPhi(model, batch=batch, device=device)
-    network = BagNetwork(images, labels, fast, model.probabilities, mean=MEAN, std=STD, device=device, batch=batch)
-    items = items_of(members, images, labels, masks, 0)
-    mean, most = agreement(model, fast, images, members)
+    chosen, model = chosen_of(source), Lazy(source)
+    images, labels, members = chosen.images, chosen.labels, chosen.members
+    items = items_of(members, images, labels, chosen.masks, 0)
+    tuning, held = items[: chosen.validation], items[chosen.validation :]
+    fast = bag_network(model).phi
+    assert isinstance(fast, FastPhi)
+    mean, most = agreement(deepsets(source), fast, images, members)
     print(f"the fast network's probabilities differ from fp32 by {mean:.1e}, at most {most:.1e}", flush=True)
 
     def describe(name: str, item: Item, values: Values, e: Explanation, budget: tuple[int, int]) -> BagExample:
         bag = members[item.number]
         return BagExample(name, images[bag], labels[bag], item.truth[0], values, e.prediction, budget)
 
-    made = Domain(
-        "images",
-        items[: len(tuning)],
-        items[len(tuning) :],
-        network,
-        functools.partial(BagClient, members, network.segments),
-        N_H,
-        METRICS,
-        POSITIVE,
-        CURVES,
-        {
-            "trivial auroc": trivial_auroc(items[len(tuning) :]),
-            "mean and largest difference to fp32": (mean, most),
-            "super-pixels of an image": float(np.mean(labels.max(axis=(1, 2)) + 1.0)),
-        },
-    )
-    return made, describe
+    about = {
+        "trivial auroc": trivial_auroc(held),
+        "mean and largest difference to fp32": (mean, most),
+        "super-pixels of an image": float(np.mean(labels.max(axis=(1, 2)) + 1.0)),
+    }
+    return Domain("images", tuning, held, model, N_H, METRICS, POSITIVE, CURVES, about), describe
+
+
+def bag_network(model: Lazy) -> BagNetwork:
+    """The network, loaded into this process."""
+    network = network_of(model)
+    assert isinstance(network, BagNetwork)
+    return network
 
 
 def quick(voc: Voc, bags: Bags, imagenet: Path, images: int = 36, seed: int = 0) -> DeepSets:
@@ -151,8 +213,8 @@ def bare(network: BagNetwork, seconds: float) -> float:
     """Images a second of the network alone: the same batches, painted beforehand, nothing else in the way."""
     count = network.batch
     images = torch.arange(count, device=network.device) % len(network.pixels)
-    masks = torch.randint(0, 256, (count, -(-network.segments // 8)), dtype=torch.uint8, device=network.device)
-    painted = network.paint(images, masks).contiguous(memory_format=torch.channels_last)
+    shown = torch.randint(0, 2, (count, network.segments), dtype=torch.uint8, device=network.device)
+    painted = network.paint(images, shown).contiguous(memory_format=torch.channels_last)
     cuda = network.device.startswith("cuda")
     times = 20 if cuda else 1
 
@@ -166,23 +228,13 @@ def bare(network: BagNetwork, seconds: float) -> float:
 
 def main(o: Options) -> None:
     """Run the experiment."""
-    voc = read_voc(o.data, cache=o.cache / "voc.npz")
-    split = make_bags(voc)
+    model: Path | None = o.model
     if o.small and not present(o.model):
         print(f"there is no trained network at {o.model}; a small trial makes one of ImageNet's in seconds", flush=True)
-        model = quick(voc, split.training, o.data / IMAGENET.name)
-    else:
-        model = DeepSets.load(o.model)
+        model = None
+    largest = min(SIZES) if o.small else max(SIZES)
     made, describe = domain(
-        model,
-        voc,
-        split,
-        o.scale.validation,
-        o.scale.test,
-        o.device,
-        batch=o.batch,
-        cache=o.cache,
-        largest=min(SIZES) if o.small else max(SIZES),
+        Source(o.data, o.cache, model, o.scale.validation, o.scale.test, o.device, o.batch, largest=largest)
     )
-    alone = bare(cast(BagNetwork, made.network), 2.0 if o.cuda else 0.5)
+    alone = bare(bag_network(made.model), 2.0 if o.cuda else 0.5)
     run(made, describe, o, shown=METHODS, alone=alone, unit="images")

@@ -1,39 +1,23 @@
-"""What a network says of reviews with pieces masked: both ends of the line, in the worker and at the device."""
+"""The encoder as a model of reviews with pieces masked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from experiments.harness.service import Outputs, Question, down, pack, unpack, up
+from c2fa.masking import MaskedBatch, MaskedRows
+from experiments.harness.items import item_of, leaves_of
+from experiments.harness.network import Network, Outputs, down, up
 
 
-@dataclass(frozen=True, eq=False)
-class ReviewRequest:
-    """Masked versions of one review: its number, and its pieces as bits, (n, bytes); True shows one."""
-
-    review: int
-    masks: npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class ReviewClient:
-    """A worker's side: it has nothing to remember."""
-
-    def request(self, question: Question) -> ReviewRequest:
-        """Pack a question's masks."""
-        return ReviewRequest(question.item.number, pack(question.leaves))
-
-
-class ReviewNetwork:
+class ReviewNetwork(Network):
     """The encoder with all reviews on its device, where masked pieces become ``[MASK]``.
 
-    All versions of a review have one length, so that a batch needs no padding. Short reviews are many to a batch,
-    long ones few: a batch has about ``tokens`` pieces.
+    Rows of one length go through together, so that a batch needs no padding. Short reviews are many to a batch, long
+    ones few: a batch has about ``tokens`` pieces.
 
     Parameters
     ----------
@@ -59,29 +43,31 @@ class ReviewNetwork:
         self.torch, self.device, self.classify, self.tokens = torch, device, classify, tokens
         self.cls, self.sep, self.mask = special
         self.reviews = [torch.as_tensor(np.asarray(ids, dtype=np.int64), device=device) for ids in reviews]
-        self.rows = 0
-        self.work = 0  # word pieces
 
-    def masked(self, review: Any, masks: Any) -> Any:
-        """Pieces under masks, (n, length + 2)."""
-        torch = self.torch
-        shown = unpack(masks, len(review))
-        ids = torch.full((len(masks), len(review) + 2), self.mask, dtype=review.dtype, device=review.device)
-        ids[:, 0], ids[:, -1] = self.cls, self.sep
-        ids[:, 1:-1] = torch.where(shown, review, ids[:, 1:-1])
-        return ids
-
-    def launch(self, requests: Sequence[tuple[int, ReviewRequest]]) -> Callable[[], list[Outputs]]:
+    def launch(self, batch: MaskedBatch) -> Callable[[], Outputs]:
         """Begin to answer."""
         torch = self.torch
-        answers = []
+        alike: dict[int, list[int]] = {}
+        for k, rows in enumerate(batch.pieces):
+            alike.setdefault(len(self.reviews[item_of(rows).number]), []).append(k)
+        answers: list[Any] = [None] * len(batch.pieces)
         with torch.inference_mode():
-            for _, request in requests:
-                packed = up(request.masks, self.device)
-                review = self.reviews[request.review]
-                rows = max(self.tokens // (len(review) + 2), 1)
-                parts = [self.classify(self.masked(review, block)) for block in packed.split(rows)]
-                answers.append(torch.cat(parts))
-                self.rows += len(packed)
-                self.work += len(packed) * (len(review) + 2)
-            return down(answers)
+            for length, places in alike.items():
+                together = [batch.pieces[k] for k in places]
+                blocks = self.masked(together).split(max(self.tokens // (length + 2), 1))
+                outputs = torch.cat([self.classify(block) for block in blocks])
+                for k, part in zip(places, outputs.split([len(rows) for rows in together]), strict=True):
+                    answers[k] = part
+                self.work += len(outputs) * (length + 2)
+            return down(torch.cat(answers))
+
+    def masked(self, together: Sequence[MaskedRows]) -> Any:
+        """The pieces that the network reads, (n, length + 2), for rows of reviews of one length."""
+        torch = self.torch
+        shown = np.concatenate([leaves_of(rows) for rows in together])
+        review = np.repeat(np.arange(len(together)), [len(rows) for rows in together])
+        pieces = torch.stack([self.reviews[item_of(rows).number] for rows in together])[up(review, self.device)]
+        ids = torch.full((len(shown), pieces.shape[1] + 2), self.mask, dtype=pieces.dtype, device=self.device)
+        ids[:, 0], ids[:, -1] = self.cls, self.sep
+        ids[:, 1:-1] = torch.where(up(shown, self.device), pieces, self.mask)
+        return ids

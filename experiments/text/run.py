@@ -5,22 +5,27 @@ python -m experiments text --scale paper --device cuda --workers 28
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
 from c2fa import Explanation
 from c2fa.graph import Graph, chain
+from c2fa.masking import MaskedRows
+from c2fa.models import Lazy
 from experiments.harness.command import Defaults, Options, rate, run
 from experiments.harness.examples import ReviewExample, Values
+from experiments.harness.grid import network_of
+from experiments.harness.items import Item, ItemInputs
 from experiments.harness.reproduce import Domain
-from experiments.harness.service import Item
 from experiments.harness.showing import METHODS, Describe
 from experiments.harness.weights import present
-from experiments.text.answers import ReviewClient, ReviewNetwork
+from experiments.text.answers import ReviewNetwork
 from experiments.text.network import Classifier, agreement
 from experiments.text.reviews import (
     CLS,
@@ -55,42 +60,80 @@ CLASSES = ("negative", "positive")
 SHORT = 40  # word pieces; a small trial takes such reviews alone
 
 
-def domain(
-    model: Classifier,
-    bundle: Bundle,
-    validation: int,
-    test: int,
-    device: str,
-    tokens: int,
-    *,
-    longest: int = LENGTH,
-) -> tuple[Domain, Describe]:
+@dataclass(frozen=True)
+class Source:
+    """Where the reviews and the network of a run come from. Calling it makes the network, in whichever process.
+
+    Parameters
+    ----------
+    prepared
+        The folder of tokenised reviews, and of gte-small where there is no trained network.
+    model
+        The trained network; None makes one of gte-small.
+    validation, test
+        How many reviews are taken of each set.
+    tokens
+        Word pieces in one forward pass.
+    longest
+        The most word pieces of a review.
+    """
+
+    prepared: Path
+    model: Path | None
+    validation: int
+    test: int
+    device: str
+    tokens: int
+    longest: int = LENGTH
+
+    def __call__(self) -> ReviewNetwork:
+        # cuDNN's attention makes a plan for every new length, for tens of milliseconds; every review has its own.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        model = classifier(self)
+        fast = model.fast(torch.float16, self.device) if self.device.startswith("cuda") else model
+        return ReviewNetwork(
+            [review.ids for reviews in reviews_of(self) for review in reviews],
+            lambda ids: fast.forward_same_length(ids).softmax(-1),
+            (CLS, SEP, MASK),
+            device=self.device,
+            tokens=self.tokens,
+        )
+
+
+@functools.lru_cache(maxsize=1)
+def reviews_of(source: Source) -> tuple[list[Review], list[Review]]:
+    """The reviews for validation and for the test; the network numbers them in this order."""
+    bundle = read_bundle(source.prepared / REVIEWS)
+    fitting = (
+        [one for one in reviews if len(one.ids) <= source.longest] for reviews in (bundle.validation, bundle.test)
+    )
+    validation, test = fitting
+    return validation[: source.validation], test[: source.test]
+
+
+@functools.lru_cache(maxsize=1)
+def classifier(source: Source) -> Classifier:
+    """The network in single precision, on its device."""
+    if source.model is None:
+        model = quick(read_bundle(source.prepared / REVIEWS), source.prepared / ENCODER)
+    else:
+        model = Classifier.load(source.model)
+    return model.to(source.device)
+
+
+def domain(source: Source) -> tuple[Domain, Describe]:
     """Reviews and the network, ready to be asked, and what makes an example of one of the reviews.
 
     What is explained is the class that the network predicts.
     """
-    tuning, held = (
-        [review for review in reviews if len(review.ids) <= longest][:count]
-        for reviews, count in ((bundle.validation, validation), (bundle.test, test))
-    )
+    tuning, held = reviews_of(source)
     reviews = [*tuning, *held]
-    cuda = device.startswith("cuda")
-    # cuDNN's attention makes a plan for every new length, for tens of milliseconds; every review has its own.
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    about: dict[str, Any] = {"accuracy on the test reviews": accuracy(model.to(device), held)}
-    if cuda:
+    about: dict[str, Any] = {"accuracy on the test reviews": accuracy(classifier(source), held)}
+    if source.device.startswith("cuda"):
         draw = np.random.default_rng(0)
         some = [r.rows(draw.random((8, len(r.ids))) < draw.random((8, 1))) for r in reviews[:100]]
-        about["mean and largest difference to fp32"] = agreement(model, some, torch.float16)
+        about["mean and largest difference to fp32"] = agreement(classifier(source), some, torch.float16)
         print("half precision differs from fp32 by {:.1e}, at most {:.1e}".format(*about[next(reversed(about))]))
-    fast = model.fast(torch.float16, device) if cuda else model
-    network = ReviewNetwork(
-        [review.ids for review in reviews],
-        lambda ids: fast.forward_same_length(ids).softmax(-1),
-        (CLS, SEP, MASK),
-        device=device,
-        tokens=tokens,
-    )
     items = [Item(number, review.owner, graph=neighbours(review)) for number, review in enumerate(reviews)]
 
     def describe(name: str, item: Item, values: Values, e: Explanation, budget: tuple[int, int]) -> ReviewExample:
@@ -99,7 +142,7 @@ def domain(
         return ReviewExample(name, one.pieces, one.owner, one.sentences, values, e.prediction, said, budget)
 
     test_items = items[len(tuning) :]
-    made = Domain("text", items[: len(tuning)], test_items, network, ReviewClient, N_H, METRICS, None, CURVES, about)
+    made = Domain("text", items[: len(tuning)], test_items, Lazy(source), N_H, METRICS, None, CURVES, about)
     return made, describe
 
 
@@ -139,10 +182,11 @@ def accuracy(model: Classifier, reviews: Sequence[Review]) -> float:
 def bare(network: ReviewNetwork, reviews: int, seconds: float) -> float:
     """Pieces a second of the network alone: full batches of masked reviews made beforehand, nothing else in the way."""
     batches = []
-    for review in network.reviews[-reviews:]:
-        rows = max(network.tokens // (len(review) + 2), 1)
-        packed = torch.randint(0, 256, (rows, -(-len(review) // 8)), dtype=torch.uint8, device=network.device)
-        batches.append(network.masked(review, packed))
+    draw = np.random.default_rng(0)
+    for number, review in list(enumerate(network.reviews))[-reviews:]:
+        masks = draw.random((max(network.tokens // (len(review) + 2), 1), len(review))) < 0.5
+        item = ItemInputs(number, np.zeros(len(review), dtype=np.intp))
+        batches.append(network.masked([MaskedRows(item, masks, 1)]))
 
     def step() -> int:
         for batch in batches:
@@ -157,14 +201,15 @@ def main(o: Options) -> None:
     prepared = o.data if (o.data / REVIEWS).exists() else o.cache
     if not (prepared / REVIEWS).exists():
         prepare(o.data, prepared)
-    bundle = read_bundle(prepared / REVIEWS)
+    model: Path | None = o.model
     if o.small and not present(o.model):
         print(f"there is no trained network at {o.model}; a small trial makes one of gte-small in seconds", flush=True)
-        model = quick(bundle, prepared / ENCODER)
-    else:
-        model = Classifier.load(o.model)
+        model = None
+    longest = SHORT if o.small else LENGTH
     made, describe = domain(
-        model, bundle, o.scale.validation, o.scale.test, o.device, o.batch, longest=SHORT if o.small else LENGTH
+        Source(prepared, model, o.scale.validation, o.scale.test, o.device, o.batch, longest=longest)
     )
-    alone = bare(cast(ReviewNetwork, made.network), 40 if o.cuda else 1, 2.0 if o.cuda else 0.5)
+    network = network_of(made.model)
+    assert isinstance(network, ReviewNetwork)
+    alone = bare(network, 40 if o.cuda else 1, 2.0 if o.cuda else 0.5)
     run(made, describe, o, shown=METHODS, alone=alone, unit="pieces")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,8 @@ def iterate(
 
 
 _AT_ONCE = 64  # iterations between two looks at whether the algorithm would have stopped
+_LONG = 1024  # iterations after which all but a few modes have died away, and iterations at once from then on
+_GONE = 1e-13  # how little of a mode is left when it has, and how little slow modes may lead out of their space
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,35 +93,109 @@ class AffineMap:
         constant = np.concatenate([shrink_h * alpha_0, q_0, shrink_l * beta_0, mu2 * (alpha_0 - q_0)])
         return cls(step, constant, (parts, leaves), (lam_h, lam_l), (mu1, mu2))
 
+    @functools.cached_property
+    def leap(self) -> FloatArray:
+        """What ``_AT_ONCE`` iterations do to a change."""
+        return np.linalg.matrix_power(self.step, _AT_ONCE)
+
+    @functools.cached_property
+    def slow(self) -> FloatArray | None:
+        """A basis of the changes that last for ``_LONG`` iterations; None where they are not few."""
+        parts, _ = self.sizes
+        some = np.random.default_rng(0).normal(size=(len(self.step), min(3 * parts + 8, len(self.step))))
+        lasting = np.linalg.matrix_power(self.leap, _LONG // _AT_ONCE) @ some
+        if not np.isfinite(lasting).all():
+            return None
+        basis, left, _ = np.linalg.svd(lasting, full_matrices=False)
+        few = max(int((left > _GONE * left[0]).sum()), 1)
+        basis = basis[:, :few]
+        moved = self.leap @ basis
+        strays = np.abs(moved - basis @ (basis.T @ moved)).max()
+        return basis if few < len(left) and strays < 100 * _GONE else None
+
     def run(self, eps1: float, eps2: float, most: int) -> tuple[Status, int, FloatArray, FloatArray]:
         """Iterate until the algorithm stops; return how it ended, after how many iterations, and ``ᾱ, β̄``.
 
         What an iteration changes is ``T`` times what the last one changed, so the changes of ``_AT_ONCE`` iterations
         are a power of ``T`` times those of as many before: one product of matrices. The power costs about as much as
-        one iteration for each row of ``T``, so it is not formed before there have been so many.
+        one iteration for each row of ``T``, so it is not formed before there have been so many. A long run goes on in
+        the coordinates of the few slow modes that are left of the changes.
         """
+        weights = self._weights()
+        changes = np.empty((len(self.step), _AT_ONCE, self.constant.shape[1]))
+        course = _Course(np.zeros_like(self.constant), eps1, eps2, most)
+        last_change, due = self.constant, _LONG
+        while not course.ended:
+            if course.done < len(self.step):
+                for k in range(_AT_ONCE):
+                    changes[:, k] = last_change = self.step @ last_change if course.done or k else self.constant
+            else:
+                changes = _apply(self.leap, changes)
+            course.take(changes, np.einsum("wd,dkc->wk", weights, np.square(changes)))
+            if course.done >= due and not course.ended:
+                due *= 2
+                if self.slow is not None and _within(self.slow, changes):
+                    self._go_on(course, self.slow, changes)
+        parts, leaves = self.sizes
+        status = Status.CONVERGED if course.stopped else Status.MAX_ITERATIONS
+        return status, course.done, course.x[:parts], course.x[2 * parts : 2 * parts + leaves]
+
+    def _weights(self) -> FloatArray:
+        """Weights of squared changes, (2, width): what ᾱ, β̄ move by, and the residuals."""
         parts, leaves = self.sizes
         mu1, mu2 = self.mu
         (lam_h, lam_l), where = self.strengths, slice(2 * parts, 2 * parts + leaves)
-        sizes = np.zeros((2, len(self.step)))  # weights of squared changes: what ᾱ, β̄ move by, and the residuals
-        sizes[0, :parts] = sizes[0, where] = 1.0
-        sizes[1, :parts], sizes[1, where] = (2 * lam_h / mu1) ** 2, (2 * lam_l / mu1) ** 2
-        sizes[1, 2 * parts + leaves :] = mu2**-2
-        changes = np.empty((len(self.step), _AT_ONCE, self.constant.shape[1]))
-        x, last_change, leap, done = np.zeros_like(self.constant), self.constant, None, 0
-        while True:
-            if done < len(x):
-                for k in range(_AT_ONCE):
-                    changes[:, k] = last_change = self.step @ last_change if done or k else self.constant
-            else:
-                leap = np.linalg.matrix_power(self.step, _AT_ONCE) if leap is None else leap
-                changes = (leap @ changes.reshape(len(x), -1)).reshape(changes.shape)
-            count = min(_AT_ONCE, most - done)
-            squares = (sizes @ np.square(changes).reshape(len(x), -1)).reshape(2, _AT_ONCE, -1).sum(axis=2)
-            stops = np.flatnonzero((squares[0] < eps1) & (squares[1] < eps2))
-            stopped = len(stops) > 0 and stops[0] < count
-            last = int(stops[0]) + 1 if stopped else count
-            x = x + changes[:, :last].sum(axis=1)
-            done += last
-            if stopped or done >= most:
-                return Status.CONVERGED if stopped else Status.MAX_ITERATIONS, done, x[:parts], x[where]
+        weights = np.zeros((2, len(self.step)))
+        weights[0, :parts] = weights[0, where] = 1.0
+        weights[1, :parts], weights[1, where] = (2 * lam_h / mu1) ** 2, (2 * lam_l / mu1) ** 2
+        weights[1, 2 * parts + leaves :] = mu2**-2
+        return weights
+
+    def _go_on(self, course: _Course, basis: FloatArray, changes: FloatArray) -> None:
+        """Iterate to the end in the coordinates of a basis."""
+        moved = basis.T @ self.leap @ basis
+        some = _apply(basis.T @ self.leap, changes)
+        while some.shape[1] < _LONG:
+            some, moved = np.concatenate([some, _apply(moved, some)], axis=1), moved @ moved
+        sizes = [np.linalg.qr(np.sqrt(weight)[:, None] * basis)[1] for weight in self._weights()]
+        while not course.ended:
+            course.take(some, np.stack([np.square(_apply(size, some)).sum(axis=(0, 2)) for size in sizes]), basis)
+            some = _apply(moved, some)
+
+
+@dataclass(eq=False)
+class _Course:
+    """How far the iterations have come: the sum of all changes, and whether they stopped by themselves."""
+
+    x: FloatArray
+    eps1: float
+    eps2: float
+    most: int
+    done: int = 0
+    stopped: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return self.stopped or self.done >= self.most
+
+    def take(self, changes: FloatArray, squares: FloatArray, basis: FloatArray | None = None) -> None:
+        """Add the changes of some iterations, (width, iterations, outputs), up to where the algorithm stops."""
+        count = min(changes.shape[1], self.most - self.done)
+        stops = np.flatnonzero((squares[0, :count] < self.eps1) & (squares[1, :count] < self.eps2))
+        self.stopped = len(stops) > 0
+        count = int(stops[0]) + 1 if self.stopped else count
+        change = changes[:, :count].sum(axis=1)
+        self.x = self.x + (change if basis is None else basis @ change)
+        self.done += count
+
+
+def _apply(matrix: FloatArray, changes: FloatArray) -> FloatArray:
+    """A matrix times each change."""
+    product: FloatArray = matrix @ changes.reshape(len(changes), -1)
+    return product.reshape(len(matrix), *changes.shape[1:])
+
+
+def _within(basis: FloatArray, changes: FloatArray) -> bool:
+    """Whether all changes are combinations of a basis."""
+    strays = changes - _apply(basis, _apply(basis.T, changes))
+    return bool(np.abs(strays).max() < 1e3 * _GONE * np.abs(changes).max())

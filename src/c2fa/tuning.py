@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from c2fa.engines import Engine
 from c2fa.evaluation import RowCount, evaluate
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores
 from c2fa.evaluation.sizes import Size, as_sizes
@@ -76,6 +77,10 @@ def tune(
     batch_size: int = 64,
     on_error: OnError = "raise",
     progress: bool | None = None,
+    workers: int = 0,
+    gpus: int = 0,
+    models: int = 0,
+    engine: str | Engine = "processes",
     **options: Any,
 ) -> Tuned:
     """Choose λ for each level (and μ₂ for the paper's solver) on validation inputs.
@@ -100,6 +105,8 @@ def tune(
         not say which it used. The default, ``"faithfulness"``, is insertion minus deletion averaged over all levels:
         it needs no truth, and it is the largest where features that are called important are both enough for the
         prediction and needed for it. A metric of several levels must be given with its level: ``"deletion@-1"``.
+    workers, gpus, models, engine
+        Processes that share the inputs, and those that own the model; see ``evaluate``.
     options
         Further options of the method, the same for every candidate (``solver``, ``intercept``, ``kernel``, …).
 
@@ -112,20 +119,15 @@ def tune(
     >>> tuned.options["penalty"], len(tuned.table)
     ((L2(lam=0.1, positive=False), L2(lam=0.1, positive=False)), 4)
     """
-    sizes = as_sizes(masks, budgets)
-    depth = _depth(sizes, inputs, masker)
-    score = _deciding(criterion, depth)
-    candidates = _candidates(depth, strengths, mu2, options)
-    specs = [_spec(k, method, settings) for k, (_, settings) in enumerate(candidates)]
-    result = evaluate(
-        specs,
+    tuned = tune_all(
+        {"": {"method": method, "strengths": strengths, "mu2": mu2, **options}},
         inputs,
         model,
         masker,
         masks=masks,
         budgets=budgets,
+        criterion=criterion,
         seeds=seeds,
-        metrics=[criterion],
         truths=truths,
         keys=keys,
         target=target,
@@ -135,14 +137,79 @@ def tune(
         batch_size=batch_size,
         on_error=on_error,
         progress=progress,
+        workers=workers,
+        gpus=gpus,
+        models=models,
+        engine=engine,
     )
-    table = _table(candidates, result.frame, score)
+    return tuned[""]
+
+
+def tune_all(
+    methods: Mapping[str, Mapping[str, Any]],
+    inputs: Sequence[Any],
+    model: Model,
+    masker: Masker,
+    *,
+    masks: Sequence[Sequence[int]] | None = None,
+    budgets: Sequence[int | Sequence[int]] | None = None,
+    criterion: MetricSpec = "faithfulness",
+    seeds: int | Sequence[int] = 1,
+    **evaluating: Any,
+) -> dict[str, Tuned]:
+    """Choose the strengths of several methods, all from the same answers of the model.
+
+    Parameters
+    ----------
+    methods
+        By a label, what ``tune`` takes for a method: ``method``, ``strengths``, ``mu2`` and further options.
+    evaluating
+        Further options of ``evaluate``.
+
+    Returns
+    -------
+    dict of Tuned
+        For each label what was chosen; ``rows`` are those of all methods together.
+    """
+    sizes = as_sizes(masks, budgets)
+    depth = _depth(sizes, inputs, masker)
+    score = _deciding(criterion, depth)
+    grids = {label: _specs(label, depth, **grid) for label, grid in methods.items()}
+    result = evaluate(
+        [spec for _, specs in grids.values() for spec in specs],
+        inputs,
+        model,
+        masker,
+        masks=masks,
+        budgets=budgets,
+        seeds=seeds,
+        metrics=[criterion],
+        **evaluating,
+    )
     way = "highest" if score.higher_is_better else "lowest"
     level = f" at level {score.levels}" if isinstance(score.levels, int) else ""
     unit = "rows" if isinstance(sizes[0], int) else "masks"
     what = f"the {way} mean {score.name}{level} over {len(inputs)} inputs at {unit} {', '.join(map(str, sizes))}"
-    _, best, settings = specs[table.index[0]]
-    return Tuned({"method": best, **settings}, table.reset_index(drop=True), what, result.rows)
+    tuned = {}
+    for label, (strengths, specs) in grids.items():
+        table = _table(strengths, [name for name, _, _ in specs], result.frame, score)
+        _, best, settings = specs[table.index[0]]
+        tuned[label] = Tuned({"method": best, **settings}, table.reset_index(drop=True), what, result.rows)
+    return tuned
+
+
+def _specs(
+    label: str,
+    depth: int,
+    method: str | Callable[..., AnyMethod] = "c2fa",
+    strengths: Sequence[float] | Sequence[Sequence[float]] = PAPER_STRENGTHS,
+    mu2: Sequence[float] | None = None,
+    **options: Any,
+) -> tuple[list[dict[str, float]], list[tuple[str, str | AnyMethod, Mapping[str, Any]]]]:
+    """The strengths of each candidate of a method, and the candidates as ``evaluate`` takes them."""
+    candidates = _candidates(depth, strengths, mu2, options)
+    specs = [_spec(f"{label} {k}".strip(), method, settings) for k, (_, settings) in enumerate(candidates)]
+    return [shown for shown, _ in candidates], specs
 
 
 def _candidates(
@@ -169,23 +236,24 @@ def _candidates(
 
 
 def _spec(
-    number: int, method: str | Callable[..., AnyMethod], settings: dict[str, Any]
+    label: str, method: str | Callable[..., AnyMethod], settings: dict[str, Any]
 ) -> tuple[str, str | AnyMethod, Mapping[str, Any]]:
     """A candidate as ``evaluate`` takes it: a name and options, or an object that was made with them."""
     if isinstance(method, str):
-        return str(number), method, settings
-    return str(number), method(**settings), {}
+        return label, method, settings
+    return label, method(**settings), {}
 
 
-def _table(candidates: Sequence[_Candidate], frame: pd.DataFrame, score: Score) -> pd.DataFrame:
+def _table(
+    strengths: Sequence[Mapping[str, float]], labels: Sequence[str], frame: pd.DataFrame, score: Score
+) -> pd.DataFrame:
     """The mean score of each candidate and its standard deviation over seeds, the best first."""
     import pandas as pd
 
-    labels = [str(k) for k in range(len(candidates))]
     mean = frame.groupby("method")["value"].mean()
     std = frame.groupby(["method", "seed"])["value"].mean().groupby("method").std(ddof=1)
-    table = pd.DataFrame([strengths for strengths, _ in candidates])
-    table["score"], table["std"] = mean.reindex(labels).to_numpy(), std.reindex(labels).to_numpy()
+    table = pd.DataFrame(strengths)
+    table["score"], table["std"] = mean.reindex(list(labels)).to_numpy(), std.reindex(list(labels)).to_numpy()
     if table["score"].isna().all():
         raise ValueError(f"the criterion {score.name!r} is undefined on all inputs; use another")
     return table.sort_values("score", ascending=not score.higher_is_better, kind="stable")

@@ -17,6 +17,7 @@ from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, guarded
 from c2fa.evaluation.scoring import as_scores
 from c2fa.model import describe
+from c2fa.models import Lazy
 
 _NEED_TRUTH = ("ndcg", "top1", "auroc", "auroc-within", "coverage")
 
@@ -34,6 +35,7 @@ def evaluate(
     target: o.Target = None,
     batch_size: o.BatchSize = None,
     on_error: o.OnError = "raise",
+    workers: o.InputWorkers = 0,
     row: o.Row = [],  # noqa: B006
     field: o.Field = None,
     drop: o.Drop = [],  # noqa: B006
@@ -78,7 +80,7 @@ def evaluate(
                 result = evaluation.evaluate(
                     o.words(methods),
                     inputs.values,
-                    ready.model,
+                    Lazy(request.load) if workers else ready.model,
                     ready.masker,
                     **sizes,
                     seeds=seeds,
@@ -86,6 +88,7 @@ def evaluate(
                     store=folder,
                     model_name=ready.model_name,
                     progress=output.interactive(quiet),
+                    workers=workers,
                     **settings,
                 )
             for path in _write(result, out, plot):

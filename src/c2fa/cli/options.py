@@ -132,6 +132,7 @@ _RESUME = "Keep the answers of a run that stops until the same command succeeds.
 _STORE = "Explain a dataset (.parquet, .jsonl) or any inputs into this folder."
 _STORE_OPTION = "Set a store option: engine=ray, shard_size=64. Repeatable."
 Ledger = Annotated[Path | None, flag(KEEPING, metavar="FILE", help=_LEDGER)]
+InputWorkers = Annotated[int, flag(ASKING, "--workers", min=0, help="Processes that share the inputs; 0: this one.")]
 ScoreStore = Annotated[Path | None, flag(KEEPING, metavar="DIR", help=_SCORE_STORE)]
 ModelName = Annotated[str | None, flag(KEEPING, metavar="NAME", help=_MODEL_NAME)]
 Resume = Annotated[bool, flag(KEEPING, "--resume/--no-resume", help=_RESUME, show_default=True)]

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import math
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from c2fa import metrics as measures
-from c2fa._version import __version__
-from c2fa.driver import Job, drive
+from c2fa.engines import Engine, Loads
+from c2fa.evaluation.plan import MethodSpec, Plan, Task
 from c2fa.evaluation.results import Record, Result, RowCount, tidy
-from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
-from c2fa.evaluation.sizes import Size, as_sizes, check_depth, rows_of
-from c2fa.evaluation.store import Store
-from c2fa.explainer import Explainer
-from c2fa.explanation import Explanation
-from c2fa.fingerprint import fingerprint, identify
-from c2fa.masking import Masker, check_masked, level_names
-from c2fa.methods import AnyMethod
+from c2fa.evaluation.scoring import MetricSpec
+from c2fa.evaluation.sizes import as_sizes
+from c2fa.evaluation.working import Finished, Keeping, alone, shared, team_of
+from c2fa.masking import Masker
 from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
-from c2fa.querying import BudgetError, Cache, OnError, Queries
-
-MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
-Scores: TypeAlias = list[tuple[str, int, float]]
-"""Of one explanation: metric, level, value."""
+from c2fa.querying import OnError
 
 _DEFAULT_METRICS = ("insertion", "deletion", "consistency", "mihl")
 
@@ -57,6 +48,10 @@ def evaluate(
     batch_size: int = 64,
     on_error: OnError = "raise",
     progress: bool | None = None,
+    workers: int = 0,
+    gpus: int = 0,
+    models: int = 0,
+    engine: str | Engine = "processes",
 ) -> Result:
     """Run every method at every budget and seed on every input, and score what comes out.
 
@@ -107,6 +102,15 @@ def evaluate(
         As in ``Explainer``.
     progress
         Whether to show a bar; None shows one in a terminal.
+    workers
+        Processes that share the inputs; 0 does all of them in this one. An input whose worker is killed is done again,
+        three times at most. What is given must be such that it can be pickled; a model may be ``c2fa.models.Lazy``,
+        which travels as its constructor and is made where it is asked.
+    gpus, models
+        How many processes own the model, each with a GPU of its own (``gpus``) or without one (``models``); workers
+        send them masks. By default each worker has a model of its own.
+    engine
+        Where workers run: ``"processes"`` of this machine, ``"ray"`` or ``"dask"``.
 
     Examples
     --------
@@ -121,36 +125,40 @@ def evaluate(
     >>> print(result.rows)
     15 model rows for explanations (separate runs: 47) and 1 more for scores (separately: 32); 16 sent now
     """
-    scores = as_scores(metrics)
     model = wrap(model)
     _check(inputs, {"truths": truths, "keys": keys}, batch_size)
-    runs = _runs(methods, as_sizes(masks, budgets), seeds, model, masker, target, on_error)
-    labels = tuple(dict.fromkeys(run.label for run in runs))
+    _check_workers(workers, gpus, models)
+    name = "" if store is None else model_name or describe(model).name or ""
+    if store is not None and not name:
+        raise ValueError("a store keeps answers under the model's name, and this model has none; give model_name='…'")
+    plan = Plan(methods, masker, as_sizes(masks, budgets), seeds, metrics, target, batch_size, on_error, name)
+    grid = plan.grid(model)
+    labels = tuple(dict.fromkeys(run.label for run in grid.runs))
     reference = _reference(reference, labels)
-    name, kept = "", None
-    if store is not None:
-        name = model_name or describe(model).name or ""
-        if not name:
-            raise ValueError(
-                "a store keeps answers under the model's name, and this model has none; give model_name='…'"
-            )
-        kept = Store(store, _settings(runs, scores, target, name, on_error), keep_answers)
-    grid = _Grid(runs, scores, model, masker, batch_size, on_error, name, kept)
+    keeping = None if store is None else Keeping(Path(store).absolute(), grid.settings(), keep_answers)
+    tasks = _tasks(inputs, truths, keys)
     end = math.inf if seconds is None else time.monotonic() + seconds
+    kept = None if keeping is None else keeping.open()
     records: dict[int, Record] = {}
+    loads = Loads()
     count = 0
-    try:
-        for i, x in enumerate(_bar(inputs, progress)):
-            count += 1
-            truth, key = (None if given is None else given[i] for given in (truths, keys))
-            record = grid.record(x, truth, key, i, begin=time.monotonic() < end)
-            if record is not None:
-                records[i] = record
-    finally:
+    with contextlib.ExitStack() as stack:
         if kept is not None:
-            kept.close()
+            stack.callback(kept.close)
+        found = alone(grid, kept, tasks, end)
+        if workers:
+            team = stack.enter_context(team_of(plan, keeping, model, workers, gpus, models, engine))
+            found = shared(grid, kept, tasks, end, team)
+        stack.enter_context(contextlib.closing(found))  # ends the workers at once, whatever ends this
+        for done in _bar(found, inputs, progress):
+            count += 1
+            loads += done.loads
+            if done.record is not None:
+                records[done.number] = done.record
+    records = dict(sorted(records.items()))
+    scores = grid.scores
     return Result(
-        tidy(records, [(run.label, run.size, run.seed) for run in runs]),
+        tidy(records, [(run.label, run.size, run.seed) for run in grid.runs]),
         labels,
         reference,
         RowCount.total([record["rows"] for record in records.values()]),
@@ -158,7 +166,15 @@ def evaluate(
         _notes(records, count),
         _level_names(records),
         frozenset(score.name for score in scores if score.whole),
+        sum(record["cost"] for record in records.values()),
+        loads,
     )
+
+
+def _tasks(inputs: Iterable[Any], truths: Sequence[Any] | None, keys: Sequence[str] | None) -> Iterator[Task]:
+    for i, x in enumerate(inputs):
+        truth, key = (None if given is None else given[i] for given in (truths, keys))
+        yield Task(i, x, truth, key)
 
 
 def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: int) -> None:
@@ -172,6 +188,18 @@ def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: 
             raise ValueError(f"{len(given)} {what} for {len(inputs)} inputs; give one for each")
 
 
+def _check_workers(workers: int, gpus: int, models: int) -> None:
+    """Refuse numbers of processes that cannot be."""
+    for what, count in {"workers": workers, "gpus": gpus, "models": models}.items():
+        if not (isinstance(count, int | np.integer) and count >= 0):
+            raise ValueError(f"{what} must be a whole number of at least 0; got {count!r}")
+    if gpus and models:
+        raise ValueError(f"give gpus={gpus} or models={models}: each is how many processes own the model")
+    if (gpus or models) and not workers:
+        shared = f"gpus={gpus}" if gpus else f"models={models}"
+        raise ValueError(f"{shared} is for a model that several processes share: give workers= too")
+
+
 def _reference(given: str | None, labels: Sequence[str]) -> str:
     """The label to which others are compared."""
     if given is None:
@@ -179,182 +207,6 @@ def _reference(given: str | None, labels: Sequence[str]) -> str:
     if given not in labels:
         raise ValueError(f"reference {given!r} is not one of the methods {list(labels)}")
     return given
-
-
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """One cell of the grid, the same for every input."""
-
-    label: str
-    size: Size
-    seed: int
-    explainer: Explainer
-
-    def __str__(self) -> str:
-        what = "budget" if isinstance(self.size, int) else "masks"
-        return f"method {self.label!r} at {what} {self.size}, seed {self.seed}"
-
-
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """All runs on one input after another: first all explanations of an input, then all their scores."""
-
-    runs: Sequence[_Run]
-    scores: Sequence[Score]
-    model: Model
-    masker: Masker
-    batch_size: int
-    on_error: OnError
-    model_name: str
-    store: Store | None
-
-    def record(self, x: Any, truth: Any, key: str | None, number: int, begin: bool) -> Record | None:
-        """What is kept of an input, from the store or made now; None where it is to be made and may not begin."""
-        identity = identify(x, key, None if self.store is None else self.masker)
-        cell = ""
-        if self.store is not None:
-            cell = f"{identity.key}-{fingerprint(truth)}"
-            stored = self.store.read(cell)
-            if stored is not None:
-                stored["rows"]["sent"] = 0
-                return stored
-        if not begin:
-            return None
-        masked = self.masker(x)
-        check_masked(masked)
-        check_depth((run.size for run in self.runs), masked.structure.depth)
-        ledger = None if self.store is None else self.store.ledger
-        cache = Cache(masked, self.on_error, identity, ledger, self.model_name)
-        record = self._run(x, truth, cache, number)
-        if self.store is not None:
-            self.store.write(cell, record)
-        return record
-
-    def _run(self, x: Any, truth: Any, cache: Cache, number: int) -> Record:
-        """Explain an input in every way and score every explanation."""
-        explaining = self._explain(x, cache, number)
-        asked, each = len(cache.known), cache.masked.rows_per_mask
-        made = {i: job.result() for i, job in enumerate(explaining) if job.error is None}
-        scoring = self._score(made, truth, cache, number)
-        table = {i: job.result() for i, job in scoring.items() if job.error is None}
-        if any(score.name == "stability" for score in self.scores):
-            self._stability(made, table)
-        jobs: list[Job[Any]] = [*explaining, *scoring.values()]
-        rows = RowCount(
-            explaining=asked * each,
-            explaining_alone=sum(job.queries.used for job in explaining),
-            scoring=(len(cache.known) - asked) * each,
-            scoring_alone=sum(job.queries.used for job in scoring.values()),
-            sent=cache.sent,
-        )
-        return {
-            "levels": level_names(cache.masked.structure, cache.masked.view),
-            "rows": asdict(rows),
-            "refused": [
-                (run.label, str(run.size), str(job.error))
-                for run, job in zip(self.runs, explaining, strict=True)
-                if job.error is not None
-            ],
-            "notes": [note for job in jobs for note in job.queries.notes],
-            "scores": [
-                (i, metric, level, None if np.isnan(value) else value)
-                for i, scores in table.items()
-                for metric, level, value in scores
-            ],
-        }
-
-    def _explain(self, x: Any, cache: Cache, number: int) -> list[Job[Explanation]]:
-        """Every run's explanation of an input, all from one cache of answers."""
-        jobs = []
-        for run in self.runs:
-            explainer = run.explainer
-            budget = explainer.budget
-            if isinstance(budget, tuple):  # the sizes count masks, and an explainer's budget their rows
-                explainer = copy.copy(explainer)
-                explainer.budget = tuple(n * cache.masked.rows_per_mask for n in budget)
-            queries = explainer.queries(x, cache.masked, cache=cache)
-            jobs.append(Job(explainer.conversation(cache.masked, queries), queries, f"{run}, input {number}"))
-        self._drive(jobs)
-        return jobs
-
-    def _score(self, made: Mapping[int, Explanation], truth: Any, cache: Cache, number: int) -> dict[int, Job[Scores]]:
-        """The scores of each run's explanation, from the same answers and some more."""
-        jobs: dict[int, Job[Scores]] = {}
-        for i, explanation in made.items():
-            scores = score_all(self.scores, explanation, truth, cache.masked.allows_empty, cache.identity)
-            place = f"the scores of {self.runs[i]}, input {number}"
-            jobs[i] = Job(scores, Queries(cache, sys.maxsize), place)
-        self._drive(list(jobs.values()))
-        return jobs
-
-    def _drive(self, jobs: Sequence[Job[Any]]) -> None:
-        """Drive all jobs to their ends; one whose budget is too small keeps its error, any other error is raised."""
-        for job in drive(jobs, self.model, batch_size=self.batch_size):
-            if job.error is not None and not isinstance(job.error, BudgetError):
-                job.error.add_note(f"this happened in {job.about}")
-                raise job.error
-
-    def _stability(self, made: Mapping[int, Explanation], table: Mapping[int, Scores]) -> None:
-        """Fill in each run's mean rank correlation with the runs of the other seeds."""
-        for i, rows in table.items():
-            cell = (self.runs[i].label, self.runs[i].size)
-            others = [k for k in made if k != i and (self.runs[k].label, self.runs[k].size) == cell]
-            for n, (metric, level, _) in enumerate(rows):
-                if metric == "stability" and others:
-                    pairs = [[made[i].values[level], made[k].values[level]] for k in others]
-                    rows[n] = (metric, level, float(np.mean([measures.stability(pair) for pair in pairs])))
-
-
-def _runs(
-    methods: Sequence[MethodSpec],
-    sizes: Sequence[Size],
-    seeds: int | Sequence[int],
-    model: Model,
-    masker: Masker,
-    target: int | str | None,
-    on_error: OnError,
-) -> list[_Run]:
-    """Make every cell of the grid before anything is asked, so that a misspelt option costs nothing."""
-    if isinstance(methods, str) or not methods:
-        raise ValueError(f"methods must be a list such as ['c2fa', 'lime']; got {methods!r}")
-    specs = [_spec(method) for method in methods]
-    labels = [label for label, _, _ in specs]
-    if len(set(labels)) < len(labels):
-        raise ValueError(f"two methods have one label in {labels}; give (label, name, options) with different labels")
-    numbers = list(range(seeds) if isinstance(seeds, int | np.integer) else seeds)
-    if not numbers:
-        raise ValueError(f"seeds must be their number, at least 1, or the seeds themselves; got {seeds!r}")
-    settings: dict[str, Any] = {"target": target, "on_error": on_error, "outputs": "target"}
-    runs = []
-    for label, method, options in specs:
-        for size in sizes:
-            for seed in numbers:
-                chosen = {"method": method, "budget": rows_of(size), "seed": seed, **settings}
-                runs.append(_Run(label, size, int(seed), Explainer(model, masker, **chosen, **options)))
-    return runs
-
-
-def _spec(method: MethodSpec) -> tuple[str, str | AnyMethod, Mapping[str, Any]]:
-    """A method as label, name and options."""
-    if isinstance(method, str):
-        return method, method, {}
-    if len(method) == 2:
-        return *method, {}
-    return method
-
-
-def _settings(runs: Sequence[_Run], scores: Sequence[Score], target: Any, name: str, on_error: str) -> str:
-    """A hash of all that decides the results besides the inputs."""
-    cells = []
-    for run in runs:
-        method = run.explainer.method
-        try:
-            what = fingerprint(method)
-        except TypeError:  # an option that has no stable hash: its text will do
-            what = repr(method)
-        asked = [str(run.size), run.seed, str(run.explainer.until), run.explainer.link.name]
-        cells.append([run.label, run.explainer.method_name, what, *asked])
-    return fingerprint(__version__, cells, [[s.name, str(s.levels)] for s in scores], str(target), name, on_error)
 
 
 def _level_names(records: Mapping[int, Record]) -> tuple[str, ...]:
@@ -379,9 +231,10 @@ def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
     return (*notes, *dict.fromkeys(note for record in records.values() for note in record["notes"]))
 
 
-def _bar(inputs: Iterable[Any], progress: bool | None) -> Iterable[Any]:
+def _bar(found: Iterable[Finished], inputs: Any, progress: bool | None) -> Iterable[Finished]:
     if not (sys.stderr.isatty() if progress is None else progress):
-        return inputs
+        return found
     from tqdm.auto import tqdm
 
-    return tqdm(inputs, desc="evaluating", unit="input")
+    total = len(inputs) if hasattr(inputs, "__len__") else None
+    return tqdm(found, desc="evaluating", unit="input", total=total)

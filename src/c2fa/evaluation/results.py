@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.engines import Loads
 from c2fa.evaluation.sizes import Size
 from c2fa.structure import FloatArray
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _RESAMPLES = 2000
 
 Record: TypeAlias = dict[str, Any]
-"""What is kept of an input: its levels' names, its rows, runs that were refused, notes, and scores.
+"""What is kept of an input: its levels' names, its rows, what they cost, runs that were refused, notes, and scores.
 
 A score is (run, metric, level, value).
 """
@@ -74,6 +75,10 @@ class Result:
         What the levels are called, coarse to fine.
     whole
         The metrics that are of the whole explanation, and not of one level.
+    cost
+        What the model charged for the rows that were sent now, in its own unit; 0 where it charges nothing.
+    loads
+        How busy the processes were that own the model, by name; empty without such processes.
     """
 
     frame: pd.DataFrame
@@ -84,6 +89,8 @@ class Result:
     notes: tuple[str, ...] = ()
     level_names: tuple[str, ...] = ()
     whole: frozenset[str] = frozenset()
+    cost: float = 0.0
+    loads: Loads = field(default_factory=Loads)
 
     @property
     def budgets(self) -> list[str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from c2fa.models.demo import DemoSentiment
     from c2fa.models.http import EndpointError
     from c2fa.models.huggingface import HuggingFace
+    from c2fa.models.lazy import Lazy
     from c2fa.models.loading import load, wrap
     from c2fa.models.mlflow import MLflow
     from c2fa.models.oip import OpenInference
@@ -31,6 +32,7 @@ __all__ = [
     "DemoSentiment",
     "EndpointError",
     "HuggingFace",
+    "Lazy",
     "MLflow",
     "Onnx",
     "OpenAI",
@@ -47,6 +49,7 @@ _WHERE = {
     "DemoSentiment": ("demo", None, None),
     "EndpointError": ("http", "httpx2", "http"),
     "HuggingFace": ("huggingface", "torch", "text"),
+    "Lazy": ("lazy", None, None),
     "MLflow": ("mlflow", "httpx2", "http"),
     "Onnx": ("onnx", "onnxruntime", "onnx"),
     "OpenAI": ("openai", "httpx2", "http"),

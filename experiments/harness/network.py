@@ -1,0 +1,74 @@
+"""A network as a model of c2fa: items reach it as masks, and it masks them on its device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from c2fa.masking import MaskedBatch
+from experiments.harness.items import ItemInputs
+
+Outputs = npt.NDArray[np.float32]
+
+
+class Network(ABC):
+    """Where the forward passes happen.
+
+    Attributes
+    ----------
+    work
+        What went through the network so far, in what its time is proportional to: images, or word pieces.
+    """
+
+    work: int = 0
+
+    @property
+    def cost(self) -> float:
+        """The same as a cost, which whoever asks is told: of a network in another process nothing else is seen."""
+        return float(self.work)
+
+    def renders(self, inputs: Any) -> bool:
+        """Whether it masks such inputs itself."""
+        return isinstance(inputs, ItemInputs)
+
+    @abstractmethod
+    def launch(self, batch: MaskedBatch) -> Callable[[], Outputs]:
+        """Begin to answer a batch; the function returned waits for the outputs."""
+
+    def __call__(self, batch: MaskedBatch) -> Outputs:
+        return self.launch(batch)()
+
+    def forget(self) -> None:
+        """Forget what was computed for items before, so that the next is answered as if it were the first."""
+        return None
+
+
+def up(array: npt.NDArray[Any], device: str) -> Any:
+    """An array as a tensor on a device, without waiting for the way."""
+    import torch
+
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.startswith("cuda") else tensor
+
+
+def down(outputs: Any) -> Callable[[], Outputs]:
+    """Begin to bring outputs from their device; the function returned waits until they are here."""
+    import torch
+
+    outputs = outputs.float()
+    if not outputs.is_cuda:
+        return lambda: outputs.numpy()
+    host = torch.empty(outputs.shape, dtype=outputs.dtype, pin_memory=True)
+    host.copy_(outputs, non_blocking=True)
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done.record()
+
+    def wait() -> Outputs:
+        done.synchronize()
+        return host.numpy().copy()
+
+    return wait

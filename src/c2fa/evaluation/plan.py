@@ -1,0 +1,246 @@
+"""What is run on every input: every method, budget and seed, and every score, from one cache of answers."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from c2fa import metrics as measures
+from c2fa._version import __version__
+from c2fa.driver import Job, drive
+from c2fa.evaluation.results import Record, RowCount
+from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
+from c2fa.evaluation.sizes import Size, check_depth, rows_of
+from c2fa.evaluation.store import Store
+from c2fa.explainer import Explainer
+from c2fa.explanation import Explanation
+from c2fa.fingerprint import Identity, fingerprint, identify
+from c2fa.masking import Masker, check_masked, level_names
+from c2fa.methods import AnyMethod
+from c2fa.model import Model
+from c2fa.querying import BudgetError, Cache, OnError, Queries
+
+MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
+Scores: TypeAlias = list[tuple[str, int, float]]
+"""Of one explanation: metric, level, value."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is run on every input, as it was given: it travels to the processes that do it.
+
+    ``model_name`` is what a ledger keeps answers under; "" where nothing is kept.
+    """
+
+    methods: Sequence[MethodSpec]
+    masker: Masker
+    sizes: Sequence[Size]
+    seeds: int | Sequence[int]
+    metrics: Sequence[MetricSpec]
+    target: int | str | None
+    batch_size: int
+    on_error: OnError
+    model_name: str
+
+    def grid(self, model: Model) -> Grid:
+        """Make every cell of the grid before anything is asked, so that a misspelt option costs nothing."""
+        return Grid(self, self._runs(model), as_scores(self.metrics), model)
+
+    def _runs(self, model: Model) -> list[Run]:
+        if isinstance(self.methods, str) or not self.methods:
+            raise ValueError(f"methods must be a list such as ['c2fa', 'lime']; got {self.methods!r}")
+        specs = [_spec(method) for method in self.methods]
+        labels = [label for label, _, _ in specs]
+        if len(set(labels)) < len(labels):
+            raise ValueError(
+                f"two methods have one label in {labels}; give (label, name, options) with different labels"
+            )
+        seeds = self.seeds
+        numbers = list(range(seeds) if isinstance(seeds, int | np.integer) else seeds)
+        if not numbers:
+            raise ValueError(f"seeds must be their number, at least 1, or the seeds themselves; got {seeds!r}")
+        settings: dict[str, Any] = {
+            "target": self.target,
+            "on_error": self.on_error,
+            "outputs": "target",
+            "batch_size": self.batch_size,
+        }
+        runs = []
+        for label, method, options in specs:
+            for size in self.sizes:
+                for seed in numbers:
+                    chosen = {"method": method, "budget": rows_of(size), "seed": seed, **settings}
+                    runs.append(Run(label, size, int(seed), Explainer(model, self.masker, **chosen, **options)))
+        return runs
+
+
+def _spec(method: MethodSpec) -> tuple[str, str | AnyMethod, Mapping[str, Any]]:
+    """A method as label, name and options."""
+    if isinstance(method, str):
+        return method, method, {}
+    if len(method) == 2:
+        return *method, {}
+    return method
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One input, and what was given with it."""
+
+    number: int
+    x: Any
+    truth: Any = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One cell of the grid, the same for every input."""
+
+    label: str
+    size: Size
+    seed: int
+    explainer: Explainer
+
+    def __str__(self) -> str:
+        what = "budget" if isinstance(self.size, int) else "masks"
+        return f"method {self.label!r} at {what} {self.size}, seed {self.seed}"
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """All runs on one input after another: first all explanations of an input, then all their scores."""
+
+    plan: Plan
+    runs: Sequence[Run]
+    scores: Sequence[Score]
+    model: Model
+
+    def settings(self) -> str:
+        """A hash of all that decides the results besides the inputs."""
+        cells = []
+        for run in self.runs:
+            method = run.explainer.method
+            try:
+                what = fingerprint(method)
+            except TypeError:  # an option that has no stable hash: its text will do
+                what = repr(method)
+            asked = [str(run.size), run.seed, str(run.explainer.until), run.explainer.link.name]
+            cells.append([run.label, run.explainer.method_name, what, *asked])
+        plan = self.plan
+        scores = [[s.name, str(s.levels)] for s in self.scores]
+        return fingerprint(__version__, cells, scores, str(plan.target), plan.model_name, plan.on_error)
+
+    def place(self, task: Task, store: Store | None) -> Place:
+        """What tells an input from others, and where a store keeps it."""
+        identity = identify(task.x, task.key, None if store is None else self.plan.masker)
+        cell = "" if store is None else f"{identity.key}-{fingerprint(task.truth)}"
+        return Place(identity, cell, store)
+
+    def record(self, task: Task, place: Place) -> Record:
+        """Explain and score an input, and keep what came out."""
+        masked = self.plan.masker(task.x)
+        check_masked(masked)
+        check_depth((run.size for run in self.runs), masked.structure.depth)
+        ledger = None if place.store is None else place.store.ledger
+        cache = Cache(masked, self.plan.on_error, place.identity, ledger, self.plan.model_name)
+        record = self._run(task, cache)
+        if place.store is not None:
+            place.store.write(place.cell, record)
+        return record
+
+    def _run(self, task: Task, cache: Cache) -> Record:
+        """Explain an input in every way and score every explanation."""
+        explaining = self._explain(task, cache)
+        asked, each = len(cache.known), cache.masked.rows_per_mask
+        made = {i: job.result() for i, job in enumerate(explaining) if job.error is None}
+        scoring = self._score(made, task, cache)
+        table = {i: job.result() for i, job in scoring.items() if job.error is None}
+        if any(score.name == "stability" for score in self.scores):
+            self._stability(made, table)
+        jobs: list[Job[Any]] = [*explaining, *scoring.values()]
+        rows = RowCount(
+            explaining=asked * each,
+            explaining_alone=sum(job.queries.used for job in explaining),
+            scoring=(len(cache.known) - asked) * each,
+            scoring_alone=sum(job.queries.used for job in scoring.values()),
+            sent=cache.sent,
+        )
+        return {
+            "levels": level_names(cache.masked.structure, cache.masked.view),
+            "rows": asdict(rows),
+            "cost": sum(job.queries.cost for job in jobs),
+            "refused": [
+                (run.label, str(run.size), str(job.error))
+                for run, job in zip(self.runs, explaining, strict=True)
+                if job.error is not None
+            ],
+            "notes": [note for job in jobs for note in job.queries.notes],
+            "scores": [
+                (i, metric, level, None if np.isnan(value) else value)
+                for i, scores in table.items()
+                for metric, level, value in scores
+            ],
+        }
+
+    def _explain(self, task: Task, cache: Cache) -> list[Job[Explanation]]:
+        """Every run's explanation of an input, all from one cache of answers."""
+        jobs = []
+        for run in self.runs:
+            explainer = run.explainer
+            budget = explainer.budget
+            if isinstance(budget, tuple):  # the sizes count masks, and an explainer's budget their rows
+                explainer = copy.copy(explainer)
+                explainer.budget = tuple(n * cache.masked.rows_per_mask for n in budget)
+            queries = explainer.queries(task.x, cache.masked, cache=cache)
+            jobs.append(Job(explainer.conversation(cache.masked, queries), queries, f"{run}, input {task.number}"))
+        self._drive(jobs)
+        return jobs
+
+    def _score(self, made: Mapping[int, Explanation], task: Task, cache: Cache) -> dict[int, Job[Scores]]:
+        """The scores of each run's explanation, from the same answers and some more."""
+        jobs: dict[int, Job[Scores]] = {}
+        for i, explanation in made.items():
+            scores = score_all(self.scores, explanation, task.truth, cache.masked.allows_empty, cache.identity)
+            place = f"the scores of {self.runs[i]}, input {task.number}"
+            jobs[i] = Job(scores, Queries(cache, sys.maxsize), place)
+        self._drive(list(jobs.values()))
+        return jobs
+
+    def _drive(self, jobs: Sequence[Job[Any]]) -> None:
+        """Drive all jobs to their ends; one whose budget is too small keeps its error, any other error is raised."""
+        for job in drive(jobs, self.model, batch_size=self.plan.batch_size):
+            if job.error is not None and not isinstance(job.error, BudgetError):
+                job.error.add_note(f"this happened in {job.about}")
+                raise job.error
+
+    def _stability(self, made: Mapping[int, Explanation], table: Mapping[int, Scores]) -> None:
+        """Fill in each run's mean rank correlation with the runs of the other seeds."""
+        for i, rows in table.items():
+            cell = (self.runs[i].label, self.runs[i].size)
+            others = [k for k in made if k != i and (self.runs[k].label, self.runs[k].size) == cell]
+            for n, (metric, level, _) in enumerate(rows):
+                if metric == "stability" and others:
+                    pairs = [[made[i].values[level], made[k].values[level]] for k in others]
+                    rows[n] = (metric, level, float(np.mean([measures.stability(pair) for pair in pairs])))
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """What tells an input from others, and where a store keeps it."""
+
+    identity: Identity
+    cell: str
+    store: Store | None
+
+    def stored(self) -> Record | None:
+        """What the store has of the input, which asked nothing now; None where it is not finished."""
+        record = None if self.store is None else self.store.read(self.cell)
+        if record is not None:
+            record["rows"]["sent"], record["cost"] = 0, 0.0
+        return record
