@@ -282,7 +282,8 @@ class _Run:
             return int(there)
         if self.source.total is None:
             return _SHARD
-        return min(max(self.source.total // (8 * self.crew.most), 8), _SHARD)
+        several = 8 * self.crew.most if self.crew.most > 1 else 2  # so that no worker waits long for the last one
+        return min(max(self.source.total // several, 8), _SHARD)
 
     def left(self) -> int | None:
         """How many inputs are neither finished nor given to a worker, where that is known."""
