@@ -166,8 +166,8 @@ def warm_up(network: Any, batch: int) -> None:
     import torch
 
     with torch.inference_mode():
-        for rows in (1, 16, 128, batch // 2, batch):
-            for width in (64, 128, 192, 256, 320):
+        for rows, widths in ((1, (64, 256)), (16, (64, 256)), (128, (64, 256)), (batch, range(64, 400, 16))):
+            for width in widths:
                 ids = torch.full((rows, width), 1000, device=network.device)
                 mask = torch.ones_like(ids)
                 mask[0, -1] = 0

@@ -128,3 +128,39 @@ def lines(file: Path) -> list[str]:
 def explainer(model: Any = None, local: bool = False, **options: Any) -> c2fa.Explainer:
     settings = {"budget": (8, 24), "progress": False, **options}
     return c2fa.Explainer(model or Renders(), Vectors(local), **settings)
+
+
+def text_classifier() -> Any:
+    """A real BERT, small and untrained, that masks texts as tokens."""
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+    torch.set_num_threads(1)
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[MASK]",
+        *["the", "film", "was", "good", "bad", "dull", "great", "but", "and", "not", "very", "plot", ".", ","],
+    ]
+    core = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    core.pre_tokenizer = BertPreTokenizer()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]", mask_token="[MASK]"
+    )
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = BertConfig(vocab_size=len(words), initializer_range=0.3, **sizes)
+    return c2fa.models.HuggingFace(BertForSequenceClassification(config), tokenizer, batch=32)
+
+
+TEXTS = [
+    " ".join(
+        np.random.default_rng(i).choice(
+            ["the", "film", "was", "good", ".", "bad", "dull", "great,", "but", "and", "not", "very", "plot"], 25
+        )
+    )
+    for i in range(12)
+]

@@ -21,7 +21,19 @@ import pytest
 
 import c2fa
 from batch_helpers import KILL, RAISES, STALLS, inputs, make, repeated, same, side_files
-from serving_helpers import Refuses, Renders, Vector, Vectors, Watches, dies, explainer, killer, lines
+from serving_helpers import (
+    TEXTS,
+    Refuses,
+    Renders,
+    Vector,
+    Vectors,
+    Watches,
+    dies,
+    explainer,
+    killer,
+    lines,
+    text_classifier,
+)
 
 pytest.importorskip("pyarrow")
 
@@ -120,6 +132,24 @@ def test_other_engines_give_what_serial_gives(tmp_path: Path, engine: str, monke
         assert side_files(store.path) == []
     with pytest.raises(ValueError, match="there are no weights here"):
         around_one(Recipe(Refuses, Vectors(), BUDGET), xs, tmp_path / "refused", engine=engine)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("how", [{}, {"models": 1}, {"engine": "ray", "models": 1}, {"engine": "dask", "models": 1}])
+def test_a_network_explains_texts_alike_wherever_it_is(
+    tmp_path: Path, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    _installed(how.get("engine", "numpy"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    made = Recipe(text_classifier, c2fa.maskers.Text(), {"budget": 60, "model_name": "bert"})
+    kept = {"shard_size": 4, "precision": "float64"}
+    alone = many(made, TEXTS, tmp_path / "alone", engine="serial", **kept)
+    shared = many(made, TEXTS, tmp_path / "shared", workers=2, **how, **kept)
+    for one, other in zip(alone, shared, strict=True):
+        np.testing.assert_allclose(other.low, one.low, rtol=0, atol=1e-6)
 
 
 # -- faults

@@ -35,6 +35,7 @@ from c2fa.querying import (
     step,
 )
 from c2fa.structure import FloatArray
+from c2fa.switching import swift
 
 T = TypeVar("T")
 
@@ -148,10 +149,11 @@ def drive(
         Whether long work shows a progress bar.
     """
     driver: _Driver[T] = _Driver(model, batch_size, in_flight, policy or Blame(), _Bar(model, progress))
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(driver.close)
+        if driver.launch is not None:
+            stack.enter_context(swift())
         yield from driver.run(iter(jobs), ahead)
-    finally:
-        driver.close()
 
 
 class _Driver(Generic[T]):

@@ -76,6 +76,11 @@ class Description:
         """
         return getattr(self.model, "renders", None) or _renders_nothing
 
+    @property
+    def expect(self) -> Callable[[Any], object]:
+        """``expect(inputs)``: told of such inputs before their rows come, from any thread, to make them ready."""
+        return getattr(self.model, "expect", None) or _renders_nothing
+
 
 @dataclass
 class Bill:

@@ -14,7 +14,6 @@ import pickle
 import queue
 import secrets
 import socket
-import sys
 import threading
 import time
 import traceback
@@ -36,11 +35,11 @@ from c2fa.engines.time_limit import TimeLimit
 from c2fa.masking import MaskedRows
 from c2fa.model import BILL, Bill, Model, describe, launcher
 from c2fa.querying import as_outputs
+from c2fa.switching import swift
 
 _BATCH = 64  # rows in a call of a model that says nothing of it
 _LAUNCHED = 2  # calls that a model has begun: one that it works on, and one that waits for it
 _TOLD = ("output_names", "cost", "notes", "batch_size", "chunk_size", "mask_token")
-_SWITCH_SECONDS = 0.0005  # a thread that feeds a GPU must not wait long for those that read what workers send
 _PAUSE_SECONDS = 0.01  # after a connection that could not be accepted
 
 
@@ -142,7 +141,7 @@ class Server:
         self.under_way: deque[_Call] = deque()
         self.asides: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self.launch = launcher(model)
-        self.expect: Callable[[Any], object] = getattr(model, "expect", None) or (lambda inputs: None)
+        self.expect = describe(model).expect
         self.limit = TimeLimit(serving.timeout, notes.late, first=2)  # one to begin a call, one to wait for it
         self.meter, self.has_gpu = Meter(), has_gpu()
         self.guests: weakref.WeakSet[_Guest] = weakref.WeakSet()
@@ -201,8 +200,10 @@ class Server:
 
     def run(self) -> None:
         """Answer requests until ``stop`` is called."""
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_SECONDS)
+        with swift():
+            self._run()
+
+    def _run(self) -> None:
         finishing = threading.Thread(target=self._finish_all, name="c2fa-answers", daemon=True)
         aside = threading.Thread(target=self._answer_asides, name="c2fa-asides", daemon=True)
         finishing.start()
@@ -218,7 +219,6 @@ class Server:
         finishing.join()
         self.asides.put(None)
         aside.join()
-        sys.setswitchinterval(before)
 
     def _next(self) -> _Request | None:
         """The oldest request, when the model has room for it; None where this is to stop."""

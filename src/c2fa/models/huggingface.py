@@ -6,7 +6,7 @@ import hashlib
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -32,6 +32,7 @@ from c2fa.models.torch import (
 )
 from c2fa.structure import BoolArray
 
+_LARGE = 2**17  # tokens of a batch
 _SHIFTED = ("roberta", "xlm-roberta", "camembert")  # their first two positions are not for tokens
 
 
@@ -51,7 +52,8 @@ class HuggingFace:
     device, autocast
         As for `c2fa.models.Torch`.
     batch
-        The most texts in one call of the model.
+        The most texts in one call of the model; by default 64, and 256 on a GPU, which likes thousands where its memory
+        holds them.
     max_length
         Where texts are cut, in tokens; the model's own limit unless given.
     outputs
@@ -66,7 +68,7 @@ class HuggingFace:
         *,
         device: str | torch.device | None = None,
         autocast: str | torch.dtype | None = None,
-        batch: int = 64,
+        batch: int | None = None,
         max_length: int | None = None,
         outputs: str = "probabilities",
     ) -> None:
@@ -84,11 +86,12 @@ class HuggingFace:
             )
         if outputs not in ("probabilities", "logits"):
             raise ValueError(f"outputs must be 'probabilities' or 'logits', not {outputs!r}")
-        if batch < 1:
+        if batch is not None and batch < 1:
             raise ValueError(f"batch must be at least 1, not {batch}")
         self.model: Any = model if device is None else model.to(device)
-        self.tokenizer, self.batch, self.outputs = tokenizer, batch, outputs
+        self.tokenizer, self.outputs = tokenizer, outputs
         self.device = torch.device(device) if device is not None else device_of(model)
+        self.batch = batch or (256 if self.device.type == "cuda" else 64)
         self.autocast = autocast_dtype(autocast)
         self.max_length = max_length or _limit(tokenizer, model.config)
         self._background = Background(self.device, lanes=2)
@@ -150,7 +153,7 @@ class HuggingFace:
         lengths = np.concatenate(list(map(TokenTable.lengths, tables, masks)))
         order = np.argsort(lengths, kind="stable")
         evaluating(self.model)
-        with torch.inference_mode(), precision(self.device, self.autocast), _attention():
+        with torch.inference_mode(), precision(self.device, self.autocast):
             columns = token_rows(tables, masks, self._width(int(lengths.max())), self._fill, self._left, self.device)
             outputs = [
                 self._outputs(columns, lengths, order[start : start + self.batch])
@@ -170,13 +173,14 @@ class HuggingFace:
             place = torch.arange(width, device=self.device)
             size = on_device(own, self.device)[:, None]
             inputs["attention_mask"] = ((place >= width - size) if self._left else (place < size)).long()
-        return self._activated(tensor_of(self.model(**inputs)).float())
+        with _attention(is_large=len(index) == self.batch and len(index) * width >= _LARGE):
+            return self._activated(tensor_of(self.model(**inputs)).float())
 
     def _width(self, longest: int) -> int:
-        """The width of a batch: on a GPU eights, which it likes, and of which there are fewer to be prepared for."""
+        """The width of a batch: on a GPU a multiple of 16, so that there are few to be prepared for."""
         if self.device.type != "cuda":
             return longest
-        return min(-(-longest // 8) * 8, max(self.max_length or longest + 8, longest))
+        return min(-(-longest // 16) * 16, max(self.max_length or longest + 16, longest))
 
     def _chosen(self, batch: MaskedBatch) -> Iterator[tuple[TokenTable, BoolArray]]:
         """Tables of tokens, and masks of their leaves; where tokens cannot be chosen, the rendered rows."""
@@ -237,10 +241,13 @@ class HuggingFace:
         return logits.softmax(dim=-1)
 
 
-def _attention() -> AbstractContextManager[Any]:
-    """Every way to compute attention but cuDNN's, which takes tens of milliseconds to plan for each new shape."""
-    kinds = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
-    return sdpa_kernel(list(kinds))
+def _attention(is_large: bool) -> AbstractContextManager[Any]:
+    """How attention may be computed; cuDNN's way is fastest, but takes tens of milliseconds to plan for a new shape.
+
+    It pays for full batches, which come in few widths and often.
+    """
+    kinds = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return nullcontext() if is_large else sdpa_kernel(kinds)
 
 
 def _pair(row: Any) -> tuple[str, str | None]:
