@@ -42,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the experime
 ROWS = 200
 WORDS = (60, 220)
 SIDE = 224
-SAMPLE = 60  # batches on which the bare network is timed
+SAMPLE = 20  # batches on which the bare network is timed
 TIMES = 3
 
 
@@ -372,15 +372,15 @@ def texts(a: argparse.Namespace) -> None:
     print(f"\nreviews of {WORDS[0]} to {WORDS[1]} words, {a.budget} rows each, batches of {a.batch:,}", flush=True)
     few = max(a.inputs // 8, 1)
     ways = {
-        "one_call": (reviews(a.data, a.inputs), a.inputs, a.batch),
-        "one_process": (reviews(a.data, a.inputs // 4), a.inputs // 4, a.batch),
+        "one_call": (reviews(a.data, a.inputs), a.inputs, 4 * a.batch),
+        "one_process": (reviews(a.data, a.inputs // 4), a.inputs // 4, 4 * a.batch),
         "loop": (reviews(a.data, few), few, a.batch),
     }
     compare(a, text_model, bare_texts, c2fa.maskers.Text(), {k: v for k, v in ways.items() if k in a.ways}, a.batch)
 
 
 def images(a: argparse.Namespace) -> None:
-    count, size = max(a.inputs // 4, 1), a.batch // 32
+    count, size = max(a.inputs // 4, 1), a.batch // 16
     few = max(count // 4, 1)
     pictures = photos(a.data, 4 * count)
     print(f"\nbags of four photos, {a.budget} rows each, batches of {size} bags, quickshift included", flush=True)
@@ -469,7 +469,7 @@ def main() -> None:
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--inputs", type=int, default=2000)
     parser.add_argument("--budget", type=int, default=ROWS)
-    parser.add_argument("--batch", type=int, default=4096)
+    parser.add_argument("--batch", type=int, default=2048)
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--ways", default="one_call,one_process,loop")
     a = parser.parse_args()

@@ -17,6 +17,7 @@ from batch_helpers import KILLS, LEAVES, STRUCTURE, Model
 from c2fa.masking import Masked, MaskedBatch
 from c2fa.model import charge
 
+WORDS = "the film was good bad dull great but and not very plot . ,"
 HEAVY = "wave"  # a module that nothing else imports: it stands for a large one
 
 
@@ -139,12 +140,7 @@ def text_classifier() -> Any:
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
     torch.set_num_threads(1)
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "[MASK]",
-        *["the", "film", "was", "good", "bad", "dull", "great", "but", "and", "not", "very", "plot", ".", ","],
-    ]
+    words = ["[PAD]", "[UNK]", "[MASK]", *WORDS.split()]
     core = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     core.pre_tokenizer = BertPreTokenizer()
     tokenizer = PreTrainedTokenizerFast(
@@ -156,11 +152,4 @@ def text_classifier() -> Any:
     return c2fa.models.HuggingFace(BertForSequenceClassification(config), tokenizer, batch=32)
 
 
-TEXTS = [
-    " ".join(
-        np.random.default_rng(i).choice(
-            ["the", "film", "was", "good", ".", "bad", "dull", "great,", "but", "and", "not", "very", "plot"], 25
-        )
-    )
-    for i in range(12)
-]
+TEXTS = [" ".join(np.random.default_rng(i).choice(WORDS.split(), 25)) for i in range(12)]
