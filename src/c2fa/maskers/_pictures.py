@@ -17,6 +17,7 @@ from c2fa.structure import BoolArray, FloatArray, IntArray
 
 _KEPT = ("1", "L", "LA", "I", "I;16", "F", "RGB", "RGBA")  # modes of PIL that an array and back leave as they are
 _COLOUR_SCALE = 20.0  # of CIE Lab: at this distance two colours are plainly different
+_COUNTED = 2**31 - 2**12  # entries of an image that the kernel can number
 _NEAREST = 5
 _NOT_TOUCHING = 0.5
 # sRGB to XYZ under daylight (D65), divided by white.
@@ -104,7 +105,7 @@ class Picture:
         """The image with its labels and its baseline as tensors on a device."""
         values = _there(self.values, device)
         baseline = _there(self.baseline, device).to(values.dtype)
-        return Picture(values, values, self.channel, self.rgb, _there(self.labels, device).long(), baseline)
+        return Picture(values, values, self.channel, self.rgb, _there(self.labels, device), baseline)
 
     @functools.cached_property
     def _entries(self) -> IntArray:
@@ -149,20 +150,37 @@ class Picture:
     def paint(self, masks: BoolArray, out: Any) -> None:
         """Write the image under each row of masks, (n, segments), into out, (n, ...)."""
         if self.is_tensor:
-            import torch
-
-            bits = torch.from_numpy(masks).to(self.values.device, non_blocking=True)
-            on = bits[:, self.labels]
-            for axis, length in enumerate(self.size, start=1):
-                if on.shape[axis] != length:
-                    on = on.index_select(axis, torch.as_tensor(block_of(length, on.shape[axis]), device=on.device))
-            if self.channel is not None:
-                on = on.unsqueeze(1 if self.channel == 0 else -1)
-            torch.where(on, self.values, self.baseline, out=out)
+            self._paint_tensors(_there(masks, self.values.device), out)
             return
         for row, target in zip(masks, out, strict=True):
             np.copyto(target, self._whole_baseline)
             np.copyto(target, self.values, where=enlarge(row.take(self._entries), self.size, self._sides))
+
+    def _paint_tensors(self, bits: Any, out: Any) -> None:
+        """The same on a device; each row of out is contiguous."""
+        import torch
+
+        paint = _fused(bits.device) if self.values.numel() < _COUNTED else None
+        if paint is None:
+            torch.where(self._spread(bits[:, self.labels.long()], 1), self.values, self.baseline, out=out)
+        else:
+            paint(bits, *self._whole, out)
+
+    @functools.cached_property
+    def _whole(self) -> tuple[Any, Any, Any]:
+        """Labels, values and baseline of all entries, in the order of an image that is contiguous."""
+        each = (self._spread(self.labels, 0), self.values, self.baseline)
+        labels, values, baseline = (tensor.expand(self.values.shape).contiguous() for tensor in each)
+        return labels, values, baseline
+
+    def _spread(self, small: Any, height: int) -> Any:
+        """A tensor whose axis ``height`` is that of the label map, and the next its width, made to fit the image."""
+        for axis, length in enumerate(self.size, start=height):
+            if small.shape[axis] != length:
+                small = small.index_select(axis, _there(block_of(length, small.shape[axis]), small.device))
+        if self.channel is None:
+            return small
+        return small.unsqueeze(height if self.channel == 0 else -1)
 
     def shown(self, mask: BoolArray) -> Any:
         """The image under one mask, in the type that came in; the very object where nothing is masked."""
@@ -184,7 +202,26 @@ def _there(array: Any, device: Any) -> Any:
     if hasattr(array, "detach"):
         return array.to(device)
     tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
-    return tensor.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda" else tensor
+    if torch.device(device).type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+@functools.lru_cache(maxsize=16)
+def _fused(device: Any) -> Callable[..., None] | None:
+    """Triton's kernel, or None where it does not run: some systems have no Triton, or no compiler for it."""
+    import torch
+
+    if device.type != "cuda":
+        return None
+    try:
+        from c2fa.maskers._painting_triton import paint
+
+        pixel = torch.zeros((1, 1), dtype=torch.uint8, device=device)
+        paint(pixel.bool(), pixel.short(), pixel, pixel, pixel[None])  # where one compiles, so do the others
+    except Exception:  # Triton raises whatever its compiler and driver do
+        return None
+    return paint
 
 
 def picture(x: Any, channels: str) -> Picture:
