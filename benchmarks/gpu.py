@@ -1,12 +1,13 @@
 """How busy explaining keeps a GPU: the bare network's time for the very batches of a run, over the run's time.
 
-    python benchmarks/gpu.py [texts] [images] [quickshift] [memory] [--device cuda] [--data ../shared/data]
+    python benchmarks/gpu.py [texts] [images] [quickshift] [memory] [profile] [--device cuda] [--data ../shared/data]
 
 texts       gte-small with a classifier's head, reviews of 60 to 220 words, 200 rows each, into a store: one call around
             one model, one process, and a plain loop over explainer(x)
 images      bags of four photos of VOC 2012, ResNet-50 fused and in half precision, cut by quickshift as they come
 quickshift  milliseconds a photo, and whether the segments are scikit-image's
 memory      peak memory of every process, with 1,000 and with 10,000 inputs
+profile     the kernels in which the device spends its time, in one process
 
 The bare network gets batches of the same lengths, shapes and sizes, made beforehand on its device. A share is given for
 the time from the first row to the last answer, and for the whole call with the start of its processes, in which the
@@ -162,11 +163,12 @@ def text_model(data: str, device: str, batch: int, shapes: str) -> Any:
 
 
 def warm_up(network: Any, batch: int) -> None:
-    """Let CUDA load what it loads when a kind of shape comes for the first time; it takes seconds, at the start."""
+    """Let CUDA load and plan what it does when a shape comes for the first time; it takes seconds, at the start."""
     import torch
 
+    common = [(rows, range(64, 400, 16)) for rows in (batch, batch // 2, batch // 4)]
     with torch.inference_mode():
-        for rows, widths in ((1, (64, 256)), (16, (64, 256)), (128, (64, 256)), (batch, range(64, 400, 16))):
+        for rows, widths in (*common, (1, (64, 256)), (16, (64, 256)), (128, (64, 256))):
             for width in widths:
                 ids = torch.full((rows, width), 1000, device=network.device)
                 mask = torch.ones_like(ids)
@@ -202,6 +204,8 @@ def image_model(data: str, device: str, batch: int, shapes: str) -> Any:
     if device.startswith("cuda"):
         for rows in (batch, 16, 1):
             model(np.zeros((rows, 4, SIDE, SIDE, 3), dtype=np.uint8))
+        grain = list(np.random.default_rng(0).integers(0, 256, (4, SIDE, SIDE, 3), dtype=np.uint8))
+        c2fa.Explainer(model, c2fa.maskers.ImageBag(absent="fill"), budget=40)(grain)  # compiles the kernels
         notes.clear()
     return model
 
@@ -392,6 +396,27 @@ def images(a: argparse.Namespace) -> None:
     compare(a, image_model, bare_images, masker, {k: v for k, v in ways.items() if k in a.ways}, size)
 
 
+def profile(a: argparse.Namespace) -> None:
+    """Where the device's own time goes, in one process: the ten kernels that take most, of texts and of images."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as watch
+
+    size = a.batch // 16
+    kinds = {
+        "reviews": (text_model, a.batch, c2fa.maskers.Text(), reviews(a.data, 40)),
+        "bags": (image_model, size, c2fa.maskers.ImageBag(absent="fill"), list(bags(photos(a.data, 80), 20))),
+    }
+    for name, (make, batch, masker, inputs) in kinds.items():
+        run = Run(a, make, masker, batch, 4 * batch)
+        explainer = c2fa.Explainer(run.make(), masker, **run.options)
+        explainer(inputs[0])
+        with watch(activities=[ProfilerActivity.CUDA]) as seen:
+            explainer.many(inputs, os.path.join(run.folder, "serial"), engine="serial")
+        run.close()
+        print(f"\n{name}", flush=True)
+        print(seen.key_averages().table(sort_by="self_cuda_time_total", row_limit=14, max_name_column_width=60))
+
+
 def quickshift(a: argparse.Namespace) -> None:
     from quickshift import compare as race  # the file beside this one
 
@@ -462,6 +487,9 @@ def _on_device() -> str:
     return f"; processes on the device: {[line for line in listed if line]}"
 
 
+PARTS = {"texts": texts, "images": images, "quickshift": quickshift, "memory": memory, "profile": profile}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", default=["texts", "images", "quickshift", "memory"])
@@ -476,7 +504,7 @@ def main() -> None:
     a.gpus = int(a.device.startswith("cuda"))
     a.ways = a.ways.split(",")
     for name in a.what:
-        {"texts": texts, "images": images, "quickshift": quickshift, "memory": memory}[name](a)
+        PARTS[name](a)
 
 
 if __name__ == "__main__":

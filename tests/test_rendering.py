@@ -300,6 +300,18 @@ def test_texts_that_are_too_long_are_cut_as_the_tokenizer_cuts_them(side):
         check(model, text, None, 1)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 15, 16, 40, 63, 64, 65, 200])
+def test_large_batches_have_few_sizes(rows, monkeypatch):
+    model = classifier(wordpiece(), batch=64)
+    small = [len(index) for index in model._cut(np.arange(rows), 10)]
+    assert sum(small) == rows
+    assert small == [64] * (rows // 64) + [rows % 64] * (rows % 64 > 0)
+    monkeypatch.setattr(model, "_is_large", lambda tokens: True)
+    large = np.concatenate(list(model._cut(np.arange(rows), 10)))
+    np.testing.assert_array_equal(large, np.arange(rows))
+    assert all(len(index) in (64, 32, 16) or len(index) < 16 for index in model._cut(np.arange(rows), 10))
+
+
 def test_models_that_pad_on_the_left():
     tokenizer = wordpiece()
     tokenizer.padding_side = "left"

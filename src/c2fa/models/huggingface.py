@@ -32,7 +32,7 @@ from c2fa.models.torch import (
 )
 from c2fa.structure import BoolArray
 
-_LARGE = 2**17  # tokens of a batch
+_LARGE = 2**16  # tokens of a batch
 _SHIFTED = ("roberta", "xlm-roberta", "camembert")  # their first two positions are not for tokens
 
 
@@ -154,13 +154,30 @@ class HuggingFace:
         order = np.argsort(lengths, kind="stable")
         evaluating(self.model)
         with torch.inference_mode(), precision(self.device, self.autocast):
-            columns = token_rows(tables, masks, self._width(int(lengths.max())), self._fill, self._left, self.device)
-            outputs = [
-                self._outputs(columns, lengths, order[start : start + self.batch])
-                for start in range(0, len(order), self.batch)
-            ]
+            width = self._width(int(lengths.max()))
+            columns = token_rows(tables, masks, width, self._fill, self._left, self.device)
+            outputs = [self._outputs(columns, lengths, index) for index in self._cut(order, width)]
             answers = to_host(torch.cat(outputs))
         return lambda: restored(order, answers())
+
+    def _cut(self, rows: Any, width: int) -> Iterator[Any]:
+        """Rows in batches: full ones, a half and a quarter of one where that is still large, then the rest.
+
+        Large batches then have few sizes, for which attention can be planned.
+        """
+        sizes = [self.batch] * (len(rows) // self.batch)
+        for size in (self.batch // 2, self.batch // 4):
+            if len(rows) - sum(sizes) >= size and self._is_large(size * width):
+                sizes.append(size)
+        start = 0
+        for size in (*sizes, len(rows) - sum(sizes)):
+            if size:
+                yield rows[start : start + size]
+            start += size
+
+    def _is_large(self, tokens: int) -> bool:
+        """Whether a batch of so many tokens keeps a GPU busy for so long that a plan for its attention pays."""
+        return self.device.type == "cuda" and tokens >= _LARGE
 
     def _outputs(self, columns: Mapping[str, torch.Tensor], lengths: Any, index: Any) -> torch.Tensor:
         """What the model says of some of the rows, which are cut to the longest of them."""
@@ -173,7 +190,8 @@ class HuggingFace:
             place = torch.arange(width, device=self.device)
             size = on_device(own, self.device)[:, None]
             inputs["attention_mask"] = ((place >= width - size) if self._left else (place < size)).long()
-        with _attention(is_large=len(index) == self.batch and len(index) * width >= _LARGE):
+        is_common = len(index) in (self.batch, self.batch // 2, self.batch // 4)
+        with _attention(plans=is_common and self._is_large(len(index) * width)):
             return self._activated(tensor_of(self.model(**inputs)).float())
 
     def _width(self, longest: int) -> int:
@@ -241,13 +259,13 @@ class HuggingFace:
         return logits.softmax(dim=-1)
 
 
-def _attention(is_large: bool) -> AbstractContextManager[Any]:
+def _attention(plans: bool) -> AbstractContextManager[Any]:
     """How attention may be computed; cuDNN's way is fastest, but takes tens of milliseconds to plan for a new shape.
 
-    It pays for full batches, which come in few widths and often.
+    It pays for large batches of a size that comes often.
     """
     kinds = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    return nullcontext() if is_large else sdpa_kernel(kinds)
+    return nullcontext() if plans else sdpa_kernel(kinds)
 
 
 def _pair(row: Any) -> tuple[str, str | None]:
