@@ -269,11 +269,32 @@ def test_a_document_of_fifty_thousand_words():
     assert time.perf_counter() - begin < 20
 
 
+@pytest.mark.parametrize(
+    ("levels", "leaves"),
+    [
+        (("documents",), ["a", "b"]),
+        (("documents", "paragraphs"), ["One. Two.", "Three.", "Four. Five."]),
+        (("documents", "sentences"), ["One.", "Two.", "Three.", "Four.", "Five."]),
+        (("paragraphs", "sentences"), ["One.", "Two.", "Three.", "Four.", "Five."]),
+    ],
+)
+def test_leaves_may_be_larger_than_words_and_texts_have_the_names_of_their_keys(levels, leaves):
+    masked = Text(levels, mask=None)({"a": "One. Two.\n\n Three.", "b": " Four. Five."})
+    assert list(masked.structure.names[-1]) == leaves
+    if levels[0] == "documents":
+        assert masked.structure.names[0] == ("a", "b")
+    kept = np.zeros((1, len(leaves)), dtype=bool)
+    kept[0, -1] = True
+    [row] = masked.inputs(kept, masked.structure.depth - 1)
+    assert row["a"] == ""
+    assert row["b"].strip() == ("Four. Five." if leaves[-1] != "Five." else "Five.")
+
+
 def test_what_is_refused():
     with pytest.raises(ValueError, match="levels must be some of"):
         Text(("words", "sentences"))
     with pytest.raises(ValueError, match="levels must be some of"):
-        Text(("sentences",))
+        Text(("sentences", "letters"))
     with pytest.raises(ValueError, match="mask=None to remove"):
         Text(mask="")
     with pytest.raises(TypeError, match="tokenizer must be"):

@@ -38,6 +38,7 @@ __all__ = [
     "Structure",
     "__version__",
     "batch",
+    "cite",
     "evaluate",
     "load",
     "maskers",
@@ -57,12 +58,13 @@ if find_spec("matplotlib") is None:  # `from c2fa import *` gives what is there
 
 if TYPE_CHECKING:
     from c2fa import batch, metrics, models, plots, report
+    from c2fa.citing import cite
     from c2fa.evaluation import evaluate
     from c2fa.for_shap import to_shap
     from c2fa.tuning import tune
 
 # Loaded when first used, so that importing c2fa needs numpy and scipy alone.
-_LATER = {"evaluate": "c2fa.evaluation", "to_shap": "c2fa.for_shap", "tune": "c2fa.tuning"}
+_LATER = {"cite": "c2fa.citing", "evaluate": "c2fa.evaluation", "to_shap": "c2fa.for_shap", "tune": "c2fa.tuning"}
 _ROOMS = ("batch", "metrics", "models", "plots", "report")
 
 

@@ -28,6 +28,7 @@ from c2fa.structure import BoolArray, IntArray, Structure
 
 _PIECES = 3.0  # pieces of one word are tied so much more strongly than words are
 _LEVELS = ("texts", "paragraphs", "sentences", "words")
+_WHOLE = ("texts", "documents")  # what several texts may be called
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ class Text:
     Parameters
     ----------
     levels
-        Coarse to fine, ending in ``"words"``: any of ``"texts"`` (for several texts, each one a part),
-        ``"paragraphs"`` (split at blank lines) and ``"sentences"`` (split by sentencex) before it.
+        Coarse to fine, the last being the leaves: any of ``"texts"`` or ``"documents"`` (for several texts, each one a
+        part, with the keys of a dict as names), ``"paragraphs"`` (split at blank lines), ``"sentences"`` (split by
+        sentencex) and ``"words"``.
     language
         The code of the language for splitting sentences, such as ``"en"``, ``"ja"`` or ``"ar"``.
     mask
@@ -82,8 +84,9 @@ class Text:
         if not isinstance(self.mask, str | None):
             raise TypeError(f"mask must be a text, or None to remove masked words; got {self.mask!r}")
         levels = (self.levels,) if isinstance(self.levels, str) else tuple(self.levels)
-        if not levels or levels[-1] != "words" or list(levels) != [k for k in _LEVELS if k in levels]:
-            raise ValueError(f"levels must be some of {_LEVELS}, in this order and with 'words' last: {levels}")
+        plain = ["texts" if level in _WHOLE else level for level in levels]
+        if not plain or plain != [level for level in _LEVELS if level in plain]:
+            raise ValueError(f"levels must be some of {_LEVELS}, in this order; got {levels}")
         if self.mask == "":
             raise ValueError("mask is empty: give a placeholder, or mask=None to remove masked words")
         if self.tokenizer is not None and not callable(self.tokenizer) and not hasattr(self.tokenizer, "encode_batch"):
@@ -96,8 +99,9 @@ class Text:
 
     def __call__(self, x: Any) -> Masked:
         texts = _texts(x)
-        spans = [self._words(text) for text in texts]
-        structure = self._structure(texts, spans)
+        spans = [self._leaves(text) for text in texts]
+        names = [str(key) for key in x] if isinstance(x, Mapping) else None
+        structure = self._structure(texts, spans, names)
         fixed = [[] if self.tokenizer is not None else tags(text) for text in texts]
         inputs = MaskedTexts(structure, texts, spans, fixed, self.mask, None if isinstance(x, str) else x)
 
@@ -114,8 +118,26 @@ class Text:
         }
         return Masked(structure, inputs, view=view, neighbours=neighbours)
 
-    def _words(self, text: str) -> Spans:
+    def _leaves(self, text: str) -> Spans:
         """The spans of the leaves of one text, in order."""
+        if self.levels[-1] == "words":
+            return self._words(text)
+        cuts = [0] if self.levels[-1] in _WHOLE else self._starts(text, self.levels[-1])
+        pieces = [(a, b, text[a:b]) for a, b in pairwise([*cuts, len(text)])]
+        spans = [(a + len(t) - len(t.lstrip()), b - len(t) + len(t.rstrip())) for a, b, t in pieces if t.strip()]
+        if not spans:
+            raise ValueError(f"there is nothing in the text {text[:40]!r}: give one with at least a word")
+        return spans
+
+    def _starts(self, text: str, level: str) -> list[int]:
+        """Where the paragraphs of a text begin, or its sentences, which end with a paragraph where both are wanted."""
+        if level == "paragraphs":
+            return paragraph_starts(text)
+        paragraphs = paragraph_starts(text) if "paragraphs" in self.levels else []
+        return sorted({0, *paragraphs, *sentence_starts(text, self.language)})
+
+    def _words(self, text: str) -> Spans:
+        """The spans of the words of one text, in order."""
         if self.tokenizer is None:
             offsets = words(text)
         elif hasattr(self.tokenizer, "encode_batch"):  # tokenizers.Tokenizer
@@ -138,18 +160,18 @@ class Text:
         return spans
 
     def _owners(self, text: str, spans: Spans, number: int) -> IntArray:
-        """The numbers of the text and of the paragraph and sentence (where wanted) that hold each word."""
+        """The numbers of the text and of the paragraph and sentence (where wanted) that hold each leaf."""
         at = np.array([a for a, _ in spans])
-        cuts: list[int] = []
         rows = [np.full(len(at), number)]
-        for level in ("paragraphs", "sentences"):
-            if level in self.levels:
-                new = paragraph_starts(text) if level == "paragraphs" else sentence_starts(text, self.language)
-                cuts = sorted({*cuts, *new})
-                rows.append(np.searchsorted(cuts, at, side="right"))
+        rows += [np.searchsorted(self._starts(text, level), at, side="right") for level in self._between]
         return np.array(rows, dtype=np.intp)
 
-    def _structure(self, texts: list[str], spans: list[Spans]) -> Structure:
+    @property
+    def _between(self) -> list[str]:
+        """The levels between texts and leaves."""
+        return [level for level in self.levels[:-1] if level not in _WHOLE]
+
+    def _structure(self, texts: list[str], spans: list[Spans], keys: Sequence[str] | None) -> Structure:
         """The tree: a part begins wherever the number of the text, the paragraph or the sentence changes."""
         owners = np.concatenate([self._owners(texts[k], s, k) for k, s in enumerate(spans)], axis=1)
         leaves = [(k, start, end) for k, s in enumerate(spans) for start, end in s]
@@ -158,20 +180,24 @@ class Text:
             k, start, _ = leaves[first]
             return _short(_without_tags(texts[k][start : leaves[last][2]]))
 
-        levels = ("texts", *(k for k in self.levels if k in ("paragraphs", "sentences")))
+        has_texts = self.levels[0] in _WHOLE and len(self.levels) > 1
         ids: list[IntArray] = []
         names: list[tuple[str, ...]] = []
         new = np.zeros(owners.shape[1] - 1, dtype=np.bool_)
-        for level, row in zip(levels, owners, strict=True):
+        for depth, row in enumerate(owners):
             new = new | (row[1:] != row[:-1])
-            if level not in self.levels:
+            if depth == 0 and not has_texts:
                 continue
             first = np.concatenate(([0], np.flatnonzero(new) + 1))
             last = np.concatenate((first[1:], [len(leaves)])) - 1
             ids.append(np.concatenate(([0], np.cumsum(new))))
-            names.append(tuple(map(part_name, first.tolist(), last.tolist())))
+            found = tuple(map(part_name, first.tolist(), last.tolist()))
+            names.append(tuple(keys) if depth == 0 and keys is not None else found)
         parents = [b[np.unique(a, return_index=True)[1]] for b, a in pairwise(ids)]
-        return Structure((*parents, *ids[-1:]), (*names, tuple(texts[k][a:b] for k, a, b in leaves)))
+        own = tuple(texts[k][a:b] for k, a, b in leaves)
+        if keys is not None and self.levels[-1] in _WHOLE:
+            own = tuple(keys)
+        return Structure((*parents, *ids[-1:]), (*names, own))
 
 
 @dataclass(frozen=True, eq=False)
