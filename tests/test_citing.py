@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import c2fa
+import c2fa.statements
 
 DOCUMENTS = {
     "rivers": "The Rhine flows through Basel. It is long. Swans like it.",
@@ -128,3 +129,24 @@ def test_a_ledger_repeats_no_row(tmp_path):
     np.testing.assert_array_equal(c.low, again.low)
     c2fa.cite(second, DOCUMENTS, "Another question?", ANSWER, budget=40, ledger=ledger)
     assert second.prompts
+
+
+def test_each_statement_is_printed_with_its_sources():
+    text = c2fa.cite(Additive(), DOCUMENTS, "?", ANSWER, budget=64).to_text()
+    first, second = text.index("[1] The Rhine flows"), text.index("[2] Bern is the capital")
+    assert first < text.index("rivers: The Rhine flows through Basel.") < second
+    assert second < text.index("cities: Bern is the capital.")
+    assert "rests on nothing" not in text
+
+
+def test_a_statement_that_rests_on_nothing_is_said_to():
+    class FromMemory(Additive):
+        worth = (("The Rhine flows", 0, 3.0),)
+
+    c = c2fa.cite(FromMemory(), DOCUMENTS, "?", ANSWER, budget=64)
+    one, two = c2fa.statements.statements(c)
+    assert one.rests_on_documents
+    assert not two.rests_on_documents
+    assert [source.document for source in one.sources] == ["rivers"]
+    said = c.to_text()
+    assert said.index("[2]") < said.index("rests on nothing in these documents")

@@ -11,6 +11,7 @@ import numpy as np
 
 from c2fa.drawing import largest, shares
 from c2fa.rounding import number
+from c2fa.statements import answer_lines
 from c2fa.structure import Structure
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     spent = ", ".join([f"{e.queries} rows", *fit(e)])
     lines = [
         f"{one_line(e.target_name)}: {number(e.prediction)}{on_scale(e)}   ({spent})",
+        *map(one_line_at, answer_lines(e, width) if "statements" in e.view else []),
         *_Tree(e, leaves, width).lines(),
     ]
     if d.stop and d.stop not in d.warnings:
@@ -112,6 +114,11 @@ def one_line(name: str) -> str:
     """A name without what breaks a line, turns it around or moves the cursor: an input must not rewrite a terminal."""
     clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") or c in _TURNS else c for c in name)
     return " ".join(printable(clean).split())
+
+
+def one_line_at(line: str) -> str:
+    """A line with its indentation, and without what breaks it."""
+    return " " * (len(line) - len(line.lstrip(" "))) + one_line(line)
 
 
 def printable(text: str) -> str:
