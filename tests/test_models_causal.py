@@ -1,0 +1,333 @@
+"""A causal language model: a real Llama, small and untrained, with a byte-level tokenizer made here."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
+from tokenizers.models import BPE
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+import c2fa.models.causal as causal
+from c2fa.models import CausalLM, load
+
+TEXT = "The harbour was quiet. The ferry came at nine, and nobody left it. A dog slept under the bench by the wall."
+PROMPTS = [
+    "",
+    "The ferry",
+    TEXT,
+    f"{TEXT} {TEXT}",
+    "When did the ferry come? " * 4,
+    "Ω ≈ 3, naïve café 🙂",
+]
+SHARED = [f"{TEXT} {TEXT} {end}" for end in ("", "The dog", "When did it come? " * 3, "🙂")]
+ANSWERS = {
+    "one token": "a",
+    "words": " The ferry came at nine.",
+    "accents": "naïve café",
+    "emoji": "🙂 and 👩‍🚀!",
+    "replacement": "a�b",
+}
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' and terse %}{{ raise_exception('no system') }}"
+    "{% endif %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.4,
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    core = Tokenizer(BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet, show_progress=False
+    )
+    core.train_from_iterator([TEXT] * 3, trainer)
+    # A prompt must not get the closing token, or the answer would come after the end of the text.
+    core.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)])
+    return PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>", eos_token="</s>", chat_template=TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def llama(tokenizer):
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), bos_token_id=0, eos_token_id=1, **SIZES)).eval()
+
+
+@pytest.fixture
+def lm(llama, tokenizer):
+    return CausalLM(llama, tokenizer)
+
+
+def literal(model, tokenizer, prompts, ids):
+    """The log-probability of each token: one row at a time, all logits, and the softmax by numpy in float64."""
+    found = []
+    for prompt in prompts:
+        before = [0, *tokenizer(prompt, add_special_tokens=False)["input_ids"]]
+        with torch.no_grad():
+            logits = model(torch.tensor([before + list(ids)]), use_cache=False).logits[0].double().numpy()
+        logits -= logits.max(axis=1, keepdims=True)
+        likely = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        found.append([likely[len(before) - 1 + i, token] for i, token in enumerate(ids)])
+    return np.array(found)
+
+
+def by_piece(tokens, sizes):
+    edges = np.cumsum([0, *sizes])
+    return np.stack([tokens[:, a:b].sum(axis=1) for a, b in itertools.pairwise(edges)], axis=1)
+
+
+def sizes_of(tokenizer, pieces):
+    """How many tokens each piece has, where a piece's tokens are its bytes' tokens."""
+    return [len(tokenizer(piece, add_special_tokens=False)["input_ids"]) for piece in pieces]
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+@pytest.mark.parametrize(("batch", "side"), [(1, "right"), (3, "left"), (8, "right")])
+@pytest.mark.parametrize("prompts", [PROMPTS, SHARED], ids=["apart", "shared"])
+def test_scores_are_those_of_a_literal_implementation(llama, tokenizer, answer, side, batch, prompts):
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.padding_side = side  # whatever it is, the scores are the same
+    lm = CausalLM(llama, tokenizer, batch=batch)
+    ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+    pieces = lm.pieces(answer)
+    found = lm.score(prompts, answer)
+    assert found.shape == (len(prompts), len(pieces))
+    wanted = literal(llama, tokenizer, prompts, ids)
+    np.testing.assert_allclose(found, by_piece(wanted, sizes_of(tokenizer, pieces)), atol=1e-5)
+    assert np.ptp(found.sum(axis=1)) > 0.1  # the prompts do matter
+
+
+def test_a_shared_beginning_is_read_once(lm, llama, monkeypatch):
+    read = []
+    handle = llama.register_forward_pre_hook(lambda _, args, o: read.append(o["input_ids"].numel()), with_kwargs=True)
+    try:
+        shared = lm.score(SHARED, " nine")
+        once = sum(read)
+        read.clear()
+        monkeypatch.setattr(causal, "_SHARED", 10**6)
+        np.testing.assert_allclose(lm.score(SHARED, " nine"), shared, atol=1e-5)
+    finally:
+        handle.remove()
+    assert once < 0.6 * sum(read)
+
+
+def test_the_head_is_applied_at_the_answer_alone(lm, llama):
+    sizes = []
+    handle = llama.lm_head.register_forward_hook(lambda module, inputs, output: sizes.append(tuple(output.shape[:2])))
+    try:
+        lm.score([SHARED[0]] * 2, "at nine")
+    finally:
+        handle.remove()
+    tokens = len(lm.tokenizer("at nine", add_special_tokens=False)["input_ids"])
+    assert sizes == [(1, 1), (2, tokens)]  # the shared beginning, of which one position must be computed, and the rows
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mistral"])
+def test_learned_positions_and_sliding_windows(tokenizer, name):
+    torch.manual_seed(1)
+    size = {"vocab_size": len(tokenizer), "bos_token_id": 0, "eos_token_id": 1}
+    if name == "gpt2":
+        config = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=512, initializer_range=0.4, **size)
+        model = GPT2LMHeadModel(config).eval()
+    else:
+        model = MistralForCausalLM(MistralConfig(sliding_window=24, **SIZES, **size)).eval()
+    lm = CausalLM(model, tokenizer)
+    ids = tokenizer(" nine.", add_special_tokens=False)["input_ids"]
+    sizes = sizes_of(tokenizer, lm.pieces(" nine."))
+    for prompts in (PROMPTS, SHARED):
+        wanted = by_piece(literal(model, tokenizer, prompts, ids), sizes)
+        np.testing.assert_allclose(lm.score(prompts, " nine."), wanted, atol=1e-5)
+
+
+def test_places_that_depend_on_the_longest_row(tokenizer):
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
+    config = LlamaConfig(vocab_size=len(tokenizer), **{**SIZES, "max_position_embeddings": 40}, rope_parameters=rope)
+    torch.manual_seed(2)
+    model = LlamaForCausalLM(config).eval()
+    model.config.max_position_embeddings = 512  # the window, of which the angles know nothing
+    lm = CausalLM(model, tokenizer)
+    ids = tokenizer("a", add_special_tokens=False)["input_ids"]
+    np.testing.assert_allclose(lm.score(SHARED, "a"), literal(model, tokenizer, SHARED, ids), atol=1e-5)
+
+
+def test_a_row_does_not_depend_on_its_neighbours(lm):
+    rng = np.random.default_rng(0)
+    prompts = [TEXT[: rng.integers(1, len(TEXT))] for _ in range(20)]
+    whole = lm.score(prompts, " The dog")
+    order = rng.permutation(20)
+    np.testing.assert_allclose(lm.score([prompts[i] for i in order], " The dog"), whole[order], atol=1e-5)
+    alone = [lm.score([prompt], " The dog")[0] for prompt in prompts]
+    np.testing.assert_allclose(whole, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_pieces_join_to_the_answer_and_are_as_small_as_whole_characters_allow(lm, tokenizer, answer):
+    pieces = lm.pieces(answer)
+    assert "".join(pieces) == answer
+    assert all(pieces)
+    offsets = tokenizer(answer, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    ends = [b for i, (_, b) in enumerate(offsets) if i + 1 == len(offsets) or offsets[i + 1][0] >= b]
+    assert list(np.cumsum([len(piece) for piece in pieces])) == ends
+
+
+def greedy(model, ids, n):
+    ids = list(ids)
+    for _ in range(n):
+        with torch.no_grad():
+            ids.append(int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+    return ids
+
+
+def test_an_answer_is_the_likeliest_tokens_and_these_are_scored(llama, tokenizer):
+    model = copy.deepcopy(llama)
+    model.generation_config.update(do_sample=True, temperature=3.0, repetition_penalty=5.0, top_k=7)
+    lm = CausalLM(model, tokenizer, max_new_tokens=12)
+    before = [0, *tokenizer(TEXT, add_special_tokens=False)["input_ids"]]
+    wanted = greedy(model, before, 12)[len(before) :]
+    assert 1 not in wanted  # it does not end by itself
+    answer = lm.generate(TEXT)
+    assert answer == tokenizer.decode(wanted, skip_special_tokens=True)
+    assert lm.notes == ("an answer was cut at 12 tokens; raise max_new_tokens for a longer one",)
+    assert "".join(lm.pieces(answer)) == answer
+    scores = lm.score([TEXT, "The"], answer)
+    np.testing.assert_allclose(
+        scores.sum(axis=1), literal(model, tokenizer, [TEXT, "The"], wanted).sum(axis=1), atol=1e-4
+    )
+
+
+def test_generated_tokens_are_scored_though_the_tokenizer_makes_others_of_the_text(lm, llama, tokenizer):
+    ids = [tokenizer.convert_tokens_to_ids(letter) for letter in "The"]
+    assert tokenizer("The", add_special_tokens=False)["input_ids"] != ids
+    given = lm.score([TEXT], "The")
+    lm.model = copy.copy(llama)
+    lm.model.generate = lambda inputs, **o: torch.tensor([[*inputs[0].tolist(), *ids, 1]])
+    assert lm.generate(TEXT) == "The"
+    assert lm.notes == ()
+    assert lm.pieces("The") == ["T", "h", "e"]
+    np.testing.assert_allclose(lm.score([TEXT], "The"), literal(llama, tokenizer, [TEXT], ids), atol=1e-5)
+    assert given.shape != (1, 3)
+
+
+def test_an_answer_ends_where_the_model_ends_it(llama, tokenizer):
+    before = [0, *tokenizer("The", add_special_tokens=False)["input_ids"]]
+    wanted = greedy(llama, before, 8)[len(before) :]
+    model = copy.deepcopy(llama)
+    last = next(i for i in range(1, 8) if wanted[i] not in wanted[:i])
+    model.generation_config.eos_token_id = [1, wanted[last]]
+    lm = CausalLM(model, tokenizer)
+    assert lm.generate("The") == tokenizer.decode(wanted[:last])
+    assert lm.notes == ()
+
+
+def test_special_tokens_lead_a_prompt_once(lm):
+    lead = lm.tokenizer.bos_token
+    np.testing.assert_array_equal(lm.score([f"{lead}{TEXT}"], "a"), lm.score([TEXT], "a"))
+    prompt = lm.template("Be brief.", "Who?")
+    assert prompt == "<s>[system] Be brief.\n[user] Who?\n[assistant]"
+    assert lm._prompts([prompt])[0].count(0) == 1
+    assert lm._prompts(["Who?"])[0].count(1) == 0
+
+
+def test_the_chat_template(llama, tokenizer):
+    assert (
+        CausalLM(llama, tokenizer, system="Hi.").template(None, "Who?") == "<s>[system] Hi.\n[user] Who?\n[assistant]"
+    )
+    assert CausalLM(llama, tokenizer).template(None, "Who?") == "<s>[user] Who?\n[assistant]"
+    refusing = CausalLM(llama, tokenizer, template_options={"terse": True})
+    assert refusing.template("Be brief.", "Who?") == "<s>[user] Be brief.\n\nWho?\n[assistant]"
+    plain = copy.deepcopy(tokenizer)
+    plain.chat_template = None
+    assert not hasattr(CausalLM(llama, plain), "template")
+
+
+def test_what_does_not_fit_into_the_window_is_refused_before_anything_is_asked(lm, llama, monkeypatch):
+    answer = "a" * 3
+    tokens = len(lm.tokenizer(answer, add_special_tokens=False)["input_ids"])
+    prompts = ["x" * (512 - 1 - tokens), "x" * (512 - tokens)]  # 'x' is a token by itself, and <s> leads
+    assert lm.window == 512
+    assert lm.fits(prompts, answer).tolist() == [True, False]
+    assert np.isfinite(lm.score(prompts[:1], answer)).all()
+    monkeypatch.setattr(llama, "forward", lambda **o: pytest.fail("the model was asked"))
+    with pytest.raises(
+        ValueError, match=f"^prompt 1 has {513 - tokens} tokens and the answer {tokens}, more .* window of 512"
+    ):
+        lm.score(prompts, answer)
+    with pytest.raises(ValueError, match=r"has 513 tokens and the model's window 512"):
+        lm.generate("x" * 512)
+
+
+def test_bad_input_is_one_clear_sentence(lm, llama, tokenizer):
+    with pytest.raises(TypeError, match="prompts must be a list of texts"):
+        lm.score("one", "a")
+    with pytest.raises(ValueError, match="no prompt"):
+        lm.score([], "a")
+    with pytest.raises(ValueError, match="the answer is empty"):
+        lm.score(["a"], "")
+    assert lm.pieces("") == []
+    with pytest.raises(ValueError, match="reads the answer 'a</s>' as 'a'; give"):
+        lm.score(["a"], "a</s>")
+    with pytest.raises(TypeError, match="must be a text, not int"):
+        lm.pieces(3)
+    with pytest.raises(ValueError, match="needs its tokenizer"):
+        CausalLM(llama)
+    with pytest.raises(TypeError, match="not int"):
+        CausalLM(3)
+    with pytest.raises(ValueError, match="batch must be at least 1, not 0"):
+        CausalLM(llama, tokenizer, batch=0)
+    t5 = T5Config(vocab_size=8, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    with pytest.raises(ValueError, match="T5ForConditionalGeneration has an encoder"):
+        CausalLM(T5ForConditionalGeneration(t5), tokenizer)
+
+
+def test_a_saved_folder_is_read_back_in_float32_and_its_weights_name_it(lm, llama, tokenizer, tmp_path):
+    for part in (copy.deepcopy(llama).half(), tokenizer):
+        part.save_pretrained(tmp_path)
+    found = load(f"hf-lm:{tmp_path}", batch=2)
+    assert {p.dtype for p in found.model.parameters()} == {torch.float32}
+    np.testing.assert_allclose(found.score(SHARED, " nine"), lm.score(SHARED, " nine"), atol=0.1)
+    llama.save_pretrained(tmp_path)
+    found = load(f"hf-lm:{tmp_path}")
+    np.testing.assert_allclose(found.score(SHARED, " nine"), lm.score(SHARED, " nine"), atol=1e-5)
+    assert found.name == lm.name
+    with torch.no_grad():
+        found.model.model.norm.weight += 1.0
+    assert found.name != lm.name
+    assert CausalLM(llama, tokenizer, autocast="float16").name != lm.name
+
+
+def test_it_travels_with_the_tokens_that_it_generated(llama, tokenizer):
+    lm = CausalLM(llama, tokenizer, max_new_tokens=5)
+    answer = lm.generate(TEXT)
+    again = pickle.loads(pickle.dumps(lm))
+    assert again.name == lm.name
+    assert again._generated == lm._generated
+    np.testing.assert_array_equal(again.score(PROMPTS, answer), lm.score(PROMPTS, answer))
