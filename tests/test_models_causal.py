@@ -19,6 +19,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     PreTrainedTokenizerFast,
@@ -57,7 +59,6 @@ SIZES = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 512,
-    "initializer_range": 0.4,
 }
 
 
@@ -79,7 +80,9 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def llama(tokenizer):
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), bos_token_id=0, eos_token_id=1, **SIZES)).eval()
+    return LlamaForCausalLM(
+        LlamaConfig(vocab_size=len(tokenizer), bos_token_id=0, eos_token_id=1, initializer_range=0.4, **SIZES)
+    ).eval()
 
 
 @pytest.fixture
@@ -93,7 +96,7 @@ def literal(model, tokenizer, prompts, ids):
     for prompt in prompts:
         before = [0, *tokenizer(prompt, add_special_tokens=False)["input_ids"]]
         with torch.no_grad():
-            logits = model(torch.tensor([before + list(ids)]), use_cache=False).logits[0].double().numpy()
+            logits = model(torch.tensor([before + list(ids[:-1])]), use_cache=False).logits[0].double().numpy()
         logits -= logits.max(axis=1, keepdims=True)
         likely = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         found.append([likely[len(before) - 1 + i, token] for i, token in enumerate(ids)])
@@ -151,15 +154,26 @@ def test_the_head_is_applied_at_the_answer_alone(lm, llama):
     assert sizes == [(1, 1), (2, tokens)]  # the shared beginning, of which one position must be computed, and the rows
 
 
-@pytest.mark.parametrize("name", ["gpt2", "mistral"])
-def test_learned_positions_and_sliding_windows(tokenizer, name):
+class AllLogits(LlamaForCausalLM):
+    """A model that returns all logits or none, as those of older versions do."""
+
+    def forward(self, input_ids, past_key_values=None, use_cache=None):
+        return super().forward(input_ids, past_key_values=past_key_values, use_cache=use_cache)
+
+
+@pytest.mark.parametrize("name", ["all logits", "learned positions", "recurrent", "sliding window"])
+def test_models_of_other_kinds(tokenizer, name):
+    size = {"vocab_size": len(tokenizer), "bos_token_id": 0, "eos_token_id": 1, "initializer_range": 0.4}
+    make = {
+        "all logits": lambda: AllLogits(LlamaConfig(**SIZES, **size)),
+        "learned positions": lambda: GPT2LMHeadModel(
+            GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=512, **size)
+        ),
+        "recurrent": lambda: MambaForCausalLM(MambaConfig(hidden_size=32, num_hidden_layers=2, state_size=8, **size)),
+        "sliding window": lambda: MistralForCausalLM(MistralConfig(sliding_window=24, **SIZES, **size)),
+    }
     torch.manual_seed(1)
-    size = {"vocab_size": len(tokenizer), "bos_token_id": 0, "eos_token_id": 1}
-    if name == "gpt2":
-        config = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=512, initializer_range=0.4, **size)
-        model = GPT2LMHeadModel(config).eval()
-    else:
-        model = MistralForCausalLM(MistralConfig(sliding_window=24, **SIZES, **size)).eval()
+    model = make[name]().eval()
     lm = CausalLM(model, tokenizer)
     ids = tokenizer(" nine.", add_special_tokens=False)["input_ids"]
     sizes = sizes_of(tokenizer, lm.pieces(" nine."))
@@ -168,15 +182,22 @@ def test_learned_positions_and_sliding_windows(tokenizer, name):
         np.testing.assert_allclose(lm.score(prompts, " nine."), wanted, atol=1e-5)
 
 
-def test_places_that_depend_on_the_longest_row(tokenizer):
-    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
-    config = LlamaConfig(vocab_size=len(tokenizer), **{**SIZES, "max_position_embeddings": 40}, rope_parameters=rope)
+def test_places_that_are_encoded_by_how_long_the_longest_row_is(tokenizer):
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
+    prompts = [f"{TEXT} {TEXT}"[:end] for end in range(90, 200, 7)]
+    answer = " nine"
+    ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+    lengths = [1 + len(tokenizer(prompt, add_special_tokens=False)["input_ids"]) + len(ids) - 1 for prompt in prompts]
+    rope["original_max_position_embeddings"] = lengths[5]  # rows of this length are still short ones
+    assert min(lengths) < lengths[5] < max(lengths)
+    size = {"vocab_size": len(tokenizer), "initializer_range": 0.4}
     torch.manual_seed(2)
-    model = LlamaForCausalLM(config).eval()
-    model.config.max_position_embeddings = 512  # the window, of which the angles know nothing
+    model = LlamaForCausalLM(LlamaConfig(rope_parameters=rope, **SIZES, **size)).eval()
     lm = CausalLM(model, tokenizer)
-    ids = tokenizer("a", add_special_tokens=False)["input_ids"]
-    np.testing.assert_allclose(lm.score(SHARED, "a"), literal(model, tokenizer, SHARED, ids), atol=1e-5)
+    sizes = sizes_of(tokenizer, lm.pieces(answer))
+    for some in (prompts, prompts[:6], prompts[6:]):
+        wanted = by_piece(literal(model, tokenizer, some, ids), sizes)
+        np.testing.assert_allclose(lm.score(some, answer), wanted, atol=1e-5)
 
 
 def test_a_row_does_not_depend_on_its_neighbours(lm):

@@ -32,7 +32,6 @@ _SHARED = 32  # tokens: a common beginning that is shorter does not pay for a ca
 _TOKENS = 2**15  # the most in one call of the model
 _LOGITS = 2**28  # the most numbers that the head returns at once, 1 GiB of them in float32
 _REMEMBERED = 1024  # the most answers whose tokens are kept
-_LENGTH_ROPES = ("dynamic", "longrope")  # their angles depend on the longest row of a batch
 _GREEDY = {"do_sample": False, "num_beams": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0}
 
 
@@ -318,7 +317,7 @@ class CausalLM:
         order: list[int] = []
         found: list[torch.Tensor] = []
         with torch.inference_mode(), precision(self.device, self.autocast):
-            past = self._past(rows)
+            past = self._past(rows, len(answer))
             shared = 0 if past is None else past.get_seq_length()
             for index in self._batches([len(row) for row in rows], len(answer)):
                 found.append(self._scored([rows[i][shared:] for i in index], answer, past))
@@ -326,11 +325,11 @@ class CausalLM:
             scores = to_host(torch.cat(found))
         return restored(order, scores())
 
-    def _past(self, rows: list[list[int]]) -> Any:
+    def _past(self, rows: list[list[int]], answer: int) -> Any:
         """What the model keeps of the tokens that all rows begin with; None where they are too few, or it cannot."""
         shared = _common_beginning(rows)
         shared = shared[: min(map(len, rows)) - 1]  # the token before the answer is each row's own
-        if len(rows) == 1 or len(shared) < _SHARED or self._depends_on_length:
+        if len(rows) == 1 or len(shared) < _SHARED or max(map(len, rows)) + answer - 1 > self._turn:
             return None
         inputs = torch.tensor([shared], device=self.device)
         outputs = self.model(input_ids=inputs, use_cache=True, **self._keeping(1))
@@ -349,7 +348,8 @@ class CausalLM:
                 spread = lengths[row] - shortest
                 is_full = (
                     len(bucket) == self.batch
-                    or spread > (0 if self._depends_on_length else max(32, shortest // 4))
+                    or spread > max(32, shortest // 4)
+                    or shortest <= self._turn - answer + 1 < lengths[row]
                     or rows * (lengths[row] + answer) > _TOKENS
                     or rows * (spread + answer) * words > _LOGITS
                 )
@@ -367,25 +367,25 @@ class CausalLM:
         lengths = [len(row) for row in rows]
         width, first = max(lengths) + len(answer) - 1, min(lengths) - 1
         filled = [(row + list(answer[:-1]) + [answer[-1]] * width)[:width] for row in rows]
-        if past is not None:
-            past = copy.deepcopy(past)  # a call adds to it
-            past.batch_repeat_interleave(len(rows))
-        keep = torch.arange(first, width, device=self.device)
-        outputs = self.model(
-            input_ids=torch.tensor(filled, device=self.device),
-            past_key_values=past,
-            use_cache=past is not None,
-            **self._keeping(keep),
-        )
-        logits = outputs.logits
-        if not self._keeping(keep):
-            logits = logits[:, keep]
+        logits = self._logits(filled, range(first, width), past)
         tokens = torch.tensor(answer, device=self.device)
         starts = torch.tensor(lengths, device=self.device) - 1 - first
         at = starts[:, None] + torch.arange(len(answer), device=self.device)
         own = logits[torch.arange(len(rows), device=self.device)[:, None], at]  # (rows, tokens, words)
-        likely = own.float().log_softmax(dim=-1)
+        likely: torch.Tensor = own.float().log_softmax(dim=-1)
         return likely.gather(-1, tokens.expand(len(rows), -1)[..., None])[..., 0]
+
+    def _logits(self, rows: list[list[int]], positions: range, past: Any) -> torch.Tensor:
+        """What the model says at some positions of rows of one length, (rows, positions, words)."""
+        more = {}
+        if past is not None:
+            more["past_key_values"] = copy.deepcopy(past)  # a call adds to it
+            more["past_key_values"].batch_repeat_interleave(len(rows))
+        keep = torch.tensor(positions, device=self.device)
+        keeping = self._keeping(keep)
+        inputs = torch.tensor(rows, device=self.device)
+        logits: torch.Tensor = self.model(input_ids=inputs, use_cache=past is not None, **more, **keeping).logits
+        return logits if keeping else logits[:, keep]
 
     def _keeping(self, positions: int | torch.Tensor) -> dict[str, Any]:
         """The argument for logits at some positions only; a few models, and older versions, have all or none."""
@@ -393,10 +393,13 @@ class CausalLM:
         return {"logits_to_keep": positions} if has else {}
 
     @property
-    def _depends_on_length(self) -> bool:
-        """Whether a token's place is encoded by how long the longest row of its batch is."""
-        rope = getattr(self._config, "rope_parameters", None) or getattr(self._config, "rope_scaling", None)
-        return any(kind in repr(rope) for kind in _LENGTH_ROPES)
+    def _turn(self) -> float:
+        """The length beyond which the model encodes all places of a batch in another way (LongRoPE)."""
+        rope = getattr(self._config, "rope_parameters", None) or getattr(self._config, "rope_scaling", None) or {}
+        if "longrope" not in repr(rope):
+            return np.inf
+        name = "original_max_position_embeddings"
+        return float(rope.get(name) or getattr(self._config, name, None) or self._config.max_position_embeddings)
 
 
 def _read(path: Path, tokenizer: Any) -> tuple[Any, Any]:
