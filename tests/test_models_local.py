@@ -45,6 +45,8 @@ def test_no_weights_of_the_demo_model_are_unpickled(tmp_path):
         ("python:math:nothing", "'math' has no 'nothing'", "numpy"),
         ("sklearn:missing.skops", "there is no file", "numpy"),
         ("hf:missing", "is not a folder", "torch"),
+        ("hf-lm:missing", "is not a folder", "torch"),
+        ("hf-lm:missing.gguf", "there is no file", "torch"),
         ("onnx:missing.onnx", "there is no ONNX file", "onnxruntime"),
     ],
 )
@@ -82,6 +84,7 @@ MISSING = {
     "Torch": ("torch", "torch"),
     "Onnx": ("onnxruntime", "onnx"),
     "HuggingFace": ("torch", "text"),
+    "CausalLM": ("torch", "text"),
 }
 
 

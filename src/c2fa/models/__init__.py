@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from c2fa.model import Model
+    from c2fa.models.causal import CausalLM
     from c2fa.models.demo import DemoSentiment
     from c2fa.models.http import EndpointError
     from c2fa.models.huggingface import HuggingFace
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from c2fa.models.torch import Torch
 
 __all__ = [
+    "CausalLM",
     "CensoredWarning",
     "DemoSentiment",
     "EndpointError",
@@ -45,6 +47,7 @@ __all__ = [
 
 # Each name's module, the package that the module imports and the extra that brings it.
 _WHERE = {
+    "CausalLM": ("causal", "torch", "text"),
     "CensoredWarning": ("openai", "httpx2", "http"),
     "DemoSentiment": ("demo", None, None),
     "EndpointError": ("http", "httpx2", "http"),

@@ -73,7 +73,7 @@ class HuggingFace:
         outputs: str = "probabilities",
     ) -> None:
         if isinstance(model, str | Path):
-            model, tokenizer = _from_folder(Path(model), tokenizer)
+            model, tokenizer = from_folder(Path(model), tokenizer)
         elif not isinstance(model, torch.nn.Module) and hasattr(model, "model"):  # a pipeline
             model, tokenizer = model.model, tokenizer or model.tokenizer
         if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
@@ -289,28 +289,37 @@ def _limit(tokenizer: Any, config: Any) -> int | None:
     return None if limit is None else int(limit) - shift
 
 
-def _from_folder(folder: Path, tokenizer: Any) -> tuple[Any, Any]:
+def from_folder(
+    folder: Path, tokenizer: Any, task: str = "SequenceClassification", owner: str = "HuggingFace"
+) -> tuple[Any, Any]:
+    """A model for a task, and its tokenizer unless one is given, from a folder; the owner is the class that asks."""
     if not (folder / "config.json").is_file():
         raise ValueError(
             f"{str(folder)!r} is not a folder with a config.json; nothing is downloaded, so fetch the model first "
             "and write it with model.save_pretrained(folder) and tokenizer.save_pretrained(folder)"
         )
-    refuse_older("torch", "2.10", "can be made to run code hidden in weights (CVE-2025-32434, CVE-2026-24747)")
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
-
-    # Where trust is left open, transformers asks at the terminal, and `yes |` or a stray key answers.
-    careful = {"local_files_only": True, "trust_remote_code": False}
     try:
-        config = AutoConfig.from_pretrained(folder, **careful)
-        config._attn_implementation = None  # a folder may name a compiled kernel to be downloaded and run
-        model = AutoModelForSequenceClassification.from_pretrained(folder, config=config, weights_only=True, **careful)
-        if tokenizer is None:
-            tokenizer = AutoTokenizer.from_pretrained(folder, **careful)
+        return load_carefully(folder, tokenizer, task)
     except ValueError as error:
         if "trust_remote_code" not in str(error):
             raise
         raise ValueError(
             f"{str(folder)!r} needs Python code of its own, which is never run; if you trust it, load it yourself with "
-            "transformers and trust_remote_code=True, and pass HuggingFace(model, tokenizer)"
+            f"transformers and trust_remote_code=True, and pass {owner}(model, tokenizer)"
         ) from None
+
+
+def load_carefully(folder: Path, tokenizer: Any, task: str, **options: Any) -> tuple[Any, Any]:
+    """Read a model and its tokenizer; nothing is downloaded, and no code or kernel of the folder's is run."""
+    refuse_older("torch", "2.10", "can be made to run code hidden in weights (CVE-2025-32434, CVE-2026-24747)")
+    import transformers
+
+    # Where trust is left open, transformers asks at the terminal, and `yes |` or a stray key answers.
+    options |= {"local_files_only": True, "trust_remote_code": False}
+    config = transformers.AutoConfig.from_pretrained(folder, **options)
+    config._attn_implementation = None  # a folder may name a compiled kernel to be downloaded and run
+    kind = getattr(transformers, f"AutoModelFor{task}")
+    model = kind.from_pretrained(folder, config=config, weights_only=True, **options)
+    if tokenizer is None:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
     return model, tokenizer

@@ -15,13 +15,14 @@ from c2fa.models import _skops, adapter
 from c2fa.models._settings import Settings, shown
 
 _FORMS = (
-    "demo, python:package.module:function, sklearn:file.skops, hf:folder, onnx:file, oip:http://host:port#model, "
-    "mlflow:http://host:port or openai:http://host:port/v1#model"
+    "demo, python:package.module:function, sklearn:file.skops, hf:folder, hf-lm:folder, onnx:file, "
+    "oip:http://host:port#model, mlflow:http://host:port or openai:http://host:port/v1#model"
 )
 _ADAPTERS = {
     "demo": "DemoSentiment",
     "sklearn": "Sklearn",
     "hf": "HuggingFace",
+    "hf-lm": "CausalLM",
     "onnx": "Onnx",
     "oip": "OpenInference",
     "mlflow": "MLflow",
@@ -36,8 +37,8 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
     ----------
     spec
         One of ``demo``, ``python:package.module:function``, ``sklearn:file.skops``, ``hf:folder``,
-        ``onnx:file``, ``oip:http://host:port#model``, ``mlflow:http://host:port``,
-        ``openai:http://host:port/v1#model``.
+        ``hf-lm:folder`` (a language model, also ``hf-lm:file.gguf``), ``onnx:file``,
+        ``oip:http://host:port#model``, ``mlflow:http://host:port``, ``openai:http://host:port/v1#model``.
     allow_pickle
         Whether ``sklearn:`` may read a pickle or joblib file; such a file can run any code.
     **options
@@ -61,6 +62,7 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
         "python": _python,
         "sklearn": lambda path, trusted=(), **o: adapter("Sklearn")(_estimator(path, allow_pickle, trusted), **o),
         "hf": lambda folder, **o: adapter("HuggingFace")(folder, **o),
+        "hf-lm": lambda folder, **o: adapter("CausalLM")(folder, **o),
         "onnx": lambda path, **o: adapter("Onnx")(path, **o),
         "oip": lambda url, **o: adapter("OpenInference")(*_named(spec, url), **o),
         "mlflow": lambda url, **o: adapter("MLflow")(url, **o),
