@@ -156,7 +156,8 @@ class Completions(Endpoint):
             self._memo.pop(key, None)
             raise EndpointError(
                 f"{self!r}, row {chunk[0]} of {len(batch.rows)}: asked twice, the server gave log-probabilities that "
-                f"are {moved:.2g} nats apart; switch off what makes its answers vary (prefix caching, speculative decoding)"
+                f"are {moved:.2g} nats apart; switch off what makes its answers vary, such as prefix caching or "
+                "speculative decoding"
             )
         self._moved = moved
         batch.answers[key] = self._memo[key] = first
