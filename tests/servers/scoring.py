@@ -60,6 +60,7 @@ class LM(Server):
         self.tokenizer, self.spoil, self.faults = Tokenizer(), spoil, list(faults)
         self.scored: Counter[str] = Counter()
         self.bodies: list[tuple[str, Any]] = []
+        self.secrets: list[str | None] = []
         self._lock = threading.Lock()
         super().__init__(port)
 
@@ -76,6 +77,7 @@ class LM(Server):
         scoring = any(name in asked or name in asked.get("parameters", {}) for name in SCORING)
         with self._lock:
             self.bodies.append((handler.path, asked))
+            self.secrets.append(handler.headers.get("authorization"))
             fault = self.faults.pop(0) if scoring and self.faults else None
         if isinstance(fault, int):
             return reply(handler, fault, {"error": "a made-up failure"}, {"retry-after": "0"})
@@ -102,7 +104,10 @@ class LM(Server):
         return reply(handler, 200, data)
 
     def _apply_template(self, asked: Any) -> Any:
-        turns = "".join(f"<{m['role']}>{m['content']}" for m in asked["messages"])
+        assert asked["chat_template_kwargs"] in ({}, {"strip": True})
+        strip = asked["chat_template_kwargs"].get("strip", False)
+        said = [(m["role"], m["content"].strip() if strip else m["content"]) for m in asked["messages"]]
+        turns = "".join(f"<{role}>{content}" for role, content in said)
         return {"prompt": turns + "<assistant>"}
 
     def _tokenize(self, asked: Any) -> Any:
@@ -117,6 +122,8 @@ class LM(Server):
                 stop = max(len(end.decode(errors="ignore")), start + 1)
                 listed.append({"id": token, "text": text[start:stop], "start": start, "stop": stop})
             return listed
+        if "messages" in asked:  # vLLM
+            return {"tokens": [BOS, *self.tokenizer.encode(self._apply_template(asked)["prompt"])]}
         special = [BOS] if asked["add_special_tokens"] else []
         if isinstance(asked["prompt"], list):  # SGLang
             listed = [special + self.tokenizer.encode(text) for text in asked["prompt"]]

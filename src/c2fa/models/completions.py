@@ -21,6 +21,7 @@ T = TypeVar("T")
 _APART = 0.1  # nats: caches and batches move a token's log-probability by less, a stale or sampled one by more
 _UNLIKELY = -9000.0  # servers write -9999, or the least number that they have, for a probability of zero
 _LEAST = -104.0  # and the logarithm of the least float32 above zero is -103.3
+_MARK = "c2fa-puts-the-message-here"
 _NOT_FOUND = (404, 405)
 _ELSEWHERE = (
     "OpenAI and Ollama give no log-probabilities of a given answer: pass similarity= to c2fa.cite for such a server"
@@ -35,6 +36,18 @@ class Tokens:
     pieces: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Format:
+    """What a chat format puts around a user's message, and whether it strips the message."""
+
+    before: str
+    after: str
+    strips: bool
+
+    def __call__(self, message: str) -> str:
+        return self.before + (message.strip() if self.strips else message) + self.after
+
+
 class Completions(Endpoint):
     """A language model on a server, which scores answers that it is given.
 
@@ -46,13 +59,14 @@ class Completions(Endpoint):
     forgets = False
     server = "such"  # what its error messages call it
 
-    def __init__(self, url: str, *, max_tokens: int = 256, **settings: Any) -> None:
+    def __init__(self, url: str, *, max_new_tokens: int = 256, **settings: Any) -> None:
         super().__init__(url, **settings)
-        if not isinstance(max_tokens, int) or max_tokens < 1:
-            raise ValueError(f"max_tokens must be at least 1, not {max_tokens!r}")
+        if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens!r}")
         self.url = self.url.removesuffix("/v1")
-        self.max_tokens = max_tokens
+        self.max_new_tokens = max_new_tokens
         self._tokens: dict[str, Tokens] = {}
+        self._formats: dict[str | None, _Format | None] = {}
         self._moved = 0.0
         self._impossible = 0
 
@@ -66,6 +80,10 @@ class Completions(Endpoint):
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
         """Return the request for the likeliest answer to a prompt, and how to read its reply."""
 
+    async def chat(self, portal: Portal, messages: list[dict[str, str]]) -> str | None:
+        """Return messages in the model's chat format, up to where the answer begins; None where there is none."""
+        return None
+
     async def contexts(self, portal: Portal, prompts: list[str]) -> list[Any]:
         """Return the prompts as ``request`` sends them: texts, unless the server takes token ids."""
         return prompts
@@ -78,7 +96,7 @@ class Completions(Endpoint):
     # What a language model is asked.
 
     def generate(self, prompt: str) -> str:
-        """Return the model's likeliest answer to a prompt, of at most ``max_tokens`` tokens."""
+        """Return the model's likeliest answer to a prompt, of at most ``max_new_tokens`` tokens."""
         request, read = self.completion(_text("a prompt", prompt))
         portal, before = self._open(), self.cost
 
@@ -93,6 +111,28 @@ class Completions(Endpoint):
         self.usage.requests += 1
         charge(self.cost - before)
         return answer
+
+    def template(self, system: str | None, user: str) -> str | None:
+        """Return a user's message in the model's chat format, up to where the answer begins; None without a format.
+
+        The server is asked once for each system message: a format that told the time would change from row to row.
+        """
+        if system not in self._formats:
+            portal = self._open()
+            self._formats[system] = portal.run(self._format(portal, system))
+        found = self._formats[system]
+        return None if found is None else found(_text("the user's message", user))
+
+    async def _format(self, portal: Portal, system: str | None) -> _Format | None:
+        said = [] if system is None else [{"role": "system", "content": system}]
+        text = await self.chat(portal, [*said, {"role": "user", "content": f" {_MARK} "}])
+        if text is None:
+            return None
+        if text.count(_MARK) != 1:
+            raise EndpointError(f"{self!r}: the chat format does not repeat the user's message once; give it as text")
+        strips = f" {_MARK} " not in text
+        before, after = text.split(_MARK if strips else f" {_MARK} ")
+        return _Format(before, after, strips)
 
     def pieces(self, answer: str) -> list[str]:
         """Return the texts of the answer's tokens, which join to the answer.

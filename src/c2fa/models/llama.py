@@ -24,8 +24,10 @@ class LlamaServer(Completions):
     ----------
     url
         The server's address.
-    max_tokens
+    max_new_tokens
         The most tokens that ``generate`` writes.
+    template_options
+        What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
     **settings
         Any of `c2fa.models.http.Settings`; a request holds one row.
     """
@@ -33,18 +35,25 @@ class LlamaServer(Completions):
     kind = "llama"
     server = "llama-server"
 
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_new_tokens: int = 256,
+        template_options: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(url, max_new_tokens=max_new_tokens, **settings)
+        self.template_options = dict(template_options or {})
+
     def chunk_size(self) -> int:
         """Return how many rows one request may hold."""
         return 1
 
-    def template(self, system: str | None, user: str) -> str:
-        """Return a message in the model's chat format, as text that ends where the answer begins."""
-        messages = [{"role": "user", "content": user}]
-        if system is not None:
-            messages.insert(0, {"role": "system", "content": system})
-        portal = self._open()
-        request = post("/apply-template", {"messages": messages})
-        return portal.run(self.ask(portal, request, "applying the chat template", lambda data: str(data["prompt"])))
+    async def chat(self, portal: Portal, messages: list[dict[str, str]]) -> str | None:
+        """Return messages in the model's chat format."""
+        request = post("/apply-template", {"messages": messages, "chat_template_kwargs": self.template_options})
+        return await self.ask(portal, request, "applying the chat template", lambda data: str(data["prompt"]))
 
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
         """Return an answer in the server's tokens."""
@@ -59,7 +68,7 @@ class LlamaServer(Completions):
 
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
         """Return the request for the likeliest answer to a prompt, and how to read its reply."""
-        body = {"prompt": prompt, "max_tokens": self.max_tokens, "temperature": 0, "cache_prompt": True}
+        body = {"prompt": prompt, "max_tokens": self.max_new_tokens, "temperature": 0, "cache_prompt": True}
         return post("/v1/completions", body), lambda data: data["choices"][0]["text"]
 
     def request(self, rows: WireRows) -> Request:

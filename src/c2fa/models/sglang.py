@@ -24,7 +24,7 @@ class SGLang(Completions):
     ----------
     url
         The server's address.
-    max_tokens
+    max_new_tokens
         The most tokens that ``generate`` writes.
     **settings
         Any of `c2fa.models.http.Settings`; a request holds one row.
@@ -72,7 +72,7 @@ class SGLang(Completions):
 
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
         """Return the request for the likeliest answer to a prompt, and how to read its reply."""
-        body = {"text": prompt, "sampling_params": {"max_new_tokens": self.max_tokens, "temperature": 0}}
+        body = {"text": prompt, "sampling_params": {"max_new_tokens": self.max_new_tokens, "temperature": 0}}
         return post("/generate", body), lambda data: data["text"]
 
     def request(self, rows: WireRows) -> Request:

@@ -25,7 +25,7 @@ class TGI(Completions):
     ----------
     url
         The server's address.
-    max_tokens
+    max_new_tokens
         The most tokens that ``generate`` writes.
     **settings
         Any of `c2fa.models.http.Settings`; a request holds one row.
@@ -55,7 +55,7 @@ class TGI(Completions):
 
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
         """Return the request for the likeliest answer to a prompt, and how to read its reply."""
-        parameters = {"max_new_tokens": self.max_tokens, "details": True}
+        parameters = {"max_new_tokens": self.max_new_tokens, "details": True}
         return post("/generate", {"inputs": prompt, "parameters": parameters}), lambda data: data["generated_text"]
 
     def request(self, rows: WireRows) -> Request:

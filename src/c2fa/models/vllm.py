@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from c2fa.models._portal import Portal
 from c2fa.models._rows import WireRows
-from c2fa.models._send import Reply, Request
+from c2fa.models._send import EndpointError, Reply, Request
 from c2fa.models.completions import Completions, Tokens, columns, from_prefixes, no_logprobs, post
 from c2fa.models.http import Floats, RowError
+
+_REFUSED = 400
 
 
 class VLLM(Completions):
@@ -27,8 +29,10 @@ class VLLM(Completions):
         The server's address.
     model
         The model's name on the server.
-    max_tokens
+    max_new_tokens
         The most tokens that ``generate`` writes.
+    template_options
+        What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
     **settings
         Any of `c2fa.models.http.Settings`; a request holds 16 rows unless ``rows_per_request`` says otherwise.
     """
@@ -36,11 +40,20 @@ class VLLM(Completions):
     kind = "vllm"
     server = "vLLM"
 
-    def __init__(self, url: str, model: str, *, max_tokens: int = 256, **settings: Any) -> None:
-        super().__init__(url, max_tokens=max_tokens, **{"rows_per_request": 16, **settings})
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        max_new_tokens: int = 256,
+        template_options: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        settings = {"rows_per_request": 16, **settings}
+        super().__init__(url, max_new_tokens=max_new_tokens, **settings)
         if not isinstance(model, str) or not model:
             raise ValueError(f"model must be the name of a model on the server, not {model!r}")
-        self.model = model
+        self.model, self.template_options = model, dict(template_options or {})
 
     @property
     def name(self) -> str:
@@ -49,28 +62,45 @@ class VLLM(Completions):
 
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
         """Return an answer in the server's tokens."""
-        ids = await self._ids(portal, answer, special=False)
-        doing = "reading the answer's tokens"
-        bodies = [{"model": self.model, "tokens": ids[: i + 1]} for i in range(len(ids))]
-        asked = (
-            self.ask(portal, post("/detokenize", body), doing, lambda data: str(data["prompt"])) for body in bodies
-        )
-        texts = await asyncio.gather(*asked)
+        ids = await self._ids(portal, {"prompt": answer, "add_special_tokens": False})
+        texts = await asyncio.gather(*(self._text_of(portal, ids[: i + 1]) for i in range(len(ids))))
         return Tokens(tuple(ids), from_prefixes(texts, answer))
+
+    async def chat(self, portal: Portal, messages: list[dict[str, str]]) -> str | None:
+        """Return messages in the model's chat format, without the tokens that begin every text: these come later."""
+        try:
+            ids = await self._ids(portal, {"messages": messages, "chat_template_kwargs": self.template_options})
+        except EndpointError as error:
+            if error.status == _REFUSED and "template" in str(error):  # the model has none
+                return None
+            raise
+        bare, whole = [await self._ids(portal, {"prompt": "a", "add_special_tokens": b}) for b in (False, True)]
+        begin = whole[: len(whole) - len(bare)]
+        text = await self._text_of(portal, ids[len(begin) :] if ids[: len(begin)] == begin else ids)
+        if await self._ids(portal, {"prompt": text, "add_special_tokens": True}) != ids:
+            raise EndpointError(
+                f"{self!r}: the chat format, written as text, is read as other tokens; give the server a chat template "
+                "that begins as its tokenizer begins every text"
+            )
+        return text
 
     async def contexts(self, portal: Portal, prompts: list[str]) -> list[Any]:
         """Return the prompts as token ids."""
-        return list(await asyncio.gather(*(self._ids(portal, prompt, special=True) for prompt in prompts)))
-
-    async def _ids(self, portal: Portal, text: str, special: bool) -> list[int]:
-        body = {"model": self.model, "prompt": text, "add_special_tokens": special}
-        return await self.ask(
-            portal, post("/tokenize", body), "reading tokens", lambda d: [int(t) for t in d["tokens"]]
+        return list(
+            await asyncio.gather(*(self._ids(portal, {"prompt": p, "add_special_tokens": True}) for p in prompts))
         )
+
+    async def _ids(self, portal: Portal, asked: Mapping[str, Any]) -> list[int]:
+        request = post("/tokenize", {"model": self.model, **asked})
+        return await self.ask(portal, request, "reading tokens", lambda data: [int(token) for token in data["tokens"]])
+
+    async def _text_of(self, portal: Portal, ids: list[int]) -> str:
+        request = post("/detokenize", {"model": self.model, "tokens": ids})
+        return await self.ask(portal, request, "reading the tokens' texts", lambda data: str(data["prompt"]))
 
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
         """Return the request for the likeliest answer to a prompt, and how to read its reply."""
-        body = {"model": self.model, "prompt": prompt, "max_tokens": self.max_tokens, "temperature": 0}
+        body = {"model": self.model, "prompt": prompt, "max_tokens": self.max_new_tokens, "temperature": 0}
         return post("/v1/completions", body), lambda data: data["choices"][0]["text"]
 
     def request(self, rows: WireRows) -> Request:
