@@ -73,7 +73,10 @@ def test_a_model_generates(server, kind):
     answer = lm.generate("One two three")
     assert answer == " after 4"
     assert "".join(lm.pieces(answer)) == answer
-    assert "7" in str(server.bodies[0])
+    assert lm.notes == []
+    short = KINDS[kind](server.url, max_new_tokens=3)
+    short.generate("One two three")
+    assert short.notes == ["an answer was cut at 3 tokens; raise max_new_tokens for a longer one"]
 
 
 @pytest.mark.parametrize("kind", ["llama", "vllm"])

@@ -144,7 +144,10 @@ class LM(Server):
         context = [BOS, *self.tokenizer.encode(asked["prompt"])]
         if "grammar" not in asked:
             usage = {"prompt_tokens": len(context), "completion_tokens": 3}
-            return {"choices": [{"index": 0, "text": f" after {len(context)}"}], "usage": usage}
+            return {
+                "choices": [{"text": f" after {len(context)}", "finish_reason": ending(asked["max_tokens"])}],
+                "usage": usage,
+            }
         tokens = [int(number) for number in re.findall(r"<\[(\d+)\]>", asked["grammar"])]
         content = [{"id": t, "logprob": v} for t, v in zip(tokens, self._logprobs(context, tokens), strict=True)]
         content.append({"id": 2, "logprob": -0.5})  # the end of the text
@@ -160,18 +163,28 @@ class LM(Server):
     def _generate(self, asked: Any) -> Any:
         if "parameters" in asked:  # Text Generation Inference
             ids = [BOS, *self.tokenizer.encode(asked["inputs"])]
-            details: dict[str, Any] = {"generated_tokens": 1, "prefill": []}
+            ended = ending(asked["parameters"]["max_new_tokens"])
+            details: dict[str, Any] = {"generated_tokens": 1, "prefill": [], "finish_reason": ended}
             if asked["parameters"].get("decoder_input_details"):
                 listed = [{"id": t, "text": "x", "logprob": logprob(ids[:i], t)} for i, t in enumerate(ids)]
                 details["prefill"] = [{**listed[0], "logprob": None}, *listed[1:]]
             return {"generated_text": f" after {len(ids)}", "details": details}
         if "text" in asked:
-            return {"text": f" after {1 + len(self.tokenizer.encode(asked['text']))}", "meta_info": {}}
+            ended = ending(asked["sampling_params"]["max_new_tokens"])
+            return {
+                "text": f" after {1 + len(self.tokenizer.encode(asked['text']))}",
+                "meta_info": {"finish_reason": {"type": ended}},
+            }
         ids, start = asked["input_ids"], asked["logprob_start_len"]
         listed = [[logprob(ids[:i], t), t, None] for i, t in enumerate(ids)][start:]
         listed[0][0] = None
         meta = {"prompt_tokens": len(ids), "completion_tokens": 1, "input_token_logprobs": listed}
         return {"text": "x", "meta_info": meta}
+
+
+def ending(most: int) -> str:
+    """Why a generated text ends: those here have three tokens."""
+    return "length" if most < 4 else "stop"
 
 
 def _piece(part: bytes) -> Any:

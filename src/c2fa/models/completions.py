@@ -21,6 +21,7 @@ T = TypeVar("T")
 _APART = 0.1  # nats: caches and batches move a token's log-probability by less, a stale or sampled one by more
 _UNLIKELY = -9000.0  # servers write -9999, or the least number that they have, for a probability of zero
 _LEAST = -104.0  # and the logarithm of the least float32 above zero is -103.3
+_REMEMBERED = 1024  # the most answers whose tokens are kept
 _MARK = "c2fa-puts-the-message-here"
 _NOT_FOUND = (404, 405)
 _ELSEWHERE = (
@@ -69,6 +70,7 @@ class Completions(Endpoint):
         self._formats: dict[str | None, _Format | None] = {}
         self._moved = 0.0
         self._impossible = 0
+        self._cut = False
 
     # What a server's adapter answers, beside `request` and `answer`.
 
@@ -93,6 +95,11 @@ class Completions(Endpoint):
         used = data.get("usage") or {}
         return used.get("prompt_tokens") or 0, used.get("completion_tokens") or 0
 
+    def ending(self, data: Any) -> str | None:
+        """Return why a reply says that its text ended; ``"length"`` is where it was cut."""
+        reason: str | None = data["choices"][0].get("finish_reason")
+        return reason
+
     # What a language model is asked.
 
     def generate(self, prompt: str) -> str:
@@ -105,11 +112,13 @@ class Completions(Endpoint):
             if not answer:
                 raise ValueError("the model generated nothing; change the prompt, or give an answer of your own")
             self._count(data)
+            self._cut = self._cut or self.ending(data) == "length"
             return _text("the generated text", answer)
 
         answer = portal.run(self.ask(portal, request, "generating", text))
         self.usage.requests += 1
         charge(self.cost - before)
+        self.finish()
         return answer
 
     def template(self, system: str | None, user: str) -> str | None:
@@ -180,6 +189,8 @@ class Completions(Endpoint):
                 "the answer is empty, so there is nothing to score; give one, or let the model generate it"
             )
         if answer not in self._tokens:
+            if len(self._tokens) >= _REMEMBERED:
+                self._tokens.clear()
             self._tokens[answer] = await self.tokenize(portal, answer)
         return self._tokens[answer]
 
@@ -217,8 +228,12 @@ class Completions(Endpoint):
         return values
 
     def finish(self) -> None:
-        """Note what the log-probabilities are not exact about."""
+        """Note what is not whole about the answers, or not exact about their log-probabilities."""
         self.notes = []
+        if self._cut:
+            self.notes.append(
+                f"an answer was cut at {self.max_new_tokens} tokens; raise max_new_tokens for a longer one"
+            )
         if self._moved:
             self.notes.append(f"the first row, asked twice, gave log-probabilities {self._moved:.1g} nats apart")
         if self._impossible:

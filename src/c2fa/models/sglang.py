@@ -42,6 +42,11 @@ class SGLang(Completions):
         used = data.get("meta_info") or {}
         return used.get("prompt_tokens") or 0, used.get("completion_tokens") or 0
 
+    def ending(self, data: Any) -> str | None:
+        """Return why a reply says that its text ended."""
+        reason: str | None = ((data.get("meta_info") or {}).get("finish_reason") or {}).get("type")
+        return reason
+
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
         """Return an answer in the server's tokens."""
         (ids,) = await self._ids(portal, [answer], special=False)

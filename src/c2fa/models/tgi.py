@@ -43,6 +43,11 @@ class TGI(Completions):
         details = data.get("details") or {}
         return len(details.get("prefill") or ()), details.get("generated_tokens") or 0
 
+    def ending(self, data: Any) -> str | None:
+        """Return why a reply says that its text ended."""
+        reason: str | None = (data.get("details") or {}).get("finish_reason")
+        return reason
+
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
         """Return an answer in the server's tokens, by where each ends in the text."""
 
