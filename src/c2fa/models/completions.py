@@ -105,19 +105,19 @@ class Completions(Endpoint):
     def generate(self, prompt: str) -> str:
         """Return the model's likeliest answer to a prompt, of at most ``max_new_tokens`` tokens."""
         request, read = self.completion(_text("a prompt", prompt))
-        portal, before = self._open(), self.cost
+        portal = self._open()
 
         def text(data: Any) -> str:
-            answer = read(data)
+            answer, before = _text("the generated text", read(data)), self.cost
+            self._count(data)
+            self.usage.requests += 1
+            charge(self.cost - before)
             if not answer:
                 raise ValueError("the model generated nothing; change the prompt, or give an answer of your own")
-            self._count(data)
             self._cut = self._cut or self.ending(data) == "length"
-            return _text("the generated text", answer)
+            return answer
 
         answer = portal.run(self.ask(portal, request, "generating", text))
-        self.usage.requests += 1
-        charge(self.cost - before)
         self.finish()
         return answer
 
@@ -146,7 +146,7 @@ class Completions(Endpoint):
     def pieces(self, answer: str) -> list[str]:
         """Return the texts of the answer's tokens, which join to the answer.
 
-        A character that several tokens write belongs to the last of them; the others are empty.
+        A character that several tokens write belongs to one of them; the others are empty.
         """
         portal = self._open()
         return list(portal.run(self._tokenized(portal, answer)).pieces)

@@ -155,9 +155,8 @@ class Endpoint(Paced):
                 "the server's log if it stays so"
             )
         bad = {key for key, row in answers.items() if not np.isfinite(row).all()}
-        for key in bad or (
-            answers if self.forgets else ()
-        ):  # where some rows are no numbers, the others need not be asked again
+        answered = answers if self.forgets else {}
+        for key in bad or answered:  # where some rows are no numbers, the others need not be asked again
             self._memo.pop(key, None)
         self.finish()
         return np.stack([answers[key] for key in keys])

@@ -18,7 +18,8 @@ class LlamaServer(Completions):
     """A language model served by ``llama-server``.
 
     The server ignores a request for the log-probabilities of a prompt. So the answer is written by the model, under a
-    grammar that allows these very tokens and no others; the log-probabilities are those before the grammar.
+    grammar that allows these very tokens and no others; the log-probabilities are those before the grammar. Servers
+    from before 2026 do not read such a grammar.
 
     Parameters
     ----------
@@ -96,5 +97,5 @@ class LlamaServer(Completions):
             if not (probe and "grammar" in str(error).lower()):
                 raise
             raise EndpointError(
-                f"{error}; an older llama-server takes no token ids in a grammar: update it", error.status
+                f"{error}; a llama-server from before 2026 takes no token ids in a grammar: update it", error.status
             ) from None
