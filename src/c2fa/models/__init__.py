@@ -20,25 +20,33 @@ if TYPE_CHECKING:
     from c2fa.models.http import EndpointError
     from c2fa.models.huggingface import HuggingFace
     from c2fa.models.lazy import Lazy
+    from c2fa.models.llama import LlamaServer
     from c2fa.models.loading import load, wrap
     from c2fa.models.mlflow import MLflow
     from c2fa.models.oip import OpenInference
     from c2fa.models.onnx import Onnx
     from c2fa.models.openai import CensoredWarning, OpenAI
+    from c2fa.models.sglang import SGLang
     from c2fa.models.sklearn import Sklearn
+    from c2fa.models.tgi import TGI
     from c2fa.models.torch import Torch
+    from c2fa.models.vllm import VLLM
 
 __all__ = [
+    "TGI",
+    "VLLM",
     "CausalLM",
     "CensoredWarning",
     "DemoSentiment",
     "EndpointError",
     "HuggingFace",
     "Lazy",
+    "LlamaServer",
     "MLflow",
     "Onnx",
     "OpenAI",
     "OpenInference",
+    "SGLang",
     "Sklearn",
     "Torch",
     "load",
@@ -53,12 +61,16 @@ _WHERE = {
     "EndpointError": ("http", "httpx2", "http"),
     "HuggingFace": ("huggingface", "torch", "text"),
     "Lazy": ("lazy", None, None),
+    "LlamaServer": ("llama", "httpx2", "http"),
     "MLflow": ("mlflow", "httpx2", "http"),
     "Onnx": ("onnx", "onnxruntime", "onnx"),
     "OpenAI": ("openai", "httpx2", "http"),
     "OpenInference": ("oip", "httpx2", "http"),
+    "SGLang": ("sglang", "httpx2", "http"),
     "Sklearn": ("sklearn", None, None),
+    "TGI": ("tgi", "httpx2", "http"),
     "Torch": ("torch", "torch", "torch"),
+    "VLLM": ("vllm", "httpx2", "http"),
     "load": ("loading", None, None),
     "wrap": ("loading", None, None),
 }

@@ -37,6 +37,14 @@ class Usage:
     tokens_out: int = 0
 
 
+class RowError(ValueError):
+    """What is wrong with the answer to one row of a request, by the row's position there."""
+
+    def __init__(self, position: int, wrong: str) -> None:
+        super().__init__(wrong)
+        self.position = position
+
+
 class Endpoint(Paced):
     """A model behind HTTP, called like any other: ``model(batch)`` gives one row of numbers per input.
 
@@ -47,6 +55,7 @@ class Endpoint(Paced):
     """
 
     kind = "http"
+    forgets = True  # whether answered rows are asked again; a server whose numbers vary a little keeps its first ones
 
     def __init__(self, url: str, output_names: Sequence[str] = (), **settings: Any) -> None:
         self.url = check_url(url)
@@ -82,6 +91,10 @@ class Endpoint(Paced):
     async def connect(self, portal: Portal) -> None:
         """Ask the server about itself, once, before the first row."""
         return None
+
+    async def prepare(self, portal: Portal, rows: WireRows) -> WireRows:
+        """Return the rows as ``request`` needs them, such as in the tokens of the server."""
+        return rows
 
     def finish(self) -> None:
         """Say what there is to say about a whole batch, in the caller's own thread."""
@@ -142,7 +155,8 @@ class Endpoint(Paced):
                 "the server's log if it stays so"
             )
         bad = {key for key, row in answers.items() if not np.isfinite(row).all()}
-        for key in bad or answers:  # where some rows are no numbers, the others need not be asked again
+        answered = answers if self.forgets else {}
+        for key in bad or answered:  # where some rows are no numbers, the others need not be asked again
             self._memo.pop(key, None)
         self.finish()
         return np.stack([answers[key] for key in keys])
@@ -210,24 +224,26 @@ class Endpoint(Paced):
                 batch.errors.append(error)
 
     async def _ask_chunk(self, portal: Portal, batch: _Batch, chunk: list[int], probe: bool = False) -> None:
-        part = batch.rows.take(chunk)
         what = f"{self!r}, {_span(chunk)} of {len(batch.rows)}"
+        part = await self.prepare(portal, batch.rows.take(chunk))
         reply = await send(portal, self.request(part), what, probe, stopped=lambda: bool(batch.errors))
         before = self.cost
-        outputs = self._outputs(reply, part, what)
+        outputs = self._outputs(reply, part, what, chunk)
         self.usage.rows += len(chunk)
         self.usage.requests += 1
         charge(self.cost - before)
         for i, row in zip(chunk, outputs, strict=True):
             batch.answers[batch.keys[i]] = self._memo[batch.keys[i]] = row
 
-    def _outputs(self, reply: Reply, part: WireRows, what: str) -> Floats:
+    def _outputs(self, reply: Reply, part: WireRows, what: str, chunk: Sequence[int]) -> Floats:
         """What the adapter reads out of a reply, as one row for each row asked."""
         wrong = None
         try:
             outputs = np.asarray(self.answer(reply, part), dtype=np.float64)
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
             wrong = _wrong(error)
+            if isinstance(error, RowError) and len(chunk) > 1:
+                wrong = f"row {chunk[error.position]}: {wrong}"
         if wrong is not None:  # raised out here, so that no traceback repeats what the server said
             raise EndpointError(f"{what}: {reply.secret.hide(wrong)}")
         outputs = outputs.reshape(-1, 1) if outputs.ndim == 1 else outputs
@@ -264,7 +280,7 @@ class _Batch:
 
 def _wrong(error: Exception) -> str:
     """What is wrong with an answer that cannot be read."""
-    if type(error) is ValueError:
+    if type(error) in (ValueError, RowError):
         return str(error)
     return f"the answer has no {error}" if isinstance(error, KeyError) else f"the answer cannot be read ({error})"
 

@@ -15,8 +15,9 @@ from c2fa.models import _skops, adapter
 from c2fa.models._settings import Settings, shown
 
 _FORMS = (
-    "demo, python:package.module:function, sklearn:file.skops, hf:folder, hf-lm:folder, onnx:file, "
-    "oip:http://host:port#model, mlflow:http://host:port or openai:http://host:port/v1#model"
+    "demo, python:package.module:function, sklearn:file.skops, hf:folder, onnx:file, oip:http://host:port#model, "
+    "mlflow:http://host:port, openai:http://host:port/v1#model, or for c2fa.cite hf-lm:folder, llama:http://host:port, "
+    "vllm:http://host:port#model, sglang:http://host:port or tgi:http://host:port"
 )
 _ADAPTERS = {
     "demo": "DemoSentiment",
@@ -27,6 +28,10 @@ _ADAPTERS = {
     "oip": "OpenInference",
     "mlflow": "MLflow",
     "openai": "OpenAI",
+    "llama": "LlamaServer",
+    "vllm": "VLLM",
+    "sglang": "SGLang",
+    "tgi": "TGI",
 }
 
 
@@ -37,8 +42,10 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
     ----------
     spec
         One of ``demo``, ``python:package.module:function``, ``sklearn:file.skops``, ``hf:folder``,
-        ``hf-lm:folder`` (a language model, also ``hf-lm:file.gguf``), ``onnx:file``,
-        ``oip:http://host:port#model``, ``mlflow:http://host:port``, ``openai:http://host:port/v1#model``.
+        ``onnx:file``, ``oip:http://host:port#model``, ``mlflow:http://host:port``,
+        ``openai:http://host:port/v1#model``, and for ``c2fa.cite`` ``hf-lm:folder`` (also ``hf-lm:file.gguf``),
+        ``llama:http://host:port``, ``vllm:http://host:port#model``, ``sglang:http://host:port``,
+        ``tgi:http://host:port``.
     allow_pickle
         Whether ``sklearn:`` may read a pickle or joblib file; such a file can run any code.
     **options
@@ -67,6 +74,10 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
         "oip": lambda url, **o: adapter("OpenInference")(*_named(spec, url), **o),
         "mlflow": lambda url, **o: adapter("MLflow")(url, **o),
         "openai": lambda url, **o: adapter("OpenAI")(*_named(spec, url), **o),
+        "llama": lambda url, **o: adapter("LlamaServer")(url, **o),
+        "vllm": lambda url, **o: adapter("VLLM")(*_named(spec, url), **o),
+        "sglang": lambda url, **o: adapter("SGLang")(url, **o),
+        "tgi": lambda url, **o: adapter("TGI")(url, **o),
     }
     if spec == "demo":
         return adapter("DemoSentiment")(**options)

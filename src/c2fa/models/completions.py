@@ -1,0 +1,305 @@
+"""Language models behind servers: how likely a given answer is after each prompt, token by token."""
+
+from __future__ import annotations
+
+import abc
+import codecs
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from c2fa.model import charge
+from c2fa.models._portal import Portal
+from c2fa.models._rows import WireRows
+from c2fa.models._send import EndpointError, Request, send
+from c2fa.models.http import Endpoint, Floats, RowError, _Batch, _wrong
+
+T = TypeVar("T")
+_APART = 0.1  # nats: caches and batches move a token's log-probability by less, a stale or sampled one by more
+_UNLIKELY = -9000.0  # servers write -9999, or the least number that they have, for a probability of zero
+_LEAST = -104.0  # and the logarithm of the least float32 above zero is -103.3
+_REMEMBERED = 1024  # the most answers whose tokens are kept
+_MARK = "c2fa-puts-the-message-here"
+_NOT_FOUND = (404, 405)
+_ELSEWHERE = (
+    "OpenAI and Ollama give no log-probabilities of a given answer: pass similarity= to c2fa.cite for such a server"
+)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """An answer in the tokens of a server: their ids, and their texts, which join to the answer."""
+
+    ids: tuple[int, ...]
+    pieces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Format:
+    """What a chat format puts around a user's message, and whether it strips the message."""
+
+    before: str
+    after: str
+    strips: bool
+
+    def __call__(self, message: str) -> str:
+        return self.before + (message.strip() if self.strips else message) + self.after
+
+
+class Completions(Endpoint):
+    """A language model on a server, which scores answers that it is given.
+
+    ``score(prompts, answer)`` gives one row of log-probabilities for each prompt, one number for each of
+    ``pieces(answer)``. The first row is sent twice: a server that gives other numbers the second time is refused before
+    the rest is sent. A row keeps its first numbers for as long as the object lives.
+    """
+
+    forgets = False
+    server = "such"  # what its error messages call it
+
+    def __init__(self, url: str, *, max_new_tokens: int = 256, **settings: Any) -> None:
+        super().__init__(url, **settings)
+        if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens!r}")
+        self.url = self.url.removesuffix("/v1")
+        self.max_new_tokens = max_new_tokens
+        self._tokens: dict[str, Tokens] = {}
+        self._formats: dict[str | None, _Format | None] = {}
+        self._moved = 0.0
+        self._impossible = 0
+        self._cut = False
+
+    # What a server's adapter answers, beside `request` and `answer`.
+
+    @abc.abstractmethod
+    async def tokenize(self, portal: Portal, answer: str) -> Tokens:
+        """Return an answer in the server's tokens, without those that begin or end a text."""
+
+    @abc.abstractmethod
+    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
+        """Return the request for the likeliest answer to a prompt, and how to read its reply."""
+
+    async def chat(self, portal: Portal, messages: list[dict[str, str]]) -> str | None:
+        """Return messages in the model's chat format, up to where the answer begins; None where there is none."""
+        return None
+
+    async def contexts(self, portal: Portal, prompts: list[str]) -> list[Any]:
+        """Return the prompts as ``request`` sends them: texts, unless the server takes token ids."""
+        return prompts
+
+    def count(self, data: Any) -> tuple[int, int]:
+        """Return how many tokens a reply says were read and written."""
+        used = data.get("usage") or {}
+        return used.get("prompt_tokens") or 0, used.get("completion_tokens") or 0
+
+    def ending(self, data: Any) -> str | None:
+        """Return why a reply says that its text ended; ``"length"`` is where it was cut."""
+        reason: str | None = data["choices"][0].get("finish_reason")
+        return reason
+
+    # What a language model is asked.
+
+    def generate(self, prompt: str) -> str:
+        """Return the model's likeliest answer to a prompt, of at most ``max_new_tokens`` tokens."""
+        request, read = self.completion(_text("a prompt", prompt))
+        portal = self._open()
+
+        def text(data: Any) -> str:
+            answer, before = _text("the generated text", read(data)), self.cost
+            self._count(data)
+            self.usage.requests += 1
+            charge(self.cost - before)
+            if not answer:
+                raise ValueError("the model generated nothing; change the prompt, or give an answer of your own")
+            self._cut = self._cut or self.ending(data) == "length"
+            return answer
+
+        answer = portal.run(self.ask(portal, request, "generating", text))
+        self.finish()
+        return answer
+
+    def template(self, system: str | None, user: str) -> str | None:
+        """Return a user's message in the model's chat format, up to where the answer begins; None without a format.
+
+        The server is asked once for each system message: a format that told the time would change from row to row.
+        """
+        if system not in self._formats:
+            portal = self._open()
+            self._formats[system] = portal.run(self._format(portal, system))
+        found = self._formats[system]
+        return None if found is None else found(_text("the user's message", user))
+
+    async def _format(self, portal: Portal, system: str | None) -> _Format | None:
+        said = [] if system is None else [{"role": "system", "content": system}]
+        text = await self.chat(portal, [*said, {"role": "user", "content": f" {_MARK} "}])
+        if text is None:
+            return None
+        if text.count(_MARK) != 1:
+            raise EndpointError(f"{self!r}: the chat format does not repeat the user's message once; give it as text")
+        strips = f" {_MARK} " not in text
+        before, after = text.split(_MARK if strips else f" {_MARK} ")
+        return _Format(before, after, strips)
+
+    def pieces(self, answer: str) -> list[str]:
+        """Return the texts of the answer's tokens, which join to the answer.
+
+        A character that several tokens write belongs to one of them; the others are empty.
+        """
+        portal = self._open()
+        return list(portal.run(self._tokenized(portal, answer)).pieces)
+
+    def score(self, prompts: Sequence[str], answer: str) -> Floats:
+        """Return the log-probability of each piece of the answer after each prompt, (prompts, pieces)."""
+        if isinstance(prompts, str):
+            raise TypeError("prompts must be a list of texts, not one text")
+        return self([{"prompt": prompt, "answer": answer} for prompt in prompts])
+
+    # How it is asked.
+
+    async def ask(self, portal: Portal, request: Request, doing: str, read: Callable[[Any], T]) -> T:
+        """Send a request that is not for rows, and read its reply."""
+        what, wrong = f"{self!r}, {doing}", ""
+        try:
+            reply = await send(portal, request, what)
+        except EndpointError as error:
+            if error.status not in _NOT_FOUND:
+                raise
+            hint = f"{self.server} has {request.path} below the address that it is given; {_ELSEWHERE}"
+            raise EndpointError(f"{error}; {hint}", error.status, tries=error.tries) from None
+        try:
+            return read(reply.data)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            wrong = _wrong(error)
+        raise EndpointError(f"{what}: {reply.secret.hide(wrong)}")  # out here, so that no traceback repeats the reply
+
+    async def prepare(self, portal: Portal, rows: WireRows) -> WireRows:
+        """Return the rows with their prompts as they are sent and their answers in tokens."""
+        if rows.columns is None or rows.columns.keys() != {"prompt", "answer"}:
+            raise TypeError(f"{self!r} is asked by score(prompts, answer), or by c2fa.cite; it takes no other rows")
+        prompts = [_text("a prompt", prompt) for prompt in rows.columns["prompt"]]
+        answers = [await self._tokenized(portal, answer) for answer in rows.columns["answer"]]
+        return WireRows(columns={"prompt": await self.contexts(portal, prompts), "answer": answers})
+
+    async def _tokenized(self, portal: Portal, answer: str) -> Tokens:
+        if not _text("the answer", answer):
+            raise ValueError(
+                "the answer is empty, so there is nothing to score; give one, or let the model generate it"
+            )
+        if answer not in self._tokens:
+            if len(self._tokens) >= _REMEMBERED:
+                self._tokens.clear()
+            self._tokens[answer] = await self.tokenize(portal, answer)
+        return self._tokens[answer]
+
+    async def _ask_chunk(self, portal: Portal, batch: _Batch, chunk: list[int], probe: bool = False) -> None:
+        """Ask for rows, and for the first row of all once more: what does not repeat cannot be explained."""
+        await super()._ask_chunk(portal, batch, chunk, probe)
+        if not probe:
+            return
+        key = batch.keys[chunk[0]]
+        first = batch.answers.pop(key)
+        await super()._ask_chunk(portal, batch, chunk, probe)
+        moved = float(np.abs(batch.answers.pop(key) - first).max())
+        if moved > _APART:
+            self._memo.pop(key, None)
+            raise EndpointError(
+                f"{self!r}, row {chunk[0]} of {len(batch.rows)}: asked twice, the server gave log-probabilities that "
+                f"are {moved:.2g} nats apart; switch off what makes its answers vary, such as prefix caching or "
+                "speculative decoding"
+            )
+        self._moved = moved
+        batch.answers[key] = self._memo[key] = first
+
+    def logprobs(self, position: int, answer: Tokens, found: Sequence[tuple[Any, Any]]) -> list[float]:
+        """Return the log-probabilities of an answer from pairs of a token's id and log-probability."""
+        if len(found) != len(answer.ids):
+            raise RowError(position, f"the server scored {len(found)} of the {len(answer.ids)} tokens of the answer")
+        values = []
+        for i, (wanted, (token, value)) in enumerate(zip(answer.ids, found, strict=True)):
+            if token != wanted:
+                raise RowError(position, f"token {i} of the answer is {wanted}, and the server scored {token!r}")
+            if not isinstance(value, int | float) or not value <= 1e-3:  # NaN is not either
+                raise RowError(position, f"token {i} of the answer has no log-probability but {value!r}")
+            self._impossible += value < _UNLIKELY
+            values.append(_LEAST if value < _UNLIKELY else min(float(value), 0.0))
+        return values
+
+    def finish(self) -> None:
+        """Note what is not whole about the answers, or not exact about their log-probabilities."""
+        self.notes = []
+        if self._cut:
+            self.notes.append(
+                f"an answer was cut at {self.max_new_tokens} tokens; raise max_new_tokens for a longer one"
+            )
+        if self._moved:
+            self.notes.append(f"the first row, asked twice, gave log-probabilities {self._moved:.1g} nats apart")
+        if self._impossible:
+            self.notes.append(
+                f"{self._impossible} log-probabilities are below what the server can write, and taken as {_LEAST:g}"
+            )
+
+    def _count(self, data: Any) -> None:
+        read, written = self.count(data)
+        self.usage.tokens_in += read
+        self.usage.tokens_out += written
+
+
+def post(path: str, body: Mapping[str, Any]) -> Request:
+    """A request with a body of JSON."""
+    return Request(path, json.dumps(body).encode())
+
+
+def columns(rows: WireRows) -> Iterable[tuple[Any, Tokens]]:
+    """The prompts of prepared rows, each with the answer in tokens."""
+    assert rows.columns is not None
+    return zip(rows.columns["prompt"], rows.columns["answer"], strict=True)
+
+
+def no_logprobs(server: str) -> ValueError:
+    """What to say of a server that answers, but without log-probabilities."""
+    return ValueError(f"the server gave no log-probabilities of the answer, as {server} does; {_ELSEWHERE}")
+
+
+def from_bytes(parts: Iterable[bytes], answer: str) -> tuple[str, ...]:
+    """The text that each token adds, where a token may be a part of a character.
+
+    >>> from_bytes([b" caf", bytes([0xC3]), bytes([0xA9])], "café")
+    ('caf', '', 'é')
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    pieces = [decoder.decode(part) for part in parts]
+    if "".join(pieces) == " " + answer:  # a tokenizer of words begins each text with a blank
+        pieces[0] = pieces[0][1:]
+    return _joined(pieces, answer)
+
+
+def from_prefixes(texts: Iterable[str], answer: str) -> tuple[str, ...]:
+    """The text that each token adds, from the texts of the first token, the first two, and so on.
+
+    >>> from_prefixes(["caf", "caf\\ufffd", "café"], "café")
+    ('caf', '', 'é')
+    """
+    pieces, end = [], 0
+    for text in texts:
+        whole = text.rstrip("\ufffd")  # what decoders write for a part of a character
+        new = max(end, len(whole)) if answer.startswith(whole) else end
+        pieces.append(answer[end:new])
+        end = new
+    return _joined(pieces, answer)
+
+
+def _joined(pieces: list[str], answer: str) -> tuple[str, ...]:
+    if "".join(pieces) != answer:
+        raise ValueError(
+            f"the server's tokens do not join to the answer {answer[:80]!r} again; give it as the model writes it"
+        )
+    return tuple(pieces)
+
+
+def _text(what: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise TypeError(f"{what} must be a text, not {type(given).__name__}")
+    return given

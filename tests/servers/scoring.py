@@ -1,0 +1,194 @@
+"""A language model of made-up numbers behind four servers' documented replies; any reply can be spoilt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from servers.fake import Server, reply
+
+BOS = 1
+SCORING = ("grammar", "prompt_logprobs", "return_logprob", "decoder_input_details")
+
+
+class Tokenizer:
+    """Words with the blank before them, and the single bytes of what is not ASCII."""
+
+    def __init__(self) -> None:
+        self._ids: dict[bytes, int] = {}
+        self._parts: dict[int, bytes] = {}
+        self._lock = threading.Lock()
+
+    def parts(self, text: str) -> list[bytes]:
+        found: list[bytes] = []
+        for piece in re.findall(r" ?[A-Za-z]+|.", text, flags=re.DOTALL):
+            found += [piece.encode()] if piece.isascii() else [bytes([b]) for b in piece.encode()]
+        return found
+
+    def encode(self, text: str) -> list[int]:
+        with self._lock:
+            ids = [self._ids.setdefault(part, 10 + len(self._ids)) for part in self.parts(text)]
+            self._parts.update({number: part for part, number in self._ids.items()})
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        return b"".join(self._parts[number] for number in ids).decode(errors="replace")
+
+
+def logprob(context: list[int], token: int) -> float:
+    """A number between -5 and 0 that depends on every token before it."""
+    digest = hashlib.sha256(json.dumps([context, token]).encode()).digest()
+    return -5.0 * int.from_bytes(digest[:4], "big") / 2**32
+
+
+class LM(Server):
+    """All four servers at once; ``scored`` counts the rows that were answered, ``bodies`` has every request.
+
+    ``spoil(path, reply)`` may change a reply; ``faults`` are taken in turn by the requests that score rows.
+    """
+
+    def __init__(
+        self, spoil: Callable[[str, Any], Any] = lambda path, data: data, faults: tuple[Any, ...] = (), port: int = 0
+    ) -> None:
+        self.tokenizer, self.spoil, self.faults = Tokenizer(), spoil, list(faults)
+        self.scored: Counter[str] = Counter()
+        self.bodies: list[tuple[str, Any]] = []
+        self.secrets: list[str | None] = []
+        self._lock = threading.Lock()
+        super().__init__(port)
+
+    def expected(self, prompt: str, answer: str) -> list[float]:
+        """What every server must say of an answer."""
+        return self._logprobs([BOS, *self.tokenizer.encode(prompt)], self.tokenizer.encode(answer))
+
+    @staticmethod
+    def _logprobs(context: list[int], tokens: list[int]) -> list[float]:
+        return [logprob([*context, *tokens[:i]], token) for i, token in enumerate(tokens)]
+
+    def handle(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        asked = json.loads(body) if body else {}
+        scoring = any(name in asked or name in asked.get("parameters", {}) for name in SCORING)
+        with self._lock:
+            self.bodies.append((handler.path, asked))
+            self.secrets.append(handler.headers.get("authorization"))
+            fault = self.faults.pop(0) if scoring and self.faults else None
+        if isinstance(fault, int):
+            return reply(handler, fault, {"error": "a made-up failure"}, {"retry-after": "0"})
+        if fault == "hang":
+            time.sleep(1.5)
+            handler.close_connection = True
+            return None
+        answer = getattr(self, "_" + re.sub(r"\W", "_", handler.path).strip("_"), None)
+        if answer is None:
+            return reply(handler, 404, {"detail": "Not Found"})
+        data = json.dumps(self.spoil(handler.path, answer(asked))).encode()
+        if fault == "half":
+            handler.send_response(200)
+            handler.send_header("content-type", "application/json")
+            handler.send_header("content-length", str(len(data)))
+            handler.end_headers()
+            handler.wfile.write(data[: len(data) // 2])
+            handler.close_connection = True
+            return None
+        if scoring:
+            prompts = asked.get("prompt") or asked.get("input_ids") or asked.get("inputs")
+            with self._lock:
+                self.scored.update(json.dumps(p) for p in (prompts if "prompt_logprobs" in asked else [prompts]))
+        return reply(handler, 200, data)
+
+    def _apply_template(self, asked: Any) -> Any:
+        assert asked["chat_template_kwargs"] in ({}, {"strip": True})
+        strip = asked["chat_template_kwargs"].get("strip", False)
+        said = [(m["role"], m["content"].strip() if strip else m["content"]) for m in asked["messages"]]
+        turns = "".join(f"<{role}>{content}" for role, content in said)
+        return {"prompt": turns + "<assistant>"}
+
+    def _tokenize(self, asked: Any) -> Any:
+        if "content" in asked:  # llama-server
+            ids = self.tokenizer.encode(asked["content"])
+            return {"tokens": [{"id": i, "piece": _piece(self.tokenizer._parts[i])} for i in ids]}
+        if "inputs" in asked:  # Text Generation Inference
+            listed, end, text = [{"id": BOS, "text": "", "start": 0, "stop": 0}], b"", asked["inputs"]
+            for token in self.tokenizer.encode(text):
+                start = len(end.decode(errors="ignore"))
+                end += self.tokenizer._parts[token]
+                stop = max(len(end.decode(errors="ignore")), start + 1)
+                listed.append({"id": token, "text": text[start:stop], "start": start, "stop": stop})
+            return listed
+        if "messages" in asked:  # vLLM
+            return {"tokens": [BOS, *self.tokenizer.encode(self._apply_template(asked)["prompt"])]}
+        special = [BOS] if asked["add_special_tokens"] else []
+        if isinstance(asked["prompt"], list):  # SGLang
+            listed = [special + self.tokenizer.encode(text) for text in asked["prompt"]]
+            return {"tokens": listed, "count": [len(ids) for ids in listed], "max_model_len": 4096}
+        ids = special + self.tokenizer.encode(asked["prompt"])
+        return {"count": len(ids), "max_model_len": 4096, "tokens": ids, "token_strs": None}
+
+    def _detokenize(self, asked: Any) -> Any:
+        if isinstance(asked["tokens"][0], list):
+            return {"text": [self.tokenizer.decode(ids) for ids in asked["tokens"]]}
+        return {"prompt": self.tokenizer.decode(asked["tokens"])}
+
+    def _v1_completions(self, asked: Any) -> Any:
+        if "prompt_logprobs" in asked:
+            choices = [{"index": i, "text": "x", **self._prefilled(ids)} for i, ids in enumerate(asked["prompt"])]
+            usage = {"prompt_tokens": sum(map(len, asked["prompt"])), "completion_tokens": len(choices)}
+            return {"choices": choices[::-1], "usage": usage}
+        context = [BOS, *self.tokenizer.encode(asked["prompt"])]
+        if "grammar" not in asked:
+            usage = {"prompt_tokens": len(context), "completion_tokens": 3}
+            return {
+                "choices": [{"text": f" after {len(context)}", "finish_reason": ending(asked["max_tokens"])}],
+                "usage": usage,
+            }
+        tokens = [int(number) for number in re.findall(r"<\[(\d+)\]>", asked["grammar"])]
+        content = [{"id": t, "logprob": v} for t, v in zip(tokens, self._logprobs(context, tokens), strict=True)]
+        content.append({"id": 2, "logprob": -0.5})  # the end of the text
+        usage = {"prompt_tokens": len(context), "completion_tokens": len(content)}
+        return {"choices": [{"index": 0, "text": "", "logprobs": {"content": content}}], "usage": usage}
+
+    def _prefilled(self, ids: list[int]) -> dict[str, Any]:
+        entries = [
+            {str(t): {"logprob": logprob(ids[:i], t), "rank": 1, "decoded_token": "x"}} for i, t in enumerate(ids)
+        ]
+        return {"prompt_logprobs": [None, *entries[1:]]}
+
+    def _generate(self, asked: Any) -> Any:
+        if "parameters" in asked:  # Text Generation Inference
+            ids = [BOS, *self.tokenizer.encode(asked["inputs"])]
+            ended = ending(asked["parameters"]["max_new_tokens"])
+            details: dict[str, Any] = {"generated_tokens": 1, "prefill": [], "finish_reason": ended}
+            if asked["parameters"].get("decoder_input_details"):
+                listed = [{"id": t, "text": "x", "logprob": logprob(ids[:i], t)} for i, t in enumerate(ids)]
+                details["prefill"] = [{**listed[0], "logprob": None}, *listed[1:]]
+            return {"generated_text": f" after {len(ids)}", "details": details}
+        if "text" in asked:
+            ended = ending(asked["sampling_params"]["max_new_tokens"])
+            return {
+                "text": f" after {1 + len(self.tokenizer.encode(asked['text']))}",
+                "meta_info": {"finish_reason": {"type": ended}},
+            }
+        ids, start = asked["input_ids"], asked["logprob_start_len"]
+        listed = [[logprob(ids[:i], t), t, None] for i, t in enumerate(ids)][start:]
+        listed[0][0] = None
+        meta = {"prompt_tokens": len(ids), "completion_tokens": 1, "input_token_logprobs": listed}
+        return {"text": "x", "meta_info": meta}
+
+
+def ending(most: int) -> str:
+    """Why a generated text ends: those here have three tokens."""
+    return "length" if most < 4 else "stop"
+
+
+def _piece(part: bytes) -> Any:
+    try:
+        return part.decode()
+    except UnicodeDecodeError:
+        return list(part)
