@@ -84,7 +84,7 @@ def answer_lines(e: Explanation, width: int) -> list[str]:
         for source in statement.sources:
             room = width - 30 - len(source.document)
             lines.append(
-                f"    {source.value:+.2f} ± {2 * source.stderr:.2f}  {source.document}: "
+                f"    {source.value:+.2f} ± {source.stderr:.2f}  {source.document}: "
                 f"{textwrap.shorten(source.text, max(room, 20), placeholder='…')}"
             )
     return lines
