@@ -19,7 +19,7 @@ def serve(port: int) -> None:
     (weights,) = (path for folder in package.submodule_search_locations for path in Path(folder).glob("*.gguf"))
     params = xllamacpp.CommonParams()
     params.model.path = str(weights)
-    params.hostname, params.port = "127.0.0.1", port
+    params.hostnames, params.port = ["127.0.0.1"], port
     params.n_ctx, params.n_parallel = 4096, 2
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     running = xllamacpp.Server(params)

@@ -150,7 +150,6 @@ class LM(Server):
             }
         tokens = [int(number) for number in re.findall(r"<\[(\d+)\]>", asked["grammar"])]
         content = [{"id": t, "logprob": v} for t, v in zip(tokens, self._logprobs(context, tokens), strict=True)]
-        content.append({"id": 2, "logprob": -0.5})  # the end of the text
         usage = {"prompt_tokens": len(context), "completion_tokens": len(content)}
         return {"choices": [{"index": 0, "text": "", "logprobs": {"content": content}}], "usage": usage}
 

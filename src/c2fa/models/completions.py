@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import codecs
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -263,15 +262,14 @@ def no_logprobs(server: str) -> ValueError:
     return ValueError(f"the server gave no log-probabilities of the answer, as {server} does; {_ELSEWHERE}")
 
 
-def from_bytes(parts: Iterable[bytes], answer: str) -> tuple[str, ...]:
-    """The text that each token adds, where a token may be a part of a character.
+def from_texts(texts: Iterable[str], answer: str) -> tuple[str, ...]:
+    """The texts of the tokens, without the blank that a tokenizer of words puts before every text.
 
-    >>> from_bytes([b" caf", bytes([0xC3]), bytes([0xA9])], "café")
-    ('caf', '', 'é')
+    >>> from_texts([" No", "thing"], "Nothing")
+    ('No', 'thing')
     """
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    pieces = [decoder.decode(part) for part in parts]
-    if "".join(pieces) == " " + answer:  # a tokenizer of words begins each text with a blank
+    pieces = list(texts)
+    if "".join(pieces) == " " + answer:
         pieces[0] = pieces[0][1:]
     return _joined(pieces, answer)
 
@@ -292,6 +290,8 @@ def from_prefixes(texts: Iterable[str], answer: str) -> tuple[str, ...]:
 
 
 def _joined(pieces: list[str], answer: str) -> tuple[str, ...]:
+    if not pieces:
+        raise ValueError("the server reads no tokens in the answer; see that it is the server that the class is for")
     if "".join(pieces) != answer:
         raise ValueError(
             f"the server's tokens do not join to the answer {answer[:80]!r} again; give it as the model writes it"
