@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import importlib.util
 import itertools
+import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -358,13 +361,26 @@ def test_bad_input_is_one_clear_sentence(lm, llama, tokenizer):
         CausalLM(T5ForConditionalGeneration(t5), tokenizer)
 
 
-def test_a_saved_folder_is_read_back_in_float32_and_its_weights_name_it(lm, llama, tokenizer, tmp_path):
-    for part in (copy.deepcopy(llama).double(), tokenizer):
+def test_a_folder_in_half_precision_is_read_in_float32(llama, tokenizer, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    for part in (llama, tokenizer):
         part.save_pretrained(tmp_path)
-    found = load(f"hf-lm:{tmp_path}", batch=2)
-    assert {p.dtype for p in found.model.parameters()} == {torch.float32}
-    np.testing.assert_allclose(found.score(SHARED, " nine"), lm.score(SHARED, " nine"), atol=1e-5)
-    llama.save_pretrained(tmp_path)
+    weights, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    halves = {name: array.astype(np.float16) for name, array in load_file(weights).items()}
+    save_file(halves, weights, metadata={"format": "pt"})
+    config.write_text(json.dumps({**json.loads(config.read_text()), "dtype": "float16", "torch_dtype": "float16"}))
+    code = (
+        "import sys; from c2fa.models import load; "
+        "print({str(p.dtype) for p in load(f'hf-lm:{sys.argv[1]}').model.parameters()})"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "{'torch.float32'}"
+
+
+def test_a_saved_folder_is_read_back_and_its_weights_name_it(lm, llama, tokenizer, tmp_path):
+    for part in (llama, tokenizer):
+        part.save_pretrained(tmp_path)
     found = load(f"hf-lm:{tmp_path}")
     np.testing.assert_allclose(found.score(SHARED, " nine"), lm.score(SHARED, " nine"), atol=1e-5)
     assert found.name == lm.name
