@@ -199,7 +199,6 @@ def image_model(data: str, device: str, batch: int, shapes: str) -> Any:
     torch.manual_seed(0)
     whole = DeepSets.pretrained(Path(data) / "resnet50_imagenet_caffe_v1_fp16.safetensors").to(device).eval()
     model = c2fa.models.Torch(Bags(whole), device=device, batch=batch)
-    type(model).name = "resnet"  # type: ignore[misc,assignment]
     model.notes_kept = notes
     if device.startswith("cuda"):
         for rows in (batch, 16, 1):

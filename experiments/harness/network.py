@@ -12,7 +12,7 @@ import numpy.typing as npt
 from c2fa.masking import MaskedBatch
 from experiments.harness.items import ItemInputs
 
-Outputs = npt.NDArray[np.float32]
+Outputs = npt.NDArray[np.float64]
 
 
 class Network(ABC):
@@ -45,30 +45,3 @@ class Network(ABC):
     def forget(self) -> None:
         """Forget what was computed for items before, so that the next is answered as if it were the first."""
         return None
-
-
-def up(array: npt.NDArray[Any], device: str) -> Any:
-    """An array as a tensor on a device, without waiting for the way."""
-    import torch
-
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor.pin_memory().to(device, non_blocking=True) if device.startswith("cuda") else tensor
-
-
-def down(outputs: Any) -> Callable[[], Outputs]:
-    """Begin to bring outputs from their device; the function returned waits until they are here."""
-    import torch
-
-    outputs = outputs.float()
-    if not outputs.is_cuda:
-        return lambda: outputs.numpy()
-    host = torch.empty(outputs.shape, dtype=outputs.dtype, pin_memory=True)
-    host.copy_(outputs, non_blocking=True)
-    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    done.record()
-
-    def wait() -> Outputs:
-        done.synchronize()
-        return host.numpy().copy()
-
-    return wait

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.extras import on_device
 from c2fa.masking import MaskedBatch, MaskedRows
 from experiments.harness.items import item_of, leaves_of
-from experiments.harness.network import Network, Outputs, down, up
+from experiments.harness.network import Network, Outputs
 
 
 @dataclass(eq=False)
@@ -106,15 +107,17 @@ class BagNetwork(Network):
 
     def launch(self, batch: MaskedBatch) -> Callable[[], Outputs]:
         """Begin to answer; the new images of all bags are embedded in shared batches."""
+        from c2fa.models.torch import to_host  # workers know this class and do without torch
+
         torch = self.torch
         tables = [self._table(rows) for rows in batch.pieces]
         slots = [table.slots(self._keys(rows)) for table, rows in zip(tables, batch.pieces, strict=True)]
         with torch.inference_mode():
             self._fill(dict.fromkeys(item_of(rows).number for rows in batch.pieces))
-            answers = [self._sums(t.vectors, up(s, self.device)) for t, s in zip(tables, slots, strict=True)]
+            answers = [self._sums(t.vectors, on_device(s, self.device)) for t, s in zip(tables, slots, strict=True)]
             for number in list(self.tables)[: -self.bags]:
                 del self.tables[number]
-            return down(torch.cat(answers))
+            return to_host(torch.cat(answers))
 
     def forget(self) -> None:
         """Drop all vectors."""
@@ -151,7 +154,7 @@ class BagNetwork(Network):
 
     def embed(self, images: npt.NDArray[np.int64], shown: npt.NDArray[np.uint8]) -> Any:
         """Vectors of masked images, (n, features), in batches."""
-        where, keep = up(images, self.device), up(shown, self.device)
+        where, keep = on_device(images, self.device), on_device(shown, self.device)
         found = []
         for start in range(0, len(where), self.batch):  # phi may cut what is left over smaller still
             stop = start + self.batch

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.extras import on_device
 from c2fa.masking import MaskedBatch, MaskedRows
 from experiments.harness.items import item_of, leaves_of
-from experiments.harness.network import Network, Outputs, down, up
+from experiments.harness.network import Network, Outputs
 
 
 class ReviewNetwork(Network):
@@ -46,6 +47,8 @@ class ReviewNetwork(Network):
 
     def launch(self, batch: MaskedBatch) -> Callable[[], Outputs]:
         """Begin to answer."""
+        from c2fa.models.torch import to_host  # workers know this class and do without torch
+
         torch = self.torch
         alike: dict[int, list[int]] = {}
         for k, rows in enumerate(batch.pieces):
@@ -59,15 +62,15 @@ class ReviewNetwork(Network):
                 for k, part in zip(places, outputs.split([len(rows) for rows in together]), strict=True):
                     answers[k] = part
                 self.work += len(outputs) * (length + 2)
-            return down(torch.cat(answers))
+            return to_host(torch.cat(answers))
 
     def masked(self, together: Sequence[MaskedRows]) -> Any:
         """The pieces that the network reads, (n, length + 2), for rows of reviews of one length."""
         torch = self.torch
         shown = np.concatenate([leaves_of(rows) for rows in together])
         review = np.repeat(np.arange(len(together)), [len(rows) for rows in together])
-        pieces = torch.stack([self.reviews[item_of(rows).number] for rows in together])[up(review, self.device)]
+        pieces = torch.stack([self.reviews[item_of(rows).number] for rows in together])[on_device(review, self.device)]
         ids = torch.full((len(shown), pieces.shape[1] + 2), self.mask, dtype=pieces.dtype, device=self.device)
         ids[:, 0], ids[:, -1] = self.cls, self.sep
-        ids[:, 1:-1] = torch.where(up(shown, self.device), pieces, self.mask)
+        ids[:, 1:-1] = torch.where(on_device(shown, self.device), pieces, self.mask)
         return ids

@@ -50,6 +50,15 @@ def host_array(values: Any) -> npt.NDArray[Any]:
     return np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
 
 
+def on_device(array: npt.NDArray[Any], device: Any) -> Any:
+    """An array as a tensor on a torch device; nothing waits for the copy to a GPU, which may be busy."""
+    import torch
+
+    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    is_gpu = torch.device(device).type == "cuda"
+    return tensor.pin_memory().to(device, non_blocking=True) if is_gpu else tensor.to(device)
+
+
 def as_given(array: npt.NDArray[Any], x: Any) -> Any:
     """The array; where x is a tensor, a tensor on its device and, for real numbers, of its type."""
     if not hasattr(x, "detach"):

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.extras import host_array
+from c2fa.extras import host_array, on_device
 from c2fa.graph import Graph
 from c2fa.pixels import block_of, enlarge, shrink
 from c2fa.structure import BoolArray, FloatArray, IntArray
@@ -196,15 +196,8 @@ class Picture:
 
 
 def _there(array: Any, device: Any) -> Any:
-    """An array, or a tensor, as a tensor on a device; nothing waits for the copy to a GPU, which may be busy."""
-    import torch
-
-    if hasattr(array, "detach"):
-        return array.to(device)
-    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
-    if torch.device(device).type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+    """An array, or a tensor, as a tensor on a device."""
+    return array.to(device) if hasattr(array, "detach") else on_device(array, device)
 
 
 @functools.lru_cache(maxsize=16)

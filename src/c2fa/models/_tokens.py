@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from c2fa.extras import on_device
 from c2fa.masking import TextInputs
 
 Ints = npt.NDArray[np.int64]
@@ -129,7 +130,8 @@ def token_rows(
         together = np.full((len(columns), max(map(len, columns))), filler)
         for target, column in zip(together, columns, strict=True):
             target[: len(column)] = column
-        return on_device(together, device)[table_of_row]
+        said: torch.Tensor = on_device(together, device)[table_of_row]
+        return said
 
     leaf = each([np.where(table.leaf == _FIXED, always, table.leaf) for table in tables], never)
     when = each([table.when for table in tables], True)
@@ -149,12 +151,6 @@ def token_rows(
         blank = tokens.new_full((len(kept), width + 1), fill.get(name, 0))
         made[name] = blank.scatter_(1, at, tokens)[:, :width]
     return made
-
-
-def on_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """An array as a tensor on a device; the copy goes on while the device works."""
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 @dataclass(frozen=True, eq=False)

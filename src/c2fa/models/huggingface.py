@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from c2fa.extras import refuse_older
+from c2fa.extras import on_device, refuse_older
 from c2fa.masking import MaskedBatch, TextInputs
-from c2fa.models._tokens import TokenTable, on_device, token_rows
+from c2fa.models._tokens import TokenTable, token_rows
 from c2fa.models.torch import (
     Background,
     Floats,
