@@ -212,6 +212,8 @@ class HuggingFace:
 
     def _table(self, inputs: TextInputs) -> TokenTable | None:
         """The tokens of an input with each leaf kept and masked; None where its rows must be rendered."""
+        if inputs in self._tables:  # without the lock: a thread with a batch must not wait for others' texts
+            return self._tables[inputs]
         with self._tokenizing:
             if inputs not in self._tables:
                 self._tables[inputs] = TokenTable.of(self.tokenizer, inputs, self.max_length)
