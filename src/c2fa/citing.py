@@ -98,8 +98,8 @@ def cite(
     if answer is None:
         answer = lm.generate(ask.prompt(sources))
     model = _AnswerScores(lm, ask, answer, language)
-    if options.get("method") == "context-cite":  # its authors fit log-odds, with a penalty for each token
-        options = {"link": "logit", "tokens": model.tokens, **options}
+    if options.get("method") == "context-cite":  # its authors fit log-odds
+        options = {"link": "logit", **options}
     masker = Text(levels=levels, language=language, mask=None)
     explainer = Explainer(model, masker, budget=budget - 1, target=0, outputs="all", **options)
     masked = masker(sources)

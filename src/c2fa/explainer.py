@@ -247,6 +247,7 @@ class Explainer:
             neighbours=None if masked.neighbours is None else functools.cache(masked.neighbours),
             smooth_by_default=masked.smooth_by_default,
             identity=queries.identity,
+            tokens=describe(self.model).tokens,
         )
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None
