@@ -120,9 +120,7 @@ def test_a_model_of_log_probabilities_is_explained_on_its_log_odds(tmp_path):
 
 
 def test_what_is_no_log_probability_is_refused():
-    with pytest.raises(
-        QueryError, match=r"^the model returned 0\.5, and link='logit-of-log' takes log-prob"
-    ):
+    with pytest.raises(QueryError, match=r"^the model returned 0\.5, and link='logit-of-log' takes log-prob"):
         explain(lambda b: np.full(len(b), 0.5), link="logit-of-log")
 
 
