@@ -39,8 +39,10 @@ class Fake:
 
     def score(self, prompts, answer):
         self.prompts.update(prompts)
-        worth = [-4.0 + 2.0 * ("Basel lies" in p) + 0.5 * ("port" in p) * ("Trams" in p) for p in prompts]
-        return np.array(worth)[:, None] * np.ones(len(self.pieces(answer)))
+        holds = np.array([[text in p for text in ("Basel lies", "port", "Trams", "It is otherwise")] for p in prompts])
+        stands = np.array([p.count("stands") for p in prompts])
+        worth = -6.0 + 2.0 * holds[:, 0] + 0.5 * holds[:, 1] * holds[:, 2] + 0.2 * holds[:, 3] + 0.5 * stands
+        return worth[:, None] * np.ones(len(self.pieces(answer)))
 
 
 @pytest.fixture
@@ -258,7 +260,9 @@ def test_speed_is_printed_for_every_way(causal_lm, data, monkeypatch):
     from benchmarks.cite import speed
 
     pytest.importorskip("sklearn")
-    monkeypatch.setattr(speed, "ABLATIONS", 16)
+    monkeypatch.setattr(speed, "ABLATIONS", 8)
+    monkeypatch.setattr(speed, "BATCHES", (4,))
+    monkeypatch.setattr(speed, "INSTRUCTIONS", "Answer in one sentence. " * 8)
     some = items.load(data, ("nq5",), "second", 1)
     before = speed.causal._SHARED
     printed = list(speed.lines(causal_lm, some, ["Its port is large."]))
