@@ -129,7 +129,10 @@ def run_all(function: Any, tasks: Iterable[tuple[Any, ...]], lm: Any, workers: i
             if not busy:
                 return
             for pipe in wait([pipe for pipe in pipes if pipe not in idle]):
-                kind, content = pipe.recv()  # type: ignore[union-attr]
+                try:
+                    kind, content = pipe.recv()  # type: ignore[union-attr]
+                except EOFError:
+                    raise RuntimeError("a worker was killed; see that there is enough memory for it") from None
                 if kind == "failed":
                     raise RuntimeError(f"a worker failed: {content}")
                 if kind == "done":
@@ -164,8 +167,7 @@ def write_answers(lm: Any, prompts: Sequence[str], tokens: int, batch: int = 64)
     import torch
 
     tokenizer, model = lm.tokenizer, lm.model
-    ends = model.generation_config.eos_token_id
-    ends = [ends] if isinstance(ends, int) else list(ends or [tokenizer.eos_token_id])
+    ends = lm._ends
     by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     answers = [""] * len(prompts)
     for start in range(0, len(prompts), batch):
@@ -176,7 +178,12 @@ def write_answers(lm: Any, prompts: Sequence[str], tokens: int, batch: int = 64)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=lm.device)
         with torch.inference_mode():
             written = model.generate(
-                ids, attention_mask=mask, max_new_tokens=tokens, do_sample=False, pad_token_id=ends[0]
+                ids,
+                attention_mask=mask,
+                max_new_tokens=tokens,
+                do_sample=False,
+                eos_token_id=ends,
+                pad_token_id=ends[0],
             )
         for i, row in zip(index, written[:, width:].tolist(), strict=True):
             stop = next((k for k, token in enumerate(row) if token in ends), len(row))

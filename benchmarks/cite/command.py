@@ -7,12 +7,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cite import __doc__ as about
-from benchmarks.cite import speed, tables
+from benchmarks.cite import tables
 from benchmarks.cite.asking import message, run_all, write_answers
 from benchmarks.cite.items import HALVES, Item, load
 from benchmarks.cite.scoring import PARTS, Settings, score_item
@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing of a file of results, and print its tables."""
     given = _parser().parse_args(arguments)
     if given.speed:
+        from benchmarks.cite import speed  # torch, which workers do not need
+
         lm = _model(given)
         items, answers = _answered(lm, load(given.data, given.families, given.half, given.items))
         _print(speed.lines(lm, items, answers))
@@ -36,22 +38,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(given: argparse.Namespace, results: Results) -> None:
     """Do the items that are missing, as far as the time goes."""
-    end = time.monotonic() + given.seconds
     wanted = load(given.data, given.families, given.half, given.items)
     missing = [item for item in wanted if item.name not in results.done]
     if not missing:
         return
+    begin = time.monotonic()
     lm = _model(given)
     settings = Settings(given.rows, given.seeds, given.parts)
-    # Answers are written for some items ahead, so that a run that is cut has not written those of all.
-    for start in range(0, len(missing), given.ahead):
-        items, answers = _answered(lm, missing[start : start + given.ahead])
-        tasks = [(item, answer, settings) for item, answer in zip(items, answers, strict=True)]
-        for record in run_all(score_item, tasks, lm, given.workers, end - time.monotonic()):
-            results.add(record)
-            print(f"{len(results.records)} items: {record['item']}, {record['rows']} rows", file=sys.stderr)
-        if time.monotonic() > end:
-            return
+
+    def tasks() -> Iterator[tuple[Item, str, Settings]]:
+        """Answers are written for some items ahead, so that a run that is cut has not written those of all."""
+        for start in range(0, len(missing), given.ahead):
+            items, answers = _answered(lm, missing[start : start + given.ahead])
+            yield from ((item, answer, settings) for item, answer in zip(items, answers, strict=True))
+
+    left = given.seconds - (time.monotonic() - begin)
+    for record in run_all(score_item, tasks(), lm, given.workers, left):
+        results.add(record)
+        spent = time.monotonic() - begin
+        print(f"{spent:.0f} s, {len(results.records)} items: {record['item']}, {record['rows']} rows", file=sys.stderr)
 
 
 def _answered(lm: Any, items: Sequence[Item]) -> tuple[list[Item], list[str]]:
@@ -133,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", help="hf:FOLDER or a .gguf file; without it the tables of --out are printed")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/context"))
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="bfloat16", help="of the weights on a GPU")
+    parser.add_argument("--dtype", default="float16", help="of the weights on a GPU; bfloat16 rounds more coarsely")
     parser.add_argument("--batch", type=int, default=None, help="the most rows in one call of the network")
     parser.add_argument("--families", type=_words, default=("qed", "nq5", "nq10"))
     parser.add_argument("--items", type=int, default=100, help="of each family")

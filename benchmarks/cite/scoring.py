@@ -93,8 +93,8 @@ def score_item(lm: Any, item: Item, answer: str, settings: Settings) -> dict[str
     remembering = Remembering(lm, answer)
     masked = c2fa.maskers.Text(levels=LEVELS, mask=None)(dict(item.documents))
     case = Case(item, answer, remembering, masked)
-    ends = case(masked.inputs(np.array([[True], [False]]).repeat(masked.structure.leaves, axis=1), 1))
     rows = [row for part in settings.parts for row in PARTS[part](case, settings)]
+    ends = case(masked.inputs(_ends(masked.structure.leaves), 1))
     return {
         "item": item.name,
         "family": item.family,
@@ -108,13 +108,18 @@ def score_item(lm: Any, item: Item, answer: str, settings: Settings) -> dict[str
     }
 
 
+def _ends(leaves: int) -> BoolArray:
+    """All documents, and none."""
+    return np.array([[True], [False]]).repeat(leaves, axis=1)
+
+
 def _sentences(case: Case, settings: Settings) -> list[Row]:
     """Documents and sentences by every method: lds at both levels, what the top sentences cost, what they recall."""
     s = case.masked.structure
-    leaves = np.ones((s.leaves, s.leaves), dtype=np.bool_) ^ np.eye(s.leaves, dtype=np.bool_)
+    one_out = ~np.eye(s.leaves, dtype=np.bool_)
     # Many rows at a time keep a GPU busy; each method counts those that it uses all the same.
-    first = [*case.prompts(case.fresh(0), 0), *case.prompts(case.fresh(1), 1), *case.prompts(leaves, 1)]
-    case.lm.score(first, case.answer)
+    first = np.concatenate([_ends(s.leaves), case.fresh(1), one_out])
+    case.lm.score([*case.prompts(case.fresh(0), 0), *case.prompts(first, 1)], case.answer)
     cells = [
         (name, budget, seed)
         for name in METHODS
