@@ -14,9 +14,11 @@ nq10    the same among nine others
 ======= =============================================================================================================
 
 The model writes an answer of at most 48 tokens, which is then explained by every method at every budget and seed. A
-row of an item is asked once, whoever asks for it; each method's budget counts the rows that it uses all the same. All
-explanations of an item are scored on the same 100 fresh masks of each level.
+row of an item is asked once, whoever asks for it; each method's budget counts the rows that it uses all the same. The
+prompt with all documents and the one with none are among the rows of every method, as they are in ``cite``. All
+explanations of an item are scored on the same 100 masks of each level, drawn apart from those that are fitted; of a
+paragraph of five sentences there are only 32, so that a large budget has seen them all.
 
-Settings were chosen on ``--half first`` of QED; a question that is in the other half there is in neither half of NQ.
-The file of results has a line for each item that is finished: the same call goes on where it was cut.
+Settings are chosen on ``--half first``; the contexts of a half leave out the questions of QED's other half. The file of
+results has a line for each item that is finished: the same call goes on where it was cut.
 """

@@ -197,6 +197,10 @@ class Explainer:
         """What provenance calls the model: the name that it was given, or that of its function or type."""
         return self.model_name or str(getattr(self.model, "__name__", type(self.model).__name__))
 
+    def tokens_of(self, masked: Masked) -> tuple[int, ...]:
+        """Of how many tokens each output is the log-probability; () where outputs are none of a text."""
+        return describe(self.model).tokens
+
     def rows(self, structure: Structure, rows_per_mask: int = 1) -> tuple[int, ...]:
         """The masks of each level for an input of this structure, after the one for its prediction."""
         return self._split(masks_of(self.budget, rows_per_mask, structure.depth), structure)
@@ -247,7 +251,7 @@ class Explainer:
             neighbours=None if masked.neighbours is None else functools.cache(masked.neighbours),
             smooth_by_default=masked.smooth_by_default,
             identity=queries.identity,
-            tokens=describe(self.model).tokens,
+            tokens=self.tokens_of(masked),
         )
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None

@@ -94,10 +94,11 @@ class Scale:
         held = int(((outputs < low) | (outputs > high)).sum())
         if not held:
             return ()
-        ends = [f"below {low:.3g}"] * bool(np.isfinite(low)) + [f"above {high:.10g}"] * bool(np.isfinite(high))
+        beyond = {f"below {low:.3g}": low, f"above {high:.10g}": high}
+        where = " or ".join(words for words, end in beyond.items() if np.isfinite(end))
         return (
-            f"{held} of {len(outputs)} rows answered {' or '.join(ends)}, where link={self.link.name!r} grows without "
-            "bound, and were held there",
+            f"{held} of {len(outputs)} rows answered {where}, where link={self.link.name!r} grows without bound, and "
+            "were held there",
         )
 
 
