@@ -58,16 +58,16 @@ def _family(family: str, found: Cells) -> Iterator[str]:
     peers = [method for method in methods if method != OURS]
     width = max(map(len, methods), default=0) + 2
     for metric in dict.fromkeys(metric for _, _, metric in found):
-        yield f"  {metric:{width}}" + "".join(f"{rows:>24}" for rows in budgets)
+        yield f"  {metric:{width}}" + "".join(f"{rows:>28}" for rows in budgets)
         for method in methods:
             means = [
                 np.mean(list(found[cell].values())) if (cell := (method, rows, metric)) in found else np.nan
                 for rows in budgets
             ]
-            yield f"    {method:{width}}" + "".join(f"{mean:>22.3f}  " for mean in means)
+            yield f"    {method:{width}}" + "".join(f"{mean:>28.3f}" for mean in means)
         for peer in peers:
             gaps = [_gap(found, (OURS, rows, metric), (peer, rows, metric)) for rows in budgets]
-            yield f"    − {peer:{width - 2}}" + "".join(f"{gap:>24}" for gap in gaps)
+            yield f"    − {peer:{width - 2}}" + "".join(f"{gap:>28}" for gap in gaps)
     crossed = CROSSED.get(family)
     if crossed in budgets and 32 in budgets:
         metric = "lds of sentences"
