@@ -467,9 +467,9 @@ def test_wrong_requests_are_one_sentence(server):
         VLLM(server.url, "")
 
 
-def test_a_model_that_generates_nothing_is_an_error():
-    with LM(lambda path, data: {"choices": [{"text": ""}]}) as running, pytest.raises(EndpointError, match="nothing"):
-        LlamaServer(running.url, **FAST).generate("Say something")
+def test_a_model_may_generate_nothing():
+    with LM(lambda path, data: {"choices": [{"text": ""}]}) as running:
+        assert LlamaServer(running.url, **FAST).generate("Say something") == ""
 
 
 def test_pieces_of_split_characters():
