@@ -220,7 +220,7 @@ class Citer(Explainer):
         super().__init__(
             self.scorer,
             QuestionMasker(levels, language, asking),
-            budget=_without_one(budget),
+            budget=_without_one(budget, levels),
             **{"target": 0, "outputs": "all", **options},
         )
 
@@ -654,12 +654,13 @@ def _named(item: str | Mapping[str, str], name: str) -> tuple[str, Any]:
     return (str(item.get("id", name)), item.get("text")) if isinstance(item, Mapping) else (name, item)
 
 
-def _without_one(budget: Any) -> Any:
+def _without_one(budget: Any, levels: Sequence[str]) -> Any:
     """The rows of a budget without the one that has no document, which the explainer does not know of."""
     rows = as_budget(budget)
-    least = 3 if isinstance(rows, tuple) else 2
-    if np.ravel(rows)[0] < least:
+    first, least = (rows[0], 3) if isinstance(rows, tuple) else (rows, len(levels) + 2)
+    if first < least:
         raise ValueError(
-            f"a budget of {budget} rows does not hold the one with all documents and the one without any; give more"
+            f"a budget of {budget} rows is too small: it takes one with all documents, one without any, and one for "
+            "each level"
         )
-    return (rows[0] - 1, *rows[1:]) if isinstance(rows, tuple) else rows - 1
+    return (first - 1, *rows[1:]) if isinstance(rows, tuple) else first - 1
