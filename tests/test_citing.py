@@ -180,7 +180,11 @@ class One(Additive):
 def test_many_questions_are_explained_as_one_by_one():
     lm = One()
     found = Citer(lm, budget=40).many(questions())
-    assert [c.output_names for c in found] == [("answer", *ANSWER_STATEMENTS), ("answer",), ("answer", *ANSWER_STATEMENTS)]
+    assert [c.output_names for c in found] == [
+        ("answer", *ANSWER_STATEMENTS),
+        ("answer",),
+        ("answer", *ANSWER_STATEMENTS),
+    ]
     for asked, c in zip(questions(), found, strict=True):
         alone = c2fa.cite(One(), **asked, budget=40)
         np.testing.assert_allclose(c.low, alone.low, atol=1e-9)
@@ -278,7 +282,7 @@ def test_a_damaged_answer_is_not_taken_for_another(tmp_path):
     c2fa.cite(Additive(), DOCUMENTS, "?", budget=40, ledger=ledger)
     with sqlite3.connect(ledger) as db:
         db.execute("UPDATE answers SET output=x'5b2261225d' WHERE level=-1")
-    with pytest.raises(c2fa.ledger.LedgerError, match="a text in .* is damaged"):
+    with pytest.raises(c2fa.ledger.LedgerError, match=r"a text in .* is damaged"):
         c2fa.cite(Additive(), DOCUMENTS, "?", budget=40, ledger=ledger)
 
 

@@ -22,7 +22,7 @@ from servers.scoring import LM
 
 pytest.importorskip("httpx2")
 
-MODULE = '''
+MODULE = """
 import pathlib
 
 
@@ -46,7 +46,7 @@ class Unnamed(Reader):
 
 
 reader, unnamed = Reader(), Unnamed()
-'''
+"""
 CITIES = "Basel has a port. Bern is the capital. Bern has bears."
 ASK = ("--query", "What is the capital?", "--model", "python:mine:reader", "--budget", "30")
 
@@ -110,7 +110,9 @@ def test_standard_input_is_a_document_among_others(folder: Path) -> None:
 def test_how_the_model_is_asked(folder: Path) -> None:
     how = ("--prompt", r"Read.\n{context}\n{query}", "--system", "Be brief.", "--separator", r"\n--\n")
     cite("--docs", "docs", *ASK, *how, "--levels", "documents", "--seed", 3)
-    assert f"Be brief.//Read./{CITIES}/--/The Rhine flows through Basel. It is long./What is the capital?" in asked(folder)
+    assert f"Be brief.//Read./{CITIES}/--/The Rhine flows through Basel. It is long./What is the capital?" in asked(
+        folder
+    )
 
 
 def test_answers_are_kept_in_a_ledger_and_for_the_next_prompt_asked_anew(folder: Path) -> None:
@@ -133,7 +135,11 @@ def test_answers_are_kept_in_a_ledger_and_for_the_next_prompt_asked_anew(folder:
         (("--docs", "docs", "--docs", "docs", *ASK), 3, "two documents have one id"),
         (ASK, 2, "give the documents with --docs"),
         (("--docs", "docs", *ASK[2:]), 2, 'give the question with --query "…"'),
-        (("--docs", "docs", *ASK, "--answer", " "), 3, "the answer is empty, so there is nothing to attribute; give --answer …"),
+        (
+            ("--docs", "docs", *ASK, "--answer", " "),
+            3,
+            "the answer is empty, so there is nothing to attribute; give --answer …",
+        ),
         (("--docs", "docs", *ASK, "--prompt", "{query}"), 2, "the prompt has no {context}"),
         (("--docs", "docs", *ASK, "--levels", "letters"), 2, "levels must be some of"),
         (("--docs", "docs", *ASK, "--budget", "3"), 2, "a budget of 3 rows is too small"),

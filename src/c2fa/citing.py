@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -22,13 +22,10 @@ from c2fa.maskers import Text
 from c2fa.maskers._words import sentence_starts
 from c2fa.masking import Inputs, Masked
 from c2fa.methods.budget import as_budget
-from c2fa.model import Model, ModelProxy, describe
+from c2fa.model import ModelProxy, describe
 from c2fa.models.lazy import Lazy
 from c2fa.querying import Ask, Cache, Conversation, Queries
 from c2fa.structure import BoolArray, FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from c2fa.batch import Explanations, Store
 
 PROMPT = "Context: {context}\n\nQuery: {query}"
 Documents: TypeAlias = str | Mapping[str, str] | Sequence[str | Mapping[str, str]]
@@ -80,7 +77,7 @@ def cite(
     What is explained is the log-probability of the answer, in nats: how much likelier each document and sentence makes
     it. Beside the whole answer, each of its statements is an output of its own, all from the same rows. A masked
     sentence is removed, and a document of which nothing is left too; the prompt around them never changes. For many
-    questions, see ``c2fa.citing.Citer``.
+    questions, see ``c2fa.Citer``.
 
     Parameters
     ----------
@@ -231,7 +228,7 @@ class Citer(Explainer):
             self.scorer.said(question)  # what is wrong with the answer is said before anything is asked
         return super().__call__(question, key=key)
 
-    def many(self, inputs: Any, store: str | PathLike[str] | None = None, **options: Any) -> Explanations | Store:  # type: ignore[override]
+    def many(self, inputs: Any, store: str | PathLike[str] | None = None, **options: Any) -> Any:
         """Explain the answer to every question of a list, of a JSONL or Parquet file, …, as ``Explainer.many`` does.
 
         A store keeps each question with its answer and statements.

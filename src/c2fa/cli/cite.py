@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from c2fa.citing import PROMPT, Citer, Question
 from c2fa.cli import options as o
 from c2fa.cli import output
@@ -55,9 +53,7 @@ _MODEL_OPTION = "Set a model option: max_new_tokens=64. Repeatable."
 ModelOption = Annotated[list[str], o.flag(o.ASKING, metavar="KEY=VALUE", help=_MODEL_OPTION)]
 Levels = Annotated[
     str,
-    o.flag(
-        o.INPUTS, metavar="NAMES", help="Some of documents, paragraphs, sentences and words.", show_default=True
-    ),
+    o.flag(o.INPUTS, metavar="NAMES", help="Some of documents, paragraphs, sentences and words.", show_default=True),
 ]
 _BUDGET = "Most rows for a question: a number, or one for each level."
 Budget = Annotated[str, o.flag(o.ASKING, "--budget", "-b", metavar="ROWS", help=_BUDGET, show_default=True)]
@@ -327,7 +323,7 @@ class AsQuestion:
             given = [row["docs"]] if isinstance(row["docs"], str) else row["docs"]
             documents = read_documents([self.folder / path for path in given])
         if documents is None:
-            raise ValueError("the question has no documents: give it \"documents\" or \"docs\", or all of them --docs")
+            raise ValueError('the question has no documents: give it "documents" or "docs", or all of them --docs')
         return Question.of({"query": row.get("query"), "documents": documents, "answer": row.get("answer")})
 
 
