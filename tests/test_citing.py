@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -273,8 +275,25 @@ def test_an_answer_in_tokens_of_its_own_is_written_again_to_know_them(tmp_path):
         def pieces(self, answer):
             return list(answer)
 
-    with pytest.raises(ValueError, match="in other pieces than before"):
-        c2fa.cite(Other(), DOCUMENTS, "?", budget=40, ledger=ledger)
+    with pytest.raises(c2fa.QueryError, match="in other pieces than before"):
+        c2fa.cite(Other(), DOCUMENTS, "?", budget=80, ledger=ledger)
+
+
+def test_two_at_once_explain_one_answer(tmp_path):
+    class Slow(Sampling):
+        def generate(self, prompt):
+            time.sleep(0.3)
+            return super().generate(prompt)
+
+    models = [Slow(), Slow()]
+    models[1].serial = 1
+    with ThreadPoolExecutor() as threads:
+        ask = functools.partial(c2fa.cite, budget=30, ledger=tmp_path / "answers.sqlite", batch_size=4)
+        one, other = threads.map(lambda lm: ask(lm, DOCUMENTS, "?"), models)
+    assert sum(lm.generated for lm in models) == 1
+    assert one.view["answer"] == other.view["answer"]
+    np.testing.assert_array_equal(one.low, other.low)
+    assert len(models[0].prompts) + len(models[1].prompts) == one.queries
 
 
 def test_a_damaged_answer_is_not_taken_for_another(tmp_path):
@@ -343,6 +362,12 @@ def test_a_template_without_the_context_is_refused():
         c2fa.cite(Deaf(), DOCUMENTS, "?", ANSWER)
     with pytest.raises(ValueError, match="the function that makes it leaves it out"):
         c2fa.cite(Additive(), DOCUMENTS, "?", ANSWER, prompt=lambda context, query: query)
+
+
+def test_braces_in_a_question_are_its_own():
+    lm = Additive()
+    c2fa.cite(lm, {"a": "Some {query} here."}, "What is {context}?", ANSWER, budget=10)
+    assert "Context: Some {query} here.\n\nQuery: What is {context}?" in lm.prompts
 
 
 @pytest.mark.parametrize("budget", [1, 3, (2, 10)])

@@ -262,6 +262,7 @@ class Citer(Explainer):
         structure = masked.structure
         leaves = np.ones((1, structure.leaves), dtype=np.bool_)
         full = yield Ask(structure.depth - 1, leaves)
+        self._recall(question, masked)  # another process may have had the answer written, and this row scored
         without = full
         if full.ok[0]:
             without = yield Ask(structure.depth - 1, ~leaves)
@@ -280,8 +281,8 @@ class Citer(Explainer):
         return dataclasses.replace(e, view=view)
 
     def _recall(self, question: Question, masked: Masked) -> None:
-        """Take an answer that the model wrote before from the ledger; a new one is kept there before it is scored."""
-        if question.answer is not None or self.ledger is None:
+        """Take the answer that was scored before from the ledger; a new one is kept there before it is scored."""
+        if self.ledger is None:
             return
         name, key = self.model_name or "", fingerprint(question)
         kept = self.ledger.get_text(name, key)
@@ -312,9 +313,10 @@ class Asking:
         return self._text(self.separator.join(text for text in documents.values() if text), query)
 
     def _text(self, context: str, query: str) -> str:
-        if isinstance(self.prompt, str):
-            return self.prompt.replace("{query}", query).replace("{context}", context)
-        return self.prompt(context, query)
+        if not isinstance(self.prompt, str):
+            return self.prompt(context, query)
+        given = {"{context}": context, "{query}": query}
+        return re.sub(r"\{(context|query)\}", lambda found: given[found[0]], self.prompt)  # both may hold braces too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,7 +343,7 @@ class QuestionMasker:
 
 @dataclasses.dataclass(eq=False)
 class _QuestionInputs:
-    """Gives rows of one question; ``keep`` is told the pieces of an answer that the model writes."""
+    """Gives rows of one question; ``keep`` is told the pieces of its answer, as JSON, before they are scored."""
 
     question: Question
     asking: Asking
@@ -397,6 +399,8 @@ class _Scorer(ModelProxy):
         self.__name__ = type(lm).__name__  # what provenance calls a model without a name
         self._compare = None if similarity is None else _comparison(similarity)
         self._known: dict[str, _Said] = {}
+        self._written: dict[str, str] = {}  # answers that the model wrote, also those that cannot be scored
+        self._recalled: dict[str, list[str]] = {}  # the pieces of answers from a ledger, until they are seen again
         self._checked = False
 
     def of(self, lm: Any) -> _Scorer:
@@ -417,6 +421,7 @@ class _Scorer(ModelProxy):
 
     def __call__(self, rows: Rows) -> FloatArray:
         said = self.said(rows.question, rows.keep)
+        self._see_again(rows.question)
         prompts = [self._prompt(message) for message in rows.messages]
         if self._compare is not None:
             return self._similarities(prompts, said)
@@ -440,33 +445,39 @@ class _Scorer(ModelProxy):
                 self.check()
             answer = question.answer
             if answer is None:
-                answer = self._write(question)
-                _check_answer(answer)
-            said = self._read(question, answer)
-            if question.answer is None and keep is not None:
-                keep(json.dumps(self._pieces(answer)))
-            self._remember(key, said)
+                if key not in self._written:
+                    _remember(self._written, key, self._write(question))
+                answer = self._written[key]
+            _check_answer(answer)
+            pieces = self._pieces(answer)
+            self._check_window(question, answer)
+            said = self._taken_apart(answer, pieces)
+            if keep is not None:
+                keep(json.dumps(pieces))
+            _remember(self._known, key, said)
         return self._known[key]
 
-    def learn(self, question: Question, pieces: Sequence[str]) -> None:
-        """Take an answer that this model wrote before, in the pieces that it was scored in."""
-        key, answer = fingerprint(question), "".join(pieces)
-        if key in self._known:
-            return
-        if self._pieces(answer) != list(pieces):
-            # A model may write an answer in other tokens than it reads it in, and knows them only after writing it.
-            self._write(question)
-            if self._pieces(answer) != list(pieces):
-                raise ValueError(
-                    f"the model reads the answer {answer[:80]!r}, which the ledger keeps, in other pieces than before; "
-                    "give that answer, or another ledger"
-                )
-        self._remember(key, self._read(question, answer))
+    def learn(self, question: Question, pieces: list[str]) -> None:
+        """Take an answer that was scored before, in the pieces that it was scored in, without asking the model."""
+        key = fingerprint(question)
+        if key not in self._known:
+            _remember(self._known, key, self._taken_apart("".join(pieces), pieces))
+            self._recalled[key] = pieces
 
-    def _remember(self, key: str, said: _Said) -> None:
-        self._known[key] = said
-        while len(self._known) > _REMEMBERED:
-            del self._known[next(iter(self._known))]
+    def _see_again(self, question: Question) -> None:
+        """Refuse to go on with an answer from a ledger that the model reads in other pieces now."""
+        pieces = self._recalled.get(fingerprint(question))
+        if pieces is None:
+            return
+        answer = "".join(pieces)
+        if self._pieces(answer) != pieces and question.answer is None:
+            self._write(question)  # a model may write other tokens than it reads, and knows them only after writing
+        if self._pieces(answer) != pieces:
+            raise ValueError(
+                f"the model reads the answer {answer[:80]!r}, which the ledger keeps, in other pieces than before; "
+                "give another ledger, or the model another name"
+            )
+        self._recalled.pop(fingerprint(question), None)
 
     def check(self) -> None:
         """Refuse a model that cannot do what is asked of it."""
@@ -503,22 +514,19 @@ class _Scorer(ModelProxy):
     def _pieces(self, answer: str) -> list[str]:
         return [answer] if self._compare is not None else list(self.model.pieces(answer))
 
-    def _read(self, question: Question, answer: str) -> _Said:
-        """Take an answer apart; one that cannot be scored is refused before any row is asked."""
-        pieces = self._pieces(answer)
+    def _taken_apart(self, answer: str, pieces: Sequence[str]) -> _Said:
+        """An answer with its statements; pieces that do not join to it are refused before any row is asked."""
         if not pieces:
             raise ValueError(f"the model reads no tokens in the answer {answer!r}; give answer='…', or another query")
         if "".join(pieces) != answer:
             raise ValueError(f"the pieces of the answer do not join to it: {''.join(pieces)!r} is not {answer!r}")
         if self._compare is not None:
-            statements = _sentences(answer, self.language)
-            return _Said(answer, statements, np.zeros(1, dtype=np.intp))
-        self._check_window(question, answer)
+            return _Said(answer, _sentences(answer, self.language), np.zeros(1, dtype=np.intp))
         return _Said(answer, *_statements(answer, pieces, self.language))
 
     def _check_window(self, question: Question, answer: str) -> None:
         """Refuse a context that is too long: the row with all documents is the longest."""
-        fits = getattr(self.model, "fits", None)
+        fits = None if self._compare is not None else getattr(self.model, "fits", None)
         if fits is not None and not fits([self._full(question)], answer)[0]:
             longest = max(question.texts, key=lambda name: len(question.texts[name]))
             raise ValueError(
@@ -541,6 +549,12 @@ class _Scorer(ModelProxy):
             error.partial = outputs  # type: ignore[attr-defined]
             raise
         return outputs
+
+
+def _remember(known: dict[str, Any], key: str, value: Any) -> None:
+    known[key] = value
+    while len(known) > _REMEMBERED:
+        del known[next(iter(known))]
 
 
 def _written(lm: Any, prompts: Sequence[str]) -> Iterator[tuple[int, str]]:
