@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import sys
@@ -98,6 +99,8 @@ class Explainer:
     >>> e.high.round(3), e.low.round(3)
     (array([3., 4.]), array([1., 2., 4.]))
     """
+
+    model_may_be_apart = True  # whether workers may reach the model in a process of its own, by batches of rows alone
 
     def __init__(
         self,
@@ -201,6 +204,16 @@ class Explainer:
         """Of how many tokens each output is the log-probability; () where outputs are none of a text."""
         return describe(self.model).tokens
 
+    def names_of(self, masked: Masked) -> tuple[str, ...]:
+        """The names of an input's outputs once it was asked about: some servers tell them in their answers."""
+        return self.output_names or describe(self.model).output_names
+
+    def with_model(self, model: Model) -> Explainer:
+        """The same explainer around another model."""
+        made = copy.copy(self)
+        made.model = model
+        return made
+
     def rows(self, structure: Structure, rows_per_mask: int = 1) -> tuple[int, ...]:
         """The masks of each level for an input of this structure, after the one for its prediction."""
         return self._split(masks_of(self.budget, rows_per_mask, structure.depth), structure)
@@ -232,7 +245,7 @@ class Explainer:
                 f"the model gave no usable answer for the input itself, so nothing can be explained{reason}"
             )
         prediction = answer.outputs[0]
-        given = self.output_names or describe(self.model).output_names  # some servers tell in their answers
+        given = self.names_of(masked)
         names = tuple(map(str, given or (range(len(prediction)) if len(prediction) > 1 else ("output",))))
         if len(names) != len(prediction):
             raise ValueError(f"{len(names)} output names for a model with {len(prediction)} outputs; give one for each")

@@ -129,6 +129,7 @@ def launcher(model: Any) -> Callable[[Inputs], Callable[[], Any]] | None:
     return launch
 
 
+_LANGUAGE = ("generate", "pieces", "score", "template", "fits", "concurrency")  # of c2fa.citing.LanguageModel
 _ATTRIBUTES = frozenset(name for name, value in vars(Description).items() if isinstance(value, property))
 
 
@@ -144,12 +145,14 @@ def describe(model: Any) -> Description:
 
 
 class ModelProxy:
-    """A model around another one: what that one says of itself goes for both."""
+    """A model around another one: what that one says of itself goes for both, and what a language model can do."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
 
     def __getattr__(self, name: str) -> Any:
+        if name in _LANGUAGE:
+            return getattr(self.model, name)
         if name not in _ATTRIBUTES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(describe(self.model), name)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _SETTLED = 2.0  # standard errors that a source's value must be above 0
 _LEAST = 0.1  # of the largest source's value
 _GAIN = math.log(2.0)  # nats: documents that do not make a statement twice as likely are not what it rests on
+_SIMILAR = 0.1  # the same for similarities of answers, from 0 to 1
 _MOST = 3
 
 
@@ -39,21 +40,28 @@ class Statement:
     score: float
     without: float
     sources: tuple[Source, ...]
+    least_gain: float = _GAIN
 
     @property
     def rests_on_documents(self) -> bool:
         """Whether the documents made it likelier, and it is known which did."""
-        return bool(self.sources) and self.score - self.without >= _GAIN
+        return bool(self.sources) and self.score - self.without >= self.least_gain
 
 
 def statements(e: Explanation) -> tuple[Statement, ...]:
     """The statements of an answer that was cited, or the answer where it is one."""
     texts = list(e.view["statements"])
     outputs = range(1, len(texts) + 1) if len(texts) > 1 else [0]
+    least, without = _SIMILAR if by_similarity(e) else _GAIN, e.view["without_documents"]
     return tuple(
-        Statement(text, float(e.outputs[k]), float(e.view["without_documents"][k]), _sources(e, e.columns.index(k)))
+        Statement(text, float(e.outputs[k]), float(without[k]), _sources(e, e.columns.index(k)), least)
         for text, k in zip(texts, outputs, strict=True)
     )
+
+
+def by_similarity(e: Explanation) -> bool:
+    """Whether answers were written anew and compared, because the model could not score the given one."""
+    return e.view.get("scored_by") == "similarity"
 
 
 def _sources(e: Explanation, column: int) -> tuple[Source, ...]:
@@ -70,13 +78,18 @@ def _sources(e: Explanation, column: int) -> tuple[Source, ...]:
 def answer_lines(e: Explanation, width: int) -> list[str]:
     """The answer, statement by statement, each with what it rests on."""
     found = statements(e)
-    lines = []
+    lines, unit = [], " nats"
+    if by_similarity(e):
+        lines.append("what is explained is the similarity of answers written anew, from 0 to 1: no log-probability")
+        unit = ""
+    if e.view.get("generations"):
+        lines.append("the model wrote the answer, by one request beside the rows")
     for k, statement in enumerate(found, start=1):
         head = f"[{k}] "
         lines += textwrap.wrap(
             f"{head}{statement.text}", width, subsequent_indent=" " * len(head), break_on_hyphens=False
         )
-        told = f"{number(statement.score)} nats, {number(statement.without)} without the documents"
+        told = f"{number(statement.score)}{unit}, {number(statement.without)} without the documents"
         if not statement.rests_on_documents:
             lines.append(f"    rests on nothing in these documents ({told})")
             continue
