@@ -13,7 +13,7 @@ from typing import Any
 
 from c2fa.printing import printable
 
-_SCRIPTS = ("core", "model", "tree", "text", "images", "series", "table", "view", "gallery")
+_SCRIPTS = ("core", "model", "tree", "text", "images", "series", "table", "answer", "view", "gallery")
 
 
 def embed(value: Any) -> str:

@@ -1,0 +1,120 @@
+// A cited answer: its statements, each beside the sentences that it rests on; choosing one shows its numbers below.
+
+function answerView(model, heading) {
+  const { query, written, statements, whole } = model.raw.answer;
+  const several = statements.length > 1;
+  const items = statements.map((statement, n) => statementItem(model, statement, n, several));
+  const all = several && choice(model, whole, "Show the whole answer");
+  const told = h("p", { class: "whole" }, h("b", {}, several ? "The whole answer: " : "The answer: "), whole.told);
+  const shown = () => {
+    const chosen = statements.find((statement) => statement.column === model.column);
+    model.set({ marks: chosen && several ? chosen.sources.map((source) => source.at) : [] });
+  };
+  model.listen((changes) => { if ("column" in changes) shown(); });
+  return h("section", { class: "pane answer", "aria-label": "The answer" },
+    query !== heading && h("p", { class: "query", dir: "auto" }, h("span", { class: "quiet" }, "Query "), query),
+    h("h2", {}, written ? "The model’s answer" : "The given answer", h("span", { class: "quiet hint" }, " and what each statement rests on")),
+    h("ol", { class: "statements" }, items),
+    several && h("div", { class: "tools" }, told, all));
+}
+
+function statementItem(model, statement, n, several) {
+  const id = model.anchor("statement", n);
+  const text = h("span", { dir: "auto" }, statement.text);
+  const choosable = several && statement.column !== null;
+  const head = choosable ? h("button", { type: "button", class: "statement", "aria-pressed": "false" }, text) : h("p", { class: "statement" }, text);
+  const nothing = statement.verdict === "nothing";
+  const told = h("p", { class: nothing ? "told nothing" : "told" }, nothing && h("span", { "aria-hidden": "true" }, "⚠ "), statement.told);
+  const sources = statement.sources.map((source) => h("li", {}, sourceLink(model, source)));
+  const li = h("li", { id, tabindex: "-1" }, h("div", { class: "said" }, h("span", { class: "count", "aria-hidden": "true" }, `[${n + 1}]`), head),
+    h("div", { class: "rests" }, told, sources.length ? h("ul", {}, sources) : null));
+  const marks = statement.sources.map((source) => source.at);
+  const before = () => { const chosen = model.raw.answer.statements.find((s) => several && s.column === model.column); return chosen ? chosen.sources.map((s) => s.at) : []; };
+  li.addEventListener("pointerenter", () => model.set({ marks }));
+  li.addEventListener("pointerleave", () => model.set({ marks: before() }));
+  if (choosable) chooses(model, head, li, statement.column);
+  return li;
+}
+
+function sourceLink(model, source) {
+  const [k, i] = source.at;
+  const link = h("a", { href: `#${model.anchor(k, i)}`, class: "source" },
+    h("b", { class: "val" }, source.told), " ",
+    source.document && h("bdi", { class: "document" }, source.document), source.document && source.text ? " " : "",
+    source.text && h("bdi", {}, short(source.text, 220)));
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    model.set({ focus: [k, i], pinned: true });
+    if (model.goTo) model.goTo(k, i);
+  });
+  return link;
+}
+
+// A button that shows an output's numbers, pressed while they are shown; pressed again it gives back the whole answer's.
+function chooses(model, button, holder, column) {
+  const whole = model.raw.answer.whole.column;
+  const show = () => {
+    const on = model.column === column;
+    button.setAttribute("aria-pressed", String(on));
+    holder.classList.toggle("chosen", on);
+  };
+  button.addEventListener("click", () => model.set({ column: model.column === column && whole !== null ? whole : column }));
+  model.listen((changes) => { if ("column" in changes) show(); });
+  show();
+}
+
+function choice(model, output, label) {
+  if (output.column === null) return null;
+  const button = h("button", { type: "button", class: "button" }, label);
+  const show = () => { button.hidden = model.column === output.column; };
+  button.addEventListener("click", () => model.set({ column: output.column }));
+  model.listen((changes) => { if ("column" in changes) show(); });
+  show();
+  return button;
+}
+
+// Which output the numbers below are of, in words.
+function shownStatement(model) {
+  const n = model.raw.answer.statements.findIndex((statement) => statement.column === model.column);
+  return n < 0 || model.raw.answer.statements.length === 1 ? "the whole answer" : `statement [${n + 1}]`;
+}
+
+// Above each document its name and what it adds; the sums of its sentences.
+function documentHead(model, j) {
+  const value = h("b", { class: "val" });
+  const head = h("div", { class: "document-head", id: model.depth > 1 ? model.anchor(0, j) : null }, h("bdi", { class: "document" }, model.names[0][j]), " ", value);
+  const show = () => {
+    const error = model.error(0, j);
+    value.textContent = model.said(0, j) + (error ? ` ± ${model.saidError(0, j)}` : "");
+    value.className = `val ${sign(model.value(0, j))}`;
+  };
+  model.listen((changes) => { if ("column" in changes) show(); });
+  show();
+  return head;
+}
+
+// After a sentence, the numbers of the statements that rest on it.
+function citedBy(model) {
+  const found = new Map();
+  if (!model.raw.answer) return () => null;
+  model.raw.answer.statements.forEach((statement, n) => {
+    for (const source of statement.sources) {
+      const key = source.at.join(":");
+      found.set(key, [...(found.get(key) || []), n]);
+    }
+  });
+  return (k, i) => {
+    const cites = found.get(`${k}:${i}`);
+    return cites ? h("sup", { class: "cites" }, cites.map((n) => {
+      const link = h("a", { href: `#${model.anchor("statement", n)}`, "aria-label": `Cited by statement ${n + 1}` }, `[${n + 1}]`);
+      link.addEventListener("click", (event) => {
+        event.preventDefault();
+        event.stopPropagation();
+        const li = link.getRootNode().getElementById(model.anchor("statement", n));
+        li.scrollIntoView({ block: "nearest" });
+        li.focus({ preventScroll: true });
+      });
+      return link;
+    })) : null;
+  };
+}
