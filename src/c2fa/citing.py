@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -102,7 +103,8 @@ def cite(
     masked = masker(sources)
     queries = explainer.queries(sources, masked)
     explained = Job(explainer.conversation(masked, queries), queries)
-    alone = Job(_without_documents(masked), Queries(queries.cache, 1))
+    last = Queries(queries.cache, 1)
+    alone = Job(_without_documents(masked), last)
     jobs: list[Job[Any]] = [explained, alone]
     list(drive(jobs, explainer.model, batch_size=explainer.batch_size))
     e, without = explained.result(), alone.result()
@@ -114,7 +116,11 @@ def cite(
         "written_by_the_model": written,
         "without_documents": without.tolist(),
     }
-    return dataclasses.replace(e, view=view, queries=len(queries.cache.known))
+    # A row that both asked for is one row, and was recalled from nowhere.
+    rows, sent = len(queries.cache.known), queries.sent + last.sent
+    spent = dataclasses.replace(e.diagnostics, sent=sent, recalled=rows - sent)
+    said = {**e.provenance, "model": describe(lm).name or type(lm).__name__}
+    return dataclasses.replace(e, view=view, queries=rows, diagnostics=spent, provenance=said)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -193,7 +199,10 @@ def _without_documents(masked: Masked) -> Conversation[FloatArray]:
 
 def _statements(answer: str, pieces: Sequence[str], language: str) -> tuple[list[str], IntArray]:
     """The sentences of an answer, and which of them each piece belongs to: the one that holds its first letter."""
-    starts = sorted({0, *sentence_starts(answer, language)})
+    cuts = sorted({0, *sentence_starts(answer, language)})
+    # A blank line between two sentences is none of them; the pieces before the first letter belong to the first.
+    starts = [a for a, b in pairwise([*cuts, len(answer)]) if answer[a:b].strip()]
+    starts[0] = 0
     begins = np.cumsum([0, *map(len, pieces[:-1])])
     letters = begins + [len(piece) - len(piece.lstrip()) for piece in pieces]
     owner = np.searchsorted(starts, np.minimum(letters, len(answer) - 1), side="right") - 1

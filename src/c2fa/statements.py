@@ -129,6 +129,13 @@ def unit(e: Explanation) -> str:
     return "" if e.view.get("scored_by") == "similarity" else "nats"
 
 
+def scored_by(e: Explanation) -> list[str]:
+    """A sentence about how an answer was scored, where that was not by its log-probability."""
+    if e.view.get("scored_by") != "similarity":
+        return []
+    return ["the values say how alike answers that were written again are to this one; they are no log-probabilities"]
+
+
 def statements(e: Explanation) -> tuple[Statement, ...]:
     """The statements of an answer that was cited, or the answer where it is one."""
     texts = list(e.view["statements"])

@@ -83,8 +83,9 @@ def _named(
 
 
 def _title(e: Explanation, number: str) -> str:
-    text = " ".join(str(e.view.get("query", "") or e.view.get("text", "")).split())
-    short = text if len(text) <= 70 else text[:70].rsplit(" ", 1)[0] + "…"
+    asked = str(e.view.get("query", ""))
+    text, most = " ".join((asked or str(e.view.get("text", ""))).split()), 160 if asked else 70
+    short = text if len(text) <= most else text[:most].rsplit(" ", 1)[0] + "…"
     if short or e.view.get("kind") != "images":
         return short or f"Explanation{number}"
     return f"{_named_images(e)}{number and f' ({number.strip()})'}"

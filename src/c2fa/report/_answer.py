@@ -39,7 +39,7 @@ def unsupported(e: Explanation) -> str:
     count = sum(statement.verdict == "nothing" for statement in found)
     if len(found) == 1:
         return "rests on nothing" if count else ""
-    return f"{count} of {len(found)} statements rest{'s' if count == 1 else ''} on nothing" if count else ""
+    return f"{count} of {len(found)} rest{'s' if count == 1 else ''} on nothing" if count else ""
 
 
 def plain_answer(e: Explanation, key: str, block: Callable[[str], str]) -> str:

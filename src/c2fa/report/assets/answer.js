@@ -6,11 +6,13 @@ function answerView(model, heading) {
   const items = statements.map((statement, n) => statementItem(model, statement, n, several));
   const all = several && choice(model, whole, "Show the whole answer");
   const told = h("p", { class: "whole" }, h("b", {}, several ? "The whole answer: " : "The answer: "), whole.told);
-  const shown = () => {
-    const chosen = statements.find((statement) => statement.column === model.column);
-    model.set({ marks: chosen && several ? chosen.sources.map((source) => source.at) : [] });
-  };
-  model.listen((changes) => { if ("column" in changes) shown(); });
+  model.listen((changes) => {
+    if (!("column" in changes)) return;
+    const marks = chosenMarks(model);
+    for (const [k, i] of marks) for (let above = 0; above < k; above++) model.open.add(`${above}:${model.ancestor(k, i, above)}`);
+    model.set({ marks, open: model.open });
+    if (marks.length && model.bring) model.bring(...marks[0]);
+  });
   return h("section", { class: "pane answer", "aria-label": "The answer" },
     query !== heading && h("p", { class: "query", dir: "auto" }, h("span", { class: "quiet" }, "Query "), query),
     h("h2", {}, written ? "The model’s answer" : "The given answer", h("span", { class: "quiet hint" }, " and what each statement rests on")),
@@ -24,19 +26,25 @@ function statementItem(model, statement, n, several) {
   const choosable = several && statement.column !== null;
   const head = choosable ? h("button", { type: "button", class: "statement", "aria-pressed": "false" }, text) : h("p", { class: "statement" }, text);
   const nothing = statement.verdict === "nothing";
-  const told = h("p", { class: nothing ? "told nothing" : "told" }, nothing && h("span", { "aria-hidden": "true" }, "⚠ "), statement.told);
-  const sources = statement.sources.map((source) => h("li", {}, sourceLink(model, source)));
+  const told = h("p", { class: `told ${statement.verdict}` }, nothing && h("span", { "aria-hidden": "true" }, "⚠ "), statement.told);
+  const sources = statement.sources.map((source) => h("li", {}, sourceLink(model, source, choosable ? statement.column : model.column)));
   const li = h("li", { id, tabindex: "-1" }, h("div", { class: "said" }, h("span", { class: "count", "aria-hidden": "true" }, `[${n + 1}]`), head),
-    h("div", { class: "rests" }, told, sources.length ? h("ul", {}, sources) : null));
+    h("div", { class: "basis" }, told, sources.length ? h("ul", {}, sources) : null));
   const marks = statement.sources.map((source) => source.at);
-  const before = () => { const chosen = model.raw.answer.statements.find((s) => several && s.column === model.column); return chosen ? chosen.sources.map((s) => s.at) : []; };
   li.addEventListener("pointerenter", () => model.set({ marks }));
-  li.addEventListener("pointerleave", () => model.set({ marks: before() }));
+  li.addEventListener("pointerleave", () => model.set({ marks: chosenMarks(model) }));
   if (choosable) chooses(model, head, li, statement.column);
   return li;
 }
 
-function sourceLink(model, source) {
+// The sources of the statement that is chosen.
+function chosenMarks(model) {
+  const { statements } = model.raw.answer;
+  const chosen = statements.length > 1 && statements.find((statement) => statement.column === model.column);
+  return chosen ? chosen.sources.map((source) => source.at) : [];
+}
+
+function sourceLink(model, source, column) {
   const [k, i] = source.at;
   const link = h("a", { href: `#${model.anchor(k, i)}`, class: "source" },
     h("b", { class: "val" }, source.told), " ",
@@ -44,6 +52,7 @@ function sourceLink(model, source) {
     source.text && h("bdi", {}, short(source.text, 220)));
   link.addEventListener("click", (event) => {
     event.preventDefault();
+    if (column !== model.column) model.set({ column });
     model.set({ focus: [k, i], pinned: true });
     if (model.goTo) model.goTo(k, i);
   });
@@ -81,7 +90,7 @@ function shownStatement(model) {
 
 // Above each document its name and what it adds; the sums of its sentences.
 function documentHead(model, j) {
-  const value = h("b", { class: "val" });
+  const value = h("bdi", { class: "val", dir: "ltr" });
   const head = h("div", { class: "document-head", id: model.depth > 1 ? model.anchor(0, j) : null }, h("bdi", { class: "document" }, model.names[0][j]), " ", value);
   const show = () => {
     const error = model.error(0, j);

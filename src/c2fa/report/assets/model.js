@@ -26,6 +26,7 @@ function readModel(raw) {
     sorted: raw.widths[0] > 20,
     focus: null,
     pinned: false,
+    unit: raw.unit || (raw.answer ? raw.answer.unit : ""),
     marks: [], // features that are pointed out together: the sources of a statement
     anchor: ((own) => (k, i) => `${own}-${k}-${i}`)(fresh("at")),
     // What colours and bars are measured by: of an answer's statement that rests on nothing, noise must stay pale.

@@ -3,7 +3,7 @@
 function tableView(model, say) {
   const raw = model.raw;
   const body = h("tbody", {});
-  const heads = [["name", "Name"], ["part", "Part of"], ["value", raw.unit ? `Attribution (${raw.unit})` : "Attribution"], ["error", "Standard error"]];
+  const heads = [["name", "Name"], ["part", "Part of"], ["value", model.unit ? `Attribution (${model.unit})` : "Attribution"], ["error", "Standard error"]];
   const most = 2000; // rows that a browser lays out at once; all of them are copied
   let sorted = "value";
   let up = false;

@@ -23,8 +23,8 @@ function textView(model) {
       held = document;
       gap = "";
       group = null;
-      home = h("div", { class: "document-text", dir: "auto" });
-      passage.append(documentHead(model, document), home);
+      home = h("div", { class: "document-held", dir: "auto" }, documentHead(model, document));
+      passage.append(home);
     }
     const mine = last > 0 ? model.parents[last - 1][i] : -1;
     if (!group || mine !== owner) {
@@ -33,13 +33,14 @@ function textView(model) {
       group.i = owner = mine;
       if (last > 1 || (last > 0 && !documents)) {
         groups.push(group);
+        if (model.raw.answer) group.id = model.anchor(last - 1, mine);
         group.append(h("span", { class: "count", "aria-hidden": "true" }, String(mine + 1)));
       }
       home.append(group);
     } else if (gap) group.append(gap);
     const word = h("span", { class: "word" }, text.slice(start, end));
     word.i = i;
-    if (model.raw.answer && last > 0) word.id = model.anchor(last, i);
+    if (model.raw.answer) word.id = model.anchor(last, i);
     words.push(word);
     group.append(word);
     for (let k = last; k >= 0; k--) {
@@ -60,6 +61,7 @@ function textView(model) {
       word.className = on ? `word ${sign(share)}` : "word";
       if (on) word.style.setProperty("--a", (0.1 + 0.45 * Math.abs(share)).toFixed(3));
     });
+    mark();
     if (last === 0) return;
     const level = model.mode === "all" || model.mode === last ? last - 1 : model.mode;
     const heavy = model.most(level);
@@ -135,6 +137,14 @@ function textView(model) {
     if ("focus" in changes) light();
     if ("marks" in changes) mark();
   });
+  // In a pane that scrolls by itself, show a feature without moving the page.
+  model.bring = (k, i) => {
+    const pane = passage.parentNode;
+    const word = words[model.leavesOf(k, i)[0]];
+    if (pane && pane.scrollHeight > pane.clientHeight) {
+      pane.scrollTop += word.getBoundingClientRect().top - pane.getBoundingClientRect().top - pane.clientHeight / 3;
+    }
+  };
   model.goTo = (k, i) => {
     const word = words[model.leavesOf(k, i)[0]];
     word.scrollIntoView({ block: "center" });

@@ -78,8 +78,7 @@ function sums(model) {
   function render() {
     const { base, linked, digits } = raw.classes[model.column];
     const total = sumOf(model, 0, model.values(0).keys());
-    const named = raw.unit || (raw.answer && raw.answer.unit);
-    const unit = named ? ` ${named}` : "";
+    const unit = model.unit ? ` ${model.unit}` : "";
     const adds = raw.consistency !== null && raw.consistency < 1e-6;
     line.replaceChildren(
       raw.answer ? h("b", {}, `For ${shownStatement(model)}: `) : "", base ? `base ${model.written(base)} and ` : "", `${model.labels[0]} ${model.written(total)} make `,
