@@ -15,12 +15,13 @@ from c2fa.rounding import number
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
 
-Verdict: TypeAlias = Literal["rests", "nothing", "unsettled", "opposed"]
+Verdict: TypeAlias = Literal["rests", "little", "nothing", "unsettled", "opposed"]
 
 _SETTLED = 2.0  # standard errors that a source's value must be above 0
 _LEAST = 0.1  # of the largest source's value
 _TWICE = math.log(2.0)  # nats: documents that do not make a statement twice as likely are not what it rests on
 _ALIKE = 0.1  # the same where answers are compared by a similarity, from 0 to 1
+_LITTLE = 0.1  # of what a statement lacks without documents: where they give less, it rests on little
 _MOST = 3
 _MILLION = math.log(1e6)
 
@@ -80,12 +81,16 @@ class Statement:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether it ``"rests"`` on its sources, on ``"nothing"``, or on documents of which it is ``"unsettled"`` which.
+        """What it rests on: its sources (``"rests"``), ``"nothing"``, or documents, ``"unsettled"`` which.
 
-        ``"opposed"`` is a statement that some sentences make likelier and others as much less likely.
+        A statement rests on ``"little"`` if it is nearly as unlikely with the documents as without, as one in the
+        documents' style that none of them says. ``"opposed"`` is one that some sentences make likelier and others as
+        much less likely.
         """
         if self.gain >= self.least:
-            return "rests" if self.sources else "unsettled"
+            if not self.sources:
+                return "unsettled"
+            return "rests" if self.gain >= -_LITTLE * self.without else "little"
         return "opposed" if any(source.value >= self.least for source in self.sources) else "nothing"
 
     @property
@@ -103,6 +108,7 @@ class Statement:
         """What can be said of it, in one line."""
         says = {
             "rests": self.likelier,
+            "little": f"rests on little in these documents: {self.likelier}, and still unlikely",
             "nothing": "rests on nothing in these documents",
             "unsettled": f"{self.likelier}, but which sentence does it is not settled; more rows may tell",
             "opposed": "no likelier with these documents than without: sentences speak for it and against it",
@@ -226,4 +232,4 @@ def answer_lines(e: Explanation, width: int) -> list[str]:
         for source in statement.shown:
             before = f"{indent}{source.told.rjust(column)}  "
             lines.append(before + textwrap.shorten(source.name, max(width - len(before), 20), placeholder="…"))
-    return [*lines, f"What the {e.level_names[0]} do for {shown_statement(e)}:"]
+    return [*lines, *textwrap.wrap(f"What the {e.level_names[0]} do for {shown_statement(e)}:", width)]

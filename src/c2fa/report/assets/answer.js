@@ -17,7 +17,7 @@ function answerView(model, heading) {
     query !== heading && h("p", { class: "query", dir: "auto" }, h("span", { class: "quiet" }, "Query "), query),
     h("h2", {}, written ? "The model’s answer" : "The given answer", h("span", { class: "quiet hint" }, " and what each statement rests on")),
     h("ol", { class: "statements" }, items),
-    several && h("div", { class: "tools" }, told, all));
+    several && h("div", { class: "whole-answer" }, told, all));
 }
 
 function statementItem(model, statement, n, several) {
