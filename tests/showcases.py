@@ -244,7 +244,7 @@ class Reader:
     def score(self, prompts: list[str], answer: str) -> np.ndarray:
         starts = np.cumsum([0, *map(len, self.pieces(answer))])[:-1]
         rows = np.full((len(prompts), len(starts)), -4.0)
-        for text, said, nats in self.worth:
+        for text, said, nats in (known for known in self.worth if known[1] in answer):
             piece = np.searchsorted(starts, answer.index(said), side="right") - 1
             rows[:, piece] += [nats * (text in prompt) for prompt in prompts]
         # What no sentence accounts for, so that there are standard errors.

@@ -11,7 +11,7 @@ function answerView(model, heading) {
     const marks = chosenMarks(model);
     for (const [k, i] of marks) for (let above = 0; above < k; above++) model.open.add(`${above}:${model.ancestor(k, i, above)}`);
     model.set({ marks, open: model.open });
-    if (marks.length && model.bring) model.bring(...marks[0]);
+    if (marks.length && model.wordOf) bring(model.wordOf(...marks[0]));
   });
   return h("section", { class: "pane answer", "aria-label": "The answer" },
     query !== heading && h("p", { class: "query", dir: "auto" }, h("span", { class: "quiet" }, "Query "), query),
@@ -54,9 +54,21 @@ function sourceLink(model, source, column) {
     event.preventDefault();
     if (column !== model.column) model.set({ column });
     model.set({ focus: [k, i], pinned: true });
-    if (model.goTo) model.goTo(k, i);
+    if (!model.wordOf) return;
+    const word = model.wordOf(k, i);
+    if (model.reveal) model.reveal(k, i);
+    word.scrollIntoView({ block: "center" });
+    word.closest(".passage").focus({ preventScroll: true });
   });
   return link;
+}
+
+// In a pane that scrolls by itself, show a sentence without moving the page.
+function bring(word) {
+  const pane = word.closest(".pane");
+  if (pane.scrollHeight > pane.clientHeight) {
+    pane.scrollTop += word.getBoundingClientRect().top - pane.getBoundingClientRect().top - pane.clientHeight / 3;
+  }
 }
 
 // A button that shows an output's numbers, pressed while they are shown; pressed again it gives back the whole answer's.
@@ -105,7 +117,6 @@ function documentHead(model, j) {
 // After a sentence, the numbers of the statements that rest on it.
 function citedBy(model) {
   const found = new Map();
-  if (!model.raw.answer) return () => null;
   model.raw.answer.statements.forEach((statement, n) => {
     for (const source of statement.sources) {
       const key = source.at.join(":");

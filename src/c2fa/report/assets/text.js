@@ -8,7 +8,7 @@ function textView(model) {
   const passage = h("div", { class: "passage", dir: "auto", tabindex: "0", role: "group",
     "aria-label": `Passage. Arrow keys move from one ${one(model.labels[last])} to the next.` });
   const documents = model.labels[0] === "documents" && Boolean(model.raw.answer);
-  const cites = citedBy(model);
+  const cites = model.raw.answer ? citedBy(model) : () => null;
   let home = passage;
   let held = -1;
   let at = 0;
@@ -137,21 +137,7 @@ function textView(model) {
     if ("focus" in changes) light();
     if ("marks" in changes) mark();
   });
-  // In a pane that scrolls by itself, show a feature without moving the page.
-  model.bring = (k, i) => {
-    const pane = passage.parentNode;
-    const word = words[model.leavesOf(k, i)[0]];
-    if (pane && pane.scrollHeight > pane.clientHeight) {
-      pane.scrollTop += word.getBoundingClientRect().top - pane.getBoundingClientRect().top - pane.clientHeight / 3;
-    }
-  };
-  model.goTo = (k, i) => {
-    const word = words[model.leavesOf(k, i)[0]];
-    word.scrollIntoView({ block: "center" });
-    passage.focus({ preventScroll: true });
-    cursor = word.i;
-    if (model.reveal) model.reveal(k, i);
-  };
+  model.wordOf = (k, i) => words[model.leavesOf(k, i)[0]];
   paint();
   return passage;
 }
