@@ -49,7 +49,7 @@ def said(**changes: Any) -> Statement:
         "score": -1.0,
         "without": -6.0,
         "sources": (source,),
-        "least": 0.69,
+        "least_gain": 0.69,
         "unit": "nats",
     }
     return Statement(**{**given, **changes})
@@ -64,7 +64,7 @@ def said(**changes: Any) -> Statement:
         ({"sources": ()}, "unsettled", "is not settled; more rows may tell"),
         ({"score": -6.0}, "opposed", "no likelier with these documents than without"),
         ({"score": -59.0, "without": -60.0}, "little", "rests on little in these documents: 2.7 times as likely"),
-        ({"score": 0.9, "without": 0.2, "unit": "", "least": 0.1}, "rests", "0.700 more alike with the documents"),
+        ({"score": 0.9, "without": 0.2, "unit": "", "least_gain": 0.1}, "rests", "0.700 more alike with the documents"),
     ],
 )
 def test_a_statement_says_what_it_rests_on(changes, verdict, words):
@@ -193,7 +193,7 @@ def test_a_similarity_is_said_to_be_one(answer):
     from c2fa import plots
 
     c = dataclasses.replace(answer, view={**answer.view, "scored_by": "similarity"})
-    note = "they are no log-probabilities"
+    note = "no log-probability"
     assert note in c.to_text()
     assert note in blocks(c.to_html())["c2fa-data-0"]["notes"][0]
     assert note in report.repr_html(c).split("<script>")[0]

@@ -103,8 +103,7 @@ def cite(
     masked = masker(sources)
     queries = explainer.queries(sources, masked)
     explained = Job(explainer.conversation(masked, queries), queries)
-    last = Queries(queries.cache, 1)
-    alone = Job(_without_documents(masked), last)
+    alone = Job(_without_documents(masked), Queries(queries.cache, 1))
     jobs: list[Job[Any]] = [explained, alone]
     list(drive(jobs, explainer.model, batch_size=explainer.batch_size))
     e, without = explained.result(), alone.result()
@@ -116,11 +115,7 @@ def cite(
         "written_by_the_model": written,
         "without_documents": without.tolist(),
     }
-    # A row that both asked for is one row, and was recalled from nowhere.
-    rows, sent = len(queries.cache.known), queries.sent + last.sent
-    spent = dataclasses.replace(e.diagnostics, sent=sent, recalled=rows - sent)
-    said = {**e.provenance, "model": describe(lm).name or type(lm).__name__}
-    return dataclasses.replace(e, view=view, queries=rows, diagnostics=spent, provenance=said)
+    return dataclasses.replace(e, view=view, queries=len(queries.cache.known))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -62,8 +62,8 @@ class Source:
 class Statement:
     """A statement of the answer: its score with all documents and without any, and its sources.
 
-    ``output`` is its place among the explanation's outputs. ``least`` is how much higher the score must be with the
-    documents for the statement to rest on them.
+    ``output`` is its place among the explanation's outputs. ``least_gain`` is how much higher the score must be with
+    the documents for the statement to rest on them.
     """
 
     text: str
@@ -71,7 +71,7 @@ class Statement:
     score: float
     without: float
     sources: tuple[Source, ...]
-    least: float
+    least_gain: float
     unit: str
 
     @property
@@ -87,11 +87,11 @@ class Statement:
         documents' style that none of them says. ``"opposed"`` is one that some sentences make likelier and others as
         much less likely.
         """
-        if self.gain >= self.least:
+        if self.gain >= self.least_gain:
             if not self.sources:
                 return "unsettled"
             return "rests" if self.gain >= -_LITTLE * self.without else "little"
-        return "opposed" if any(source.value >= self.least for source in self.sources) else "nothing"
+        return "opposed" if any(source.value >= self.least_gain for source in self.sources) else "nothing"
 
     @property
     def shown(self) -> tuple[Source, ...]:
@@ -130,16 +130,24 @@ class Statement:
         return f"{_times(self.gain)} as likely with the documents"
 
 
+def by_similarity(e: Explanation) -> bool:
+    """Whether answers were written anew and compared, because the model could not score the given one."""
+    return e.view.get("scored_by") == "similarity"
+
+
 def unit(e: Explanation) -> str:
-    """What the scores of an answer are in: nats, or nothing where regenerated answers were compared."""
-    return "" if e.view.get("scored_by") == "similarity" else "nats"
+    """What the scores of an answer are in: nats, or nothing where answers were compared."""
+    return "" if by_similarity(e) else "nats"
 
 
-def scored_by(e: Explanation) -> list[str]:
-    """A sentence about how an answer was scored, where that was not by its log-probability."""
-    if e.view.get("scored_by") != "similarity":
-        return []
-    return ["the values say how alike answers that were written again are to this one; they are no log-probabilities"]
+def answer_notes(e: Explanation) -> list[str]:
+    """Sentences about an answer: how it was scored, where that was not by its log-probability, and who wrote it."""
+    notes = []
+    if by_similarity(e):
+        notes.append("what is explained is the similarity of answers written anew, from 0 to 1: no log-probability")
+    if e.view.get("generations"):
+        notes.append("the model wrote the answer, by one request beside the rows")
+    return notes
 
 
 def statements(e: Explanation) -> tuple[Statement, ...]:

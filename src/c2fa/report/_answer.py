@@ -24,7 +24,7 @@ def answered(e: Explanation, columns: Sequence[int]) -> dict[str, Any] | None:
         "query": str(e.view["query"]),
         "written": bool(e.view.get("written_by_the_model")),
         "level": cited_level(e),
-        "least": told.least,
+        "least": told.least_gain,
         "unit": told.unit,
         "whole": _packed(told, columns),
         "statements": [_packed(statement, columns) for statement in found],
