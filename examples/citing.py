@@ -1,7 +1,7 @@
 """An answer: which sentence of which document made a language model say it
 
-Each statement of the answer stands over the sentences that it rests on, and one of them rests on nothing. The model is a
-stand-in that finds a word likelier where its prompt holds it; `c2fa.models.CausalLM` or a server takes its place.
+Each statement of the answer stands over the sentences that it rests on, and one of them rests on nothing. The model is
+a stand-in that finds a word likelier where its prompt holds it; `c2fa.models.CausalLM` or a server takes its place.
 
 Needs: pip install 'c2fa[plots]'
 """
