@@ -239,7 +239,7 @@ class Reader:
         return self.answer
 
     def pieces(self, answer: str) -> list[str]:
-        return re.findall(r"\s*\S+", answer)
+        return re.findall(r"\s*\S+|\s+\Z", answer)
 
     def score(self, prompts: list[str], answer: str) -> np.ndarray:
         starts = np.cumsum([0, *map(len, self.pieces(answer))])[:-1]

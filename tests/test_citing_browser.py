@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import showcases
@@ -88,6 +89,15 @@ def test_noise_stays_pale(driver: Browser, show: Open, answer: Any) -> None:
         "return Array.from(document.querySelectorAll('.word.pos, .word.neg'), w => +w.style.getPropertyValue('--a'))"
     )
     assert all(shade < 0.15 for shade in shades)
+
+
+def test_only_what_is_settled_is_shaded(driver: Browser, show: Open, answer: Any) -> None:
+    show(report.html(answer))
+    settled = np.abs(answer.low) > 2 * answer.stderr[-1]
+    assert 0 < settled.sum() < len(settled)
+    expected = [name for name, is_settled in zip(answer.names[-1], settled, strict=True) if is_settled]
+    assert set(texts(driver, ".word.pos, .word.neg")) <= set(expected)
+    assert "Bern is the capital." in texts(driver, ".word.pos")
 
 
 def test_an_answer_of_one_statement_has_nothing_to_choose(driver: Browser, show: Open) -> None:

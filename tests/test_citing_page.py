@@ -127,6 +127,28 @@ def _units(data: dict[str, Any], column: int, width: int) -> np.ndarray:
     return raw[column * width : (column + 1) * width]
 
 
+def test_a_blank_line_is_no_statement():
+    text = "\n\nBern is the capital.\n\nZermatt bans cars.\n"
+    c = showcases.explain_answer(answer=text)
+    assert [s.text for s in statements(c)] == ["Bern is the capital.", "Zermatt bans cars."]
+
+    class Letters(showcases.Reader):
+        def pieces(self, answer):
+            return list(answer)
+
+    c = c2fa.cite(Letters(text, []), showcases.DOCUMENTS, "?", budget=20, progress=False)
+    assert [s.text for s in statements(c)] == ["Bern is the capital.", "Zermatt bans cars."]
+
+
+def test_markup_goes_with_the_sentence_that_it_is_in():
+    masked = c2fa.maskers.Text(levels=("sentences",), mask=None)("A <b>bold</b> word. Done <i>now</i>.")
+    assert masked.inputs([[True, False], [False, True], [False, False]], 0) == [
+        "A <b>bold</b> word.",
+        "Done <i>now</i>.",
+        "",
+    ]
+
+
 def test_every_statement_can_be_chosen_however_many_there_are():
     text = " ".join(f"Claim {chr(65 + k)} is made in {1990 + k}." for k in range(12))
     lm = showcases.Reader(text, [("fact 3", "Claim D", 8.0)])

@@ -57,7 +57,7 @@ function textView(model) {
     const shade = model.mode === "all" || model.mode === last;
     words.forEach((word, i) => {
       const share = values[i] / most;
-      const on = shade && model.shown.has(i) && Math.abs(share) > 0.01;
+      const on = shade && model.shown.has(i) && Math.abs(share) > 0.01 && model.settled(last, i);
       word.className = on ? `word ${sign(share)}` : "word";
       if (on) word.style.setProperty("--a", (0.1 + 0.45 * Math.abs(share)).toFixed(3));
     });

@@ -92,7 +92,7 @@ function sums(model) {
 
 function legend(model) {
   const words = model.labels[model.depth - 1];
-  const dotted = model.raw.kind === "text" ? h("span", { class: "hint" }, `${capital(words)} against are dotted. `, model.depth > 2 || (model.depth > 1 && !model.raw.answer) ? `Lines under ${words}: their ${one(model.labels[model.depth - 2])}.` : "") : null;
+  const dotted = model.raw.kind === "text" ? h("span", { class: "hint" }, `${capital(words)} against are dotted. `, model.raw.answer ? `What is within two standard errors of 0 is not shaded. ` : "", model.depth > 2 || (model.depth > 1 && !model.raw.answer) ? `Lines under ${words}: their ${one(model.labels[model.depth - 2])}.` : "") : null;
   return h("div", { class: "legend" }, h("span", {}, "− against"), h("span", { class: "ramp", role: "img", "aria-label": "Colour scale: orange speaks against the target, blue for it" }), h("span", {}, "for +"), dotted);
 }
 
