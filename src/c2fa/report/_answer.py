@@ -95,7 +95,7 @@ def _sentences(e: Explanation, found: Sequence[Statement], key: str) -> str:
     owner = np.arange(e.structure.widths[level])
     for parents in reversed(e.structure.parents[:level]):
         owner = parents[owner]
-    rows = ["<tr><th scope='col'>part</th><th scope='col'>value</th><th scope='col'>statements</th></tr>"]
+    rows = ["<tr><th scope='col'>part</th><th scope='col'>value</th><th scope='col'>cited by</th></tr>"]
     last = -1
     for i in range(min(len(owner), _ROWS)):
         if level and owner[i] != last:
