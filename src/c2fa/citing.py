@@ -80,7 +80,8 @@ def cite(
     separator
         What stands between two documents.
     options
-        Further options of ``Explainer``: ``seed``, ``ledger``, ``until``, ``method``, …
+        Further options of ``Explainer``: ``seed``, ``ledger``, ``until``, ``method``, … ``link="logit"`` explains the
+        log-odds of the answer and of its statements; ``method="context-cite"`` does so by default.
 
     Examples
     --------
@@ -98,6 +99,8 @@ def cite(
     if answer is None:
         answer = lm.generate(ask.prompt(sources))
     model = _AnswerScores(lm, ask, answer, language)
+    if options.get("method") == "context-cite":  # its authors fit log-odds
+        options = {"link": "logit", **options}
     masker = Text(levels=levels, language=language, mask=None)
     explainer = Explainer(model, masker, budget=budget - 1, target=0, outputs="all", **options)
     masked = masker(sources)
@@ -147,6 +150,8 @@ class _Asking:
 class _AnswerScores(ModelProxy):
     """A model of documents: the log-probability of the answer and, where it has several, of each of its statements."""
 
+    log_probabilities = True
+
     def __init__(self, lm: LanguageModel, ask: _Asking, answer: str, language: str) -> None:
         super().__init__(lm)
         self.lm, self.ask, self.answer = lm, ask, answer
@@ -168,6 +173,12 @@ class _AnswerScores(ModelProxy):
     def output_names(self) -> tuple[str, ...]:
         """The whole answer, and its statements."""
         return ("answer", *self.statements) if len(self.statements) > 1 else ("answer",)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """How many pieces each output is the sum of."""
+        each = np.bincount(self.owner).tolist()
+        return (len(self.owner), *each) if len(each) > 1 else (len(self.owner),)
 
     def __call__(self, batch: Sequence[Mapping[str, str]]) -> FloatArray:
         prompts = [self.ask.prompt(documents) for documents in batch]

@@ -64,9 +64,10 @@ class Explainer:
         ``c2fa.until``. None spends the budget.
     link
         The scale that attributions add up on: ``"identity"`` is the model's own output, ``"logit"`` the log-odds of a
-        probability, ``"log"`` the logarithm of an output of at least 0. Fit, standard errors, diagnostics and ``until``
-        are on that scale; the ledger keeps the model's own answers, so that another link asks nothing again. A
-        probability is held 1e-7 off 0 and 1, an output under ``"log"`` at 1e-7 of the largest for the input itself.
+        probability (also of a model that returns its logarithm, and says so by ``log_probabilities``), ``"log"`` the
+        logarithm of an output of at least 0. Fit, standard errors, diagnostics and ``until`` are on that scale; the
+        ledger keeps the model's own answers, so that another link asks nothing again. A probability is held 1e-7 off 0
+        and 1, an output under ``"log"`` at 1e-7 of the largest for the input itself.
     batch_size
         Rows sent to the model at a time; by default 64, or what a model behind HTTP says keeps its connections busy.
     on_error
@@ -143,7 +144,7 @@ class Explainer:
         self.method_name = method if isinstance(method, str) else type(method).__name__
         self.budget = as_budget(budget)
         self.until = None if until is None else as_rule(until)
-        self.link = ensure(link)
+        self.link = ensure(link, log_probabilities=link == "logit" and describe(model).log_probabilities)
         if self.until is not None and not self.method.can_stop_early:
             raise ValueError(
                 f"method {self.method_name!r} asks other rows when it has more of them, so until={until!r} cannot stop "
@@ -196,6 +197,10 @@ class Explainer:
         """What provenance calls the model: the name that it was given, or that of its function or type."""
         return self.model_name or str(getattr(self.model, "__name__", type(self.model).__name__))
 
+    def tokens_of(self, masked: Masked) -> tuple[int, ...]:
+        """Of how many tokens each output is the log-probability; () where outputs are none of a text."""
+        return describe(self.model).tokens
+
     def rows(self, structure: Structure, rows_per_mask: int = 1) -> tuple[int, ...]:
         """The masks of each level for an input of this structure, after the one for its prediction."""
         return self._split(masks_of(self.budget, rows_per_mask, structure.depth), structure)
@@ -246,6 +251,7 @@ class Explainer:
             neighbours=None if masked.neighbours is None else functools.cache(masked.neighbours),
             smooth_by_default=masked.smooth_by_default,
             identity=queries.identity,
+            tokens=self.tokens_of(masked),
         )
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None

@@ -42,6 +42,16 @@ class Description:
         return tuple(map(str, getattr(self.model, "output_names", None) or ()))
 
     @property
+    def log_probabilities(self) -> bool:
+        """Whether the outputs are logarithms of probabilities, so that their log-odds are made of these."""
+        return bool(getattr(self.model, "log_probabilities", False))
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Of outputs that are log-probabilities of texts, how many tokens each is of."""
+        return tuple(getattr(self.model, "tokens", None) or ())
+
+    @property
     def cost(self) -> float | None:
         """The money spent so far; None for a model that does not count it."""
         return getattr(self.model, "cost", None)

@@ -66,8 +66,8 @@ _MODEL = (
     "openai:URL#model."
 )
 _METRICS = (
-    "Some of insertion, deletion, faithfulness, aopc-r, infidelity, consistency, mihl and stability; deletion@0 is "
-    "deletion of the coarsest parts."
+    "Some of insertion, deletion, faithfulness, aopc-r, infidelity, lds, top1-drop, top3-drop, consistency, mihl and "
+    "stability; deletion@0 is deletion of the coarsest parts."
 )
 Model = Annotated[str, flag(ASKING, "--model", "-m", metavar="SPEC", help=_MODEL, autocompletion=_complete_models)]
 ModelOption = Annotated[

@@ -10,6 +10,8 @@ from c2fa.methods.base import AnyMethod, Attribution, BaseMethod, Method, Task, 
 from c2fa.methods.bottom_up import BottomUp
 from c2fa.methods.c2fa import C2FA
 from c2fa.methods.c2fa_milli import C2FAMilli
+from c2fa.methods.context_cite import ContextCite
+from c2fa.methods.leave_one_out import HierarchicalLeaveOneOut, LeaveOneOut
 from c2fa.methods.lime import Lime
 from c2fa.methods.milli import Milli
 from c2fa.methods.peers import CaptumKernelShap, CaptumLime, LimePeer, ShapKernel, ShapPartition
@@ -32,6 +34,9 @@ METHODS: Mapping[str, type[Any]] = {
     "bu-lime": BottomUp,
     "td-lime": TopDown,
     "td-milli": TopDownMilli,
+    "context-cite": ContextCite,
+    "leave-one-out": LeaveOneOut,
+    "hierarchical-leave-one-out": HierarchicalLeaveOneOut,
     **PEERS,
 }
 
@@ -46,6 +51,9 @@ __all__ = [
     "C2FAMilli",
     "CaptumKernelShap",
     "CaptumLime",
+    "ContextCite",
+    "HierarchicalLeaveOneOut",
+    "LeaveOneOut",
     "Lime",
     "LimePeer",
     "Method",
