@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from os import PathLike
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -634,14 +635,16 @@ def _check_answer(answer: Any) -> None:
 
 
 def _starts(text: str, language: str) -> list[int]:
-    return sorted({0, *sentence_starts(text, language)})
+    """Where the sentences of a text begin; a blank line is none, and what stands before the first belongs to it."""
+    cuts = sorted({0, *sentence_starts(text, language)})
+    starts = [a for a, b in pairwise([*cuts, len(text)]) if text[a:b].strip()]
+    return [0, *starts[1:]]
 
 
 def _sentences(text: str, language: str) -> list[str]:
     """The sentences of a text."""
     starts = _starts(text, language)
-    pieces = [text[a:b].strip() for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
-    return [piece for piece in pieces if piece]
+    return [text[a:b].strip() for a, b in pairwise([*starts, len(text)])]
 
 
 def _statements(answer: str, pieces: Sequence[str], language: str) -> tuple[list[str], IntArray]:
