@@ -89,6 +89,10 @@ class Level:
         """The same rows, their values smooth over neighbours."""
         return self._with(smooth=smooth)
 
+    def with_outputs(self, outputs: FloatArray) -> Level:
+        """The same rows with other outputs."""
+        return self._with(outputs=outputs)
+
     def of_output(self, column: int) -> Level:
         """The same rows with one of their outputs."""
         return self._with(outputs=self.outputs[:, column], rows=self.rows.of_output(column))

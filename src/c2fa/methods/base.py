@@ -44,6 +44,8 @@ class Task:
         Which input it is, so that it gets masks of its own.
     tokens
         Of outputs that are log-probabilities of texts, how many tokens each is of; else ().
+    expected
+        What the leaves are expected to do, (leaves, columns), where other inputs taught it; else None.
     """
 
     structure: Structure
@@ -57,6 +59,7 @@ class Task:
     smooth_by_default: bool = False
     identity: Identity = field(default_factory=Identity)
     tokens: tuple[int, ...] = ()
+    expected: FloatArray | None = None
 
     def rng(self, stream: int) -> np.random.Generator:
         """A generator of its own for each input and each level (0, 1, …) or other use, the same for every method."""
@@ -75,6 +78,9 @@ class Attribution:
         By how much each level's weights were multiplied for the fit, beside those that were given.
     solution
         The joint solution, where all levels were fitted together as one problem; else None.
+    expected
+        What of each leaf's value was expected and not found by this input's rows, (leaves, columns); None where nothing
+        was.
     """
 
     values: tuple[FloatArray, ...]
@@ -87,6 +93,7 @@ class Attribution:
     leverages: tuple[FloatArray, ...] | None = None
     factors: tuple[float, ...] | None = None
     solution: Solution | None = None
+    expected: FloatArray | None = None
 
     @classmethod
     def of(cls, solution: Solution) -> Attribution:

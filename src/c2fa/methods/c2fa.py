@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +29,8 @@ from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
 from c2fa.samplers import AnySampler, ensure
+from c2fa.solution import Solution
+from c2fa.solvers.expected import solve_about
 from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
 from c2fa.solvers.solve import check_together, solve
 from c2fa.structure import Structure
@@ -141,15 +144,21 @@ class C2FA(BaseMethod):
         return self._fit(task, levels)
 
     def _fit(self, task: Task, levels: Sequence[Level]) -> Attribution:
-        """Fit all levels together, as smooth as is wanted."""
+        """Fit all levels together, as smooth as is wanted, about what is expected."""
         problem = Problem(task.structure, tuple(levels))
+        if task.expected is None or not self._chooses_strengths:
+            return Attribution.of(self._solve(task, problem))
+        about = solve_about(problem, task.expected, functools.partial(self._solve, task))
+        return replace(Attribution.of(about.solution), expected=about.part)
+
+    def _solve(self, task: Task, problem: Problem) -> Solution:
         strengths = self._smoothing(task)
         graph = task.neighbours() if strengths and task.neighbours is not None else None
         if graph is not None and len(graph.edges) and len(strengths) > 1:
-            return Attribution.of(solve_smooth(problem, graph, strengths, self.solver, **self.solver_options))
+            return solve_smooth(problem, graph, strengths, self.solver, **self.solver_options)
         if graph is not None and len(graph.edges):
             problem = smoothed(problem, graph, strengths[0])
-        return Attribution.of(solve(problem, self.solver, **self.solver_options))
+        return solve(problem, self.solver, **self.solver_options)
 
     def _smoothing(self, task: Task) -> tuple[float, ...]:
         """The strengths among which the answers decide; one of them is that; none is no smoothing."""

@@ -121,7 +121,8 @@ def choose(problem: Problem) -> Chosen:
 
 
 def _log_evidence(data: Observations, variances: FloatArray, noises: FloatArray) -> float:
-    return evaluate(data, variances, noises).log_evidence
+    """The log evidence of the outputs as they are, and not in the unit in which their variance is 1."""
+    return evaluate(data, variances, noises).log_evidence - 0.5 * float(data.freedom.sum()) * data.log_unit
 
 
 def _nothing_to_choose(problem: Problem, auto: Auto) -> Chosen:
@@ -129,7 +130,8 @@ def _nothing_to_choose(problem: Problem, auto: Auto) -> Chosen:
     lam, ones = problem.structure.leaves / 50, np.ones(problem.structure.depth)
     tail = USUAL_TAIL if auto.tail is None else auto.tail
     centre = np.full(problem.structure.leaves, 0.5 / lam)
-    return Chosen(_with(problem, ones, L2(lam)), ones, ones, centre, BASE_SD, tail, auto.output, rounds=0)
+    certain = functools.partial(float, "inf")
+    return Chosen(_with(problem, ones, L2(lam)), ones, ones, centre, BASE_SD, tail, auto.output, 0, certain)
 
 
 def _with(problem: Problem, factors: FloatArray, strengths: Penalty) -> Problem:

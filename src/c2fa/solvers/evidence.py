@@ -57,6 +57,8 @@ class Observations:
         Of each level: the weight that was taken for 1.
     energy
         The mean squared length of a row of weight 1.
+    log_unit
+        The logarithm of the outputs' variance, which is 1 here: by it evidence of other outputs can be compared.
     owners
         For the groups of leaves that share a scale, coarse to fine, the group of each leaf; the first is of all.
     finest
@@ -71,6 +73,7 @@ class Observations:
     rest: FloatArray
     weights: FloatArray
     energy: float
+    log_unit: float
     owners: tuple[IntArray, ...]
     finest: Rows
 
@@ -117,6 +120,7 @@ class Observations:
             rest=np.array(rest) / (unit * outputs),
             weights=np.array([level.usual_weight for level in problem.levels]),
             energy=energy / free,
+            log_unit=float(np.log(unit)),
             owners=(np.zeros(s.leaves, dtype=np.intp), *groups),
             finest=levels[-1].rows,
         )

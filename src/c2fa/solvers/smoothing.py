@@ -7,16 +7,13 @@ weighted mean of theirs: where neighbours turn out to matter alike the smooth on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from c2fa.graph import Graph, Smoother
 from c2fa.problem import Problem
 from c2fa.solution import Solution
+from c2fa.solvers.averaging import averaged, likelihoods
 from c2fa.solvers.solve import solve
-from c2fa.structure import FloatArray
 
 STRENGTHS = (1.0, 3.0, 10.0)
 
@@ -37,35 +34,4 @@ def solve_smooth(
     """
     problems = [smoothed(problem, graph, strength) if strength else problem for strength in strengths]
     found = [solve(one, solver, **options) for one in problems]
-    if any(one.log_evidence is None for one in found):
-        raise ValueError("how smooth to be can only be told where the penalty is 'auto'; give smooth= a number")
-    evidence = np.array([one.log_evidence for one in found], dtype=np.float64)
-    weights = np.exp(evidence - evidence.max())
-    weights = weights / weights.sum()
-    best = int(weights.argmax())
-
-    def mean(parts: Sequence[tuple[FloatArray, ...]]) -> tuple[FloatArray, ...]:
-        return tuple(
-            sum((w * a for w, a in zip(weights, arrays, strict=True)), start=0.0 * arrays[0])
-            for arrays in zip(*parts, strict=True)
-        )
-
-    leaves = mean([one.values[-1:] for one in found])[0]
-    values = tuple(problem.structure.sums(leaves, k) for k in range(problem.structure.depth))
-    errors = [one.stderr for one in found]
-    stderr = None
-    if all(error is not None for error in errors):
-        spread = [
-            tuple(np.square(e) + np.square(v - m) for e, v, m in zip(error, one.values, values, strict=True))
-            for error, one in zip(errors, found, strict=True)
-            if error is not None
-        ]
-        stderr = tuple(np.sqrt(total) for total in mean(spread))
-    intercepts = mean([one.intercepts for one in found])
-    likeliest = found[best]
-    levels = zip(likeliest.problem.levels, likeliest.factors or (), values, intercepts, likeliest.losses, strict=True)
-    losses = tuple(
-        level.loss(v.reshape(len(v), -1), np.atleast_1d(b)).reshape(np.shape(loss)) / factor
-        for level, factor, v, b, loss in levels
-    )
-    return replace(likeliest, values=values, intercepts=intercepts, stderr=stderr, losses=losses)
+    return averaged(found, likelihoods(found))

@@ -1,0 +1,288 @@
+"""What explained inputs teach about others: the effect that a leaf is expected to have, from what is known of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from c2fa.fingerprint import fingerprint
+from c2fa.structure import FloatArray, IntArray
+from c2fa.writing import atomic
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+    from c2fa.explanation import Explanation
+
+Descriptors: TypeAlias = Mapping[str, Sequence[str | float | None]]
+"""What is known of the leaves of an input: for each field an entry for each leaf, None where there is nothing."""
+
+_VERSION = 1
+_KNOTS = 9  # of a field of numbers, at its quantiles
+_LEAST = 2  # inputs in which a category must have been met; of one that was met once nothing is known
+_FOLDS = 4
+_STRENGTH, _FACTOR = 30.0, 3.0  # where the search for a field's strength begins, and its steps
+_RANGE = (0.1, 1e4)
+_BETTER = 1e-4  # of R²: what a step must gain
+
+
+@dataclass(frozen=True)
+class Field:
+    """How the entries of one field become features: categories by their names, numbers by hats over knots."""
+
+    categories: Mapping[str, int] = field(default_factory=dict)
+    knots: tuple[float, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return len(self.categories) + len(self.knots)
+
+    @classmethod
+    def of(cls, entries: Sequence[str | float | None], inputs: IntArray) -> Field:
+        """The categories that several inputs have, and knots at the quantiles of the numbers."""
+        met: dict[str, set[int]] = {}
+        numbers = []
+        for entry, number in zip(entries, inputs.tolist(), strict=True):
+            if isinstance(entry, str):
+                met.setdefault(entry, set()).add(number)
+            elif entry is not None and np.isfinite(entry):
+                numbers.append(float(entry))
+        known = sorted(name for name, where in met.items() if len(where) >= _LEAST)
+        knots = np.unique(np.quantile(numbers, np.linspace(0.0, 1.0, _KNOTS))) if numbers else np.empty(0)
+        return cls({name: k for k, name in enumerate(known)}, tuple(knots.tolist()))
+
+    def features(self, entries: Sequence[str | float | None]) -> tuple[IntArray, IntArray, FloatArray]:
+        """The leaves, features and values that are not 0."""
+        leaves, columns, values = [], [], []
+        for leaf, entry in enumerate(entries):
+            if isinstance(entry, str):
+                if entry in self.categories:
+                    leaves.append(leaf), columns.append(self.categories[entry]), values.append(1.0)
+            elif entry is not None and self.knots and np.isfinite(entry):
+                at = float(np.interp(entry, self.knots, np.arange(len(self.knots))))
+                below = min(int(at), len(self.knots) - 1)
+                for knot, height in ((below, 1.0 - (at - below)), (below + 1, at - below)):
+                    if height > 0.0:
+                        leaves.append(leaf), columns.append(len(self.categories) + knot), values.append(height)
+        return np.array(leaves, dtype=np.intp), np.array(columns, dtype=np.intp), np.array(values)
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """The effects that leaves are expected to have, learned from explanations of other inputs.
+
+    In a fit the expected effects count as far as the answers bear them out: where they do not, the explanation is as
+    without them (``c2fa.solvers.expected``). It depends on nothing but itself and the input.
+
+    Attributes
+    ----------
+    fields
+        How descriptors become features.
+    effects
+        For each output by its name, the effect of each feature, one field's after another's.
+    worth
+        For each output the correlation of expected with explained effects, on inputs that were not learned from.
+    inputs
+        How many explanations it was learned from.
+    link, model
+        The scale and the model of these.
+    """
+
+    fields: Mapping[str, Field]
+    effects: Mapping[str, FloatArray]
+    worth: Mapping[str, float]
+    inputs: int
+    link: str
+    model: str
+
+    @classmethod
+    def learn(cls, explanations: Iterable[Explanation]) -> Prior:
+        """Learn from explanations: a list, or a store.
+
+        Effects are a ridge fit on what is known of the leaves, one strength for each field. Strengths are chosen on a
+        quarter of the inputs, and what they are worth is measured on another.
+        """
+        data = _Data.of(explanations)
+        effects, worth = {}, {}
+        for name in data.outputs:
+            effects[name], worth[name] = data.learned(name)
+        return cls(data.fields, effects, worth, data.count, data.link, data.model)
+
+    def expected(self, descriptors: Descriptors | None, outputs: Sequence[str]) -> FloatArray | None:
+        """The expected effects of an input's leaves, (leaves, outputs); None where nothing is known of any."""
+        if descriptors is None or not any(name in self.effects for name in outputs):
+            return None
+        features = _features(self.fields, descriptors)
+        nothing = np.zeros(features.shape[1])
+        found: FloatArray = np.column_stack([features @ self.effects.get(name, nothing) for name in outputs])
+        return found if found.any() else None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of what was learned."""
+        return fingerprint(json.dumps(self._record(), sort_keys=True))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write it to a JSON file."""
+        with atomic(path) as file:
+            file.write(json.dumps(self._record()).encode())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Prior:
+        """Read what ``save`` wrote."""
+        try:
+            record = json.loads(Path(path).read_bytes())
+            if record.get("c2fa prior") != _VERSION:
+                raise ValueError(f"it has version {record.get('c2fa prior')!r} and not {_VERSION}")
+            fields = {name: Field(f["categories"], tuple(f["knots"])) for name, f in record["fields"].items()}
+            effects = {name: np.array(values) for name, values in record["effects"].items()}
+            return cls(fields, effects, record["worth"], record["inputs"], record["link"], record["model"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{str(path)!r} is no prior that Prior.save wrote: {error}") from error
+
+    def _record(self) -> dict[str, Any]:
+        return {
+            "c2fa prior": _VERSION,
+            "fields": {name: {"categories": f.categories, "knots": f.knots} for name, f in self.fields.items()},
+            "effects": {name: values.tolist() for name, values in self.effects.items()},
+            "worth": dict(self.worth),
+            "inputs": self.inputs,
+            "link": self.link,
+            "model": self.model,
+        }
+
+    def __repr__(self) -> str:
+        worth = ", ".join(f"{name!r}: {value:.2f}" for name, value in self.worth.items())
+        return f"Prior(from {self.inputs} inputs; correlation with effects on others: {worth})"
+
+
+def _features(fields: Mapping[str, Field], descriptors: Descriptors) -> csr_matrix:
+    """The features of leaves, (leaves, features)."""
+    from scipy.sparse import csr_matrix
+
+    leaves = len(next(iter(descriptors.values()), ()))
+    start, parts = 0, []
+    for name, one in fields.items():
+        if name in descriptors:
+            rows, columns, values = one.features(descriptors[name])
+            parts.append((rows, columns + start, values))
+        start += one.width
+    if not parts:
+        return csr_matrix((leaves, start))
+    rows, columns, values = (np.concatenate(some) for some in zip(*parts, strict=True))
+    return csr_matrix((values, (rows, columns)), shape=(leaves, start))
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """The leaves of explanations, one after another: their features, and of each output their values and errors."""
+
+    fields: Mapping[str, Field]
+    features: csr_matrix
+    inputs: IntArray
+    values: Mapping[str, FloatArray]
+    errors: Mapping[str, FloatArray]
+    link: str
+    model: str
+
+    @classmethod
+    def of(cls, explanations: Iterable[Explanation]) -> _Data:
+        """Gather what can be learned from; an output that an explanation does not have is NaN there."""
+        told, links, models = [], set(), set()
+        for e in explanations:
+            if e.descriptors is None:
+                raise ValueError("an explanation knows nothing of its leaves; use a masker that has descriptors")
+            told.append(e)
+            links.add(e.link.name)
+            models.add(str(e.provenance.get("model", "")))
+        if len(told) < _FOLDS:
+            raise ValueError(f"there are {len(told)} explanations to learn from; give {_FOLDS} at least")
+        if len(links) > 1:
+            raise ValueError(f"the explanations are on different scales, {sorted(links)}; give those of one link")
+        sizes = [e.structure.leaves for e in told]
+        inputs = np.repeat(np.arange(len(told)), sizes)
+        names = list(dict.fromkeys(name for e in told for name in e.descriptors or {}))
+        table = {
+            name: [
+                entry for e, n in zip(told, sizes, strict=True) for entry in (e.descriptors or {}).get(name, [None] * n)
+            ]
+            for name in names
+        }
+        fields = {name: Field.of(entries, inputs) for name, entries in table.items()}
+        outputs = list(dict.fromkeys(e.output_names[c] for e in told for c in e.columns))
+        values = {name: np.concatenate([_of_output(e, name, e.all_values) for e in told]) for name in outputs}
+        errors = {name: np.concatenate([_of_output(e, name, e.all_stderr) for e in told]) for name in outputs}
+        model = models.pop() if len(models) == 1 else ""
+        return cls(fields, _features(fields, table), inputs, values, errors, links.pop(), model)
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """The names of the outputs."""
+        return tuple(self.values)
+
+    @property
+    def count(self) -> int:
+        """The number of inputs."""
+        return int(self.inputs[-1]) + 1
+
+    def learned(self, output: str) -> tuple[FloatArray, float]:
+        """The features' effects on an output, and the correlation with it that they have on other inputs."""
+        y = self.values[output]
+        known = np.isfinite(y)
+        noise = np.where(np.isfinite(self.errors[output]), np.square(self.errors[output]), 0.0)
+        weights = 1.0 / (noise + max(float(noise[known].mean()), float(np.var(y[known])), 1e-300))
+        weights *= np.var(y[known]) or 1.0
+        fold = self.inputs % _FOLDS
+        chosen_on, measured_on = known & (fold == 0), known & (fold == 1)
+        strengths = self._strengths(y, weights, known & (fold != 0), chosen_on)
+        there = self._ridge(y, weights, known & (fold != 1), strengths)
+        expected = self.features[measured_on] @ there
+        worth = float(np.corrcoef(expected, y[measured_on])[0, 1]) if expected.any() and y[measured_on].any() else 0.0
+        return self._ridge(y, weights, known, strengths), worth
+
+    def _strengths(self, y: FloatArray, weights: FloatArray, fit: Any, look: Any) -> dict[str, float]:
+        """A strength for each field, each in turn made stronger or weaker as long as other inputs gain by it."""
+
+        def error(strengths: Mapping[str, float]) -> float:
+            missed = y[look] - self.features[look] @ self._ridge(y, weights, fit, strengths)
+            return float(weights[look] @ np.square(missed))
+
+        strengths = dict.fromkeys(self.fields, _STRENGTH)
+        best, whole = error(strengths), float(weights[look] @ np.square(y[look])) or 1.0
+        for name in self.fields:
+            for factor in (_FACTOR, 1.0 / _FACTOR):
+                while _RANGE[0] <= strengths[name] * factor <= _RANGE[1]:
+                    tried = {**strengths, name: strengths[name] * factor}
+                    seen = error(tried)
+                    if seen > best - _BETTER * whole:
+                        break
+                    strengths, best = tried, seen
+        return strengths
+
+    def _ridge(self, y: FloatArray, weights: FloatArray, rows: Any, strengths: Mapping[str, float]) -> FloatArray:
+        """The effects that fit some of the rows."""
+        from scipy.sparse import diags, vstack
+        from scipy.sparse.linalg import lsmr
+
+        root = np.sqrt(weights[rows])
+        ridge = np.concatenate([np.full(one.width, np.sqrt(strengths[name])) for name, one in self.fields.items()])
+        system = vstack([diags(root) @ self.features[rows], diags(ridge)]).tocsr()
+        effects: FloatArray = lsmr(
+            system, np.concatenate([root * y[rows], np.zeros(len(ridge))]), atol=1e-5, btol=1e-5
+        )[0]
+        return effects
+
+
+def _of_output(e: Explanation, name: str, arrays: tuple[FloatArray, ...] | None) -> FloatArray:
+    """The leaves' numbers for one output; NaN where the explanation has none."""
+    if arrays is None or name not in e.output_names or e.output_names.index(name) not in e.columns:
+        return np.full(e.structure.leaves, np.nan)
+    return arrays[-1][:, e.columns.index(e.output_names.index(name))]
