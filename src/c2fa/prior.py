@@ -30,6 +30,7 @@ _LEAST = 2  # inputs in which a category must have been met; of one that was met
 _FOLDS = 4
 _STRENGTH, _FACTOR = 30.0, 3.0  # where the search for a field's strength begins, and its steps
 _RANGE = (0.1, 1e4)
+_TOLERANCE = 1e-5
 _BETTER = 1e-4  # of R²: what a step must gain
 
 
@@ -61,18 +62,19 @@ class Field:
 
     def features(self, entries: Sequence[str | float | None]) -> tuple[IntArray, IntArray, FloatArray]:
         """The leaves, features and values that are not 0."""
-        leaves, columns, values = [], [], []
+        found: list[tuple[int, int, float]] = []
         for leaf, entry in enumerate(entries):
             if isinstance(entry, str):
                 if entry in self.categories:
-                    leaves.append(leaf), columns.append(self.categories[entry]), values.append(1.0)
+                    found.append((leaf, self.categories[entry], 1.0))
             elif entry is not None and self.knots and np.isfinite(entry):
                 at = float(np.interp(entry, self.knots, np.arange(len(self.knots))))
                 below = min(int(at), len(self.knots) - 1)
                 for knot, height in ((below, 1.0 - (at - below)), (below + 1, at - below)):
                     if height > 0.0:
-                        leaves.append(leaf), columns.append(len(self.categories) + knot), values.append(height)
-        return np.array(leaves, dtype=np.intp), np.array(columns, dtype=np.intp), np.array(values)
+                        found.append((leaf, len(self.categories) + knot, height))
+        leaves, columns, heights = np.array(found, dtype=np.float64).reshape(-1, 3).T
+        return leaves.astype(np.intp), columns.astype(np.intp), heights
 
 
 @dataclass(frozen=True, eq=False)

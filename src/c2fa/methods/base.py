@@ -78,9 +78,8 @@ class Attribution:
         By how much each level's weights were multiplied for the fit, beside those that were given.
     solution
         The joint solution, where all levels were fitted together as one problem; else None.
-    expected
-        What of each leaf's value was expected and not found by this input's rows, (leaves, columns); None where nothing
-        was.
+    without_prior
+        What the values would be if nothing had been expected of the leaves; None where nothing was.
     """
 
     values: tuple[FloatArray, ...]
@@ -93,7 +92,7 @@ class Attribution:
     leverages: tuple[FloatArray, ...] | None = None
     factors: tuple[float, ...] | None = None
     solution: Solution | None = None
-    expected: FloatArray | None = None
+    without_prior: tuple[FloatArray, ...] | None = None
 
     @classmethod
     def of(cls, solution: Solution) -> Attribution:

@@ -149,7 +149,7 @@ class C2FA(BaseMethod):
         if task.expected is None or not self._chooses_strengths:
             return Attribution.of(self._solve(task, problem))
         about = solve_about(problem, task.expected, functools.partial(self._solve, task))
-        return replace(Attribution.of(about.solution), expected=about.part)
+        return replace(Attribution.of(about.solution), without_prior=about.without.values)
 
     def _solve(self, task: Task, problem: Problem) -> Solution:
         strengths = self._smoothing(task)

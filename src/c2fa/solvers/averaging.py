@@ -17,11 +17,10 @@ def likelihoods(found: Sequence[Solution], beforehand: Sequence[float] | None = 
         raise ValueError("what is likely can only be told where the penalty is 'auto'")
     evidence = np.array([one.log_evidence for one in found], dtype=np.float64)
     best = evidence.max()
-    if not np.isfinite(best):  # outputs that are constant, which one solution or more explains entirely
-        weights = (evidence == best).astype(np.float64)
-    else:
-        weights = np.exp(evidence - best)
-    weights *= 1.0 if beforehand is None else np.asarray(beforehand)
+    if np.isinf(best):  # outputs that are constant, of which some solutions leave nothing
+        evidence = np.where(evidence == best, 0.0, -np.inf)
+        best = 0.0
+    weights = np.exp(evidence - best) * (1.0 if beforehand is None else np.asarray(beforehand))
     total: FloatArray = weights / weights.sum()
     return total
 

@@ -23,28 +23,28 @@ _BEFOREHAND = (0.5, 0.125, 0.125, 0.125, 0.125)  # what was learned elsewhere ma
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """A solution, and what of its leaves' values was expected rather than found, (leaves, outputs)."""
+    """A solution about expected values, the share of them that the answers bear out, and the solution without them."""
 
     solution: Solution
-    part: FloatArray
     share: float
+    without: Solution
 
 
 def solve_about(problem: Problem, values: FloatArray, solve: Callable[[Problem], Solution]) -> Expected:
-    """Solve a problem whose leaves are expected to have these values, (leaves, outputs); its penalty must be ``Auto``.
-
-    The answers' own part of a leaf's value is what the same fit gives of the outputs as they are.
-    """
-    found, parts = [], []
-    for share in SHARES:
-        expected = share * values
-        moved = _less(problem, expected)
-        one = solve(moved)
-        found.append(_with_outputs_of(problem, one, expected))
-        parts.append(expected - _fit_of(one, found[-1]) if share else 0.0 * expected)
+    """Solve a problem whose leaves are expected to have these values, (leaves, outputs); its penalty must be ``Auto``."""
+    found = [_about(problem, share * values, solve) if share else solve(problem) for share in SHARES]
     weights = likelihoods(found, _BEFOREHAND)
-    part = sum((w * own for w, own in zip(weights, parts, strict=True)), start=0.0 * values)
-    return Expected(averaged(found, weights), part, float(weights @ np.array(SHARES)))
+    return Expected(averaged(found, weights), float(weights @ np.array(SHARES)), found[0])
+
+
+def _about(problem: Problem, expected: FloatArray, solve: Callable[[Problem], Solution]) -> Solution:
+    """The solution for what is left of the outputs, as one of the problem itself: its residuals are the same."""
+    s = problem.structure
+    solution = solve(_less(problem, expected))
+    levels = zip(solution.problem.levels, problem.levels, strict=True)
+    whole = solution.problem.with_levels([solved.with_outputs(level.outputs) for solved, level in levels])
+    values = tuple(v + s.sums(expected, k).reshape(v.shape) for k, v in enumerate(solution.values))
+    return replace(solution, values=values, problem=whole)
 
 
 def _less(problem: Problem, expected: FloatArray) -> Problem:
@@ -57,21 +57,3 @@ def _less(problem: Problem, expected: FloatArray) -> Problem:
             for level, shift in zip(problem.levels, shifts, strict=True)
         ]
     )
-
-
-def _with_outputs_of(problem: Problem, solution: Solution, expected: FloatArray) -> Solution:
-    """The solution of the moved problem as one of the problem itself: its residuals are the same."""
-    s = problem.structure
-    levels = zip(solution.problem.levels, problem.levels, strict=True)
-    whole = solution.problem.with_levels([solved.with_outputs(level.outputs) for solved, level in levels])
-    values = tuple(v + s.sums(expected, k).reshape(v.shape) for k, v in enumerate(solution.values))
-    return replace(solution, values=values, problem=whole)
-
-
-def _fit_of(moved: Solution, whole: Solution) -> FloatArray:
-    """What the fit makes of the expected values where rows show them, (leaves, outputs)."""
-    system = moved.factorise()
-    if system is None:
-        return np.zeros((moved.problem.structure.leaves, moved.problem.outputs))
-    shown = whole.problem.targets - moved.problem.targets
-    return moved.problem.levels[-1].smoothed(system.fit(shown))

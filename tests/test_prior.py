@@ -1,0 +1,111 @@
+"""What was learned from other inputs counts as far as the answers bear it out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import c2fa
+from c2fa.penalties import L2, Auto
+from c2fa.problem import Level, Problem
+from c2fa.solvers.expected import SHARES, solve_about
+from c2fa.solvers.solve import solve
+
+
+def problem_of(seed, rows=(6, 30), leaves=12, parts=3, noise=0.1, outputs=1, truth=None):
+    """An additive model with noise, asked at two levels, with its leaves' values."""
+    rng = np.random.default_rng(seed)
+    structure = c2fa.Structure.from_groups(np.sort(rng.permutation(np.arange(leaves) % parts)))
+    truth = rng.normal(size=(leaves, outputs)) if truth is None else truth
+    levels = []
+    for k, n in enumerate(rows):
+        masks = rng.random((n, structure.widths[k])) < 0.5
+        y = 0.3 + masks @ structure.sums(truth, k) + noise * rng.normal(size=(n, outputs))
+        penalty = Auto() if k == len(rows) - 1 else L2(0.0)
+        levels.append(Level(masks, y, None, penalty, intercept=True))
+    return Problem(structure, tuple(levels)), truth
+
+
+def literal(problem, expected):
+    """The same, written out: what is left of the outputs is solved for every share, and all are averaged."""
+    s, found = problem.structure, []
+    for share in SHARES:
+        levels = []
+        for k, level in enumerate(problem.levels):
+            sums = np.zeros((s.widths[k], expected.shape[1]))
+            np.add.at(sums, s.owners(k), share * expected)
+            y = level.outputs - np.array([sums[mask].sum(axis=0) for mask in level.masks])
+            levels.append(Level(level.masks, y, level.weights, level.penalty, level.intercept))
+        one = solve(Problem(s, tuple(levels)))
+        found.append((one.log_evidence, one.values[-1] + share * expected))
+    evidence = np.array([e for e, _ in found])
+    weights = np.exp(evidence - evidence.max()) * np.array([4, 1, 1, 1, 1])
+    return sum(w * v for w, (_, v) in zip(weights / weights.sum(), found, strict=True))
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_as_written_out(seed, outputs):
+    problem, truth = problem_of(seed, outputs=outputs)
+    expected = truth + np.random.default_rng(seed).normal(size=truth.shape)
+    about = solve_about(problem, expected, solve)
+    np.testing.assert_allclose(about.solution.values[-1], literal(problem, expected), atol=1e-9)
+    for k, values in enumerate(about.solution.values):
+        np.testing.assert_allclose(values, problem.structure.sums(about.solution.values[-1], k), atol=1e-9)
+
+
+def test_nothing_expected_changes_nothing():
+    problem, truth = problem_of(0)
+    about, plain = solve_about(problem, np.zeros_like(truth), solve), solve(problem)
+    np.testing.assert_allclose(about.solution.values[-1], plain.values[-1], atol=1e-9)
+    np.testing.assert_allclose(about.solution.stderr[-1], plain.stderr[-1], atol=1e-9)
+    np.testing.assert_array_equal(about.without.values[-1], plain.values[-1])
+
+
+def test_many_rows_leave_nothing_of_what_was_expected():
+    problem, truth = problem_of(1, rows=(20, 400), noise=0.02)
+    for expected in (truth, np.ones_like(truth)):
+        about = solve_about(problem, expected, solve)
+        np.testing.assert_allclose(about.solution.values[-1], truth, atol=0.02)
+        np.testing.assert_allclose(about.solution.values[-1], about.without.values[-1], atol=0.02)
+
+
+def test_what_is_right_helps_where_rows_are_few():
+    gains = []
+    for seed in range(10):
+        problem, truth = problem_of(seed, rows=(6, 6), leaves=30, parts=5)
+        expected = 0.7 * truth + 0.3 * np.random.default_rng(seed).normal(size=truth.shape)
+        found = solve_about(problem, expected, solve).solution.values[-1]
+        gains.append([np.square(v - truth).sum() for v in (solve(problem).values[-1], found)])
+    plain, about = np.mean(gains, axis=0)
+    assert about < 0.6 * plain
+
+
+def test_what_is_wrong_is_ignored():
+    losses = []
+    for seed in range(10):
+        problem, truth = problem_of(seed, rows=(8, 40), leaves=30, parts=5)
+        wrong = np.random.default_rng(seed).normal(size=truth.shape)
+        found = solve_about(problem, wrong, solve).solution.values[-1]
+        losses.append([np.square(v - truth).sum() for v in (solve(problem).values[-1], found)])
+    plain, about = np.mean(losses, axis=0)
+    assert about < 1.1 * plain
+
+
+def test_constant_outputs_have_no_effects_whatever_was_expected():
+    problem, truth = problem_of(2, noise=0.0, truth=np.zeros((12, 1)))
+    about = solve_about(problem, np.ones_like(truth), solve)
+    np.testing.assert_allclose(about.solution.values[-1], 0.0, atol=1e-12)
+    assert about.share == 0.0
+
+
+@given(st.integers(0, 10_000), st.floats(1e-3, 1e3))
+@settings(max_examples=20, deadline=None)
+def test_evidence_of_other_units_is_the_density_of_other_units(seed, unit):
+    problem, _ = problem_of(seed)
+    scaled = problem.with_levels([level.with_outputs(unit * level.outputs) for level in problem.levels])
+    freedom = sum(len(level.masks) - 1 for level in problem.levels)
+    difference = solve(scaled).log_evidence - solve(problem).log_evidence
+    assert difference == pytest.approx(-freedom * np.log(unit), abs=1e-5)
