@@ -31,7 +31,7 @@ class Expected:
 
 
 def solve_about(problem: Problem, values: FloatArray, solve: Callable[[Problem], Solution]) -> Expected:
-    """Solve a problem whose leaves are expected to have these values, (leaves, outputs); its penalty must be ``Auto``."""
+    """Solve a problem, its penalty ``Auto``, whose leaves are expected to have these values, (leaves, outputs)."""
     found = [_about(problem, share * values, solve) if share else solve(problem) for share in SHARES]
     weights = likelihoods(found, _BEFOREHAND)
     return Expected(averaged(found, weights), float(weights @ np.array(SHARES)), found[0])
