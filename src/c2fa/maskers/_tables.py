@@ -298,7 +298,8 @@ def _typed(values: list[Any], kind: Any, column: Any) -> Any:
                 "make it a column of real numbers, or fill the cell"
             )
         values = [v if is_missing(v) else round(v) for v in values]
-    return np.array(values, dtype=kind) if isinstance(kind, np.dtype) else pandas.array(values, dtype=kind)
+    plain = isinstance(kind, np.dtype) and kind.kind not in "mM"  # numpy does not know pandas' NaT
+    return np.array(values, dtype=kind) if plain else pandas.array(values, dtype=kind)
 
 
 def _polars(values: list[Any], kind: Any, column: str) -> Any:
