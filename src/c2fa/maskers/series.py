@@ -109,17 +109,17 @@ class TimeSeries:
 
     def _descriptors(self, series: npt.NDArray[Any], starts: IntArray, names: list[str]) -> dict[str, list[Any]]:
         """The channel of each leaf, its window where all series have the same, and the mean of what it shows."""
-        windows = [str(k + 1) for k in range(len(starts))]
-        pairs = [(c, w) for c in range(len(names)) for w in range(len(windows))]
+        pairs = [(c, w) for c in range(len(names)) for w in range(len(starts))]
         if self.order == "windows":
             pairs.sort(key=lambda pair: pair[1])
         channels = [names[c] for c, _ in pairs]
         table: dict[str, list[Any]] = {"channel": channels}
         if self.windows != "changes":  # the third window of one series is not that of another
-            table["window"] = [f"{names[c]} {windows[w]}" for c, w in pairs]
-        cut = np.split(series, starts[1:], axis=1)
+            table["window"] = [f"{names[c]} {w + 1}" for c, w in pairs]
+        shown = np.split(series, starts[1:], axis=1)
+        means = [np.where(np.isnan(values).all(axis=1, keepdims=True), np.nan, _means(values)) for values in shown]
         # Six digits tell levels apart, and a store of them is half as large.
-        levels = [float(f"{_means(cut[w])[c, 0]:.6g}") for c, w in pairs]
+        levels = [float(f"{means[w][c, 0]:.6g}") for c, w in pairs]
         return table | own_fields([f"level of {name}" for name in channels], levels)
 
     def _time_axis(self, array: npt.NDArray[Any]) -> int:
