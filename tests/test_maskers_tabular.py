@@ -50,6 +50,12 @@ def test_a_frame_keeps_its_columns_and_types():
     assert list(batch["member"]) == [True, True, False]
 
 
+def test_an_empty_date_stays_one():
+    frame = pd.DataFrame({"since": pd.to_datetime([None, "2020-01-01"]), "wait": pd.to_timedelta([None, "2h"])})
+    batch = Tabular(background=frame.iloc[[1]])(frame.iloc[[0]]).inputs([[True, True], [False, False]], 0)
+    pd.testing.assert_frame_equal(batch, frame)
+
+
 def test_a_series_and_a_dict():
     series = FRAME.iloc[0]
     batch = Tabular(background=FRAME)(series).inputs(np.ones((2, 6)), 0)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from c2fa._version import __version__
+from c2fa.descriptors import Descriptors
 from c2fa.diagnosing import diagnose
 from c2fa.driver import Job, drive
 from c2fa.explanation import Explanation, resolve_target
@@ -299,6 +300,7 @@ class Explainer:
                 "model": self.name_of_model,
                 **({} if self.until is None else {"until": str(self.until)}),
             },
+            descriptors=Descriptors.of(masked),
         )
 
     def stages(self, structure: Structure, rows_per_mask: int = 1) -> list[tuple[int, ...]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from c2fa.descriptors import Column
 from c2fa.links import Link, ensure
 from c2fa.masking import level_names
 from c2fa.pixels import heatmaps
@@ -100,6 +101,8 @@ class Explanation:
         What a report needs to draw the input.
     provenance
         Method, settings, versions, seed.
+    descriptors
+        What the masker knows of the leaves, field by field, which a prior learns from; None where it knows nothing.
     """
 
     structure: Structure
@@ -114,6 +117,7 @@ class Explanation:
     diagnostics: Diagnostics
     view: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    descriptors: Mapping[str, Column] | None = None
 
     # -- the target's values -----------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from zipfile import ZipFile
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.descriptors import pack, unpack
 from c2fa.explanation import Diagnostics, Explanation, LevelReport
 from c2fa.extras import host_array
 from c2fa.links import ensure
@@ -115,6 +116,7 @@ def _fields(e: Explanation) -> dict[str, Any]:
     fields = {name: getattr(e, name) for name in Explanation.__dataclass_fields__}
     fields["structure"] = {"parents": e.structure.parents, "names": e.structure.names}
     fields["diagnostics"] = {**d.__dict__, "levels": [level.__dict__ for level in d.levels]}
+    fields["descriptors"] = None if e.descriptors is None else pack(e.descriptors, e.structure)
     return {"schema": SCHEMA, **fields}
 
 
@@ -127,6 +129,7 @@ def _read(document: Any, arrays: Arrays | None = None) -> Explanation:
         _check_unpacked(document)
     fields = decode(unseal(document, arrays), arrays)
     del fields["schema"]
+    fields.setdefault("descriptors", None)  # an older file has none
     missing = set(Explanation.__dataclass_fields__) - set(fields)
     if missing:
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
@@ -137,6 +140,8 @@ def _read(document: Any, arrays: Arrays | None = None) -> Explanation:
     levels = tuple(LevelReport(**level) for level in d["levels"])
     fields["diagnostics"] = Diagnostics(**{**d, "levels": levels, "warnings": tuple(d["warnings"])})
     fields["structure"] = Structure(tuple(s["parents"]), tuple(map(tuple, s["names"])))
+    if fields["descriptors"] is not None:
+        fields["descriptors"] = unpack(fields["descriptors"], fields["structure"])
     e = Explanation(**fields)
     _check(e)
     return e
@@ -155,6 +160,8 @@ def _check(e: Explanation) -> None:
     told = [value for level in d.levels for value in vars(level).values() if value is not None]
     _check_kind("diagnostics", int | float, [*told, d.consistency])
     _check_kind("view and provenance", Mapping, [e.view, e.provenance])
+    if e.descriptors is not None:
+        len(e.descriptors)  # a look at the table checks it
     if e.target not in e.columns or not set(e.columns) <= set(range(len(e.outputs))):
         raise ValueError(f"target {e.target} and columns {e.columns} do not fit {len(e.outputs)} outputs")
     if len(d.levels) != len(widths):

@@ -72,6 +72,10 @@ class Masked:
         changed for the one it knows. None where the input is its own content.
     notes
         What to know about how the input was divided; they stand among the warnings of its explanation.
+    descriptors
+        Gives what is known of the leaves, by which a prior applies to them what other inputs taught: from the name of a
+        field to one entry for each leaf, a text (a category), a number, or None where nothing is known. It depends on
+        this input alone, and is called when it is needed. None where nothing is known of any leaf.
     """
 
     structure: Structure
@@ -84,6 +88,7 @@ class Masked:
     content: Any = None
     notes: tuple[str, ...] = ()
     rows_per_mask: int = 1
+    descriptors: Callable[[], Mapping[str, Sequence[Any]]] | None = None
 
 
 @runtime_checkable
@@ -165,4 +170,9 @@ def check_masked(masked: Any) -> None:
         raise TypeError(
             f"the masker must return a c2fa.masking.Masked, not {type(masked).__name__}; to make a masker of your "
             "own function use c2fa.maskers.Custom"
+        )
+    if masked.descriptors is not None and not callable(masked.descriptors):
+        raise TypeError(
+            f"descriptors must be a function without arguments that gives a table, not {masked.descriptors!r:.100}; "
+            "write lambda: in front of the table"
         )

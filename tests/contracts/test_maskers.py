@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from c2fa import Structure, maskers
+from c2fa.descriptors import Descriptors
 from c2fa.fingerprint import fingerprint
 from c2fa.masking import Masked
 
@@ -281,6 +282,16 @@ def test_two_calls_give_the_same(made: Prepared) -> None:
     masks = some_masks(made, made.masked.structure.depth - 1)
     a, b = (m.inputs(masks, m.structure.depth - 1) for m in (made.masked, again))
     assert all(equal(row_of(a, i), row_of(b, i)) for i in range(len(masks)))
+
+
+def test_what_is_known_of_leaves_fits_them_and_is_the_same_each_time(made: Prepared) -> None:
+    table = Descriptors.of(made.masked)
+    if table is None:
+        assert isinstance(made.case.masker, maskers.Custom)
+        return
+    assert any(entry is not None for column in table.values() for entry in column)
+    assert all(len(column) == made.masked.structure.leaves for column in table.values())
+    assert dict(table) == dict(Descriptors.of(made.case.masker(made.case.x)) or {})
 
 
 def test_importing_the_maskers_loads_no_heavy_library() -> None:

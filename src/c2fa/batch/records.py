@@ -16,6 +16,7 @@ import numpy as np
 
 from c2fa import files
 from c2fa.batch.packing import Outcome
+from c2fa.descriptors import pack, unpack
 from c2fa.explanation import Diagnostics, Explanation, LevelReport
 from c2fa.printing import printable
 from c2fa.structure import FloatArray, Structure
@@ -78,6 +79,7 @@ def schema(levels: int, precision: Precision) -> Any:
         "columns": counts,
         "other_intercepts": numbers,
         "view": pa.binary(),
+        "descriptors": pa.string(),
     }
     for k in range(levels):
         columns |= {f"names_{k}": texts, f"values_{k}": numbers, f"stderr_{k}": numbers}
@@ -232,6 +234,11 @@ def _row(outcome: Outcome, views: Views) -> dict[str, Any]:
         "intercepts": e.intercepts,
         "view": pack_view(e.view, views),
     }
+    try:
+        if e.descriptors is not None:
+            row["descriptors"] = json.dumps(pack(e.descriptors, e.structure), ensure_ascii=False)
+    except Exception as error:  # a masker of one's own; what was paid for is kept all the same
+        row["warnings"] = (*d.warnings, f"the masker's descriptors are left out: {type(error).__name__}: {error}")
     if others:
         row["other_intercepts"] = np.array([b[others] for b in e.all_intercepts]).ravel()
     for k, names in enumerate(e.names):
@@ -269,11 +276,13 @@ def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
     fields = {name: row[name] for name in Diagnostics.__dataclass_fields__ if name != "levels" and name in row}
     fields["stop"] = fields.get("stop") or ""
     fields["warnings"] = tuple(fields["warnings"])
+    structure = Structure(
+        tuple(np.asarray(row[f"parents_{k}"], dtype=np.intp) for k in range(1, depth)),
+        tuple(tuple(row[f"names_{k}"]) for k in range(depth)),
+    )
+    table = row.get("descriptors")
     return Explanation(
-        structure=Structure(
-            tuple(np.asarray(row[f"parents_{k}"], dtype=np.intp) for k in range(1, depth)),
-            tuple(tuple(row[f"names_{k}"]) for k in range(depth)),
-        ),
+        structure=structure,
         outputs=np.asarray(row["outputs"], dtype=np.float64),
         output_names=tuple(row["output_names"]),
         target=int(row["target"]),
@@ -285,6 +294,7 @@ def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
         diagnostics=Diagnostics(levels=tuple(fits), **fields),
         view=unpack_view(row.get("view")),
         provenance={**shared, "budget": row["budget"], "index": row["index"], "key": row["key"]},
+        descriptors=None if table is None else unpack(json.loads(table), structure),
     )
 
 

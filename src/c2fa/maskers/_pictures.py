@@ -329,6 +329,24 @@ def places(labels: IntArray) -> list[str]:
     return ["centre" if k == 4 else _PLACES[k] for k in best.tolist()]
 
 
+def looks(rgb: npt.NDArray[np.uint8], labels: npt.NDArray[np.int32]) -> dict[str, list[float]]:
+    """What each super-pixel looks like and where its middle is, all from 0 to 1.
+
+    >>> white_and_black = np.array([[[255] * 3, [0] * 3], [[255] * 3, [255] * 3]], dtype=np.uint8)
+    >>> looks(white_and_black, np.array([[0, 1], [0, 1]]))["texture"]
+    [0.0, 0.5]
+    """
+    height, width = labels.shape
+    colour = enlarge(rgb, (height, width)) / 255  # labels of one's own may be those of the image at full size
+    grey = colour.mean(axis=-1)
+    row, column = np.mgrid[:height, :width]
+    at = np.stack([(row + 0.5) / height, (column + 0.5) / width, grey, grey**2], axis=-1)
+    *means, grey, grey2 = _segment_means(np.concatenate([colour, at], axis=-1), labels.astype(np.intp)).T
+    texture = np.sqrt(np.maximum(grey2 - grey**2, 0))
+    fields = zip(("red", "green", "blue", "row", "column", "texture"), (*means, texture), strict=True)
+    return {name: values.round(4).tolist() for name, values in fields}  # a store of more digits is twice as large
+
+
 def superpixel_graph(rgb: npt.NDArray[np.uint8], labels: IntArray) -> Graph:
     """Tie super-pixels that touch, and each to the five nearest to it in colour; the nearer in colour, the stronger.
 

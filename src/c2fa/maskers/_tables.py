@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ import numpy.typing as npt
 from c2fa.extras import is_missing, need
 from c2fa.structure import BoolArray, Structure
 
+_LONGEST = 100  # characters of a category; a longer text hardly comes twice
+_DAY = timedelta(days=1)
 _FEW = 10  # a column of no more numbers holds codes or counts, whose mean may be no value that the model knows
 
 
@@ -90,6 +94,43 @@ def _dtypes(x: Any, columns: list[Any], dtypes: Any) -> list[Any]:
     if x.dtype != object:
         return [x.dtype] * len(columns)
     return [dtypes[c] if hasattr(dtypes, "iloc") else None for c in columns]
+
+
+def described(x: Any, columns: list[Any], values: list[Any], dtypes: Any) -> list[str | float | None]:
+    """What is known of each cell of a row: a number or a category; None of a text too long to come again."""
+    categorical = [False] * len(values)
+    if _kind(x) == "frame":
+        categorical = [hasattr(kind, "categories") for kind in _dtypes(x, columns, dtypes)]
+    return [_category(v) if c else known_of(v) for v, c in zip(values, categorical, strict=True)]
+
+
+def known_of(value: Any) -> str | float | None:
+    """A cell as a number or a category; times are days.
+
+    >>> [known_of(v) for v in (3, True, "Rome", None, date(1970, 1, 3), timedelta(hours=12), [1, 2])]
+    [3.0, 'True', 'Rome', 'missing', 2.0, 0.5, None]
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if is_missing(value) or isinstance(value, bool):
+        return _category(value)
+    if isinstance(value, Real | Decimal):
+        return float(value)
+    if isinstance(value, timedelta):
+        return value / _DAY
+    if isinstance(value, datetime):
+        own = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return (own - datetime(1970, 1, 1)) / _DAY
+    if isinstance(value, date):
+        return float(value.toordinal() - date(1970, 1, 1).toordinal())
+    return _category(value)
+
+
+def _category(value: Any) -> str | None:
+    if is_missing(value):
+        return "missing"
+    text = str(value)
+    is_one = isinstance(value, str) or not hasattr(value, "__len__")  # and no list or array
+    return text if is_one and len(text) <= _LONGEST else None
 
 
 def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
@@ -257,7 +298,8 @@ def _typed(values: list[Any], kind: Any, column: Any) -> Any:
                 "make it a column of real numbers, or fill the cell"
             )
         values = [v if is_missing(v) else round(v) for v in values]
-    return np.array(values, dtype=kind) if isinstance(kind, np.dtype) else pandas.array(values, dtype=kind)
+    plain = isinstance(kind, np.dtype) and kind.kind not in "mM"  # numpy does not know pandas' NaT
+    return np.array(values, dtype=kind) if plain else pandas.array(values, dtype=kind)
 
 
 def _polars(values: list[Any], kind: Any, column: str) -> Any:

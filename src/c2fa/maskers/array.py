@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.descriptors import own_fields
 from c2fa.extras import host_array
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, Structure
@@ -60,4 +61,12 @@ class Array:
             return np.where(self.structure.expand(masks, level), vector, base)
 
         values = vector.astype(np.float64)
-        return Masked(self.structure, inputs, view={"kind": "array", "values": values})
+        view = {"kind": "array", "values": values}
+        return Masked(
+            self.structure, inputs, view=view, descriptors=lambda: own_fields(self._fields(), values.tolist())
+        )
+
+    def _fields(self) -> list[str]:
+        """What the entries are called, with their places where two have one name."""
+        names = self.structure.names[-1]
+        return list(names) if len(set(names)) == len(names) else [f"{i} {name}" for i, name in enumerate(names)]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.descriptors import own_fields
 from c2fa.extras import as_given, host_array
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, Structure
@@ -62,7 +63,7 @@ class Bag:
         baseline = values.mean(axis=0) if isinstance(self.fill, str) else np.asarray(self.fill, dtype=kind)
         if baseline.shape not in ((), (features,)):
             raise ValueError(f"fill has shape {baseline.shape} for {features} features: give one value per feature")
-        names = list(self.names) if self.names is not None else [str(d + 1) for d in range(features)]
+        names = list(map(str, self.names)) if self.names is not None else [str(d + 1) for d in range(features)]
         structure = Structure(
             (np.repeat(np.arange(instances), features),),
             (
@@ -80,7 +81,14 @@ class Bag:
             return list(batch) if removes else batch
 
         view = {"kind": "bag", "values": values, "features": names}
-        return Masked(structure, inputs, nested=not removes, allows_empty=not removes, view=view)
+        return Masked(
+            structure,
+            inputs,
+            nested=not removes,
+            allows_empty=not removes,
+            view=view,
+            descriptors=lambda: own_fields(names * instances, values.ravel().tolist()),
+        )
 
 
 def _array(x: Any) -> npt.NDArray[Any]:

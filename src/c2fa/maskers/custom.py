@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from c2fa.masking import Inputs, Masked
@@ -25,6 +25,10 @@ class Custom:
         Whether masking a part is the same input as masking all of its leaves.
     allows_empty
         Whether the model can take an input with everything masked.
+    descriptors
+        A function from an input to what is known of its leaves, by which a prior applies to them what other inputs
+        taught: from the name of a field to one entry for each leaf, a text (a category), a number, or None where
+        nothing is known.
 
     Examples
     --------
@@ -39,6 +43,8 @@ class Custom:
     inputs: Callable[[Any, BoolArray, int], Inputs]
     nested: bool = False
     allows_empty: bool = True
+    # Not shown, and so no part of what tells a masker from others: the same masked inputs come out of it.
+    descriptors: Callable[[Any], Mapping[str, Sequence[Any]]] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.structure, Structure) and not callable(self.structure):
@@ -48,14 +54,18 @@ class Custom:
             )
         if not callable(self.inputs):
             raise TypeError("inputs must be a function (x, masks, level) -> batch")
+        if self.descriptors is not None and not callable(self.descriptors):
+            raise TypeError(f"descriptors must be a function from an input to a table, not {self.descriptors!r:.100}")
 
     def __call__(self, x: Any) -> Masked:
         structure = self.structure if isinstance(self.structure, Structure) else self.structure(x)
         if not isinstance(structure, Structure):
             raise TypeError(f"structure(x) must return a c2fa.Structure, not {type(structure).__name__}")
+        describe = self.descriptors
         return Masked(
             structure,
             lambda masks, level: self.inputs(x, masks, level),
             nested=self.nested,
             allows_empty=self.allows_empty,
+            descriptors=None if describe is None else lambda: describe(x),
         )

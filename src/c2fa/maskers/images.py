@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from c2fa.extras import host_array
 from c2fa.graph import Graph, disjoint_union
-from c2fa.maskers._pictures import LazyBatch, Picture, picture, places, superpixel_graph
+from c2fa.maskers._pictures import LazyBatch, Picture, looks, picture, places, superpixel_graph
 from c2fa.maskers._reading import is_name, read_image, short_name
 from c2fa.maskers._segmenting import cached_label_maps, label_maps
 from c2fa.masking import Masked
@@ -128,11 +128,18 @@ class ImageBag:
             same = owner[graph.edges[:, 0]] == owner[graph.edges[:, 1]]  # regions of a single image divide its graph
             return Graph(graph.edges[same], graph.weights[same])
 
+        # An explanation holds on to these alone, not to images of full size.
+        shown, labels_shown = [image.small for image in images], [labels.astype(np.int32) for labels in maps]
+
+        def descriptors() -> dict[str, list[float]]:
+            tables = [looks(image, labels) for image, labels in zip(shown, labels_shown, strict=True)]
+            return {name: [entry for table in tables for entry in table[name]] for name in tables[0]}
+
         view = {
             "kind": "images",
             "levels": ["regions" if single else "images", "super-pixels"],
-            "images": [image.small for image in images],
-            "labels": [labels.astype(np.int32) for labels in maps],
+            "images": shown,
+            "labels": labels_shown,
             "sizes": [list(image.size) for image in images],
         }
         if given.title:
@@ -147,6 +154,7 @@ class ImageBag:
             smooth_by_default=True,
             content=given.content,
             notes=self._notes(counts, given.names),
+            descriptors=descriptors,
         )
 
     def _notes(self, counts: list[int], parts: Sequence[str] | None) -> tuple[str, ...]:

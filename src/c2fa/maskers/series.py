@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa.descriptors import own_fields
 from c2fa.extras import as_given, host_array
 from c2fa.graph import chain
 from c2fa.masking import Masked
@@ -79,7 +80,8 @@ class TimeSeries:
         starts = self._starts(series.astype(np.float64))
         window = np.searchsorted(starts, np.arange(series.shape[1]), side="right") - 1
         spans = self._spans(starts, series.shape[1])
-        structure = self._structure(len(series), spans, self._names(x, time_axis))
+        names = self._names(x, time_axis, len(series))
+        structure = self._structure(spans, names)
         windows = len(starts)
         baseline = self._baseline(series, array, time_axis)
 
@@ -97,7 +99,28 @@ class TimeSeries:
         view = {"kind": "series", "values": series, "starts": starts, "order": self.order}
         # Windows of a channel follow each other; channels of a window stand in no order.
         neighbours = (lambda: chain(structure.owners(0))) if self.order == "channels" else None
-        return Masked(structure, inputs, view=view, neighbours=neighbours)
+        return Masked(
+            structure,
+            inputs,
+            view=view,
+            neighbours=neighbours,
+            descriptors=lambda: self._descriptors(series, starts, names),
+        )
+
+    def _descriptors(self, series: npt.NDArray[Any], starts: IntArray, names: list[str]) -> dict[str, list[Any]]:
+        """The channel of each leaf, its window where all series have the same, and the mean of what it shows."""
+        pairs = [(c, w) for c in range(len(names)) for w in range(len(starts))]
+        if self.order == "windows":
+            pairs.sort(key=lambda pair: pair[1])
+        channels = [names[c] for c, _ in pairs]
+        table: dict[str, list[Any]] = {"channel": channels}
+        if self.windows != "changes":  # the third window of one series is not that of another
+            table["window"] = [f"{names[c]} {w + 1}" for c, w in pairs]
+        shown = np.split(series, starts[1:], axis=1)
+        means = [np.where(np.isnan(values).all(axis=1, keepdims=True), np.nan, _means(values)) for values in shown]
+        # Six digits tell levels apart, and a store of them is half as large.
+        levels = [float(f"{means[w][c, 0]:.6g}") for c, w in pairs]
+        return table | own_fields([f"level of {name}" for name in channels], levels)
 
     def _time_axis(self, array: npt.NDArray[Any]) -> int:
         """The axis of time."""
@@ -142,17 +165,17 @@ class TimeSeries:
         ends = [*starts[1:].tolist(), steps]
         return self._window_names() or [f"{a}–{b - 1}" for a, b in zip(starts.tolist(), ends, strict=True)]
 
-    def _names(self, x: Any, time_axis: int) -> Sequence[str] | None:
-        """The channels' names: those given, or the columns of a frame of steps by channels."""
-        if self.names is None and hasattr(x, "columns") and time_axis == 0:
-            return [str(c) for c in x.columns]
-        return self.names
-
-    def _structure(self, channels: int, spans: list[str], names: Sequence[str] | None) -> Structure:
+    def _names(self, x: Any, time_axis: int, channels: int) -> list[str]:
+        """The channels' names: those given, or the columns of a frame of steps by channels, or numbers."""
+        names = self.names
+        if names is None and hasattr(x, "columns") and time_axis == 0:
+            names = [str(c) for c in x.columns]
         if names is not None and len(names) != channels:
             raise ValueError(f"{len(names)} names for {channels} channels: give one name per channel")
-        rows = list(names) if names is not None else [f"channel {c + 1}" for c in range(channels)]
-        parts, inner = (rows, spans) if self.order == "channels" else (spans, rows)
+        return list(names) if names is not None else [f"channel {c + 1}" for c in range(channels)]
+
+    def _structure(self, spans: list[str], names: list[str]) -> Structure:
+        parts, inner = (names, spans) if self.order == "channels" else (spans, names)
         owner = np.repeat(np.arange(len(parts)), len(inner))
         return Structure((owner,), (tuple(parts), tuple(f"{p} · {i}" for p in parts for i in inner)))
 

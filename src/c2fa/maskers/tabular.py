@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from c2fa.descriptors import own_fields
 from c2fa.maskers._columns import groups_of, names_of, tree_of
-from c2fa.maskers._tables import Table, read_background, read_row, typical_row
+from c2fa.maskers._tables import Table, described, read_background, read_row, typical_row
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, Structure
 
@@ -87,12 +88,16 @@ class Tabular:
             background = read_background(self.background, columns)
             baselines = background if self.strategy == "average" else [self._baseline(background, structure)]
             self._baselines[tuple(columns)] = baselines
-        table = Table(x, columns, values, baselines, getattr(self.background, "dtypes", None))
+        dtypes = getattr(self.background, "dtypes", None)
+        table = Table(x, columns, values, baselines, dtypes)
         m = len(baselines)
 
         def inputs(masks: BoolArray, level: int) -> Any:
             leaves = structure.expand(masks, level)
             return table.rows(np.repeat(leaves, m, axis=0), np.tile(np.arange(m), len(leaves)))
+
+        def descriptors() -> dict[str, list[Any]]:
+            return own_fields([str(c) for c in columns], described(x, columns, values, dtypes))
 
         view = {
             "kind": "table",
@@ -100,7 +105,7 @@ class Tabular:
             "values": list(values),
             "at_baseline": table.at_baseline(),
         }
-        return Masked(structure, inputs, view=view, rows_per_mask=m)
+        return Masked(structure, inputs, view=view, rows_per_mask=m, descriptors=descriptors)
 
     def _baseline(self, background: list[list[Any]], structure: Structure) -> list[Any]:
         if self.strategy == "row":

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from c2fa.descriptors import WordFields
 from c2fa.fingerprint import fingerprint
 from c2fa.graph import Graph, chain
 from c2fa.maskers._words import (
@@ -118,7 +119,8 @@ class Text:
             "text": "\n".join(texts),
             "spans": np.concatenate([np.array(s) + start for s, start in zip(spans, starts, strict=True)]),
         }
-        return Masked(structure, inputs, view=view, neighbours=neighbours)
+        described = WordFields(structure) if self.levels[-1] == "words" else None
+        return Masked(structure, inputs, view=view, neighbours=neighbours, descriptors=described)
 
     def _leaves(self, text: str) -> Spans:
         """The spans of the leaves of one text, in order."""
