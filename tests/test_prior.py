@@ -109,3 +109,107 @@ def test_evidence_of_other_units_is_the_density_of_other_units(seed, unit):
     freedom = sum(len(level.masks) - 1 for level in problem.levels)
     difference = solve(scaled).log_evidence - solve(problem).log_evidence
     assert difference == pytest.approx(-freedom * np.log(unit), abs=1e-5)
+
+
+# Learning.
+
+
+WORDS = {"good": 1.0, "bad": -1.5, "the": 0.0, "film": 0.1, "dull": -0.8, "fine": 0.5, "a": 0.0, "plot": 0.0}
+
+
+def sentiment(texts):
+    """A model that adds up its words; what is not there says nothing."""
+    return np.array([[sum(WORDS.get(word.strip("."), 0.0) for word in text.split())] for text in texts])
+
+
+def reviews(n, seed=0):
+    rng = np.random.default_rng(seed)
+    words = list(WORDS)
+    return [
+        " ".join(" ".join(rng.choice(words, rng.integers(3, 8))) + "." for _ in range(rng.integers(2, 4)))
+        for _ in range(n)
+    ]
+
+
+def explainer(**options):
+    return c2fa.Explainer(sentiment, c2fa.maskers.Text(mask="_"), output_names=["liking"], **{"budget": 60, **options})
+
+
+@pytest.fixture(scope="module")
+def prior():
+    return c2fa.Prior.learn([explainer()(text) for text in reviews(40)])
+
+
+def test_it_learns_what_words_do(prior):
+    assert prior.worth["liking"] > 0.95
+    assert prior.inputs == 40
+    found = prior.expected({"word": ["good", "bad", "never met", None]}, ["liking"])
+    assert found[0, 0] == pytest.approx(1.0, abs=0.3)
+    assert found[1, 0] == pytest.approx(-1.5, abs=0.3)
+    np.testing.assert_array_equal(found[2:], 0.0)
+    assert prior.expected({"word": ["never met"]}, ["liking"]) is None
+    assert prior.expected({"word": ["good"]}, ["another output"]) is None
+    assert prior.expected(None, ["liking"]) is None
+
+
+def test_it_is_the_same_whatever_the_order_of_fields_and_after_a_file(prior, tmp_path):
+    prior.save(tmp_path / "prior.json")
+    again = c2fa.Prior.load(tmp_path / "prior.json")
+    assert again.fingerprint == prior.fingerprint
+    told = {"word": ["good", "film"], "before": ["a", None]}
+    np.testing.assert_array_equal(again.expected(told, ["liking"]), prior.expected(told, ["liking"]))
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(ValueError, match="is no prior that Prior.save wrote"):
+        c2fa.Prior.load(tmp_path / "other.json")
+
+
+def test_few_rows_with_a_prior_say_more_than_without(prior, tmp_path):
+    prior.save(tmp_path / "prior.json")
+    gains = []
+    for text in reviews(8, seed=1):
+        truth = explainer(budget=400)(text).low
+        few = explainer(budget=12)(text)
+        helped = explainer(budget=12, prior=tmp_path / "prior.json")(text)
+        assert helped.queries == few.queries
+        np.testing.assert_allclose(helped.high, helped.structure.sums(helped.low, 0), atol=1e-9)
+        np.testing.assert_allclose(helped.low - helped.from_prior[-1], few.low, atol=1e-9)
+        assert "come from the prior (from 40 inputs)" in helped.to_text()
+        gains.append([np.square(e.low - truth).sum() for e in (few, helped)])
+    plain, about = np.mean(gains, axis=0)
+    assert about < 0.5 * plain
+    assert few.from_prior is None
+
+
+def test_a_store_keeps_what_was_the_priors(prior, tmp_path):
+    store = explainer(budget=12, prior=prior).many(reviews(3, seed=2), tmp_path / "store", engine="serial")
+    e = explainer(budget=12, prior=prior)(reviews(3, seed=2)[0])
+    np.testing.assert_allclose(store[0].from_prior[-1], e.from_prior[-1], atol=1e-5)
+    assert store[0].provenance["prior"] == str(prior)
+    assert c2fa.Explanation.from_json(e.to_json()).from_prior[0] == pytest.approx(e.from_prior[0])
+    assert "from_prior" in e.to_frame().columns
+    with pytest.raises(RuntimeError, match="made with other settings"):
+        explainer(budget=12).many(reviews(3, seed=2), tmp_path / "store", engine="serial")
+    learned = c2fa.Prior.learn(explainer().many(reviews(8), tmp_path / "all", engine="serial"))
+    assert learned.inputs == 8
+
+
+def test_numbers_are_learned_as_curves():
+    rng = np.random.default_rng(0)
+    table = rng.uniform(0.0, 10.0, (60, 3))
+    model = lambda batch: (batch[:, 0] - 5.0) ** 2 + batch[:, 1]  # noqa: E731
+    masker = c2fa.maskers.Tabular(table, columns=["x", "y", "z"])
+    known = c2fa.Prior.learn([c2fa.Explainer(model, masker, budget=8, output_names=["it"])(row) for row in table])
+    found = known.expected({"x": [0.0, 5.0, 10.0]}, ["it"])[:, 0]
+    assert found[1] < found[0] - 10
+    assert found[1] < found[2] - 10
+
+
+def test_what_cannot_be_learned_or_used_is_said(prior):
+    with pytest.raises(ValueError, match="there are 1 explanations to learn from; give 4 at least"):
+        c2fa.Prior.learn([explainer()(reviews(1)[0])])
+    with pytest.raises(ValueError, match="learned with link='identity' and this explainer has link='log'"):
+        explainer(prior=prior, link="log")
+    with pytest.raises(ValueError, match="method 'lime' .* cannot use a prior"):
+        explainer(prior=prior, method="lime")
+    with pytest.raises(ValueError, match="cannot use a prior"):
+        explainer(prior=prior, penalty=c2fa.L2(1.0))

@@ -12,6 +12,7 @@ from c2fa.explanation import Diagnostics, Explanation
 from c2fa.files import load
 from c2fa.ledger import Ledger
 from c2fa.penalties import L1, L2, Auto, ElasticNet, L2Each, NonNegative
+from c2fa.prior import Prior
 from c2fa.problem import Level, Problem
 from c2fa.querying import BudgetError, QueryError
 from c2fa.solution import Solution, Status
@@ -32,6 +33,7 @@ __all__ = [
     "Ledger",
     "Level",
     "NonNegative",
+    "Prior",
     "Problem",
     "QueryError",
     "Solution",

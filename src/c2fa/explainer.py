@@ -26,6 +26,7 @@ from c2fa.methods.budget import Budget, as_budget, is_whole, masks_of, rows_per_
 from c2fa.methods.presets import PRESETS
 from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
+from c2fa.prior import Prior
 from c2fa.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries, QueryError
 from c2fa.stopping import Judge, Rule, as_rule, looks
 from c2fa.structure import Structure
@@ -87,6 +88,9 @@ class Explainer:
     preset
         ``"paper"`` for what the paper does to the letter, ``"shap"`` for Kernel SHAP's weights, as far as the method
         has the options; single ones may still be given.
+    prior
+        What other inputs taught, or the file where it is: ``c2fa.Prior.learn(explanations)``. It counts as far as this
+        input's answers bear it out, and ``from_prior`` of the explanation tells how much of each value it is.
     options
         The method's own options: ``kernel``, ``sampler``, ``penalty``, ``intercept``, ``solver``, …; an unknown one is
         refused.
@@ -122,6 +126,7 @@ class Explainer:
         outputs: Literal["auto", "all", "target"] = "auto",
         progress: bool | None = None,
         preset: str | None = None,
+        prior: Prior | str | PathLike[str] | None = None,
         **options: Any,
     ) -> None:
         model = wrap(model)
@@ -149,6 +154,9 @@ class Explainer:
         self.budget = as_budget(budget)
         self.until = None if until is None else as_rule(until)
         self.link = ensure(link, log_probabilities=link == "logit" and describe(model).log_probabilities)
+        self.prior = prior if prior is None or isinstance(prior, Prior) else Prior.load(prior)
+        if self.prior is not None:
+            self._check_prior(self.prior)
         if self.until is not None and not self.method.can_stop_early:
             raise ValueError(
                 f"method {self.method_name!r} asks other rows when it has more of them, so until={until!r} cannot stop "
@@ -168,6 +176,19 @@ class Explainer:
             check_masker(masker)
         # Last, so that an explainer that is refused leaves no file behind.
         self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger)
+
+    def _check_prior(self, prior: Prior) -> None:
+        """Refuse a prior that cannot be used."""
+        if prior.link != self.link.name:
+            raise ValueError(
+                f"the prior was learned with link={prior.link!r} and this explainer has link={self.link.name!r}; give "
+                "both the same"
+            )
+        if not getattr(self.method, "uses_prior", False):
+            raise ValueError(
+                f"method {self.method_name!r} with {self.method} cannot use a prior; use method='c2fa' with "
+                "penalty='auto', or leave prior= out"
+            )
 
     def __call__(self, x: Any, *, key: str | None = None) -> Explanation:
         """Explain one input. ``key`` names it, in the ledger and for its masks where it cannot be hashed."""
@@ -254,6 +275,8 @@ class Explainer:
         keep_all = self.outputs == "all" or (self.outputs == "auto" and len(prediction) <= _MANY_OUTPUTS)
         columns = np.arange(len(prediction)) if keep_all else np.array([target])
         scale = self.link.at(prediction)
+        descriptors = Descriptors.of(masked)
+        expected = None if self.prior is None else self.prior.expected(descriptors, [names[c] for c in columns])
         task = Task(
             structure,
             rows,
@@ -266,6 +289,7 @@ class Explainer:
             smooth_by_default=masked.smooth_by_default,
             identity=queries.identity,
             tokens=self.tokens_of(masked),
+            expected=expected,
         )
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None
@@ -299,8 +323,10 @@ class Explainer:
                 "link": self.link.name,
                 "model": self.name_of_model,
                 **({} if self.until is None else {"until": str(self.until)}),
+                **({} if self.prior is None else {"prior": str(self.prior)}),
             },
-            descriptors=Descriptors.of(masked),
+            descriptors=descriptors,
+            all_without_prior=found.without_prior,
         )
 
     def stages(self, structure: Structure, rows_per_mask: int = 1) -> list[tuple[int, ...]]:

@@ -103,6 +103,8 @@ class Explanation:
         Method, settings, versions, seed.
     descriptors
         What the masker knows of the leaves, field by field, which a prior learns from; None where it knows nothing.
+    all_without_prior
+        With a prior: what ``all_values`` would be without it, from this input's answers alone. Else None.
     """
 
     structure: Structure
@@ -118,6 +120,7 @@ class Explanation:
     view: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     descriptors: Mapping[str, Column] | None = None
+    all_without_prior: tuple[FloatArray, ...] | None = None
 
     # -- the target's values -----------------------------------------------------------------------
 
@@ -134,6 +137,17 @@ class Explanation:
     def stderr(self) -> tuple[FloatArray, ...] | None:
         """Their standard errors, where the method has any."""
         return None if self.all_stderr is None else tuple(v[:, self._column] for v in self.all_stderr)
+
+    @property
+    def from_prior(self) -> tuple[FloatArray, ...] | None:
+        """What the prior did to each of the target's attributions, level by level; None where there was no prior.
+
+        The rest of each is what this input's own answers say.
+        """
+        if self.all_without_prior is None:
+            return None
+        pairs = zip(self.all_values, self.all_without_prior, strict=True)
+        return tuple((whole - alone)[:, self._column] for whole, alone in pairs)
 
     @property
     def intercepts(self) -> tuple[float, ...]:
@@ -232,6 +246,8 @@ class Explanation:
                 "value": self.values[k],
                 "stderr": np.nan if self.stderr is None else self.stderr[k],
             }
+            if self.from_prior is not None:
+                columns["from_prior"] = self.from_prior[k]
             if k:
                 parent, above = self.structure.parents[k - 1], list(map(printable, self.names[k - 1]))
                 columns |= {"parent": parent, "parent_name": [above[j] for j in parent]}

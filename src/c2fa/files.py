@@ -129,11 +129,12 @@ def _read(document: Any, arrays: Arrays | None = None) -> Explanation:
         _check_unpacked(document)
     fields = decode(unseal(document, arrays), arrays)
     del fields["schema"]
-    fields.setdefault("descriptors", None)  # an older file has none
+    for name in ("descriptors", "all_without_prior"):  # an older file has none
+        fields.setdefault(name, None)
     missing = set(Explanation.__dataclass_fields__) - set(fields)
     if missing:
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    for name in ("output_names", "columns", "all_values", "all_intercepts", "all_stderr"):
+    for name in ("output_names", "columns", "all_values", "all_intercepts", "all_stderr", "all_without_prior"):
         if fields[name] is not None:
             fields[name] = tuple(fields[name])
     d, s = fields["diagnostics"], fields["structure"]
@@ -153,8 +154,9 @@ def _check(e: Explanation) -> None:
     _check_shapes("outputs", (e.outputs,), [(len(e.output_names),)])
     _check_shapes("all_values", e.all_values, [(width, columns) for width in widths])
     _check_shapes("all_intercepts", e.all_intercepts, [(columns,)] * len(widths))
-    if e.all_stderr is not None:
-        _check_shapes("all_stderr", e.all_stderr, [(width, columns) for width in widths])
+    for name, arrays in (("all_stderr", e.all_stderr), ("all_without_prior", e.all_without_prior)):
+        if arrays is not None:
+            _check_shapes(name, arrays, [(width, columns) for width in widths])
     _check_kind("names and warnings", str, [*e.output_names, *d.warnings, d.stop, *chain(*e.names)])
     _check_kind("target, columns and rows", int, [e.target, *e.columns, e.queries, d.sent, d.recalled, d.dropped])
     told = [value for level in d.levels for value in vars(level).values() if value is not None]

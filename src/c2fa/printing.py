@@ -56,9 +56,24 @@ def shown_cells(view: Mapping[str, Any]) -> list[str]:
 
 def notes(e: Explanation) -> list[str]:
     """What a reader should know beside the numbers: which leaves masking does not change, how an answer was scored."""
+    return [*_from_prior(e), *_at_baseline(e), *answer_notes(e)]
+
+
+def _from_prior(e: Explanation) -> list[str]:
+    """How much of the leaves' values the prior is: nobody must take what was learned elsewhere for what is here."""
+    if e.from_prior is None:
+        return []
+    learned, found = np.abs(e.from_prior[-1]).sum(), np.abs(e.values[-1] - e.from_prior[-1]).sum()
+    share = learned / (learned + found) if learned else 0.0
+    told = str(e.provenance.get("prior", "")).partition(", ")[2]
+    return [f"{share:.0%} of these values come from the prior ({told}), the rest from this input's own answers"]
+
+
+def _at_baseline(e: Explanation) -> list[str]:
+    """Which leaves masking does not change."""
     same = [name for name, at in zip(e.names[-1], e.view.get("at_baseline", ()), strict=False) if at]
     if not same:
-        return answer_notes(e)
+        return []
     shown = ", ".join(same[:_NAMED]) + (f" and {len(same) - _NAMED} more" if len(same) > _NAMED else "")
     verb = "is" if len(same) == 1 else "are"
     return [

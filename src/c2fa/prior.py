@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from c2fa.descriptors import Column
 from c2fa.fingerprint import fingerprint
 from c2fa.structure import FloatArray, IntArray
 from c2fa.writing import atomic
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
     from c2fa.explanation import Explanation
-
-Descriptors: TypeAlias = Mapping[str, Sequence[str | float | None]]
-"""What is known of the leaves of an input: for each field an entry for each leaf, None where there is nothing."""
 
 _VERSION = 1
 _KNOTS = 9  # of a field of numbers, at its quantiles
@@ -47,7 +45,7 @@ class Field:
         return len(self.categories) + len(self.knots)
 
     @classmethod
-    def of(cls, entries: Sequence[str | float | None], inputs: IntArray) -> Field:
+    def of(cls, entries: Column, inputs: IntArray) -> Field:
         """The categories that several inputs have, and knots at the quantiles of the numbers."""
         met: dict[str, set[int]] = {}
         numbers = []
@@ -60,7 +58,7 @@ class Field:
         knots = np.unique(np.quantile(numbers, np.linspace(0.0, 1.0, _KNOTS))) if numbers else np.empty(0)
         return cls({name: k for k, name in enumerate(known)}, tuple(knots.tolist()))
 
-    def features(self, entries: Sequence[str | float | None]) -> tuple[IntArray, IntArray, FloatArray]:
+    def features(self, entries: Column) -> tuple[IntArray, IntArray, FloatArray]:
         """The leaves, features and values that are not 0."""
         found: list[tuple[int, int, float]] = []
         for leaf, entry in enumerate(entries):
@@ -118,7 +116,7 @@ class Prior:
             effects[name], worth[name] = data.learned(name)
         return cls(data.fields, effects, worth, data.count, data.link, data.model)
 
-    def expected(self, descriptors: Descriptors | None, outputs: Sequence[str]) -> FloatArray | None:
+    def expected(self, descriptors: Mapping[str, Column] | None, outputs: Sequence[str]) -> FloatArray | None:
         """The expected effects of an input's leaves, (leaves, outputs); None where nothing is known of any."""
         if descriptors is None or not any(name in self.effects for name in outputs):
             return None
@@ -161,12 +159,15 @@ class Prior:
             "model": self.model,
         }
 
+    def __str__(self) -> str:
+        return f"{self.fingerprint[:16]}, from {self.inputs} inputs"
+
     def __repr__(self) -> str:
         worth = ", ".join(f"{name!r}: {value:.2f}" for name, value in self.worth.items())
         return f"Prior(from {self.inputs} inputs; correlation with effects on others: {worth})"
 
 
-def _features(fields: Mapping[str, Field], descriptors: Descriptors) -> csr_matrix:
+def _features(fields: Mapping[str, Field], descriptors: Mapping[str, Column]) -> csr_matrix:
     """The features of leaves, (leaves, features)."""
     from scipy.sparse import csr_matrix
 

@@ -36,7 +36,7 @@ META = b"c2fa"  # the key of what is said of a whole table
 _VIEW_LIMIT = 16_384  # bytes; a picture of the input in every row would outweigh its attributions by far
 _TAIL = 8  # bytes at the end of a Parquet file: the length of the footer before them, and "PAR1"
 _FITS = tuple(LevelReport.__dataclass_fields__)
-_CONSTANT = ("c2fa", "numpy", "method", "settings", "seed", "model", "until", "link")
+_CONSTANT = ("c2fa", "numpy", "method", "settings", "seed", "model", "until", "link", "prior")
 
 
 def arrow(module: str = "") -> Any:
@@ -84,6 +84,7 @@ def schema(levels: int, precision: Precision) -> Any:
     for k in range(levels):
         columns |= {f"names_{k}": texts, f"values_{k}": numbers, f"stderr_{k}": numbers}
         columns |= {f"other_values_{k}": numbers, f"other_stderr_{k}": numbers}
+        columns |= {f"without_prior_{k}": numbers, f"other_without_prior_{k}": numbers}
         if k:
             columns[f"parents_{k}"] = counts
     return pa.schema(list(columns.items()))
@@ -245,7 +246,8 @@ def _row(outcome: Outcome, views: Views) -> dict[str, Any]:
         row[f"names_{k}"] = names
         if k:
             row[f"parents_{k}"] = e.structure.parents[k - 1]
-        for name, values in (("values", e.all_values), ("stderr", e.all_stderr)):
+        kinds = (("values", e.all_values), ("stderr", e.all_stderr), ("without_prior", e.all_without_prior))
+        for name, values in kinds:
             if values is not None:
                 row[f"{name}_{k}"] = values[k][:, at]
                 if others:
@@ -295,6 +297,7 @@ def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
         view=unpack_view(row.get("view")),
         provenance={**shared, "budget": row["budget"], "index": row["index"], "key": row["key"]},
         descriptors=None if table is None else unpack(json.loads(table), structure),
+        all_without_prior=None if row.get("without_prior_0") is None else levels("without_prior"),
     )
 
 

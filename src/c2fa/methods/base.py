@@ -150,6 +150,11 @@ class BaseMethod:
 
     can_stop_early: ClassVar[bool] = True
 
+    @property
+    def uses_prior(self) -> bool:
+        """Whether it makes use of what leaves are expected to do, ``Task.expected``."""
+        return False
+
     def min_rows(self, structure: Structure) -> int:
         """One row will do."""
         return 1

@@ -111,6 +111,11 @@ class C2FA(BaseMethod):
                 f"smooth={self.smooth} lets the answers decide, as only penalty='auto' can; give one number"
             )
 
+    @property
+    def uses_prior(self) -> bool:
+        """Where the answers decide how much it counts."""
+        return self.solver in ("auto", "direct") and self._chooses_strengths
+
     def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
         """The rows that the samplers of the levels prefer for parts."""
         return preferred_rows(self.sampler, structure)
@@ -146,7 +151,7 @@ class C2FA(BaseMethod):
     def _fit(self, task: Task, levels: Sequence[Level]) -> Attribution:
         """Fit all levels together, as smooth as is wanted, about what is expected."""
         problem = Problem(task.structure, tuple(levels))
-        if task.expected is None or not self._chooses_strengths:
+        if task.expected is None:
             return Attribution.of(self._solve(task, problem))
         about = solve_about(problem, task.expected, functools.partial(self._solve, task))
         return replace(Attribution.of(about.solution), without_prior=about.without.values)
