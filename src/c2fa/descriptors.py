@@ -21,6 +21,7 @@ Column: TypeAlias = list[str | float | None]
 
 _WORDS = "words"  # how files call the table of ``WordFields``
 _REACH = 3  # words after a negation that it may negate
+# Of all languages at once: the table follows from the words, and they do not say which language they are of.
 _WRITTEN = """
     not no never none nor neither nobody nothing nowhere cannot without hardly barely scarcely
     dont doesnt didnt isnt arent wasnt werent cant couldnt wont wouldnt shouldnt havent hasnt hadnt

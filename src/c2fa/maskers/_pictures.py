@@ -336,15 +336,24 @@ def looks(rgb: npt.NDArray[np.uint8], labels: npt.NDArray[np.int32]) -> dict[str
     >>> looks(white_and_black, np.array([[0, 1], [0, 1]]))["texture"]
     [0.0, 0.5]
     """
-    height, width = labels.shape
-    colour = enlarge(rgb, (height, width)) / 255  # labels of one's own may be those of the image at full size
-    grey = colour.mean(axis=-1)
-    row, column = np.mgrid[:height, :width]
-    at = np.stack([(row + 0.5) / height, (column + 0.5) / width, grey, grey**2], axis=-1)
-    *means, grey, grey2 = _segment_means(np.concatenate([colour, at], axis=-1), labels.astype(np.intp)).T
-    texture = np.sqrt(np.maximum(grey2 - grey**2, 0))
-    fields = zip(("red", "green", "blue", "row", "column", "texture"), (*means, texture), strict=True)
-    return {name: values.round(4).tolist() for name, values in fields}  # a store of more digits is twice as large
+    (height, width), flat = labels.shape, labels.ravel()
+    sizes = np.bincount(flat)
+
+    def mean(values: npt.NDArray[Any]) -> FloatArray:
+        return np.bincount(flat, values.ravel()) / sizes
+
+    shown = enlarge(rgb, (height, width))  # labels of one's own may be those of the image at full size
+    red, green, blue = (shown[..., c] / 255 for c in range(3))
+    grey = (red + green + blue) / 3
+    fields = {
+        "red": mean(red),
+        "green": mean(green),
+        "blue": mean(blue),
+        "row": mean(np.repeat((np.arange(height) + 0.5) / height, width)),
+        "column": mean(np.tile((np.arange(width) + 0.5) / width, height)),
+        "texture": np.sqrt(np.maximum(mean(grey**2) - mean(grey) ** 2, 0)),
+    }
+    return {name: values.round(4).tolist() for name, values in fields.items()}  # more digits would fill the store
 
 
 def superpixel_graph(rgb: npt.NDArray[np.uint8], labels: IntArray) -> Graph:
