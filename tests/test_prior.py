@@ -159,7 +159,7 @@ def test_it_is_the_same_whatever_the_order_of_fields_and_after_a_file(prior, tmp
     told = {"word": ["good", "film"], "before": ["a", None]}
     np.testing.assert_array_equal(again.expected(told, ["liking"]), prior.expected(told, ["liking"]))
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(ValueError, match="is no prior that Prior.save wrote"):
+    with pytest.raises(ValueError, match=r"is no prior that Prior\.save wrote"):
         c2fa.Prior.load(tmp_path / "other.json")
 
 
@@ -197,7 +197,7 @@ def test_numbers_are_learned_as_curves():
     rng = np.random.default_rng(0)
     table = rng.uniform(0.0, 10.0, (60, 3))
     model = lambda batch: (batch[:, 0] - 5.0) ** 2 + batch[:, 1]  # noqa: E731
-    masker = c2fa.maskers.Tabular(table, columns=["x", "y", "z"])
+    masker = c2fa.maskers.Tabular(table, names=["x", "y", "z"])
     known = c2fa.Prior.learn([c2fa.Explainer(model, masker, budget=8, output_names=["it"])(row) for row in table])
     found = known.expected({"x": [0.0, 5.0, 10.0]}, ["it"])[:, 0]
     assert found[1] < found[0] - 10
@@ -209,7 +209,7 @@ def test_what_cannot_be_learned_or_used_is_said(prior):
         c2fa.Prior.learn([explainer()(reviews(1)[0])])
     with pytest.raises(ValueError, match="learned with link='identity' and this explainer has link='log'"):
         explainer(prior=prior, link="log")
-    with pytest.raises(ValueError, match="method 'lime' .* cannot use a prior"):
+    with pytest.raises(ValueError, match=r"method 'lime' .* cannot use a prior"):
         explainer(prior=prior, method="lime")
     with pytest.raises(ValueError, match="cannot use a prior"):
         explainer(prior=prior, penalty=c2fa.L2(1.0))
