@@ -246,6 +246,32 @@ class Exhaustive:
         return _first(n, _each_once(blocks, width), width)
 
 
+@dataclass(frozen=True, eq=False)
+class Within:
+    """Masks of some features of a level, drawn by another sampler as if there were no others; all others are kept.
+
+    Parameters
+    ----------
+    features
+        For each feature of the level whether it is one that masks may hide.
+
+    Examples
+    --------
+    >>> within = Within(Exhaustive(), np.array([True, False, True]))
+    >>> within(np.random.default_rng(0), 9, Structure.flat(3), 0)[:, 1].all()
+    np.True_
+    """
+
+    sampler: Sampler
+    features: BoolArray
+
+    def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+        drawn = self.sampler(rng, n, Structure.flat(int(self.features.sum())), 0)
+        masks = np.ones((len(drawn), structure.widths[level]), dtype=np.bool_)
+        masks[:, self.features] = drawn
+        return masks
+
+
 def milli(inclusion: FloatArray) -> Sampler:
     """Return MILLI's sampler: each feature is kept with its own chance; empty and full masks are drawn again."""
 

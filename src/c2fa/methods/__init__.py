@@ -10,6 +10,7 @@ from c2fa.methods.base import AnyMethod, Attribution, BaseMethod, Method, Task, 
 from c2fa.methods.bottom_up import BottomUp
 from c2fa.methods.c2fa import C2FA
 from c2fa.methods.c2fa_milli import C2FAMilli
+from c2fa.methods.focused import Focused
 from c2fa.methods.lime import Lime
 from c2fa.methods.milli import Milli
 from c2fa.methods.peers import CaptumKernelShap, CaptumLime, LimePeer, ShapKernel, ShapPartition
@@ -26,6 +27,7 @@ PEERS: Mapping[str, type[Any]] = {
 
 METHODS: Mapping[str, type[Any]] = {
     "c2fa": C2FA,
+    "c2fa-focused": Focused,
     "c2fa-milli": C2FAMilli,
     "lime": Lime,
     "milli": Milli,
@@ -46,6 +48,7 @@ __all__ = [
     "C2FAMilli",
     "CaptumKernelShap",
     "CaptumLime",
+    "Focused",
     "Lime",
     "LimePeer",
     "Method",
