@@ -71,6 +71,8 @@ def _leaves_to_ask(task: Task, values: FloatArray, errors: FloatArray) -> BoolAr
     owner = task.structure.parents[-1]
     sizes, left = np.bincount(owner), task.budget[-1]
     found = np.abs(values)
+    if not found.any():  # where no part does anything, there is nowhere to look first
+        return np.ones(len(owner), dtype=np.bool_)
     settled = (found > _SETTLED * errors) & (found >= _LEAST * found.max())
     first, *others = np.argsort(-found, kind="stable")
     chosen = [first]
