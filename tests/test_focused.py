@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa import methods
-from c2fa.samplers import Planned, Within
+from c2fa.samplers import Planned, Together
 from c2fa.structure import Structure
 
 PARTS = Structure.from_groups(np.repeat(np.arange(8), 6))  # eight sentences of six words
@@ -88,10 +88,7 @@ def test_it_cannot_stop_early():
         c2fa.Explainer(needs_two, c2fa.maskers.Array(PARTS), method="c2fa-focused", until="top1@0")
 
 
-def test_masks_within_some_features_are_those_of_as_many_features():
-    features = np.zeros(48, dtype=bool)
-    features[[3, 4, 9, 20, 31]] = True
-    masks = Within(Planned(), features)(np.random.default_rng(2), 40, PARTS, 1)
-    assert masks[:, ~features].all()
-    expected = Planned()(np.random.default_rng(2), 40, Structure.flat(5), 0)
-    np.testing.assert_array_equal(masks[:, features], expected)
+def test_features_of_one_unit_are_hidden_together():
+    units = np.array([0, 1, 1, 2, 3, 3, 3, 4])
+    masks = Together(Planned(), units)(np.random.default_rng(2), 20, Structure.flat(8), 0)
+    np.testing.assert_array_equal(masks, Planned()(np.random.default_rng(2), 20, Structure.flat(5), 0)[:, units])

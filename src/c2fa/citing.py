@@ -70,7 +70,7 @@ def cite(
         The answer to explain; None has the model write it from all documents, which is no row of the budget.
     levels
         Coarse to fine, the last being the leaves: any of ``"documents"``, ``"paragraphs"``, ``"sentences"`` and
-        ``"words"``.
+        ``"words"``. Words are asked about only inside the sentences that are found to matter (``c2fa-focused``).
     budget
         Rows of the model; the one without any document is among them.
     prompt
@@ -98,6 +98,8 @@ def cite(
         answer = lm.generate(ask.prompt(sources))
     model = _AnswerScores(lm, ask, answer, language)
     masker = Text(levels=levels, language=language, mask=None)
+    if len(masker.levels) > 1 and masker.levels[-1] == "words":  # far more than rows, and few sentences matter
+        options.setdefault("method", "c2fa-focused")
     explainer = Explainer(model, masker, budget=budget - 1, target=0, outputs="all", **options)
     masked = masker(sources)
     queries = explainer.queries(sources, masked)

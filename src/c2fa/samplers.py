@@ -34,7 +34,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from c2fa.masks import redrawn
-from c2fa.structure import BoolArray, FloatArray, Structure
+from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 _LISTED = 16  # up to this width there are few enough masks to keep track of those that were drawn
 _BLOCK = 64  # rows made at a time
@@ -247,28 +247,26 @@ class Exhaustive:
 
 
 @dataclass(frozen=True, eq=False)
-class Within:
-    """Masks of some features of a level, drawn by another sampler as if there were no others; all others are kept.
+class Together:
+    """Masks that hide some features only together: another sampler draws them as if each such unit were one feature.
 
     Parameters
     ----------
-    features
-        For each feature of the level whether it is one that masks may hide.
+    units
+        For each feature of the level the number of its unit, from 0.
 
     Examples
     --------
-    >>> within = Within(Exhaustive(), np.array([True, False, True]))
-    >>> within(np.random.default_rng(0), 9, Structure.flat(3), 0)[:, 1].all()
-    np.True_
+    >>> masks = Together(Planned(), np.array([0, 1, 2, 2]))(np.random.default_rng(0), 6, Structure.flat(4), 0)
+    >>> bool((masks[:, 2] == masks[:, 3]).all())
+    True
     """
 
     sampler: Sampler
-    features: BoolArray
+    units: IntArray
 
     def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
-        drawn = self.sampler(rng, n, Structure.flat(int(self.features.sum())), 0)
-        masks = np.ones((len(drawn), structure.widths[level]), dtype=np.bool_)
-        masks[:, self.features] = drawn
+        masks: BoolArray = self.sampler(rng, n, Structure.flat(int(self.units.max()) + 1), 0)[:, self.units]
         return masks
 
 

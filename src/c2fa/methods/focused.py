@@ -12,12 +12,13 @@ from c2fa.methods.budget import Budget, rows_per_level
 from c2fa.methods.c2fa import C2FA
 from c2fa.problem import Problem
 from c2fa.querying import Conversation
-from c2fa.samplers import Within, ensure
+from c2fa.samplers import Sampler, Together
 from c2fa.solvers.solve import solve
-from c2fa.structure import BoolArray, FloatArray, Structure
+from c2fa.structure import FloatArray, IntArray, Structure
 
 _SETTLED = 2.0  # standard errors that a part's value must be away from 0
 _LEAST = 0.1  # of the largest part's value
+_LEAVES = 1.0  # to a row, the most that are asked about one by one
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,9 @@ class Focused(C2FA):
     """The joint fit, whose leaves' rows are spent inside the parts that matter.
 
     Half of the budget goes to the levels of parts. The parts whose values are settled, the largest first, are then
-    asked about leaf by leaf, all other parts kept whole, as long as there are no more leaves than rows. All levels are
-    fitted together, as ever: they add up, a part that was not asked about shares its value evenly among its leaves,
-    and their standard errors say that nothing is known of how.
+    asked about leaf by leaf, as long as there are no more leaves than rows; other parts are hidden as wholes in the same
+    rows. All levels are fitted together, as ever: they add up, a part that was not asked about shares its value evenly
+    among its leaves, and their standard errors say that nothing is known of how.
 
     It suits inputs in which a few parts matter and leaves are far more than rows: the words of a language model's
     sources. Of an input with one level it is ``C2FA``.
@@ -55,10 +56,16 @@ class Focused(C2FA):
         parts = solve(Problem(_without_leaves(task.structure), tuple(levels)), self.solver, **self.solver_options)
         column = int(np.flatnonzero(task.columns == task.target)[0])
         errors = np.zeros_like(parts.values[-1]) if parts.stderr is None else parts.stderr[-1]
-        asked = _leaves_to_ask(task, parts.values[-1][:, column], errors[:, column])
-        sampler = Within(self._sampler(depth - 1, depth), asked)
-        levels.append((yield from self._gather(task, depth - 1, sampler)))
+        chosen = _that_matter(task, parts.values[-1][:, column], errors[:, column])
+        levels.append((yield from self._gather(task, depth - 1, self._inside(task.structure, chosen))))
         return self._fit(task, levels)
+
+    def _inside(self, structure: Structure, chosen: IntArray) -> Sampler:
+        """Masks of the leaves of the chosen parts; those of each other part are hidden together."""
+        owner = structure.parents[-1]
+        own = np.where(np.isin(owner, chosen), len(owner) + np.arange(len(owner)), owner)
+        units = np.unique(own, return_inverse=True)[1].ravel()
+        return Together(self._sampler(structure.depth - 1, structure.depth), units)
 
 
 def _without_leaves(structure: Structure) -> Structure:
@@ -66,18 +73,15 @@ def _without_leaves(structure: Structure) -> Structure:
     return Structure(structure.parents[:-1], structure.names[:-1])
 
 
-def _leaves_to_ask(task: Task, values: FloatArray, errors: FloatArray) -> BoolArray:
-    """The leaves of the parts that matter: the largest, and others that are settled, while rows suffice."""
-    owner = task.structure.parents[-1]
-    sizes, left = np.bincount(owner), task.budget[-1]
-    found = np.abs(values)
-    if not found.any():  # where no part does anything, there is nowhere to look first
-        return np.ones(len(owner), dtype=np.bool_)
+def _that_matter(task: Task, values: FloatArray, errors: FloatArray) -> IntArray:
+    """The parts that matter: the largest, and others that are settled, while there are no more leaves than rows."""
+    sizes, found = np.bincount(task.structure.parents[-1]), np.abs(values)
+    if not found.any():  # no part does anything: there is nowhere to look first
+        return np.arange(len(found))
     settled = (found > _SETTLED * errors) & (found >= _LEAST * found.max())
-    first, *others = np.argsort(-found, kind="stable")
+    first, *others = np.argsort(-found, kind="stable").tolist()
     chosen = [first]
     for part in others:
-        if settled[part] and sizes[[*chosen, part]].sum() <= left:
+        if settled[part] and sizes[[*chosen, part]].sum() <= _LEAVES * task.budget[-1]:
             chosen.append(part)
-    asked: BoolArray = np.isin(owner, chosen)
-    return asked
+    return np.array(chosen)
