@@ -66,6 +66,12 @@ def test_no_more_leaves_than_rows_unless_one_part_has_them():
     assert np.flatnonzero(split).tolist() == [2]
 
 
+def test_options_can_be_given_level_by_level():
+    e, asked = rows_asked(DEEP, budget=64, sampler=("exhaustive", "planned", "uniform"), kernel=("uniform",) * 3)
+    assert len(asked) <= 64
+    assert e.provenance["budget"] == [3, 28, 32]
+
+
 def test_of_one_level_it_is_c2fa():
     found = [
         c2fa.Explainer(needs_two, c2fa.maskers.Array(Structure.flat(48)), method=method, budget=60)(np.ones(48)).low

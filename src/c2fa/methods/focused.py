@@ -26,9 +26,9 @@ class Focused(C2FA):
     """The joint fit, whose leaves' rows are spent inside the parts that matter.
 
     Half of the budget goes to the levels of parts. The parts whose values are settled, the largest first, are then
-    asked about leaf by leaf, as long as there are no more leaves than rows; other parts are hidden as wholes in the same
-    rows. All levels are fitted together, as ever: they add up, a part that was not asked about shares its value evenly
-    among its leaves, and their standard errors say that nothing is known of how.
+    asked about leaf by leaf, as long as there are no more leaves than rows; other parts are hidden as wholes in the
+    same rows. All levels are fitted together, as ever: they add up, a part that was not asked about shares its value
+    evenly among its leaves, and their standard errors say that nothing is known of how.
 
     It suits inputs in which a few parts matter and leaves are far more than rows: the words of a language model's
     sources. Of an input with one level it is ``C2FA``.
@@ -41,7 +41,7 @@ class Focused(C2FA):
         if isinstance(budget, tuple) or structure.depth == 1 or budget < structure.depth + 1:
             return super().split(budget, structure)
         parts = _without_leaves(structure)
-        rows = rows_per_level(max(budget // 2, structure.depth), parts, preferred=self.preferred_rows(parts))
+        rows = rows_per_level(max(budget // 2, structure.depth), parts, preferred=self.preferred_rows(structure)[:-1])
         rows = tuple(min(n, 2 ** min(width, 30) - 1) for n, width in zip(rows, parts.widths, strict=True))
         return (*rows, budget - 1 - sum(rows))
 
