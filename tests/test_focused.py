@@ -98,3 +98,35 @@ def test_features_of_one_unit_are_hidden_together():
     units = np.array([0, 1, 1, 2, 3, 3, 3, 4])
     masks = Together(Planned(), units)(np.random.default_rng(2), 20, Structure.flat(8), 0)
     np.testing.assert_array_equal(masks, Planned()(np.random.default_rng(2), 20, Structure.flat(5), 0)[:, units])
+
+
+class Reader:
+    """A language model whose answer needs two words of one sentence."""
+
+    def generate(self, prompt):
+        return "Bern is."
+
+    def pieces(self, answer):
+        return [answer]
+
+    def score(self, prompts, answer):
+        return [[-9.0 + 4.0 * ("capital" in p) + 3.0 * ("Bern" in p) + 0.1 * p.count("the")] for p in prompts]
+
+
+def test_words_of_sources_are_asked_only_inside_the_sentences_that_matter():
+    documents = {
+        "rivers": "The Rhine flows through Basel and on to the sea. It is long and wide. Swans like it in the winter.",
+        "cities": "Basel has a large port on the river. The capital of Switzerland is Bern, as all know. Zug is small.",
+    }
+    levels = ("documents", "sentences", "words")
+    c = c2fa.cite(Reader(), documents, "What is the first city?", levels=levels, budget=64)
+    assert c.queries <= 64
+    s, words = c.structure, np.array(c.names[-1])
+    for k in range(3):
+        np.testing.assert_allclose(s.sums(c.low, k), c.values[k], atol=1e-9)
+    assert set(words[np.argsort(-c.low)[:2]]) == {"capital", "Bern,"}
+    asked = int(np.argmax(c.values[1]))
+    for sentence in set(range(s.widths[1])) - {asked}:
+        inside = c.low[s.parents[-1] == sentence]
+        np.testing.assert_allclose(inside, inside.mean(), atol=1e-6)
+    assert c2fa.cite(Reader(), documents, "?", levels=levels, method="c2fa").provenance["method"] == "c2fa"
