@@ -10,8 +10,8 @@ memory      peak memory of every process, with 1,000 and with 10,000 inputs
 profile     the kernels in which the device spends its time, in one process
 
 The bare network gets batches of the same lengths, shapes and sizes, made beforehand on its device. A share is given for
-the time from the first row to the last answer, and for the whole call with the start of its processes, in which the
-model is loaded and warmed up.
+the time from the first row to the last answer, for the whole call with the start of its processes, in which the model
+is loaded and warmed up, and for the middle four fifths of the work, without what comes slowly first and last.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import functools
 import io
 import json
 import lzma
+import math
 import os
 import shutil
 import sys
@@ -57,14 +58,17 @@ class Notes:
         self.path, self._written = Path(path), 0.0
         self.shapes = collections.Counter[tuple[int, ...]]()
         self.stages = collections.Counter[str]()
+        self.begun: list[tuple[float, int]] = []  # when each batch was, and its size
         self._inner = threading.local()
 
     def clear(self) -> None:
         self.shapes.clear()
         self.stages.clear()
+        self.begun.clear()
 
     def shape(self, *shape: int) -> None:
         self.shapes[shape] += 1
+        self.begun.append((time.monotonic(), math.prod(shape)))
         if time.monotonic() - self._written > 0.5:
             self.write()
 
@@ -90,13 +94,17 @@ class Notes:
         self._written = time.monotonic()
         whole = self.path.with_suffix(".new")
         shapes = [[list(shape), n] for shape, n in list(self.shapes.items())]
-        whole.write_text(json.dumps({"shapes": shapes, "stages": dict(self.stages)}))
+        whole.write_text(json.dumps({"shapes": shapes, "stages": dict(self.stages), "begun": self.begun}))
         whole.replace(self.path)
 
     @staticmethod
-    def read(path: str) -> tuple[list[tuple[tuple[int, ...], int]], dict[str, float]]:
+    def read(path: str) -> tuple[list[tuple[tuple[int, ...], int]], dict[str, float], float]:
+        """Shapes and how often each came, the seconds of stages, and those of the middle four fifths of the work."""
         kept = json.loads(Path(path).read_text())
-        return [(tuple(shape), n) for shape, n in kept["shapes"]], kept["stages"]
+        moments, sizes = np.array(kept["begun"]).T
+        done = np.cumsum(sizes) / sizes.sum()
+        first, last = np.interp([0.1, 0.9], done, moments)
+        return [(tuple(shape), n) for shape, n in kept["shapes"]], kept["stages"], float(last - first)
 
 
 def stages_of_a_worker(notes: Notes) -> None:
@@ -158,12 +166,29 @@ def text_model(data: str, device: str, batch: int, shapes: str) -> Any:
     model = Noted(text_network(data, device), tokenizer, batch=batch, max_length=512)
     model.notes_kept = notes
     if device.startswith("cuda"):
-        warm_up(model.model, batch)
+        in_every_lane(model, functools.partial(warm_up, model.model, batch))
     return model
 
 
+def in_every_lane(model: Any, work: Callable[[], None]) -> None:
+    """Run something in each of the threads that begin a model's batches."""
+    lanes = model._background.lanes
+    together = threading.Barrier(lanes)  # no thread takes two of them
+
+    def begin(_: Any) -> Callable[[], Any]:
+        together.wait()
+        work()
+        return lambda: None
+
+    for done in [model._background(begin, None) for _ in range(lanes)]:
+        done()
+
+
 def warm_up(network: Any, batch: int) -> None:
-    """Let CUDA load and plan what it does when a shape comes for the first time; it takes seconds, at the start."""
+    """Let CUDA load and plan what it does when a shape comes for the first time; it takes seconds, at the start.
+
+    Plans of attention belong to a thread.
+    """
     import torch
 
     common = [(rows, range(64, 400, 16)) for rows in (batch, batch // 2, batch // 4)]
@@ -345,12 +370,12 @@ class Run:
 
 def compare(a: argparse.Namespace, make: Any, bare: Any, masker: Any, ways: dict[str, Any], batch: int) -> None:
     """Print the share of each way."""
-    print(f"{'':28}{'inputs':>8}{'rows/s':>10}{'bare':>10}{'share':>8}{'with start':>12}", flush=True)
+    print(f"{'':28}{'inputs':>8}{'rows/s':>10}{'bare':>10}{'share':>8}{'with start':>12}{'middle':>8}", flush=True)
     for name, (inputs, count, sent) in ways.items():
         run = Run(a, make, masker, batch, sent)
         try:
             found = getattr(run, name)(inputs)
-            shapes, stages = Notes.read(run.shapes)
+            shapes, stages, middle = Notes.read(run.shapes)
             alone = bare(make(a.data, a.device, batch, run.shapes), shapes, a.device)
         except Exception as error:
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
@@ -361,7 +386,7 @@ def compare(a: argparse.Namespace, make: Any, bare: Any, masker: Any, ways: dict
         more = f"   nobody had a row for {found['waiting']:.1f} s" if "waiting" in found else ""
         print(
             f"{name:28}{count:8,}{rows / found['answering']:10,.0f}{rows / alone:10,.0f}"
-            f"{alone / found['answering']:8.1%}{alone / found['seconds']:12.1%}{more}",
+            f"{alone / found['answering']:8.1%}{alone / found['seconds']:12.1%}{0.8 * alone / middle:8.1%}{more}",
             flush=True,
         )
         each = {"the network alone": alone, **dict(sorted(stages.items(), key=lambda pair: -pair[1]))}

@@ -178,6 +178,10 @@ def photograph_reports(folder: Path) -> None:
             "report-deep", report.html(showcases.explain_deep()), act="document.querySelector('.tools button').click()"
         )
         photograph("report-zero", report.html(test_plots.crowd(zero=True)))
+        answer = report.html(showcases.explain_answer())
+        photograph("report-answer", answer, height=1200)
+        photograph("report-answer-dark", answer, dark=True, act="document.querySelector('button.statement').click()")
+        photograph("report-answer-phone", answer, width=375, height=2200)
         photograph("report-hebrew", report.html(showcases.explain_hebrew()))
         photograph("report-hostile", report.html(showcases.explain_text(showcases.HOSTILE)))
         photograph("report-apart", report.html(test_plots.explanations_of_two_methods()["levels apart"]))

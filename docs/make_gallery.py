@@ -20,7 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "build" / "gallery"
 ORDER = (
-    "text", "paragraphs", "images", "table", "series", "bag", "custom", "endpoint", "compare", "budget", "many",
+    "text", "paragraphs", "citing", "images", "table", "series", "bag", "custom", "endpoint", "compare", "budget",
+    "many",
 )  # fmt: skip
 _SECONDS = 300
 _MORE = {

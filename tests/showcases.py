@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -224,6 +225,59 @@ def explain_hebrew() -> Any:
         return np.tanh([sum(good.get(w.strip(".!"), 0.0) for w in t.split()) / 2 for t in texts])
 
     return c2fa.Explainer(model, c2fa.maskers.Text(language="he"), budget=(20, 150), progress=False)(HEBREW)
+
+
+class Reader:
+    """Stands for a language model: sentences in its prompt make the words of an answer likelier by known amounts."""
+
+    name = "reader"
+
+    def __init__(self, answer: str, worth: list[tuple[str, str, float]]) -> None:
+        self.answer, self.worth = answer, worth
+
+    def generate(self, prompt: str) -> str:
+        return self.answer
+
+    def pieces(self, answer: str) -> list[str]:
+        return re.findall(r"\s*\S+|\s+\Z", answer)
+
+    def score(self, prompts: list[str], answer: str) -> np.ndarray:
+        starts = np.cumsum([0, *map(len, self.pieces(answer))])[:-1]
+        rows = np.full((len(prompts), len(starts)), -4.0)
+        for text, said, nats in (known for known in self.worth if known[1] in answer):
+            piece = np.searchsorted(starts, answer.index(said), side="right") - 1
+            rows[:, piece] += [nats * (text in prompt) for prompt in prompts]
+        # What no sentence accounts for, so that there are standard errors.
+        return rows + 0.01 * np.sin([[len(prompt) + 7.0 * k for k in range(len(starts))] for prompt in prompts])
+
+
+DOCUMENTS = {
+    "rivers.md": "The Rhine flows through Basel. It is long. Swans like it.",
+    "hills <script>window.hacked = 1</script>": "The Gurten is a hill near Bern. From there one sees <b>the Alps</b>. "
+    "</script><img src=x onerror='window.hacked = 2'> is no tag here.",
+    "cities.md": "Basel has a port.\n\nBern is the capital. Bern has bears. Some say that it is Zürich.",
+}
+ANSWER = "Bern is the capital. The Rhine flows through Basel. Zermatt bans <cars>. Swans fear the Alps."
+WORTH = [
+    ("Bern is the capital", "Bern is", 9.0),
+    ("Some say", "Bern is", -2.0),
+    ("Rhine flows", "The Rhine", 8.0),
+    ("Basel has a port", "The Rhine", 2.0),
+    ("Swans like", "Swans", 4.0),
+    ("sees <b>the Alps", "Swans", -4.2),
+]
+
+
+def explain_answer(**options: Any) -> Any:
+    """A cited answer: a statement with one source, one with two, one with none, one with sentences for and against."""
+    given = {
+        "budget": 64,
+        "documents": DOCUMENTS,
+        "query": "Which <capital>, which river?",
+        "progress": False,
+        **options,
+    }
+    return c2fa.cite(Reader(ANSWER, WORTH), **given)
 
 
 def planted(e: Any, seed: int = 7) -> Any:

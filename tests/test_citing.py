@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 import c2fa
+import c2fa.ledger
 import c2fa.statements
+from c2fa.citing import Citer
 
 DOCUMENTS = {
     "rivers": "The Rhine flows through Basel. It is long. Swans like it.",
     "hills": "The Gurten is a hill near Bern. From there one sees the Alps.",
     "cities": "Basel has a port.\n\nBern is the capital. Bern has bears.",
 }
-ANSWER = "The Rhine flows through Basel. Bern is the capital."
+ANSWER_STATEMENTS = ("The Rhine flows through Basel.", "Bern is the capital.")
+ANSWER = " ".join(ANSWER_STATEMENTS)
 
 
 class Additive:
@@ -150,3 +158,380 @@ def test_a_statement_that_rests_on_nothing_is_said_to():
     assert [source.document for source in one.sources] == ["rivers"]
     said = c.to_text()
     assert said.index("[2]") < said.index("rests on nothing in these documents")
+
+
+def test_log_odds_of_the_answer_and_of_each_statement():
+    c = c2fa.cite(Additive(), DOCUMENTS, "?", ANSWER, budget=64, link="logit")
+    plain = c2fa.cite(Additive(), DOCUMENTS, "?", ANSWER, budget=64)
+    assert c.link.unit == "log-odds"
+    np.testing.assert_array_equal(c.outputs, plain.outputs)
+    for column, log_p in enumerate(c.outputs):
+        assert c.for_target(column).linked == pytest.approx(log_p - np.log1p(-np.exp(log_p)))
+    # An answer of e^-12 has nearly the same log-odds as its logarithm; its likelier second statement has others.
+    np.testing.assert_allclose(c.low, plain.low, atol=1e-2)
+
+
+def test_context_cite_by_name_is_its_authors_recipe():
+    options = {"budget": 64, "method": "context-cite"}
+    c = c2fa.cite(Additive(), DOCUMENTS, "?", ANSWER, **options)
+    pieces = Additive().pieces(ANSWER)
+    first = pieces.index(" Bern")
+    tokens = (len(pieces), first, len(pieces) - first)
+    assert c.link.name == "logit-of-log"
+    same = c2fa.cite(Additive(), DOCUMENTS, "?", ANSWER, link="logit", tokens=tokens, **options)
+    np.testing.assert_array_equal(c.low, same.low)
+    weaker = c2fa.cite(Additive(), DOCUMENTS, "?", ANSWER, tokens=1, **options)
+    assert np.abs(weaker.low).sum() > np.abs(c.low).sum()
+    sentences = dict(zip(c.structure.names[1], c.low, strict=True))
+    assert max(sentences, key=sentences.__getitem__) == "Bern is the capital."
+
+
+@pytest.mark.parametrize("method", ["leave-one-out", "hierarchical-leave-one-out"])
+def test_peers_that_remove_one_by_one(method):
+    c = c2fa.cite(Additive(), DOCUMENTS, "?", ANSWER, budget=32, method=method)
+    sentences = dict(zip(c.structure.names[1], c.low, strict=True))
+    for text, _, value in Additive.worth:
+        [found] = [v for sentence, v in sentences.items() if text in sentence]
+        assert found == pytest.approx(value, abs=1e-9)
+
+
+# Many questions.
+
+
+def questions():
+    asked = [{"documents": DOCUMENTS, "query": f"Question {k}?"} for k in range(3)]
+    asked[1]["answer"] = "Bern is the capital."  # one statement where the others have two
+    return asked
+
+
+class One(Additive):
+    """Scores an answer of one statement too."""
+
+    def score(self, prompts, answer):
+        if answer == ANSWER:
+            return super().score(prompts, answer)
+        self.prompts += prompts
+        return [[-1.0 + 4.0 * ("Bern is the capital" in prompt)] + [-1.0] * 3 for prompt in prompts]
+
+
+def test_many_questions_are_explained_as_one_by_one():
+    lm = One()
+    found = Citer(lm, budget=40).many(questions())
+    assert [c.output_names for c in found] == [
+        ("answer", *ANSWER_STATEMENTS),
+        ("answer",),
+        ("answer", *ANSWER_STATEMENTS),
+    ]
+    for asked, c in zip(questions(), found, strict=True):
+        alone = c2fa.cite(One(), **asked, budget=40)
+        np.testing.assert_allclose(c.low, alone.low, atol=1e-9)
+        assert c.view["answer"] == alone.view["answer"]
+        assert c.queries <= 40
+    assert lm.generated == 2
+    assert len(lm.prompts) == sum(c.queries for c in found)
+
+
+def test_a_store_keeps_statements_and_a_bad_question_costs_one_line(tmp_path):
+    asked = [*questions(), {"documents": {}, "query": "?"}, {"documents": DOCUMENTS}]
+    citer = Citer(One(), budget=40)
+    store = citer.many(asked, tmp_path / "cited", engine="serial")
+    assert [failure.index for failure in store.errors()] == [3, 4]
+    assert "there are no documents" in store.errors()[0].error
+    assert "has no 'query'" in store.errors()[1].error
+    c = store[0]
+    assert [s.text for s in c2fa.statements.statements(c)] == list(ANSWER_STATEMENTS)
+    assert c.view["generations"] == 1
+    assert store[1].output_names == ("answer",)
+    again = citer.many(asked, tmp_path / "cited", engine="serial")
+    assert again.run.inputs == 0
+    with pytest.raises(RuntimeError, match="made with other settings"):
+        Citer(One(), budget=40, prompt="{query}{context}").many(asked, tmp_path / "cited", engine="serial")
+
+
+def test_long_documents_keep_their_statements_in_a_store(tmp_path):
+    long = {**DOCUMENTS, "long": "word " * 10_000}
+    store = Citer(Additive(), budget=20).many([{"documents": long, "query": "?"}], tmp_path / "cited", engine="serial")
+    assert store[0].view["answer"] == ANSWER
+
+
+def test_a_citer_travels_to_workers_and_takes_a_model_made_there(tmp_path):
+    citer = Citer(Additive(), budget=20)
+    store = citer.many(questions()[:1], tmp_path / "cited", workers=1, model=Additive)
+    assert store[0].low.sum() == pytest.approx(6.5, abs=0.5)
+    with pytest.raises(ValueError, match="models= and gpus= do not go with Citer"):
+        citer.many(questions(), tmp_path / "other", models=1)
+
+
+# Answers that the model writes.
+
+
+class Sampling(Additive):
+    """Writes another answer each time, all of two statements."""
+
+    def generate(self, prompt):
+        return f"{super().generate(prompt)[:-1]} {self.serial}."
+
+    serial = 0
+
+
+def test_a_written_answer_is_remembered_with_the_rows(tmp_path):
+    ledger = tmp_path / "answers.sqlite"
+    first, second = Sampling(), Sampling()
+    second.serial = 1
+    c = c2fa.cite(first, DOCUMENTS, "?", budget=40, ledger=ledger)
+    again = c2fa.cite(second, DOCUMENTS, "?", budget=40, ledger=ledger)
+    assert not second.prompts
+    assert not second.generated
+    assert again.view["answer"] == c.view["answer"] == "The Rhine flows through Basel. Bern is the capital 0."
+    np.testing.assert_array_equal(again.low, c.low)
+    assert again.queries == c.queries
+    more = c2fa.cite(second, DOCUMENTS, "?", budget=60, ledger=ledger)
+    assert more.view["answer"] == c.view["answer"]
+    assert 0 < len(second.prompts) <= 60 - c.queries
+    c2fa.cite(second, DOCUMENTS, "Another?", budget=40, ledger=ledger)
+    assert second.generated == 1
+
+
+def test_an_answer_in_tokens_of_its_own_is_written_again_to_know_them(tmp_path):
+    class Tokens(Additive):
+        """Reads an answer that it has not written letter by letter."""
+
+        def pieces(self, answer):
+            return super().pieces(answer) if self.generated else list(answer)
+
+    ledger = tmp_path / "answers.sqlite"
+    c = c2fa.cite(Tokens(), DOCUMENTS, "?", budget=40, ledger=ledger)
+    second = Tokens()
+    more = c2fa.cite(second, DOCUMENTS, "?", budget=60, ledger=ledger)
+    assert second.generated == 1
+    assert len(second.prompts) == more.queries - c.queries
+
+    class Other(Additive):
+        def pieces(self, answer):
+            return list(answer)
+
+    with pytest.raises(c2fa.QueryError, match="in other pieces than before"):
+        c2fa.cite(Other(), DOCUMENTS, "?", budget=80, ledger=ledger)
+
+
+def test_two_at_once_explain_one_answer(tmp_path):
+    class Slow(Sampling):
+        def generate(self, prompt):
+            time.sleep(0.3)
+            return super().generate(prompt)
+
+    models = [Slow(), Slow()]
+    models[1].serial = 1
+    with ThreadPoolExecutor() as threads:
+        ask = functools.partial(c2fa.cite, budget=30, ledger=tmp_path / "answers.sqlite", batch_size=4)
+        one, other = threads.map(lambda lm: ask(lm, DOCUMENTS, "?"), models)
+    assert sum(lm.generated for lm in models) == 1
+    assert one.view["answer"] == other.view["answer"]
+    np.testing.assert_array_equal(one.low, other.low)
+    assert len(models[0].prompts) + len(models[1].prompts) == one.queries
+
+
+def test_a_damaged_answer_is_not_taken_for_another(tmp_path):
+    ledger = tmp_path / "answers.sqlite"
+    c2fa.cite(Additive(), DOCUMENTS, "?", budget=40, ledger=ledger)
+    with sqlite3.connect(ledger) as db:
+        db.execute("UPDATE answers SET output=x'5b2261225d' WHERE level=-1")
+    with pytest.raises(c2fa.ledger.LedgerError, match=r"a text in .* is damaged"):
+        c2fa.cite(Additive(), DOCUMENTS, "?", budget=40, ledger=ledger)
+
+
+def test_the_cost_holds_the_generation():
+    class Paid(Additive):
+        cost = 0.0
+
+        def generate(self, prompt):
+            self.cost += 100.0
+            return super().generate(prompt)
+
+        def score(self, prompts, answer):
+            self.cost += len(prompts)
+            return super().score(prompts, answer)
+
+    c = c2fa.cite(Paid(), DOCUMENTS, "?", budget=40)
+    assert c.diagnostics.cost == 100.0 + c.queries
+    assert "the model wrote the answer, by one request beside the rows" in c.to_text()
+    assert c2fa.cite(Paid(), DOCUMENTS, "?", ANSWER, budget=40).diagnostics.cost <= 40
+
+
+def test_an_answer_of_nothing_is_refused_before_any_row():
+    class Silent(Additive):
+        def generate(self, prompt):
+            return " \n"
+
+    lm = Silent()
+    with pytest.raises(c2fa.QueryError, match=r"the answer is empty.*another query"):
+        c2fa.cite(lm, DOCUMENTS, "?")
+    assert not lm.prompts
+
+    class Blind(Additive):
+        def pieces(self, answer):
+            return []
+
+    with pytest.raises(ValueError, match="reads no tokens in the answer"):
+        c2fa.cite(Blind(), DOCUMENTS, "?", ANSWER)
+
+
+def test_a_context_beyond_the_window_is_refused_before_any_row():
+    class Small(Additive):
+        def fits(self, prompts, answer):
+            return [len(prompt) < 100 for prompt in prompts]
+
+    lm = Small()
+    with pytest.raises(ValueError, match=r"all 3 documents .* longer than the model's window.*longest is 'hills'"):
+        c2fa.cite(lm, DOCUMENTS, "?", ANSWER)
+    assert not lm.prompts
+    c2fa.cite(lm, {"a": "The Rhine flows."}, "?", ANSWER, budget=10)
+
+
+def test_a_template_without_the_context_is_refused():
+    class Deaf(Additive):
+        def template(self, system, user):
+            return "<user>Hello<assistant>"
+
+    with pytest.raises(ValueError, match="chat template of Deaf leaves out the message"):
+        c2fa.cite(Deaf(), DOCUMENTS, "?", ANSWER)
+    with pytest.raises(ValueError, match="the function that makes it leaves it out"):
+        c2fa.cite(Additive(), DOCUMENTS, "?", ANSWER, prompt=lambda context, query: query)
+
+
+def test_braces_in_a_question_are_its_own():
+    lm = Additive()
+    c2fa.cite(lm, {"a": "Some {query} here."}, "What is {context}?", ANSWER, budget=10)
+    assert "Context: Some {query} here.\n\nQuery: What is {context}?" in lm.prompts
+
+
+@pytest.mark.parametrize("budget", [1, 3, (2, 10)])
+def test_a_budget_without_room_is_refused(budget):
+    with pytest.raises(ValueError, match=r"budget"):
+        c2fa.cite(Additive(), DOCUMENTS, "?", ANSWER, budget=budget)
+
+
+# Answers written anew.
+
+
+class Writer:
+    """Answers with those of its sentences that it read; it scores nothing."""
+
+    name = "writer"
+
+    def __init__(self):
+        self.prompts = []
+
+    def generate(self, prompt):
+        self.prompts.append(prompt)
+        return " ".join(text for text in ANSWER_STATEMENTS if text in prompt)
+
+
+def test_answers_written_anew_are_compared():
+    lm = Writer()
+    c = c2fa.cite(lm, DOCUMENTS, "?", budget=60, similarity="words")
+    assert len(lm.prompts) == c.queries + 1 <= 61
+    assert c.view["scored_by"] == "similarity"
+    assert c.prediction == 1.0
+    rhine, bern = c2fa.statements.statements(c)
+    assert rhine.sources[0].text == "The Rhine flows through Basel."
+    assert bern.sources[0].text == "Bern is the capital."
+    assert rhine.rests_on_documents
+    assert "similarity of answers written anew" in c.to_text()
+    assert "nats" not in c.to_text()
+
+
+def test_a_similarity_of_ones_own():
+    c = c2fa.cite(Writer(), DOCUMENTS, "?", ANSWER, budget=60, similarity=lambda a, b: float("capital" in b))
+    best = c.structure.names[1][int(np.argmax(c.low))]
+    assert best == "Bern is the capital."
+    with pytest.raises(c2fa.QueryError, match=r"numbers from 0 to 1; got 2\.0"):
+        c2fa.cite(Writer(), DOCUMENTS, "?", ANSWER, similarity=lambda a, b: 2.0)
+    with pytest.raises(ValueError, match="similarity must be 'words' or a function"):
+        c2fa.cite(Writer(), DOCUMENTS, "?", ANSWER, similarity="letters")
+
+
+def test_answers_written_before_a_failure_are_kept(tmp_path):
+    class Failing(Writer):
+        left = 20
+
+        def generate(self, prompt):
+            if not self.left:
+                raise ConnectionError("away")
+            self.left -= 1
+            return super().generate(prompt)
+
+    ledger = tmp_path / "answers.sqlite"
+    first, second = Failing(), Writer()
+    with pytest.raises(c2fa.QueryError, match="away"):
+        c2fa.cite(first, DOCUMENTS, "?", budget=50, similarity="words", ledger=ledger)
+    c = c2fa.cite(second, DOCUMENTS, "?", budget=50, similarity="words", ledger=ledger)
+    assert len(first.prompts) == 20
+    assert len(second.prompts) == c.queries - 19  # the first of the 20 wrote the answer
+    assert not set(first.prompts[1:]) & set(second.prompts)
+
+
+def test_answers_are_written_from_several_threads():
+    class Slow(Writer):
+        concurrency = 4
+        cost = 0.0
+        now = most = 0
+
+        def generate(self, prompt):
+            self.now += 1
+            self.most = max(self.most, self.now)
+            time.sleep(0.01)
+            self.now -= 1
+            return super().generate(prompt)
+
+    lm = Slow()
+    c = c2fa.cite(lm, DOCUMENTS, "?", ANSWER, budget=40, similarity="words")
+    assert lm.most > 1
+    np.testing.assert_allclose(c.low, c2fa.cite(Writer(), DOCUMENTS, "?", ANSWER, budget=40, similarity="words").low)
+
+
+def test_a_model_that_only_writes_needs_similarity():
+    with pytest.raises(TypeError, match=r"Writer cannot score a given answer.*give similarity='words'"):
+        c2fa.cite(Writer(), DOCUMENTS, "?", ANSWER)
+
+    class Scorer:
+        pieces, score = Additive.pieces, Additive.score
+        worth = Additive.worth
+
+        def __init__(self):
+            self.prompts = []
+
+    assert c2fa.cite(Scorer(), DOCUMENTS, "?", ANSWER, budget=40).low.sum() == pytest.approx(6.5, abs=1e-6)
+    with pytest.raises(c2fa.QueryError, match="writes no answers; give answer="):
+        c2fa.cite(Scorer(), DOCUMENTS, "?")
+    with pytest.raises(TypeError, match="has no generate"):
+        c2fa.cite(Scorer(), DOCUMENTS, "?", ANSWER, similarity="words")
+
+
+# Models around models.
+
+
+def test_a_model_made_later_and_one_kept_to_a_rate_are_language_models():
+    lazy = c2fa.models.Lazy(Additive)
+    c = c2fa.cite(lazy, DOCUMENTS, "?", budget=30, batch_size=8)
+    assert lazy.model.generated == 1
+    assert c.low.sum() == pytest.approx(6.5, abs=1e-6)
+    assert not hasattr(c2fa.models.Lazy(Writer), "score")
+
+    class Busy(Additive):
+        failed = 0
+
+        def score(self, prompts, answer):
+            if self.failed < 2:
+                self.failed += 1
+                raise TimeoutError("busy")
+            return super().score(prompts, answer)
+
+    lm = Busy()
+    limited = c2fa.batch.Limited(lm, ":memory:", rate=200.0, wait=0.01)
+    begin = time.monotonic()
+    c = c2fa.cite(limited, DOCUMENTS, "?", budget=30, batch_size=4)
+    assert time.monotonic() - begin > (c.queries - 4) / 200.0  # each prompt is a request
+    assert len(lm.prompts) == c.queries
+    with pytest.raises(TypeError, match="must be callable"):
+        c2fa.batch.Limited(3, ":memory:", rate=1.0)

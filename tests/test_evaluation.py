@@ -119,6 +119,45 @@ def test_scores_are_those_of_a_run_by_itself():
                 assert frame[method, n_l, "deletion", level] == pytest.approx(expected, rel=1e-12)
 
 
+def test_the_scores_of_sources_are_those_of_the_metrics():
+    truth = (None, (np.arange(24) < 2).astype(float))
+    names = ["lds", "top1-drop", "top3-drop", "top1-recall", "top3-recall"]
+    result = evaluate(
+        ["leave-one-out", "context-cite"],
+        INPUTS[:1],
+        Counting(),
+        MASKER,
+        budgets=[40],
+        seeds=[4],
+        metrics=names,
+        truths=[truth],
+    )
+    frame = result.frame.set_index(["method", "metric", "level"])["value"]
+    assert set(result.frame.query("level == 0").metric) == {"lds"}
+    masked = MASKER(INPUTS[0])
+    for method in ("leave-one-out", "context-cite"):
+        e = c2fa.Explainer(Counting(), MASKER, method=method, budget=40, seed=4)(INPUTS[0])
+        for k in (1, 3):
+            drop = metrics.measure(metrics.topk_drop(e.low, k), masked, Counting())
+            assert frame[method, f"top{k}-drop", 1] == pytest.approx(drop)
+            assert frame[method, f"top{k}-recall", 1] == metrics.evidence_recall(e.low, truth[1], k)
+        others = [metrics.held_out(e.structure.widths[level], 2000, 99) for level in (0, 1)]
+        for level, masks in enumerate(others):
+            precise = metrics.measure(metrics.lds(e.values[level], masks, level), masked, Counting())
+            assert frame[method, "lds", level] == pytest.approx(precise, abs=0.15)
+
+
+def test_the_drop_of_all_parts_is_not_asked_of_what_cannot_be_empty():
+    s = c2fa.Structure.flat(3)
+    masker = c2fa.maskers.Custom(s, lambda x, masks, level: masks * 1.0, allows_empty=False)
+    result = evaluate(
+        ["c2fa"], [0], lambda b: b.sum(axis=1), masker, budgets=[8], seeds=1, metrics=["top1-drop", "top3-drop"]
+    )
+    drops = result.frame.set_index("metric")["value"]
+    assert drops["top1-drop"] == pytest.approx(1.0)
+    assert np.isnan(drops["top3-drop"])
+
+
 def test_the_grid_is_deterministic_whatever_the_batches():
     runs = [
         evaluate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import pickle
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,6 +71,59 @@ def test_every_method_explains_what_it_would_of_a_model_that_returns_log_odds(me
     assert linked.diagnostics.levels[-1].r2 == pytest.approx(plain.diagnostics.levels[-1].r2, abs=1e-6)
 
 
+def log_odds(log_probability):
+    """``log p − log(1 − p)`` with sixty digits."""
+    with decimal.localcontext(prec=60):
+        log_p = decimal.Decimal(log_probability)
+        return float(log_p - (1 - log_p.exp()).ln())
+
+
+@given(st.floats(-600.0, -2e-7) | st.floats(-1e-3, -2e-7) | st.floats(-0.7, -0.68))
+def test_log_odds_of_a_log_probability_keep_their_digits(log_probability):
+    scale = links.ensure("logit", log_probabilities=True).at(np.array([-1.0]))
+    found = scale(np.array([log_probability]))[0]
+    assert found == pytest.approx(log_odds(log_probability), rel=1e-13, abs=1e-14)
+
+
+@pytest.mark.parametrize("certain", [0.0, -0.0, -1e-300, -1e-9, 5e-7])
+def test_a_certain_answer_is_held_off(certain):
+    scale = links.ensure("logit", log_probabilities=True).at(np.array([certain]))
+    assert scale(np.array([certain]))[0] == pytest.approx(np.log(1e7), rel=1e-6)
+    assert scale.notes(np.array([certain, -3.0])) == (
+        "1 of 2 rows answered above -1e-07, where link='logit-of-log' grows without bound, and were held there",
+    )
+    assert scale(np.array([np.nan, -np.inf]))[1] == -np.inf
+
+
+class LogProbability:
+    """The logarithms of what ``probability`` says."""
+
+    log_probabilities = True
+    name = "log p"
+
+    def __call__(self, batch):
+        return np.log(probability(batch))
+
+
+def test_a_model_of_log_probabilities_is_explained_on_its_log_odds(tmp_path):
+    plain = explain(link="logit", target=1, outputs="all", **EXACT)
+    e = explain(LogProbability(), link="logit", target=1, outputs="all", **EXACT)
+    np.testing.assert_allclose(e.all_values[-1], plain.all_values[-1], atol=1e-6)
+    assert e.linked == pytest.approx(plain.linked)
+    assert e.prediction == pytest.approx(np.log(plain.prediction))
+    assert (e.link.name, e.link.unit) == ("logit-of-log", "log-odds")
+    e.save(tmp_path / "e.json")
+    assert c2fa.load(tmp_path / "e.json").linked == e.linked
+    assert explain(LogProbability(), link="identity").link.name == "identity"
+    by_name = explain(lambda b: np.log(probability(b)), link="logit-of-log", target=1, **EXACT)
+    np.testing.assert_allclose(by_name.low, plain.low, atol=1e-6)
+
+
+def test_what_is_no_log_probability_is_refused():
+    with pytest.raises(QueryError, match=r"^the model returned 0\.5, and link='logit-of-log' takes log-prob"):
+        explain(lambda b: np.full(len(b), 0.5), link="logit-of-log")
+
+
 def test_rules_and_standard_errors_are_on_the_scale():
     e = explain(link="logit", budget=300, until="stderr:0.05")
     assert e.diagnostics.settled
@@ -130,7 +184,7 @@ def test_an_input_without_a_logarithm_is_refused():
 
 @pytest.mark.parametrize("link", ["probit", None, 3, "Logit"])
 def test_an_unknown_link_is_refused_before_anything_is_asked(link):
-    with pytest.raises(ValueError, match=r"^link must be one of 'identity', 'logit', 'log'; got "):
+    with pytest.raises(ValueError, match=r"^link must be one of 'identity', 'logit', 'log', 'logit-of-log'; got "):
         c2fa.Explainer(lambda b: pytest.fail("asked"), c2fa.maskers.Array(S), link=link)
 
 

@@ -69,7 +69,7 @@ def test_methods_that_can_share_their_queries_ask_the_same_masks():
     assert not keys(of["td-milli"], 1)
 
 
-@pytest.mark.parametrize("name", [name for name in methods.METHODS if name not in methods.PEERS])
+@pytest.mark.parametrize("name", [name for name, kind in methods.METHODS.items() if kind.can_stop_early])
 def test_a_larger_budget_asks_everything_that_a_smaller_one_asks(name):
     small = drive(methods.METHODS[name](), task(budget=(9, 20)))[1]
     large = drive(methods.METHODS[name](), task(budget=(14, 61)))[1]
@@ -498,3 +498,120 @@ def test_the_bridge_does_not_ask_beyond_the_budget_and_passes_errors_on():
 
     with pytest.raises(KeyError, match="theirs"):
         step(bridging.bridge(task(), "test", fails), None)
+
+
+# -- ContextCite and leave one out -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokens", [1, 7, (4, 9)])
+@pytest.mark.parametrize("budget", [(5, 11), (14, 60)])
+@pytest.mark.parametrize("alpha", [0.01, 0.1])
+def test_context_cite_is_scikit_learns_pipeline_on_the_same_rows(alpha, budget, tokens):
+    pipeline = pytest.importorskip("sklearn.pipeline").make_pipeline
+    from sklearn.linear_model import Lasso
+    from sklearn.preprocessing import StandardScaler
+
+    found, [ask] = drive(methods.ContextCite(alpha=alpha, tokens=tokens), task(budget=budget))
+    drawn = np.random.default_rng((3, 1, 0)).integers(0, 256, size=(sum(budget), 2), dtype=np.uint8)
+    masks = np.unpackbits(drawn, axis=1, count=12).astype(bool)
+    assert {row.tobytes() for row in ask.masks} == {row.tobytes() for row in masks}
+    for column, count in enumerate(np.broadcast_to(tokens, 2)):
+        scaler, lasso = StandardScaler(), Lasso(alpha=alpha, tol=1e-12, max_iter=100_000)
+        pipeline(scaler, lasso).fit(masks * 1.0, model(masks * 1.0)[:, column] / count)
+        weight = lasso.coef_ / scaler.scale_
+        bias = lasso.intercept_ - (scaler.mean_ / scaler.scale_) @ lasso.coef_
+        np.testing.assert_allclose(found.values[-1][:, column], weight * count, atol=1e-6)
+        np.testing.assert_allclose(found.intercepts[-1][column], bias * count, atol=1e-6)
+    assert (found.values[-1] == 0).any()  # the Lasso is at work
+
+
+def test_context_cite_spends_every_row_on_leaves_and_takes_repeated_masks_as_repeated_rows():
+    lasso = pytest.importorskip("sklearn.linear_model").Lasso
+    s = c2fa.Structure.from_groups("aab")
+    found, [ask] = drive(methods.ContextCite(alpha=0.02), task(s, budget=(10, 30)))
+    drawn = np.random.default_rng((3, 1, 0)).integers(0, 256, size=(40, 1), dtype=np.uint8)
+    masks = np.unpackbits(drawn, axis=1, count=3).astype(bool)
+    assert len(ask.masks) == len(np.unique(masks, axis=0)) <= 8
+    x = (masks - masks.mean(axis=0)) / masks.std(axis=0)
+    fit = lasso(alpha=0.02, tol=1e-12).fit(x, model(masks * 1.0, s)[:, 0])
+    np.testing.assert_allclose(found.values[-1][:, 0], fit.coef_ / masks.std(axis=0), atol=1e-6)
+    assert [v.shape for v in found.values] == [(2, 2), (3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"alpha": -1.0}, "alpha must be a finite number of at least 0"),
+        ({"tokens": 0}, "tokens must be a whole number above 0, or one for each output; got 0"),
+        ({"tokens": ()}, "tokens must be a whole number"),
+        ({"tokens": 2.5}, "tokens must be a whole number"),
+    ],
+)
+def test_context_cites_options_are_checked(options, said):
+    with pytest.raises(ValueError, match=said):
+        methods.ContextCite(**options)
+
+
+def test_context_cite_needs_tokens_for_every_output():
+    with pytest.raises(ValueError, match="tokens has 3 numbers and the model 2 outputs; give one for each"):
+        drive(methods.ContextCite(tokens=(1, 2, 3)), task())
+
+
+def said_of(kept, s=S):
+    """The model's outputs with these leaves alone."""
+    return model(np.isin(np.arange(s.leaves), sorted(kept))[None] * 1.0, s)[0]
+
+
+@pytest.mark.parametrize("structure", [S, THREE])
+def test_leave_one_out_is_what_each_leaf_costs(structure):
+    found, [ask] = drive(methods.LeaveOneOut(), task(structure, budget=(14, 60, 9)[: structure.depth]))
+    assert len(ask.masks) == structure.leaves
+    everything = set(range(structure.leaves))
+    for leaf in everything:
+        lost = said_of(everything, structure) - said_of(everything - {leaf}, structure)
+        np.testing.assert_allclose(found.values[-1][leaf], lost)
+    for level, values in enumerate(found.values):
+        np.testing.assert_allclose(values, structure.sums(found.values[-1], level))
+    np.testing.assert_allclose(found.intercepts[0] + found.values[-1].sum(axis=0), said_of(everything, structure))
+    assert not found.notes
+
+
+def test_leave_one_out_removes_what_the_rows_pay_for():
+    found, [ask] = drive(methods.LeaveOneOut(), task(budget=(2, 5)))
+    assert len(ask.masks) == 7
+    assert (found.values[-1] != 0).any(axis=1).sum() == 7
+    assert found.notes == ("5 of 12 leaves were not removed, for want of rows, and have 0",)
+    other, _ = drive(methods.LeaveOneOut(), task(budget=(2, 5), seed=4))
+    assert ((found.values[-1] != 0) != (other.values[-1] != 0)).any()
+
+
+def test_hierarchical_leave_one_out_step_by_step():
+    """Three parts of three, four and five leaves; 14 rows are three for parts, one for what stays, ten for leaves."""
+    groups = {0: {0, 1, 2}, 1: {3, 4, 5, 6}, 2: {7, 8, 9, 10, 11}}
+    everything = set(range(12))
+    cost = {j: said_of(everything) - said_of(everything - leaves) for j, leaves in groups.items()}
+    ranked = sorted(cost, key=lambda j: -cost[j][0])
+    for rows, parts_kept in ((15, 3), (14, 2), (8, 1)):
+        found, asks = drive(methods.HierarchicalLeaveOneOut(), task(budget=(4, rows - 4)))
+        assert sum(len(ask.masks) for ask in asks) <= rows
+        for j, lost in cost.items():
+            np.testing.assert_allclose(found.values[0][j], lost)
+        stay = set().union(*(groups[j] for j in ranked[:parts_kept]))
+        for leaf in everything:
+            expected = said_of(stay) - said_of(stay - {leaf}) if leaf in stay else np.zeros(2)
+            np.testing.assert_allclose(found.values[1][leaf], expected, atol=1e-15)
+        assert bool(found.notes) == (parts_kept < 3)
+
+
+def test_hierarchical_leave_one_out_goes_as_far_as_its_rows():
+    few, [ask] = drive(methods.HierarchicalLeaveOneOut(), task(budget=(1, 1)))
+    assert len(ask.masks) == 2
+    assert (few.values[0] != 0).any(axis=1).sum() == 2
+    assert not few.values[1].any()
+    some, asks = drive(methods.HierarchicalLeaveOneOut(), task(budget=(3, 3)))
+    assert [len(ask.masks) for ask in asks] == [3, 1, 2]
+    assert (some.values[1] != 0).any(axis=1).sum() == 2
+    deep, asks = drive(methods.HierarchicalLeaveOneOut(), task(THREE, budget=(9, 9, 9)))
+    assert [ask.level for ask in asks] == [0, 1, 2]
+    assert sum(len(ask.masks) for ask in asks) == 2 + 3 + 7
+    assert not deep.notes

@@ -276,6 +276,64 @@ def test_coverage_of_a_noisy_additive_model():
     assert 0.85 < np.mean(shares) < 1.0
 
 
+# -- of an answer's sources ------------------------------------------------------------------------------------
+
+
+def spearman_oracle(one, other):
+    """Pearson's correlation of ranks, a rank being the mean place among all, counted by hand."""
+
+    def rank(values):
+        return [sum(w < v for w in values) + (sum(w == v for w in values) + 1) / 2 for v in values]
+
+    x, y = rank(one), rank(other)
+    mean = (len(x) + 1) / 2
+    top = sum((a - mean) * (b - mean) for a, b in zip(x, y, strict=True))
+    return top / (sum((a - mean) ** 2 for a in x) * sum((b - mean) ** 2 for b in y)) ** 0.5
+
+
+@given(st.lists(st.integers(-4, 4), min_size=4, max_size=4), st.sampled_from([0, 1]), st.integers(0, 50))
+def test_lds_is_the_rank_correlation_over_fresh_masks(leaves, level, seed):
+    values = STRUCTURE.sums(np.array(leaves, float), level)
+    masks = metrics.held_out(len(values), 12, seed)
+    found = metrics.measure(metrics.lds(values, masks, level), masked(), additive)
+    predicted = [sum(int(v) for v, keep in zip(values, row, strict=True) if keep) for row in masks]
+    owners = STRUCTURE.owners(level)
+    said = [sum(int(WEIGHTS[i]) for i in range(4) if row[owners[i]]) for row in masks]
+    if len(set(predicted)) == 1:
+        assert found == 0.0
+    else:
+        assert found == pytest.approx(spearman_oracle(predicted, said))
+
+
+def test_lds_has_nothing_to_rank_where_the_model_says_one_thing():
+    masks = metrics.held_out(4, 20)
+    assert np.isnan(metrics.measure(metrics.lds(WEIGHTS, masks), masked(), lambda batch: np.ones(len(batch))))
+
+
+@given(st.lists(st.integers(-3, 3), min_size=4, max_size=4), st.integers(1, 6))
+def test_topk_drop_is_what_the_top_features_were_worth(values, k):
+    order = sorted(range(4), key=lambda i: (-values[i], i))
+    expected = sum(WEIGHTS[i] for i in order[:k])
+    assert metrics.measure(metrics.topk_drop(values, k), masked(), additive) == pytest.approx(expected)
+    parts = [values[0] + values[1], values[2] + values[3]]
+    best = [3.0, 12.0][int(parts[1] > parts[0])]
+    assert metrics.measure(metrics.topk_drop(parts, 1, level=0), masked(), additive) == pytest.approx(best)
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.sampled_from([1, 0, np.nan])), min_size=1, max_size=9))
+@pytest.mark.parametrize("k", [1, 3])
+def test_evidence_recall_is_the_share_that_is_found(k, pairs):
+    values, relevant = map(list, zip(*pairs, strict=True))
+    known = [i for i in range(len(pairs)) if relevant[i] == relevant[i]]
+    order = sorted(known, key=lambda i: (-values[i], i))
+    evidence = {i for i in known if relevant[i] == 1}
+    found = metrics.evidence_recall(values, relevant, k)
+    if evidence:
+        assert found == pytest.approx(len(evidence & set(order[:k])) / len(evidence))
+    else:
+        assert np.isnan(found)
+
+
 @pytest.mark.parametrize(
     ("name", "better"),
     [
@@ -287,6 +345,9 @@ def test_coverage_of_a_noisy_additive_model():
         ("deletion", False),
         ("aopcr", True),
         ("infidelity", False),
+        ("lds", True),
+        ("topk_drop", True),
+        ("evidence_recall", True),
         ("consistency", False),
         ("mihl", True),
         ("stability", True),
@@ -298,13 +359,17 @@ def test_every_metric_says_which_way_it_points(name, better):
 
 
 def test_what_cannot_be_ranked_or_does_not_exist_is_refused():
-    for metric in (metrics.auroc, metrics.ndcg, metrics.top1):
+    with pytest.raises(ValueError, match="k must be at least 1, the features to look among; got 0"):
+        metrics.evidence_recall([1.0], [1], k=0)
+    for metric in (metrics.auroc, metrics.ndcg, metrics.top1, metrics.evidence_recall):
         with pytest.raises(ValueError, match="the attribution of feature 0 is NaN"):
             metric([np.nan, 1.0, 2.0], [1, 0, 0])
     masked = c2fa.maskers.Array(c2fa.Structure.from_groups("aabb"))(np.ones(4))
     for conversation, match in (
         (metrics.insertion([1, 2, 3, 4], target=3), r"target 3 does not exist; the model has outputs 0\.\.0"),
         (metrics.aopcr([1, 2], orders=0), "orders must be at least 1"),
+        (metrics.topk_drop([1, 2, 3, 4], k=0), "k must be at least 1, the features to remove; got 0"),
+        (metrics.lds([1, 2], [[1, 0, 1, 1]]), r"shape \(n, 2\), one column for each value; got \(1, 4\)"),
         (metrics.infidelity([1, 2], [[1, 0, 1, 1]]), r"shape \(n, 2\), one column for each value; got \(1, 4\)"),
     ):
         with pytest.raises(ValueError, match=match):

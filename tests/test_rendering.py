@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -310,6 +313,31 @@ def test_large_batches_have_few_sizes(rows, monkeypatch):
     large = np.concatenate(list(model._cut(np.arange(rows), 10)))
     np.testing.assert_array_equal(large, np.arange(rows))
     assert all(len(index) in (64, 32, 16) or len(index) < 16 for index in model._cut(np.arange(rows), 10))
+
+
+def test_threads_that_want_other_kernels_of_attention_leave_the_setting_as_it_was():
+    import torch
+
+    from c2fa.models._attention import attention
+
+    before, wrong = torch.backends.cuda.cudnn_sdp_enabled(), []
+
+    def run(seed):
+        rng = random.Random(seed)
+        for _ in range(60):
+            plans = rng.random() < 0.7
+            with attention(plans):
+                time.sleep(rng.random() * 1e-3)
+                wrong.extend([] if torch.backends.cuda.cudnn_sdp_enabled() == (before and plans) else [plans])
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not wrong
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before
 
 
 def test_models_that_pad_on_the_left():

@@ -68,7 +68,7 @@ def test_dark_mode_follows_the_system_and_the_button(driver: Browser, show: Open
 
 @pytest.mark.parametrize("width", [320, 390, 768])
 def test_a_narrow_screen_does_not_scroll_sideways(driver: Browser, show: Open, review: Any, width: int) -> None:
-    for e in (review, showcases.explain_images(), showcases.explain_bag()):
+    for e in (review, showcases.explain_answer(), showcases.explain_images(), showcases.explain_bag()):
         show(report.html([e, e]), width=width, height=800)
         one(driver, ".card-head").click()
         one(driver, ".numbers summary").click()
@@ -92,10 +92,11 @@ def test_prints_to_pdf_with_all_parts_open(driver: Browser, show: Open, tmp_path
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("kind", ["text", "images", "table", "series", "bag", "gallery"])
+@pytest.mark.parametrize("kind", ["text", "answer", "images", "table", "series", "bag", "gallery"])
 def test_axe_finds_nothing_serious(driver: Browser, show: Open, axe: str, kind: str, dark: bool) -> None:
     makers = {
         "text": showcases.explain_text,
+        "answer": showcases.explain_answer,
         "images": showcases.explain_images,
         "table": showcases.explain_table,
         "series": showcases.explain_series,

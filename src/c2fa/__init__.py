@@ -23,6 +23,7 @@ __all__ = [
     "L2",
     "Auto",
     "BudgetError",
+    "Citer",
     "Diagnostics",
     "ElasticNet",
     "Explainer",
@@ -58,13 +59,19 @@ if find_spec("matplotlib") is None:  # `from c2fa import *` gives what is there
 
 if TYPE_CHECKING:
     from c2fa import batch, metrics, models, plots, report
-    from c2fa.citing import cite
+    from c2fa.citing import Citer, cite
     from c2fa.evaluation import evaluate
     from c2fa.for_shap import to_shap
     from c2fa.tuning import tune
 
 # Loaded when first used, so that importing c2fa needs numpy and scipy alone.
-_LATER = {"cite": "c2fa.citing", "evaluate": "c2fa.evaluation", "to_shap": "c2fa.for_shap", "tune": "c2fa.tuning"}
+_LATER = {
+    "Citer": "c2fa.citing",
+    "cite": "c2fa.citing",
+    "evaluate": "c2fa.evaluation",
+    "to_shap": "c2fa.for_shap",
+    "tune": "c2fa.tuning",
+}
 _ROOMS = ("batch", "metrics", "models", "plots", "report")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import sys
@@ -64,9 +65,10 @@ class Explainer:
         ``c2fa.until``. None spends the budget.
     link
         The scale that attributions add up on: ``"identity"`` is the model's own output, ``"logit"`` the log-odds of a
-        probability, ``"log"`` the logarithm of an output of at least 0. Fit, standard errors, diagnostics and ``until``
-        are on that scale; the ledger keeps the model's own answers, so that another link asks nothing again. A
-        probability is held 1e-7 off 0 and 1, an output under ``"log"`` at 1e-7 of the largest for the input itself.
+        probability (also of a model that returns its logarithm, and says so by ``log_probabilities``), ``"log"`` the
+        logarithm of an output of at least 0. Fit, standard errors, diagnostics and ``until`` are on that scale; the
+        ledger keeps the model's own answers, so that another link asks nothing again. A probability is held 1e-7 off 0
+        and 1, an output under ``"log"`` at 1e-7 of the largest for the input itself.
     batch_size
         Rows sent to the model at a time; by default 64, or what a model behind HTTP says keeps its connections busy.
     on_error
@@ -97,6 +99,8 @@ class Explainer:
     >>> e.high.round(3), e.low.round(3)
     (array([3., 4.]), array([1., 2., 4.]))
     """
+
+    model_may_be_apart = True  # whether workers may reach the model in a process of its own, by batches of rows alone
 
     def __init__(
         self,
@@ -143,7 +147,7 @@ class Explainer:
         self.method_name = method if isinstance(method, str) else type(method).__name__
         self.budget = as_budget(budget)
         self.until = None if until is None else as_rule(until)
-        self.link = ensure(link)
+        self.link = ensure(link, log_probabilities=link == "logit" and describe(model).log_probabilities)
         if self.until is not None and not self.method.can_stop_early:
             raise ValueError(
                 f"method {self.method_name!r} asks other rows when it has more of them, so until={until!r} cannot stop "
@@ -196,6 +200,20 @@ class Explainer:
         """What provenance calls the model: the name that it was given, or that of its function or type."""
         return self.model_name or str(getattr(self.model, "__name__", type(self.model).__name__))
 
+    def tokens_of(self, masked: Masked) -> tuple[int, ...]:
+        """Of how many tokens each output is the log-probability; () where outputs are none of a text."""
+        return describe(self.model).tokens
+
+    def names_of(self, masked: Masked) -> tuple[str, ...]:
+        """The names of an input's outputs once it was asked about: some servers tell them in their answers."""
+        return self.output_names or describe(self.model).output_names
+
+    def with_model(self, model: Model) -> Explainer:
+        """The same explainer around another model."""
+        made = copy.copy(self)
+        made.model = model
+        return made
+
     def rows(self, structure: Structure, rows_per_mask: int = 1) -> tuple[int, ...]:
         """The masks of each level for an input of this structure, after the one for its prediction."""
         return self.method.split(masks_of(self.budget, rows_per_mask, structure.depth), structure)
@@ -223,7 +241,7 @@ class Explainer:
                 f"the model gave no usable answer for the input itself, so nothing can be explained{reason}"
             )
         prediction = answer.outputs[0]
-        given = self.output_names or describe(self.model).output_names  # some servers tell in their answers
+        given = self.names_of(masked)
         names = tuple(map(str, given or (range(len(prediction)) if len(prediction) > 1 else ("output",))))
         if len(names) != len(prediction):
             raise ValueError(f"{len(names)} output names for a model with {len(prediction)} outputs; give one for each")
@@ -242,6 +260,7 @@ class Explainer:
             neighbours=None if masked.neighbours is None else functools.cache(masked.neighbours),
             smooth_by_default=masked.smooth_by_default,
             identity=queries.identity,
+            tokens=self.tokens_of(masked),
         )
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None

@@ -25,6 +25,7 @@ Row: TypeAlias = tuple[str, str, int, bytes, bytes, int]
 """A name, its answer in bytes, and a checksum of both."""
 
 _SCHEMA = 2
+_TEXT = -1  # the level of a text, which is an answer to no mask
 _APPLICATION = int.from_bytes(b"c2fa", "big")
 _LEASE_SECONDS = 300.0  # longer than a batch takes, with retries; a dead process of this machine is noticed at once
 _CREATE = f"""
@@ -127,6 +128,26 @@ class Ledger:
                 f"cannot read answers from {self.path}: {error}; give another ledger, or move this one away"
             ) from error
         return known
+
+    def get_text(self, model: str, key: str) -> str | None:
+        """Return the text that is kept of an input, or None; one that is damaged raises LedgerError."""
+        try:
+            with self._db.lock:
+                query = f"SELECT CAST(output AS BLOB), CAST(checksum AS INTEGER) FROM answers WHERE {_THIS_ROW}"
+                row = self._db.execute(query, (model, key, _TEXT, b"")).fetchone()
+        except sqlite3.Error as error:
+            raise LedgerError(f"cannot read a text from {self.path}: {error}; give another ledger") from error
+        if row is None:
+            return None
+        blob, checksum = row
+        if checksum != _checksum((model, key, _TEXT, b""), blob):
+            raise LedgerError(f"a text in {self.path} is damaged, and the answers that go with it; give another ledger")
+        return str(blob, "utf-8", "surrogatepass")
+
+    def put_text(self, model: str, key: str, text: str) -> None:
+        """Keep a text of an input, such as the answer that a language model wrote."""
+        name, blob = (model, key, _TEXT, b""), text.encode(errors="surrogatepass")
+        self.write([(*name, blob, _checksum(name, blob))])
 
     def count(self, model: str, key: str) -> int:
         """How many answers about an input are kept."""

@@ -24,13 +24,16 @@ class Link:
     Attributes
     ----------
     name
-        ``"identity"``, ``"logit"`` or ``"log"``.
+        ``"identity"``, ``"logit"``, ``"log"`` or ``"logit-of-log"``, which is the ``"logit"`` of a model that returns
+        log-probabilities.
     unit
         What the attributions are in; empty for the model's own outputs.
     low, high
         The range of the outputs. ``0`` and ``1`` have infinite log-odds, and 0 no logarithm, so outputs are held off
-        the ends by 1e-7. Where one end is open, outputs have no natural size: that is then a share of the
+        the ends by 1e-7. Where the upper end is open, outputs have no natural size: that is then a share of the
         largest output for the input itself, so that rates of 1e-9 and prices of 1e6 are treated in the same way.
+    takes
+        The range in words.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Link:
     low: float
     high: float
     forward: Callable[[FloatArray], FloatArray]
+    takes: str
 
     def at(self, prediction: FloatArray) -> Scale:
         """The scale for an input of which the model says this, (outputs,)."""
@@ -77,10 +81,9 @@ class Scale:
         low, high = self.link.low, self.link.high
         bad = outputs[(outputs < low - _SLACK * self.size) | (outputs > high + _SLACK * self.size)]
         if bad.size:
-            what = "outputs from 0 to 1" if np.isfinite(high) else "outputs of at least 0"
             raise QueryError(
-                f"the model returned {bad.flat[0]:.6g}, and link={self.link.name!r} takes {what}; give a model that "
-                "returns them, or leave the link out"
+                f"the model returned {bad.flat[0]:.6g}, and link={self.link.name!r} takes {self.link.takes}; give a "
+                "model that returns them, or leave the link out"
             )
 
     def notes(self, outputs: FloatArray) -> tuple[str, ...]:
@@ -91,7 +94,8 @@ class Scale:
         held = int(((outputs < low) | (outputs > high)).sum())
         if not held:
             return ()
-        where = f"below {low:.3g} or above {high:.10g}" if np.isfinite(high) else f"below {low:.3g}"
+        beyond = {f"below {low:.3g}": low, f"above {high:.10g}": high}
+        where = " or ".join(words for words, end in beyond.items() if np.isfinite(end))
         return (
             f"{held} of {len(outputs)} rows answered {where}, where link={self.link.name!r} grows without bound, and "
             "were held there",
@@ -103,20 +107,30 @@ def _logit(outputs: FloatArray) -> FloatArray:
     return odds
 
 
-IDENTITY = Link("identity", "", -np.inf, np.inf, np.asarray)
-LINKS: Mapping[str, Link] = {
-    link.name: link
-    for link in (IDENTITY, Link("logit", "log-odds", 0.0, 1.0, _logit), Link("log", "log", 0.0, np.inf, np.log))
-}
+def _logit_of_log(outputs: FloatArray) -> FloatArray:
+    """``log p − log(1 − p)`` from ``log p``; each form of the second term keeps its digits where it is used."""
+    likely = outputs > -np.log(2.0)
+    rest = np.where(likely, np.log(-np.expm1(outputs)), np.log1p(-np.exp(outputs)))
+    odds: FloatArray = outputs - rest
+    return odds
 
 
-def ensure(link: Any) -> Link:
-    """Return a link by its name, or the link itself.
+IDENTITY = Link("identity", "", -np.inf, np.inf, np.asarray, "any output")
+_LOGIT = Link("logit", "log-odds", 0.0, 1.0, _logit, "outputs from 0 to 1")
+_LOG = Link("log", "log", 0.0, np.inf, np.log, "outputs of at least 0")
+_LOGIT_OF_LOG = Link("logit-of-log", "log-odds", -np.inf, 0.0, _logit_of_log, "log-probabilities, which are at most 0")
+LINKS: Mapping[str, Link] = {link.name: link for link in (IDENTITY, _LOGIT, _LOG, _LOGIT_OF_LOG)}
 
-    >>> ensure("logit").unit
-    'log-odds'
+
+def ensure(link: Any, *, log_probabilities: bool = False) -> Link:
+    """Return a link by its name, or the link itself; the log-odds of a model may have to be those of its logarithms.
+
+    >>> ensure("logit").unit, ensure("logit", log_probabilities=True).name
+    ('log-odds', 'logit-of-log')
     """
     name = link.name if isinstance(link, Link) else link
+    if name == "logit" and log_probabilities:
+        name = "logit-of-log"
     if not isinstance(name, str) or name not in LINKS:
         raise ValueError(f"link must be one of {', '.join(map(repr, LINKS))}; got {link!r}")
     return LINKS[name]

@@ -42,6 +42,16 @@ class Description:
         return tuple(map(str, getattr(self.model, "output_names", None) or ()))
 
     @property
+    def log_probabilities(self) -> bool:
+        """Whether the outputs are logarithms of probabilities, so that their log-odds are made of these."""
+        return bool(getattr(self.model, "log_probabilities", False))
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Of outputs that are log-probabilities of texts, how many tokens each is of."""
+        return tuple(getattr(self.model, "tokens", None) or ())
+
+    @property
     def cost(self) -> float | None:
         """The money spent so far; None for a model that does not count it."""
         return getattr(self.model, "cost", None)
@@ -119,6 +129,7 @@ def launcher(model: Any) -> Callable[[Inputs], Callable[[], Any]] | None:
     return launch
 
 
+_LANGUAGE = ("generate", "pieces", "score", "template", "fits", "concurrency")  # of c2fa.citing.LanguageModel
 _ATTRIBUTES = frozenset(name for name, value in vars(Description).items() if isinstance(value, property))
 
 
@@ -134,12 +145,14 @@ def describe(model: Any) -> Description:
 
 
 class ModelProxy:
-    """A model around another one: what that one says of itself goes for both."""
+    """A model around another one: what that one says of itself goes for both, and what a language model can do."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
 
     def __getattr__(self, name: str) -> Any:
+        if name in _LANGUAGE:
+            return getattr(self.model, name)
         if name not in _ATTRIBUTES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(describe(self.model), name)

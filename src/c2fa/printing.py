@@ -11,7 +11,7 @@ import numpy as np
 
 from c2fa.drawing import largest, shares
 from c2fa.rounding import number
-from c2fa.statements import answer_lines
+from c2fa.statements import answer_lines, answer_notes
 from c2fa.structure import Structure
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ def shown_cells(view: Mapping[str, Any]) -> list[str]:
 
 
 def notes(e: Explanation) -> list[str]:
-    """What a reader should know of the input beside the numbers: which leaves get 0 because masking changes nothing."""
+    """What a reader should know beside the numbers: which leaves masking does not change, how an answer was scored."""
     same = [name for name, at in zip(e.names[-1], e.view.get("at_baseline", ()), strict=False) if at]
     if not same:
-        return []
+        return answer_notes(e)
     shown = ", ".join(same[:_NAMED]) + (f" and {len(same) - _NAMED} more" if len(same) > _NAMED else "")
     verb = "is" if len(same) == 1 else "are"
     return [

@@ -19,7 +19,7 @@ except ImportError:  # the experiments are not part of every copy of the project
 else:
     CHOSEN["proportional"] = {"method": TopDownProportional()}
 PACKAGES = {name: kind.package for name, kind in PEERS.items()}
-CONSISTENT = sorted(set(CHOSEN) - {"lime", "milli"})
+CONSISTENT = sorted(set(CHOSEN) - {"lime", "milli", "hierarchical-leave-one-out"})
 RANKS = {"milli", "td-milli", "c2fa-milli"}
 
 STRUCTURES = {

@@ -15,6 +15,7 @@ from typing import Any
 from servers.fake import Server, reply
 
 BOS = 1
+WINDOW = 4096
 SCORING = ("grammar", "prompt_logprobs", "return_logprob", "decoder_input_details")
 
 
@@ -102,6 +103,15 @@ class LM(Server):
             with self._lock:
                 self.scored.update(json.dumps(p) for p in (prompts if "prompt_logprobs" in asked else [prompts]))
         return reply(handler, 200, data)
+
+    def _props(self, asked: Any) -> Any:
+        return {"default_generation_settings": {"n_ctx": WINDOW}, "total_slots": 1}
+
+    def _v1_models(self, asked: Any) -> Any:
+        return {"object": "list", "data": [{"id": "lm", "object": "model", "max_model_len": WINDOW}]}
+
+    def _info(self, asked: Any) -> Any:
+        return {"model_id": "lm", "max_input_tokens": WINDOW, "max_total_tokens": WINDOW + 8}
 
     def _apply_template(self, asked: Any) -> Any:
         assert asked["chat_template_kwargs"] in ({}, {"strip": True})

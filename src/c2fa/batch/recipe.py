@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from c2fa.explainer import Explainer
 from c2fa.fingerprint import fingerprint
 from c2fa.masking import Masker
 from c2fa.model import Model, describe
-from c2fa.models.loading import wrap
+from c2fa.models.loading import is_language_model, taken
 
 MakeModel: TypeAlias = str | Callable[[], Any]
 Divided: TypeAlias = tuple[Callable[[], Model], Callable[[Any], Explainer]]
@@ -72,24 +71,22 @@ class PortableExplainer:
         """Leave the model behind where workers make their own; the explainer itself stays as it is."""
         if explainer.ledger is not None and explainer.ledger.path == ":memory:":
             raise ValueError("a ledger in memory cannot be shared by workers; give a file, or engine='serial'")
-        return cls(explainer if model is None else _around(explainer, _absent), model)
+        return cls(explainer if model is None else explainer.with_model(_absent), model)
 
     def __call__(self, model: Any = None) -> Explainer:
         if self.model is not None and model is None:
             model = make_model(self.model)
-        return self.explainer if model is None else _around(self.explainer, model)
+        return self.explainer if model is None else self.explainer.with_model(model)
 
     def divided(self) -> Divided:
         """What makes the model, or has it, and the explainer without it."""
+        if not self.explainer.model_may_be_apart:
+            raise ValueError(
+                f"models= and gpus= do not go with {type(self.explainer).__name__}, whose workers ask the model for "
+                "more than rows; leave them out: each worker has a model of its own, and workers=1 is one with the GPU"
+            )
         make = _Held(self.explainer.model) if self.model is None else functools.partial(make_model, self.model)
-        return make, PortableExplainer(_around(self.explainer, _absent), None)
-
-
-def _around(explainer: Explainer, model: Model) -> Explainer:
-    """The explainer with another model."""
-    made = copy.copy(explainer)
-    made.model = model
-    return made
+        return make, PortableExplainer(self.explainer.with_model(_absent), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +110,12 @@ def make_model(model: MakeModel) -> Model:
 
         return load(model)
     made = model()
-    if not callable(made):
+    if not callable(made) and not is_language_model(made):
         raise TypeError(
             f"model must be a function without arguments that returns the model; {model!r} returned "
             f"{type(made).__name__}"
         )
-    return wrap(made)
+    return taken(made)
 
 
 def settings_of(explainer: Explainer) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command line: ``c2fa demo``, ``explain``, ``evaluate``, ``report`` and ``info``."""
+"""The command line: ``c2fa demo``, ``explain``, ``cite``, ``evaluate``, ``report`` and ``info``."""
 
 from __future__ import annotations
 

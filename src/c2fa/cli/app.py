@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from c2fa._version import __version__
+from c2fa.cli.cite import cite
 from c2fa.cli.demo import demo
 from c2fa.cli.evaluate import evaluate
 from c2fa.cli.explain import explain
@@ -45,6 +46,7 @@ def _root(
       c2fa explain review.txt --model demo     a text of your own
       c2fa explain rows.csv -m sklearn:model.skops --out report.html
       c2fa explain scans/ -m python:mine:classify --out report.html
+      c2fa cite --docs texts/ --query "Who?" -m hf:my-model
       c2fa COMMAND --help                      more examples
 
     \bExit codes:
@@ -59,5 +61,5 @@ def _root(
     """
 
 
-for command in (demo, explain, evaluate, report, info):
+for command in (demo, explain, cite, evaluate, report, info):
     app.command()(command)

@@ -20,7 +20,7 @@ from c2fa.methods import METHODS, options_of
 from c2fa.model import describe
 
 _EXPLAINER_OPTIONS = ("preset", "outputs", "output_names")  # of Explainer; its others have flags of their own
-_STORE_OPTIONS: o.Readers = {
+STORE_OPTIONS: o.Readers = {
     "engine": str,
     "shard_size": o.whole,
     "gpus": o.whole,
@@ -111,11 +111,11 @@ def explain(
             "seed": seed,
             "batch_size": batch_size,
             "on_error": on_error,
-            **_method_options(method, option),
+            **method_options(method, option),
         }
         order = Order(request, settings, out, json, quiet, ledger, resume)
         if store is None:
-            _refuse_dataset_flags(
+            refuse_dataset_flags(
                 {
                     "--workers": workers,
                     "--retry-failed": retry_failed or None,
@@ -124,7 +124,7 @@ def explain(
             )
             _explain_files(order)
         else:
-            chosen = o.read("--store-option", store_option, _STORE_OPTIONS, "a store")
+            chosen = o.read("--store-option", store_option, STORE_OPTIONS, "a store")
             _explain_dataset(order, store, {"workers": workers, "retry_failed": retry_failed, **chosen})
 
 
@@ -141,13 +141,15 @@ class Order:
     resume: bool
 
 
-def _refuse_dataset_flags(given: Mapping[str, Any]) -> None:
+def refuse_dataset_flags(given: Mapping[str, Any]) -> None:
+    """Refuse flags of a store where there is none."""
     for flag, value in given.items():
         if value is not None:
             raise RefusedError(f"{flag} goes with --store DIR, the folder of a dataset's explanations", USAGE)
 
 
-def _method_options(method: str, texts: Sequence[str]) -> dict[str, Any]:
+def method_options(method: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Read the options of a method, and those of the explainer that have no flag."""
     if method not in METHODS:
         return {}  # the explainer refuses the method and lists those there are
     readers = dict.fromkeys([*options_of(method), *_EXPLAINER_OPTIONS], o.value)
@@ -174,7 +176,7 @@ def _explain_files(order: Order) -> None:
             explainer = _explainer(order, inputs, model, stop, order.ledger or resume.ledger())
             try:
                 check_masked(inputs, lambda x: _check_budget(explainer, x))
-                with stop.keeping(lambda: _kept(explainer)):
+                with stop.keeping(lambda: kept(explainer)):
                     named = _ask(order, explainer, inputs, stop)
                     for path in order.outs:
                         output.write_explanations(path, named)
@@ -225,7 +227,7 @@ def _ask(order: Order, explainer: Explainer, inputs: Inputs, stop: Stop) -> outp
     return named
 
 
-def _kept(explainer: Explainer) -> str:
+def kept(explainer: Explainer) -> str:
     """What is kept of a run that ends early."""
     if explainer.ledger is None:
         return "no answers are kept"
@@ -308,7 +310,7 @@ def _explain_dataset(order: Order, store: Path, crew: Mapping[str, Any]) -> None
         progress=output.interactive(order.quiet),
         **crew,
     )
-    _print_store(order, done, store)
+    print_store(done, store, order.json, order.quiet)
 
 
 def _dataset(request: Request) -> Path | None:
@@ -349,15 +351,16 @@ def _check_store(make: MakeExplainer, store: Path) -> None:
     Store(store).check({**there, **ours})
 
 
-def _print_store(order: Order, done: Any, store: Path) -> None:
+def print_store(done: Any, store: Path, json: bool, quiet: bool) -> None:
+    """Print what a run has left in a store, and what it set aside."""
     failed = done.errors()
-    if order.json:
+    if json:
         run = dataclasses.asdict(done.run)
         facts = {**run, "store": str(store), "in_store": len(done), "set_aside": len(failed)}
         output.out_json(json_.dumps(facts))
-    if order.quiet:
+    if quiet:
         return
-    if not order.json:
+    if not json:
         by = "" if done.run.workers < 2 else f", by {done.run.workers} workers"
         output.out(f"{len(done):,} inputs are in {str(store)!r}; {done.run.inputs:,} of them were explained now{by}")
     for failure in failed[:_SHOWN_FAILURES]:

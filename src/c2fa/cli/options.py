@@ -34,7 +34,7 @@ def flag(panel: str | None, *names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, **{"show_default": False, **more})
 
 
-def _complete_methods(incomplete: str) -> list[str]:
+def complete_methods(incomplete: str) -> list[str]:
     return [name for name in METHODS if name.startswith(incomplete)]
 
 
@@ -66,8 +66,8 @@ _MODEL = (
     "openai:URL#model."
 )
 _METRICS = (
-    "Some of insertion, deletion, faithfulness, aopc-r, infidelity, consistency, mihl and stability; deletion@0 is "
-    "deletion of the coarsest parts."
+    "Some of insertion, deletion, faithfulness, aopc-r, infidelity, lds, top1-drop, top3-drop, consistency, mihl and "
+    "stability; deletion@0 is deletion of the coarsest parts."
 )
 Model = Annotated[str, flag(ASKING, "--model", "-m", metavar="SPEC", help=_MODEL, autocompletion=_complete_models)]
 ModelOption = Annotated[
@@ -76,8 +76,8 @@ ModelOption = Annotated[
 AllowPickle = Annotated[
     bool, flag(ASKING, "--allow-pickle", help="Let sklearn: load a pickle, which can run any code in it.")
 ]
-_METHOD = "The method; 'c2fa info' lists them."
-Method = Annotated[str, flag(ASKING, metavar="NAME", help=_METHOD, autocompletion=_complete_methods, show_default=True)]
+METHOD = "The method; 'c2fa info' lists them."
+Method = Annotated[str, flag(ASKING, metavar="NAME", help=METHOD, autocompletion=complete_methods, show_default=True)]
 Methods = Annotated[str, flag(ASKING, metavar="NAMES", help="The methods to compare.", show_default=True)]
 Option = Annotated[
     list[str],

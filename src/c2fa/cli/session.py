@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # By name, because their modules are loaded only where a server or a store is used.
 _MODEL_ERRORS = ("EndpointError", "ModelDownError", "NoAnswerError", "WorkerError", "BatchError")
-_FLAG = re.compile(r"\b(on_error|ledger|model_name)='([^']*)'")
+_FLAG = re.compile(r"\b(on_error|ledger|model_name|similarity|answer)='([^']*)'")
 _MASKER_OPTION = re.compile(r"\b(strategy|mask|absent)='([^']*)'")
 _FIELD = re.compile(r"\bcolumn='([^']*)'")
 _MODEL_OPTION = re.compile(r"\btrusted='([^']*)'")

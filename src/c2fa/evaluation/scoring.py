@@ -17,6 +17,7 @@ from c2fa.explanation import Explanation
 from c2fa.fingerprint import Identity
 from c2fa.links import on_scale
 from c2fa.querying import Conversation
+from c2fa.structure import BoolArray
 
 Levels: TypeAlias = Literal["all", "parts", "leaves"]
 MetricSpec: TypeAlias = str | tuple[str, Callable[..., Any]]
@@ -148,12 +149,33 @@ def _aopcr(case: Case) -> Conversation[float]:
     return metrics.aopcr(case.values(), case.level, case.explanation.target, seed=case.identity.number)
 
 
+def _held_out(case: Case) -> BoolArray:
+    """Masks of its own for every input, the same for all that explain it."""
+    seed = case.identity.number + case.level
+    return metrics.held_out(case.explanation.structure.widths[case.level], _HELD_OUT_MASKS, seed, empty=case.empty)
+
+
 def _infidelity(case: Case) -> Conversation[float]:
     e, level = case.explanation, case.level
-    seed = case.identity.number + level  # masks of its own for every input, the same for all that explain it
-    masks = metrics.held_out(e.structure.widths[level], _HELD_OUT_MASKS, seed, empty=case.empty)
-    error = metrics.infidelity(case.values(), masks, level, e.target, intercept=e.intercepts[level])
+    error = metrics.infidelity(case.values(), _held_out(case), level, e.target, intercept=e.intercepts[level])
     return on_scale(error, e.link.at(e.outputs))  # what is added up must be compared on the scale that it adds up on
+
+
+def _lds(case: Case) -> Conversation[float]:
+    return metrics.lds(case.values(), _held_out(case), case.level, case.explanation.target)
+
+
+def _drop(k: int) -> Callable[[Case], Any]:
+    """The drop by the top k; NaN where that would leave nothing of an input that cannot be empty."""
+    return lambda case: (
+        metrics.topk_drop(case.values(), k, case.level, case.explanation.target)
+        if case.empty or k < len(case.values())
+        else float("nan")
+    )
+
+
+def _recall(name: str, k: int) -> Callable[[Case], Any]:
+    return lambda case: metrics.evidence_recall(case.values(), case.known(case.level, name), k)
 
 
 SCORES: Mapping[str, Score] = {
@@ -168,6 +190,11 @@ SCORES: Mapping[str, Score] = {
         Score("faithfulness", _faithfulness, True, "parts", whole=True),
         Score("aopc-r", _aopcr, True, "parts"),
         Score("infidelity", _infidelity, False),
+        Score("lds", _lds, True),
+        Score("top1-drop", _drop(1), True, "leaves"),
+        Score("top3-drop", _drop(3), True, "leaves"),
+        Score("top1-recall", _recall("top1-recall", 1), True, "leaves"),
+        Score("top3-recall", _recall("top3-recall", 3), True, "leaves"),
         Score(
             "consistency",
             lambda c: metrics.consistency(c.explanation.values, c.explanation.structure),

@@ -37,10 +37,10 @@ class Text:
 
     Parts and words are found so that the words and the white space between them give back the text byte for
     byte. Punctuation goes with the word it touches: an opening bracket or quote with the word after it,
-    anything else with the word before. HTML's tags count as white space: they are never masked, so that markup
-    stays valid, and get no attribution. An entity such as ``&quot;`` is the character that it stands for. A
-    tuple, a list or a dict of texts is masked as one input, and comes back as the same container; no part spans
-    two of its texts.
+    anything else with the word before. HTML's tags between words count as white space: they are never masked, so
+    that markup stays valid, and get no attribution; where sentences are the leaves, a tag goes with its sentence.
+    An entity such as ``&quot;`` is the character that it stands for. A tuple, a list or a dict of texts is masked
+    as one input, and comes back as the same container; no part spans two of its texts.
 
     Parameters
     ----------
@@ -102,7 +102,9 @@ class Text:
         spans = [self._leaves(text) for text in texts]
         names = [str(key) for key in x] if isinstance(x, Mapping) else None
         structure = self._structure(texts, spans, names)
-        fixed = [[] if self.tokenizer is not None else tags(text) for text in texts]
+        # A tag inside a sentence that is a leaf goes with the sentence.
+        found = self.tokenizer is None and self.levels[-1] == "words"
+        fixed = [tags(text) if found else [] for text in texts]
         inputs = MaskedTexts(structure, texts, spans, fixed, self.mask, None if isinstance(x, str) else x)
 
         def neighbours() -> Graph:

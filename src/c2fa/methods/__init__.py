@@ -10,7 +10,9 @@ from c2fa.methods.base import AnyMethod, Attribution, BaseMethod, Method, Task, 
 from c2fa.methods.bottom_up import BottomUp
 from c2fa.methods.c2fa import C2FA
 from c2fa.methods.c2fa_milli import C2FAMilli
+from c2fa.methods.context_cite import ContextCite
 from c2fa.methods.focused import Focused
+from c2fa.methods.leave_one_out import HierarchicalLeaveOneOut, LeaveOneOut
 from c2fa.methods.lime import Lime
 from c2fa.methods.milli import Milli
 from c2fa.methods.peers import CaptumKernelShap, CaptumLime, LimePeer, ShapKernel, ShapPartition
@@ -34,6 +36,9 @@ METHODS: Mapping[str, type[Any]] = {
     "bu-lime": BottomUp,
     "td-lime": TopDown,
     "td-milli": TopDownMilli,
+    "context-cite": ContextCite,
+    "leave-one-out": LeaveOneOut,
+    "hierarchical-leave-one-out": HierarchicalLeaveOneOut,
     **PEERS,
 }
 
@@ -48,7 +53,10 @@ __all__ = [
     "C2FAMilli",
     "CaptumKernelShap",
     "CaptumLime",
+    "ContextCite",
     "Focused",
+    "HierarchicalLeaveOneOut",
+    "LeaveOneOut",
     "Lime",
     "LimePeer",
     "Method",

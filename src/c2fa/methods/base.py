@@ -43,6 +43,8 @@ class Task:
         Whether to smooth where the user does not say; the masker knows what its neighbours are like.
     identity
         Which input it is, so that it gets masks of its own.
+    tokens
+        Of outputs that are log-probabilities of texts, how many tokens each is of; else ().
     """
 
     structure: Structure
@@ -55,6 +57,7 @@ class Task:
     neighbours: Callable[[], Graph] | None = None
     smooth_by_default: bool = False
     identity: Identity = field(default_factory=Identity)
+    tokens: tuple[int, ...] = ()
 
     def rng(self, stream: int) -> np.random.Generator:
         """A generator of its own for each input and each level (0, 1, …) or other use, the same for every method."""

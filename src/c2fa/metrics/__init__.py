@@ -5,8 +5,18 @@ from __future__ import annotations
 from c2fa.metrics._direction import higher_is_better
 from c2fa.metrics.calibration import coverage
 from c2fa.metrics.consistency import consistency, mihl
-from c2fa.metrics.correctness import auroc, ndcg, pixel_auroc, pixel_counts, top1
-from c2fa.metrics.faithfulness import Curve, aopcr, deletion, held_out, infidelity, insertion, measure
+from c2fa.metrics.correctness import auroc, evidence_recall, ndcg, pixel_auroc, pixel_counts, top1
+from c2fa.metrics.faithfulness import (
+    Curve,
+    aopcr,
+    deletion,
+    held_out,
+    infidelity,
+    insertion,
+    lds,
+    measure,
+    topk_drop,
+)
 from c2fa.metrics.stability import stability
 
 __all__ = [
@@ -16,10 +26,12 @@ __all__ = [
     "consistency",
     "coverage",
     "deletion",
+    "evidence_recall",
     "held_out",
     "higher_is_better",
     "infidelity",
     "insertion",
+    "lds",
     "measure",
     "mihl",
     "ndcg",
@@ -27,4 +39,5 @@ __all__ = [
     "pixel_counts",
     "stability",
     "top1",
+    "topk_drop",
 ]

@@ -42,6 +42,23 @@ def top1(values: npt.ArrayLike, relevant: npt.ArrayLike) -> float:
 
 
 @higher_is_better(True)
+def evidence_recall(values: npt.ArrayLike, relevant: npt.ArrayLike, k: int = 1) -> float:
+    """The share of the relevant features that are among the k of highest value; NaN where nothing is relevant.
+
+    ``relevant`` is as in ``ndcg``. Ties keep the features' own order.
+
+    >>> evidence_recall([0.9, 0.1, 0.5], [1, 1, 0], k=2)
+    0.5
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, the features to look among; got {k}")
+    scores, gains = _pair(values, relevant)
+    is_evidence = gains == 1
+    top = np.argsort(-scores, kind="stable")[:k]
+    return float(is_evidence[top].sum() / is_evidence.sum()) if is_evidence.any() else float("nan")
+
+
+@higher_is_better(True)
 def auroc(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
     """The chance that a positive outranks a negative, ties counting half; NaN where there is only one kind.
 

@@ -137,14 +137,59 @@ def infidelity(
     >>> measure(infidelity([1.0, 2.0], [[1, 1], [0, 1]]), masked, lambda batch: batch @ np.array([1.0, 3.0]))
     1.0
     """
-    rows = np.asarray(masks, dtype=np.bool_)
     scores = _vector(values)
-    if rows.ndim != 2 or rows.shape[1] != len(scores):
-        raise ValueError(f"masks must have shape (n, {len(scores)}), one column for each value; got {rows.shape}")
+    rows = _masks(masks, len(scores))
     answer = yield Ask(level, rows)
     error = np.square(_output(answer, target) - (intercept + rows @ scores))
     weigh = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
     return float(np.average(error[answer.ok], weights=weigh[answer.ok])) if answer.ok.any() else float("nan")
+
+
+@higher_is_better(True)
+def topk_drop(values: npt.ArrayLike, k: int = 1, level: int = -1, target: int = 0) -> Conversation[float]:
+    """How much the output falls when the k features of highest value are removed from the whole.
+
+    Of an answer's log-probability these are nats. Ties keep the features' own order; NaN where a row got no answer.
+
+    >>> import c2fa
+    >>> masked = c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))(np.ones(2))
+    >>> measure(topk_drop([0.1, 0.9]), masked, lambda batch: batch @ np.array([1.0, 3.0]))
+    3.0
+    """
+    scores = _vector(values)
+    if k < 1:
+        raise ValueError(f"k must be at least 1, the features to remove; got {k}")
+    masks = _ladder(np.argsort(-scores, kind="stable"), np.array([0, min(k, len(scores))]))
+    answer = yield Ask(level, masks)
+    whole, without = _output(answer, target)
+    return float(whole - without)
+
+
+@higher_is_better(True)
+def lds(values: npt.ArrayLike, masks: npt.ArrayLike, level: int = -1, target: int = 0) -> Conversation[float]:
+    """Rank correlation (Spearman's) of what the values predict with what the model says, over masks not fitted to.
+
+    The linear datamodeling score, as ContextCite measures it: the prediction is the sum of the values that a mask
+    keeps. ``held_out`` draws such masks. 0 where the values predict the same for all masks; NaN where the model says
+    the same of all.
+
+    >>> import c2fa
+    >>> masked = c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))(np.ones(2))
+    >>> model = lambda batch: batch @ np.array([1.0, 3.0])
+    >>> measure(lds([0.1, 0.9], [[1, 0], [0, 1], [1, 1]]), masked, model)
+    1.0
+    """
+    from scipy.stats import rankdata
+
+    scores = _vector(values)
+    rows = _masks(masks, len(scores))
+    answer = yield Ask(level, rows)
+    said, predicted = _output(answer, target)[answer.ok], rows[answer.ok] @ scores
+    if len(said) < 2 or np.ptp(said) == 0:
+        return float("nan")
+    if np.ptp(predicted) <= 1e-12 * np.abs(scores).sum():
+        return 0.0
+    return float(np.corrcoef(rankdata(predicted), rankdata(said))[0, 1])
 
 
 def held_out(width: int, n: int, seed: int = 0, *, empty: bool = True) -> BoolArray:
@@ -191,6 +236,13 @@ def _output(answer: Answer, target: int) -> FloatArray:
     if not 0 <= target < width:
         raise ValueError(f"target {target} does not exist; the model has outputs 0..{width - 1}")
     return answer.outputs[:, target]
+
+
+def _masks(masks: npt.ArrayLike, width: int) -> BoolArray:
+    rows = np.asarray(masks, dtype=np.bool_)
+    if rows.ndim != 2 or rows.shape[1] != width:
+        raise ValueError(f"masks must have shape (n, {width}), one column for each value; got {rows.shape}")
+    return rows
 
 
 def _vector(values: npt.ArrayLike) -> FloatArray:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from c2fa.model import Model
     from c2fa.models.causal import CausalLM
+    from c2fa.models.chat import Chat
     from c2fa.models.demo import DemoSentiment
     from c2fa.models.http import EndpointError
     from c2fa.models.huggingface import HuggingFace
@@ -37,6 +38,7 @@ __all__ = [
     "VLLM",
     "CausalLM",
     "CensoredWarning",
+    "Chat",
     "DemoSentiment",
     "EndpointError",
     "HuggingFace",
@@ -57,6 +59,7 @@ __all__ = [
 _WHERE = {
     "CausalLM": ("causal", "torch", "text"),
     "CensoredWarning": ("openai", "httpx2", "http"),
+    "Chat": ("chat", "httpx2", "http"),
     "DemoSentiment": ("demo", None, None),
     "EndpointError": ("http", "httpx2", "http"),
     "HuggingFace": ("huggingface", "torch", "text"),

@@ -15,6 +15,7 @@ from c2fa.models._portal import Portal
 from c2fa.models._rows import WireRows
 from c2fa.models._send import EndpointError, Request, send
 from c2fa.models.http import Endpoint, Floats, RowError, _Batch, _wrong
+from c2fa.structure import BoolArray
 
 T = TypeVar("T")
 _APART = 0.1  # nats: caches and batches move a token's log-probability by less, a stale or sampled one by more
@@ -48,46 +49,27 @@ class _Format:
         return self.before + (message.strip() if self.strips else message) + self.after
 
 
-class Completions(Endpoint):
-    """A language model on a server, which scores answers that it is given.
+class Writer(Endpoint):
+    """A language model on a server, which writes answers."""
 
-    ``score(prompts, answer)`` gives one row of log-probabilities for each prompt, one number for each of
-    ``pieces(answer)``. The first row is sent twice: a server that gives other numbers the second time is refused before
-    the rest is sent. A row keeps its first numbers for as long as the object lives.
-    """
-
-    forgets = False
     server = "such"  # what its error messages call it
+    otherwise = ""  # and what to do where it is another kind of server
 
     def __init__(self, url: str, *, max_new_tokens: int = 256, **settings: Any) -> None:
         super().__init__(url, **settings)
         if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens!r}")
-        self.url = self.url.removesuffix("/v1")
         self.max_new_tokens = max_new_tokens
-        self._tokens: dict[str, Tokens] = {}
-        self._formats: dict[str | None, _Format | None] = {}
-        self._moved = 0.0
-        self._impossible = 0
         self._cut = False
-
-    # What a server's adapter answers, beside `request` and `answer`.
-
-    @abc.abstractmethod
-    async def tokenize(self, portal: Portal, answer: str) -> Tokens:
-        """Return an answer in the server's tokens, without those that begin or end a text."""
 
     @abc.abstractmethod
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
         """Return the request for the likeliest answer to a prompt, and how to read its reply."""
 
-    async def chat(self, portal: Portal, messages: list[dict[str, str]]) -> str | None:
-        """Return messages in the model's chat format, up to where the answer begins; None where there is none."""
-        return None
-
-    async def contexts(self, portal: Portal, prompts: list[str]) -> list[Any]:
-        """Return the prompts as ``request`` sends them: texts, unless the server takes token ids."""
-        return prompts
+    @property
+    def concurrency(self) -> int:
+        """How many answers may be written at the same time, each for a thread of its own."""
+        return self.settings.concurrency
 
     def count(self, data: Any) -> tuple[int, int]:
         """Return how many tokens a reply says were read and written."""
@@ -99,8 +81,6 @@ class Completions(Endpoint):
         reason: str | None = data["choices"][0].get("finish_reason")
         return reason
 
-    # What a language model is asked.
-
     def generate(self, prompt: str) -> str:
         """Return the model's likeliest answer to a prompt, of at most ``max_new_tokens`` tokens."""
         request, read = self.completion(_text("a prompt", prompt))
@@ -111,14 +91,87 @@ class Completions(Endpoint):
             self._count(data)
             self.usage.requests += 1
             charge(self.cost - before)
-            if not answer:
-                raise ValueError("the model generated nothing; change the prompt, or give an answer of your own")
             self._cut = self._cut or self.ending(data) == "length"
             return answer
 
         answer = portal.run(self.ask(portal, request, "generating", text))
         self.finish()
         return answer
+
+    async def ask(self, portal: Portal, request: Request, doing: str, read: Callable[[Any], T]) -> T:
+        """Send a request that is not for rows, and read its reply."""
+        what, wrong = f"{self!r}, {doing}", ""
+        try:
+            reply = await send(portal, request, what)
+        except EndpointError as error:
+            if error.status not in _NOT_FOUND:
+                raise
+            hint = f"{self.server} has {request.path} below the address that it is given{self.otherwise}"
+            raise EndpointError(f"{error}; {hint}", error.status, tries=error.tries) from None
+        try:
+            return read(reply.data)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            wrong = _wrong(error)
+        raise EndpointError(f"{what}: {reply.secret.hide(wrong)}")  # out here, so that no traceback repeats the reply
+
+    def finish(self) -> None:
+        """Note what is not whole about the answers."""
+        self.notes = []
+        if self._cut:
+            self.notes.append(
+                f"an answer was cut at {self.max_new_tokens} tokens; raise max_new_tokens for a longer one"
+            )
+
+    def _count(self, data: Any) -> None:
+        read, written = self.count(data)
+        self.usage.tokens_in += read
+        self.usage.tokens_out += written
+
+
+class Completions(Writer):
+    """A language model on a server, which scores answers that it is given.
+
+    ``score(prompts, answer)`` gives one row of log-probabilities for each prompt, one number for each of
+    ``pieces(answer)``. The first row is sent twice: a server that gives other numbers the second time is refused before
+    the rest is sent. A row keeps its first numbers for as long as the object lives.
+    """
+
+    forgets = False
+    otherwise = f"; {_ELSEWHERE}"
+
+    def __init__(self, url: str, *, max_new_tokens: int = 256, **settings: Any) -> None:
+        super().__init__(url, max_new_tokens=max_new_tokens, **settings)
+        self.url = self.url.removesuffix("/v1")
+        self._tokens: dict[str, Tokens] = {}
+        self._formats: dict[str | None, _Format | None] = {}
+        self._window: int | None = None
+        self._told_window = False
+        self._moved = 0.0
+        self._impossible = 0
+
+    # What a server's adapter answers, beside `completion`, `request` and `answer`.
+
+    @abc.abstractmethod
+    async def tokenize(self, portal: Portal, answer: str) -> Tokens:
+        """Return an answer in the server's tokens, without those that begin or end a text."""
+
+    async def chat(self, portal: Portal, messages: list[dict[str, str]]) -> str | None:
+        """Return messages in the model's chat format, up to where the answer begins; None where there is none."""
+        return None
+
+    async def contexts(self, portal: Portal, prompts: list[str]) -> list[Any]:
+        """Return the prompts as ``request`` sends them: texts, unless the server takes token ids."""
+        return prompts
+
+    async def lengths(self, portal: Portal, prompts: list[str]) -> list[int]:
+        """Return how many tokens each prompt has."""
+        return [len(ids) for ids in await self.contexts(portal, prompts)]
+
+    def window(self) -> tuple[Request, Callable[[Any], int | None]]:
+        """Return the request for the most tokens that the model can read, and how to read its reply."""
+        return Request("/v1/models"), lambda data: data["data"][0].get("max_model_len")
+
+    # What a language model is asked.
 
     def template(self, system: str | None, user: str) -> str | None:
         """Return a user's message in the model's chat format, up to where the answer begins; None without a format.
@@ -156,23 +209,30 @@ class Completions(Endpoint):
             raise TypeError("prompts must be a list of texts, not one text")
         return self([{"prompt": prompt, "answer": answer} for prompt in prompts])
 
-    # How it is asked.
+    def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
+        """Whether each prompt and the answer together fit into the model's window, as far as the server tells it."""
+        portal = self._open()
+        room = portal.run(self._room(portal, answer))
+        if room is None:
+            return np.ones(len(prompts), dtype=np.bool_)
+        lengths = portal.run(self.lengths(portal, [_text("a prompt", prompt) for prompt in prompts]))
+        return np.array([length <= room for length in lengths], dtype=np.bool_)
 
-    async def ask(self, portal: Portal, request: Request, doing: str, read: Callable[[Any], T]) -> T:
-        """Send a request that is not for rows, and read its reply."""
-        what, wrong = f"{self!r}, {doing}", ""
-        try:
-            reply = await send(portal, request, what)
-        except EndpointError as error:
-            if error.status not in _NOT_FOUND:
-                raise
-            hint = f"{self.server} has {request.path} below the address that it is given; {_ELSEWHERE}"
-            raise EndpointError(f"{error}; {hint}", error.status, tries=error.tries) from None
-        try:
-            return read(reply.data)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            wrong = _wrong(error)
-        raise EndpointError(f"{what}: {reply.secret.hide(wrong)}")  # out here, so that no traceback repeats the reply
+    async def _room(self, portal: Portal, answer: str) -> int | None:
+        """The most tokens that a prompt of an answer may have; None where the server does not tell its window."""
+        if not self._told_window:
+            request, read = self.window()
+            try:
+                found = await self.ask(portal, request, "asking for the window", read)
+                self._window = found if isinstance(found, int) and found > 0 else None
+            except EndpointError as error:
+                if error.transient:
+                    raise
+                # Not every version tells it; a row that is too long is then refused by the server.
+            self._told_window = True
+        return None if self._window is None else self._window - len((await self._tokenized(portal, answer)).ids)
+
+    # How it is asked.
 
     async def prepare(self, portal: Portal, rows: WireRows) -> WireRows:
         """Return the rows with their prompts as they are sent and their answers in tokens."""
@@ -228,22 +288,13 @@ class Completions(Endpoint):
 
     def finish(self) -> None:
         """Note what is not whole about the answers, or not exact about their log-probabilities."""
-        self.notes = []
-        if self._cut:
-            self.notes.append(
-                f"an answer was cut at {self.max_new_tokens} tokens; raise max_new_tokens for a longer one"
-            )
+        super().finish()
         if self._moved:
             self.notes.append(f"the first row, asked twice, gave log-probabilities {self._moved:.1g} nats apart")
         if self._impossible:
             self.notes.append(
                 f"{self._impossible} log-probabilities are below what the server can write, and taken as {_LEAST:g}"
             )
-
-    def _count(self, data: Any) -> None:
-        read, written = self.count(data)
-        self.usage.tokens_in += read
-        self.usage.tokens_out += written
 
 
 def post(path: str, body: Mapping[str, Any]) -> Request:

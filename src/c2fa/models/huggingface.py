@@ -6,17 +6,16 @@ import hashlib
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from c2fa.extras import on_device, refuse_older
 from c2fa.masking import MaskedBatch, TextInputs
+from c2fa.models._attention import attention
 from c2fa.models._tokens import TokenTable, token_rows
 from c2fa.models.torch import (
     Background,
@@ -190,8 +189,10 @@ class HuggingFace:
             place = torch.arange(width, device=self.device)
             size = on_device(own, self.device)[:, None]
             inputs["attention_mask"] = ((place >= width - size) if self._left else (place < size)).long()
+        if self.device.type != "cuda":
+            return self._activated(tensor_of(self.model(**inputs)).float())
         is_common = len(index) in (self.batch, self.batch // 2, self.batch // 4)
-        with _attention(plans=is_common and self._is_large(len(index) * width)):
+        with attention(plans=is_common and self._is_large(len(index) * width)):
             return self._activated(tensor_of(self.model(**inputs)).float())
 
     def _width(self, longest: int) -> int:
@@ -212,6 +213,8 @@ class HuggingFace:
 
     def _table(self, inputs: TextInputs) -> TokenTable | None:
         """The tokens of an input with each leaf kept and masked; None where its rows must be rendered."""
+        if inputs in self._tables:  # without the lock: a thread with a batch must not wait for others' texts
+            return self._tables[inputs]
         with self._tokenizing:
             if inputs not in self._tables:
                 self._tables[inputs] = TokenTable.of(self.tokenizer, inputs, self.max_length)
@@ -257,15 +260,6 @@ class HuggingFace:
         if problem == "multi_label_classification" or logits.shape[-1] == 1:
             return logits.sigmoid()
         return logits.softmax(dim=-1)
-
-
-def _attention(plans: bool) -> AbstractContextManager[Any]:
-    """How attention may be computed; cuDNN's way is fastest, but takes tens of milliseconds to plan for a new shape.
-
-    It pays for large batches of a size that comes often.
-    """
-    kinds = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    return nullcontext() if plans else sdpa_kernel(kinds)
 
 
 def _pair(row: Any) -> tuple[str, str | None]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from c2fa.model import Model, ModelProxy, launcher
-from c2fa.models.loading import load, wrap
+from c2fa.models.loading import load, taken
 
 
 class Lazy(ModelProxy):
@@ -38,7 +38,7 @@ class Lazy(ModelProxy):
         """The model, made now if it was not before."""
         with self._making:
             if self._made is None:
-                self._made = load(self.make) if isinstance(self.make, str) else wrap(self.make())
+                self._made = load(self.make) if isinstance(self.make, str) else taken(self.make())
             return self._made
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import math
 import os
 import threading
@@ -130,6 +131,8 @@ class Paced(abc.ABC):
 class Limited(ModelProxy):
     """Any model, kept to a rate that all workers share, asked again when it is busy or away.
 
+    A language model is kept to it too, for ``c2fa.cite``: each prompt that it scores or answers counts as one request.
+
     A model of ``c2fa.models`` behind HTTP takes its turns from the shared bucket, one for each request, instead of from
     its own ``rate``, and repeats requests by its own settings alone. What follows on retries is for every other model.
 
@@ -154,7 +157,7 @@ class Limited(ModelProxy):
 
     def __init__(
         self,
-        model: Callable[[Any], Any],
+        model: Any,
         path: str | PathLike[str],
         rate: float,
         *,
@@ -164,7 +167,7 @@ class Limited(ModelProxy):
         max_wait: float = 60.0,
         transient: Callable[[Exception], bool] | None = None,
     ) -> None:
-        if not callable(model):
+        if not callable(model) and not hasattr(model, "generate"):
             raise TypeError(f"model must be callable, not {type(model).__name__}")
         if retries < 0:
             raise ValueError(f"retries must be at least 0, not {retries!r}")
@@ -175,15 +178,26 @@ class Limited(ModelProxy):
             model.pace(self.bucket)
 
     def __call__(self, batch: Any) -> Any:
-        if isinstance(self.model, Paced):
-            return self.model(batch)
         chunk = describe(self.model).chunk_size
         requests = 1 if chunk is None else max(math.ceil(len(batch) / chunk), 1)
+        return self._within_the_rate(self.model, requests, batch)
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if name == "generate":
+            return functools.partial(self._within_the_rate, found, 1)
+        if name == "score":
+            return lambda prompts, answer: self._within_the_rate(found, max(len(prompts), 1), prompts, answer)
+        return found
+
+    def _within_the_rate(self, ask: Callable[..., Any], requests: int, *given: Any) -> Any:
+        if isinstance(self.model, Paced):
+            return ask(*given)
         tries = 0
         while True:
             self.bucket.take(requests)
             try:
-                return self.model(batch)
+                return ask(*given)
             except Exception as error:
                 tries += 1
                 seconds = self.retry.pause(error, tries)

@@ -75,6 +75,15 @@ class LlamaServer(Completions):
 
         return await self.ask(portal, post("/tokenize", body), "reading the answer's tokens", read)
 
+    async def lengths(self, portal: Portal, prompts: list[str]) -> list[int]:
+        """Return how many tokens each prompt has."""
+        asked = (post("/tokenize", {"content": p, "add_special": True, "parse_special": True}) for p in prompts)
+        return [await self.ask(portal, each, "reading tokens", lambda data: len(data["tokens"])) for each in asked]
+
+    def window(self) -> tuple[Request, Callable[[Any], int | None]]:
+        """Return the request for the most tokens that a slot of the server holds, and how to read its reply."""
+        return Request("/props"), lambda data: data["default_generation_settings"]["n_ctx"]
+
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
         """Return the request for the likeliest answer to a prompt, and how to read its reply."""
         body = {"prompt": prompt, "max_tokens": self.max_new_tokens, "temperature": 0, "cache_prompt": False}

@@ -17,8 +17,13 @@ from c2fa.models._settings import Settings, shown
 _FORMS = (
     "demo, python:package.module:function, sklearn:file.skops, hf:folder, onnx:file, oip:http://host:port#model, "
     "mlflow:http://host:port, openai:http://host:port/v1#model, or for c2fa.cite hf-lm:folder, llama:http://host:port, "
-    "vllm:http://host:port#model, sglang:http://host:port or tgi:http://host:port"
+    "vllm:http://host:port#model, sglang:http://host:port, tgi:http://host:port or chat:http://host:port/v1#model"
 )
+_LANGUAGE_FORMS = (
+    "hf:folder, llama:http://host:port, vllm:http://host:port#model, sglang:http://host:port, tgi:http://host:port, "
+    "openai:http://host:port/v1#model or python:package.module:object"
+)
+_LANGUAGE_KINDS = {"hf": "hf-lm", "openai": "chat"}  # what else these kinds may be: a classifier
 _ADAPTERS = {
     "demo": "DemoSentiment",
     "sklearn": "Sklearn",
@@ -28,6 +33,7 @@ _ADAPTERS = {
     "oip": "OpenInference",
     "mlflow": "MLflow",
     "openai": "OpenAI",
+    "chat": "Chat",
     "llama": "LlamaServer",
     "vllm": "VLLM",
     "sglang": "SGLang",
@@ -45,7 +51,7 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
         ``onnx:file``, ``oip:http://host:port#model``, ``mlflow:http://host:port``,
         ``openai:http://host:port/v1#model``, and for ``c2fa.cite`` ``hf-lm:folder`` (also ``hf-lm:file.gguf``),
         ``llama:http://host:port``, ``vllm:http://host:port#model``, ``sglang:http://host:port``,
-        ``tgi:http://host:port``.
+        ``tgi:http://host:port``, ``chat:http://host:port/v1#model``.
     allow_pickle
         Whether ``sklearn:`` may read a pickle or joblib file; such a file can run any code.
     **options
@@ -74,6 +80,7 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
         "oip": lambda url, **o: adapter("OpenInference")(*_named(spec, url), **o),
         "mlflow": lambda url, **o: adapter("MLflow")(url, **o),
         "openai": lambda url, **o: adapter("OpenAI")(*_named(spec, url), **o),
+        "chat": lambda url, **o: adapter("Chat")(*_named(spec, url), **o),
         "llama": lambda url, **o: adapter("LlamaServer")(url, **o),
         "vllm": lambda url, **o: adapter("VLLM")(*_named(spec, url), **o),
         "sglang": lambda url, **o: adapter("SGLang")(url, **o),
@@ -107,6 +114,33 @@ def options_of(spec: str) -> list[str]:
     if any(p.kind is p.VAR_KEYWORD for p in parameters):  # a server's adapter hands the others to its settings
         named += Settings.__dataclass_fields__
     return [*named, "trusted"] if kind == "sklearn" else named
+
+
+def language_model_spec(spec: str) -> str:
+    """Return the line of text that ``load`` takes for a language model, where ``hf:`` and ``openai:`` mean one.
+
+    >>> language_model_spec("hf:folder"), language_model_spec("llama:http://localhost:8080")
+    ('hf-lm:folder', 'llama:http://localhost:8080')
+    >>> language_model_spec("onnx:file")
+    Traceback (most recent call last):
+        ...
+    ValueError: 'onnx:file' names no language model; write hf:folder, llama:http://host:port, ...
+    """
+    kind, _, rest = spec.partition(":")
+    kind = _LANGUAGE_KINDS.get(kind, kind)
+    if kind not in ("hf-lm", "chat", "llama", "vllm", "sglang", "tgi", "python") or not rest:
+        raise ValueError(f"{shown(spec)!r} names no language model; write {_LANGUAGE_FORMS}")
+    return f"{kind}:{rest}"
+
+
+def is_language_model(model: Any) -> bool:
+    """Whether it is an object that ``c2fa.cite`` asks: it writes answers, or scores given ones."""
+    return hasattr(model, "generate") or (hasattr(model, "pieces") and hasattr(model, "score"))
+
+
+def taken(model: Any) -> Model:
+    """Return a language model as it is, and a callable for whatever else a person holds."""
+    return cast(Model, model) if is_language_model(model) and not callable(model) else wrap(model)
 
 
 def wrap(model: Any) -> Model:
@@ -152,7 +186,7 @@ def _python(path: str) -> Model:
         if not hasattr(value, name):
             raise ValueError(f"{module!r} has no {attribute!r}; 'python:{path}' must name a function of it")
         value = getattr(value, name)
-    return wrap(value)
+    return taken(value)
 
 
 @contextlib.contextmanager

@@ -58,6 +58,15 @@ class TGI(Completions):
 
         return await self.ask(portal, post("/tokenize", {"inputs": answer}), "reading the answer's tokens", read)
 
+    async def lengths(self, portal: Portal, prompts: list[str]) -> list[int]:
+        """Return how many tokens each prompt has."""
+        asked = (post("/tokenize", {"inputs": prompt}) for prompt in prompts)
+        return [await self.ask(portal, each, "reading tokens", len) for each in asked]
+
+    def window(self) -> tuple[Request, Callable[[Any], int | None]]:
+        """Return the request for the most tokens that a request may hold, and how to read its reply."""
+        return Request("/info"), lambda data: data["max_input_tokens"]
+
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
         """Return the request for the likeliest answer to a prompt, and how to read its reply."""
         parameters = {"max_new_tokens": self.max_new_tokens, "details": True}

@@ -90,6 +90,14 @@ class VLLM(Completions):
             await asyncio.gather(*(self._ids(portal, {"prompt": p, "add_special_tokens": True}) for p in prompts))
         )
 
+    def window(self) -> tuple[Request, Callable[[Any], int | None]]:
+        """Return the request for the most tokens that the model can read, and how to read its reply."""
+
+        def read(data: Any) -> int | None:
+            return next((card.get("max_model_len") for card in data["data"] if card["id"] == self.model), None)
+
+        return Request("/v1/models"), read
+
     async def _ids(self, portal: Portal, asked: Mapping[str, Any]) -> list[int]:
         request = post("/tokenize", {"model": self.model, **asked})
         return await self.ask(portal, request, "reading tokens", lambda data: [int(token) for token in data["tokens"]])

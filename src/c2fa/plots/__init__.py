@@ -16,6 +16,7 @@ except ImportError as error:
     raise ImportError("plots need matplotlib: pip install 'c2fa[plots]'") from error
 
 from c2fa.explanation import Explanation
+from c2fa.plots.cited import CitedDisplay, cited
 from c2fa.plots.compare import ComparisonDisplay, compare
 from c2fa.plots.curves import ScoresDisplay, convergence, curves, scores
 from c2fa.plots.images import ImagesDisplay, images
@@ -26,6 +27,7 @@ from c2fa.plots.text import TextDisplay, text
 
 __all__ = [
     "BagDisplay",
+    "CitedDisplay",
     "ComparisonDisplay",
     "Figure",
     "ImagesDisplay",
@@ -34,6 +36,7 @@ __all__ = [
     "SeriesDisplay",
     "TextDisplay",
     "bag",
+    "cited",
     "compare",
     "convergence",
     "curves",
@@ -49,6 +52,7 @@ __all__ = [
 _KINDS: dict[str, Callable[..., Figure]] = {
     "nested": nested,
     "text": text,
+    "cited": cited,
     "images": images,
     "table": table,
     "array": table,
@@ -65,16 +69,17 @@ def plot(e: Explanation, kind: str | None = None, **options: Any) -> Figure:
     e
         The explanation.
     kind
-        ``"nested"`` (bars, for every input), ``"text"``, ``"images"``, ``"table"``, ``"bag"`` or ``"series"``; None
-        takes what fits the input.
+        ``"nested"`` (bars, for every input), ``"text"``, ``"cited"`` (an answer's statements), ``"images"``,
+        ``"table"``, ``"bag"`` or ``"series"``; None takes what fits the input.
     options
         What the function of that name takes: ``ax``, ``parts``, ``leaves``, ``threshold``, …
     """
+    own = str(e.view.get("kind", "nested"))
+    fits = [*(["cited"] if "statements" in e.view else []), own if own in _KINDS else "nested", "nested"]
     if kind is None:
-        kind = str(e.view.get("kind", "nested"))
-        kind = kind if kind in _KINDS else "nested"
+        kind = fits[0]
     if kind not in _KINDS:
         raise ValueError(f"kind must be one of {', '.join(sorted(_KINDS))}; got {kind!r}")
-    if kind not in ("nested", e.view.get("kind")):
+    if kind not in fits:
         raise ValueError(f"a plot of kind {kind!r} does not fit an input of kind {e.view.get('kind')!r}; try 'nested'")
     return _KINDS[kind](e, **options)

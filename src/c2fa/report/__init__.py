@@ -49,7 +49,7 @@ def html(
     title = title or (pairs[0][0] if len(pairs) == 1 else f"{len(pairs)} explanations")
     blocks = [pack(e, name, side) for (name, e), side in zip(pairs, _sides([e for _, e in pairs]), strict=True)]
     index = {"title": title, "cards": [summary(e, name) for name, e in pairs] if len(pairs) > 1 else []}
-    plain = "".join(table(e) for _, e in pairs[:20])
+    plain = "".join(table(e, f"c2fa-{k}") for k, (_, e) in enumerate(pairs[:20]))
     text = page(title, index, blocks, plain)
     if path is not None:
         with atomic(path) as file:
@@ -63,7 +63,8 @@ def repr_html(e: Explanation) -> str:
     It carries its own style inside a shadow tree and its own names, so that several in one notebook leave each other
     and the notebook alone. Where scripts do not run, a plain view with folding parts stays in its place.
     """
-    return island(f"c2fa-{uuid.uuid4().hex}", pack(e, facts(e), _sides([e])[0]), styled(e))
+    name = f"c2fa-{uuid.uuid4().hex}"
+    return island(name, pack(e, facts(e), _sides([e])[0]), styled(e, f"{name}-plain"))
 
 
 def _named(
@@ -82,8 +83,9 @@ def _named(
 
 
 def _title(e: Explanation, number: str) -> str:
-    text = " ".join(str(e.view.get("text", "")).split())
-    short = text if len(text) <= 70 else text[:70].rsplit(" ", 1)[0] + "…"
+    asked = str(e.view.get("query", ""))
+    text, most = " ".join((asked or str(e.view.get("text", ""))).split()), 160 if asked else 70
+    short = text if len(text) <= most else text[:most].rsplit(" ", 1)[0] + "…"
     if short or e.view.get("kind") != "images":
         return short or f"Explanation{number}"
     return f"{_named_images(e)}{number and f' ({number.strip()})'}"

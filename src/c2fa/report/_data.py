@@ -13,6 +13,7 @@ from c2fa.drawing import scaled
 from c2fa.explanation import Explanation
 from c2fa.pixels import shown
 from c2fa.printing import shown_cells
+from c2fa.report._answer import answered, unsupported
 from c2fa.report._pictures import b64, data_uri, runs
 from c2fa.structure import FloatArray, IntArray
 
@@ -71,12 +72,14 @@ def pack(e: Explanation, title: str, side: int) -> dict[str, Any]:
         "seed": e.provenance.get("seed"),
         "version": str(e.provenance.get("c2fa", "")),
         "view": view,
+        "answer": answered(e, chosen),
     }
 
 
 def summary(e: Explanation, title: str) -> dict[str, Any]:
     """What a card in the gallery shows, and what the search field searches."""
-    text = " ".join(str(e.view.get("text", "")).split())
+    told = (str(e.view.get(key, "")) for key in ("query", "answer", "text"))
+    text = " ".join(" ".join(told).split())
     # Words speak for themselves; super-pixels and windows do not, but what they belong to does.
     named = -1 if e.view.get("kind") in ("text", "table") else 0
     lead = np.argsort(-np.abs(e.values[named]), kind="stable")[:6]
@@ -89,6 +92,7 @@ def summary(e: Explanation, title: str) -> dict[str, Any]:
         "prediction": _number(e.prediction),
         "parts": [_number(f"{v:.3g}") for v in settled(e.high[:60]).tolist()],
         "warnings": len(e.diagnostics.warnings),
+        "unsupported": unsupported(e),
     }
 
 
@@ -113,9 +117,10 @@ def halves(values: npt.ArrayLike) -> str:
 
 
 def _classes(e: Explanation) -> list[int]:
-    """The target and the classes with the largest outputs, in their own order."""
+    """The target and the classes with the largest outputs, in their own order; every statement of a cited answer."""
     order = sorted(e.columns, key=lambda c: (c != e.target, -float(e.outputs[c])))
-    return sorted(order[: max(1, min(CLASSES, _NUMBERS // e.structure.leaves))])
+    most = len(order) if "statements" in e.view else CLASSES
+    return sorted(order[: max(1, min(most, _NUMBERS // e.structure.leaves))])
 
 
 def _parents(owner: IntArray) -> dict[str, Any]:

@@ -42,9 +42,9 @@ def style() -> str:
 
 
 @cache
-def script() -> str:
-    """The functions of every view, without anything that starts them."""
-    return "\n".join(asset(f"{name}.js") for name in _SCRIPTS)
+def script(cited: bool = False) -> str:
+    """The functions of every view, and of cited answers where there are any, without anything that starts them."""
+    return "\n".join(asset(f"{name}.js") for name in (*_SCRIPTS, *(["answer"] if cited else [])))
 
 
 def fingerprint(text: str) -> str:
@@ -54,7 +54,8 @@ def fingerprint(text: str) -> str:
 
 def page(title: str, index: dict[str, Any], blocks: list[dict[str, Any]], plain: str) -> str:
     """The whole file. ``plain`` is what is shown where scripts do not run."""
-    code = f'(() => {{\n"use strict";\n{script()}\nbootReport();\n}})();'
+    functions = script(any(block["answer"] for block in blocks))
+    code = f'(() => {{\n"use strict";\n{functions}\nbootReport();\n}})();'
     policy = (
         f"default-src 'none'; script-src {fingerprint(code)}; style-src {fingerprint(style())}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -76,5 +77,6 @@ def page(title: str, index: dict[str, Any], blocks: list[dict[str, Any]], plain:
 
 def island(name: str, block: dict[str, Any], plain: str) -> str:
     """A view for a notebook: what needs no script, and a script that puts the whole view in its place."""
-    code = f'(() => {{\n"use strict";\n{script()}\nbootIsland({embed(name)}, {embed(style())}, {embed(block)});\n}})();'
+    start = f"bootIsland({embed(name)}, {embed(style())}, {embed(block)});"
+    code = f'(() => {{\n"use strict";\n{script(bool(block["answer"]))}\n{start}\n}})();'
     return printable(f'<div id="{escape(name, quote=True)}">{plain}</div>\n<script>{code}</script>')

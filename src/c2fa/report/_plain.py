@@ -10,6 +10,7 @@ from c2fa.drawing import largest, shares
 from c2fa.explanation import Explanation
 from c2fa.pixels import shown, tint
 from c2fa.printing import fit, on_scale, shown_names
+from c2fa.report._answer import plain_answer
 from c2fa.report._data import settled
 from c2fa.report._pictures import data_uri
 from c2fa.rounding import number
@@ -18,6 +19,9 @@ from c2fa.structure import FloatArray
 _LEAVES = 8
 _PARTS = 40
 _WORDS = 3000
+# How a cited answer's sentences about its statements look: by the page's classes, or with styles of their own.
+_CLASS = {"told": "class='quiet'", "nothing": "class='bad'"}
+_STYLE = {"told": "style='margin:2px 0;color:#4d5660'", "nothing": "style='margin:2px 0;color:#8a1c14;font-weight:600'"}
 
 
 def signed(e: Explanation, units: float, error: float | None = None) -> str:
@@ -31,8 +35,18 @@ def facts(e: Explanation) -> str:
     return f"{e.target_name}: {number(e.prediction)}{on_scale(e)} ({', '.join([f'{e.queries} rows', *fit(e)])})"
 
 
-def table(e: Explanation) -> str:
-    """Parts and their top leaves as a table without any style, for a page that forbids inline ones."""
+def table(e: Explanation, key: str) -> str:
+    """Parts and their top leaves as a table without any style, for a page that forbids inline ones.
+
+    ``key`` begins the anchors of a cited answer.
+    """
+    warnings = "".join(f"<li>{escape(w)}</li>" for w in (*e.diagnostics.warnings, *e.notes))
+    notes = f"<ul>{warnings}</ul>" if warnings else ""
+    body = plain_answer(e, key, _CLASS.__getitem__) if "statements" in e.view else _table(e)
+    return f"<h2>{escape(facts(e))}</h2>{notes}{body}"
+
+
+def _table(e: Explanation) -> str:
     rows = [
         "<tr><th scope='col'>part</th><th scope='col'>attribution</th><th scope='col'>most important in it</th></tr>"
     ]
@@ -41,21 +55,22 @@ def table(e: Explanation) -> str:
         best = ", ".join(f"{name} {value}" for name, value in _top(e, j))
         value = signed(e, e.rounded.values[0][j])
         rows.append(f"<tr><th scope='row'>{escape(names[j])}</th><td>{value}</td><td>{escape(best)}</td></tr>")
-    warnings = "".join(f"<li>{escape(w)}</li>" for w in (*e.diagnostics.warnings, *e.notes))
-    notes = f"<ul>{warnings}</ul>" if warnings else ""
-    return f"<h2>{escape(facts(e))}</h2>{notes}<table>{''.join(rows)}</table>"
+    return f"<table>{''.join(rows)}</table>"
 
 
-def styled(e: Explanation) -> str:
-    """The whole view with styles written into it, for notebooks."""
+def styled(e: Explanation, key: str = "c2fa") -> str:
+    """The whole view with styles written into it, for notebooks; ``key`` begins its anchors."""
     warnings = "".join(f'<div style="color:#8a1c14;margin:2px 0">⚠ {escape(w)}</div>' for w in e.diagnostics.warnings)
     warnings += "".join(f"<div>{escape(note)}</div>" for note in e.notes)
-    body = {"text": _passage, "images": _pictures}.get(str(e.view.get("kind")), lambda _: "")(e)
+    if "statements" in e.view:
+        body = plain_answer(e, key, _STYLE.__getitem__)
+    else:
+        body = {"text": _passage, "images": _pictures}.get(str(e.view.get("kind")), lambda _: "")(e) + _parts(e)
     frame = (
         "background-color:#ffffff;color:#1b1f24;border:1px solid #d5dae0;padding:12px;border-radius:8px;"
         "font-family:system-ui,sans-serif;font-size:14px;line-height:1.5"
     )
-    return f'<div style="{frame}"><b>{escape(facts(e))}</b>{warnings}{body}{_parts(e)}</div>'
+    return f'<div style="{frame}"><b>{escape(facts(e))}</b>{warnings}{body}</div>'
 
 
 def _top(e: Explanation, part: int) -> list[tuple[str, str]]:

@@ -33,11 +33,12 @@ function card(info, n, load) {
     h("span", { class: "card-text", dir: "auto" }, info.lead.map(([name, value], n) => [n ? " · " : "", h("bdi", {}, short(name, 40)), h("b", { class: sign(value) }, " " + written(value, info.digits, true))])),
     h("span", { class: "card-side" }, spark(info.parts),
       h("span", { class: "card-pred" }, h("b", {}, number(info.prediction)), " ", info.target),
+      info.unsupported ? h("span", { class: "card-warn" }, "⚠ ", info.unsupported) : null,
       info.warnings ? h("span", { class: "card-warn" }, "⚠ ", count(info.warnings, "warnings")) : null));
   const li = h("li", { class: "card" }, h("h2", {}, button), panel);
   button.addEventListener("click", () => {
     const open = panel.hidden;
-    if (open && !panel.firstChild) panel.append(explanationView(load(n)));
+    if (open && !panel.firstChild) panel.append(explanationView(load(n), info.title));
     panel.hidden = !open;
     button.setAttribute("aria-expanded", String(open));
     li.classList.toggle("open", open);
@@ -76,7 +77,7 @@ function bootReport() {
   const main = h("main", {});
   root.append(head, main);
   if (index.cards.length) main.append(...galleryView(index, load));
-  else main.append(explanationView(load(0)));
+  else main.append(explanationView(load(0), index.title));
 }
 
 // In a notebook: a tree of its own that neither reads nor changes anything around it.

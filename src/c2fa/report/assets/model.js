@@ -26,6 +26,13 @@ function readModel(raw) {
     sorted: raw.widths[0] > 20,
     focus: null,
     pinned: false,
+    unit: raw.unit || (raw.answer ? raw.answer.unit : ""),
+    marks: [], // features that are pointed out together: the sources of a statement
+    anchor: ((own) => (k, i) => `${own}-${k}-${i}`)(fresh("at")),
+    // What colours and bars are measured by: of an answer's statement that rests on nothing, noise must stay pale.
+    most: (k) => Math.max(largest(model.values(k)), raw.answer ? raw.answer.least : 0),
+    // Of an answer, only what is more than two standard errors from 0 is shaded, as only that is named as a source.
+    settled: (k, i) => !raw.answer || Math.abs(model.value(k, i)) > 2 * (model.error(k, i) || 0),
     value: (k, i) => all[k][model.column * raw.widths[k] + i],
     values: (k) => all[k].subarray(model.column * raw.widths[k], (model.column + 1) * raw.widths[k]),
     // In units of the last digit that is shown: these add up as they are written.

@@ -3,7 +3,7 @@
 function tableView(model, say) {
   const raw = model.raw;
   const body = h("tbody", {});
-  const heads = [["name", "Name"], ["part", "Part of"], ["value", raw.unit ? `Attribution (${raw.unit})` : "Attribution"], ["error", "Standard error"]];
+  const heads = [["name", "Name"], ["part", "Part of"], ["value", model.unit ? `Attribution (${model.unit})` : "Attribution"], ["error", "Standard error"]];
   const most = 2000; // rows that a browser lays out at once; all of them are copied
   let sorted = "value";
   let up = false;
@@ -35,7 +35,7 @@ function tableView(model, say) {
     if (!details.open) return;
     const k = level();
     const cut = model.raw.widths[k] > most ? `; the first ${most} are shown, all are copied` : "";
-    caption.textContent = `${capital(count(model.raw.widths[k], model.labels[k]))}, target ${model.raw.classes[model.column].name}${cut}`;
+    caption.textContent = `${capital(count(model.raw.widths[k], model.labels[k]))}, ${raw.answer ? shownStatement(model) : `target ${raw.classes[model.column].name}`}${cut}`;
     cells.forEach((th, n) => {
       const on = heads[n][0] === sorted;
       on ? th.setAttribute("aria-sort", up ? "ascending" : "descending") : th.removeAttribute("aria-sort");

@@ -7,45 +7,64 @@ function textView(model) {
   const groups = [];
   const passage = h("div", { class: "passage", dir: "auto", tabindex: "0", role: "group",
     "aria-label": `Passage. Arrow keys move from one ${one(model.labels[last])} to the next.` });
+  const documents = model.labels[0] === "documents" && Boolean(model.raw.answer);
+  const cites = model.raw.answer ? citedBy(model) : () => null;
+  let home = passage;
+  let held = -1;
   let at = 0;
   let group = null;
   let owner = -1;
   for (let i = 0; i < model.leaves; i++) {
     const start = at + steps[2 * i];
     const end = start + steps[2 * i + 1];
-    const gap = text.slice(at, start);
+    let gap = text.slice(at, start);
+    const document = documents ? model.ancestor(last, i, 0) : -1;
+    if (document !== held) {
+      held = document;
+      gap = "";
+      group = null;
+      home = h("div", { class: "document-held", dir: "auto" }, documentHead(model, document));
+      passage.append(home);
+    }
     const mine = last > 0 ? model.parents[last - 1][i] : -1;
     if (!group || mine !== owner) {
-      if (gap) passage.append(gap);
+      if (gap) home.append(gap);
       group = h("span", { class: "sent" });
       group.i = owner = mine;
-      if (last > 0) {
+      if (last > 1 || (last > 0 && !documents)) {
         groups.push(group);
+        if (model.raw.answer) group.id = model.anchor(last - 1, mine);
         group.append(h("span", { class: "count", "aria-hidden": "true" }, String(mine + 1)));
       }
-      passage.append(group);
+      home.append(group);
     } else if (gap) group.append(gap);
     const word = h("span", { class: "word" }, text.slice(start, end));
     word.i = i;
+    if (model.raw.answer) word.id = model.anchor(last, i);
     words.push(word);
     group.append(word);
+    for (let k = last; k >= 0; k--) {
+      const j = model.ancestor(last, i, k);
+      if (i === model.leaves - 1 || model.ancestor(last, i + 1, k) !== j) group.append(cites(k, j) || "");
+    }
     at = end;
   }
-  passage.append(text.slice(at));
+  home.append(text.slice(at));
 
   function paint() {
     const values = model.values(last);
-    const most = largest(values);
+    const most = model.most(last);
     const shade = model.mode === "all" || model.mode === last;
     words.forEach((word, i) => {
       const share = values[i] / most;
-      const on = shade && model.shown.has(i) && Math.abs(share) > 0.01;
+      const on = shade && model.shown.has(i) && Math.abs(share) > 0.01 && model.settled(last, i);
       word.className = on ? `word ${sign(share)}` : "word";
       if (on) word.style.setProperty("--a", (0.1 + 0.45 * Math.abs(share)).toFixed(3));
     });
+    mark();
     if (last === 0) return;
     const level = model.mode === "all" || model.mode === last ? last - 1 : model.mode;
-    const heavy = largest(model.values(level));
+    const heavy = model.most(level);
     const lines = model.mode !== last;
     for (const g of groups) {
       const value = model.value(level, model.ancestor(last - 1, g.i, level));
@@ -72,6 +91,11 @@ function textView(model) {
     } else if (k < last) {
       for (const g of groups) if (model.ancestor(last - 1, g.i, k) === i) add(g, "lit");
     }
+  }
+
+  function mark() {
+    const marked = new Set(model.marks.flatMap(([k, i]) => model.leavesOf(k, i)));
+    words.forEach((word, i) => word.classList.toggle("marked", marked.has(i)));
   }
 
   const over = (event) => {
@@ -111,7 +135,9 @@ function textView(model) {
   model.listen((changes) => {
     if ("column" in changes || "mode" in changes || "top" in changes) paint();
     if ("focus" in changes) light();
+    if ("marks" in changes) mark();
   });
+  model.wordOf = (k, i) => words[model.leavesOf(k, i)[0]];
   paint();
   return passage;
 }

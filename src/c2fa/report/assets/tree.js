@@ -47,6 +47,7 @@ function treeView(model) {
         if (model.depth > 1) for (const row of below(0, i, 0)) { reach(row.start); reach(row.start + row.value); }
       });
     } else model.values(model.mode).forEach(reach);
+    if (model.raw.answer) reach(model.raw.answer.least);
     const pad = 0.03 * (scale.high - scale.low || 1);
     scale.low -= pad;
     scale.high += pad;

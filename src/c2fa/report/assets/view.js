@@ -1,6 +1,6 @@
 // One explanation: summary, controls, the input and its tree side by side, the table below.
 
-function explanationView(raw) {
+function explanationView(raw, heading = "") {
   const model = readModel(raw);
   const status = h("p", { class: "status", role: "status" });
   const idle = "Point at, or move to, anything to see what it belongs to.";
@@ -14,7 +14,8 @@ function explanationView(raw) {
   const panes = h("div", { class: drawn ? "panes" : "panes alone" },
     drawn && h("section", { class: "pane input", "aria-label": "The input" }, drawn, raw.kind === "images" ? null : legend(model)),
     h("section", { class: "pane", "aria-label": "Attributions" }, sums(model), treeTools(model), tree, drawn ? null : legend(model)));
-  fill(root, null, [summaryView(model), warningList(raw), controls(model), status, panes, tableView(model, say)]);
+  const above = raw.answer ? [answerView(model, heading), factsView(model)] : [summaryView(model)];
+  fill(root, null, [above, warningList(raw), controls(model), status, panes, tableView(model, say)]);
   model.listen((changes) => {
     if (!("focus" in changes)) return;
     say(model.focus ? sentenceAbout(model, ...model.focus) + (model.pinned ? " (kept; Escape lets go)" : "") : idle);
@@ -32,29 +33,32 @@ function summaryView(model) {
   const value = h("span", { class: "big" });
   const name = h("span", { class: "what", dir: "auto" });
   const scale = h("span", { class: "quiet" });
-  const facts = h("dl", { class: "facts" });
-  const fact = (term, ...text) => h("div", {}, h("dt", {}, term), h("dd", {}, text));
   function render() {
     const chosen = raw.classes[model.column];
     value.textContent = number(chosen.output);
     name.textContent = chosen.name;
     scale.textContent = raw.unit ? ` (${raw.unit} ${number(chosen.linked)}, which the attributions are in)` : "";
-    const spent = [`${raw.queries} rows`];
-    if (raw.recalled) spent.push(`${raw.recalled} from the ledger`);
-    if (raw.dropped) spent.push(`${raw.dropped} dropped`);
-    if (raw.cost !== null) spent.push(`cost ${number(raw.cost)}`);
-    const fits = raw.fit.map((fit, k) => fit.rows === 0 ? null : h("span", { class: `fit ${quality(fit.r2)}` },
-      `${model.labels[k]} R² ${number(fit.r2, 2)} (${quality(fit.r2)})`));
-    facts.replaceChildren(
-      fact("Spent", spent.join(", ")),
-      fact("Fit", fits),
-      fact("Method", [raw.method || "–", /[<>]/.test(raw.model) ? "" : raw.model].filter(Boolean).join(" · ")),
-      fact("Levels", raw.widths.map((n, k) => count(n, model.labels[k])).join(" › ")));
   }
   render();
   model.listen((changes) => { if ("column" in changes) render(); });
   const pred = h("p", { class: "prediction" }, h("span", { class: "quiet" }, "The model says "), value, h("span", { class: "quiet" }, " for "), name, scale);
-  return h("div", { class: "summary" }, pred, facts);
+  return h("div", { class: "summary" }, pred, factsView(model));
+}
+
+function factsView(model) {
+  const raw = model.raw;
+  const fact = (term, ...text) => h("div", {}, h("dt", {}, term), h("dd", {}, text));
+  const spent = [`${raw.queries} rows`];
+  if (raw.recalled) spent.push(`${raw.recalled} from the ledger`);
+  if (raw.dropped) spent.push(`${raw.dropped} dropped`);
+  if (raw.cost !== null) spent.push(`cost ${number(raw.cost)}`);
+  const fits = raw.fit.map((fit, k) => fit.rows === 0 ? null : h("span", { class: `fit ${quality(fit.r2)}` },
+    `${model.labels[k]} R² ${number(fit.r2, 2)} (${quality(fit.r2)})`));
+  return h("dl", { class: "facts" },
+    fact("Spent", spent.join(", ")),
+    fact("Fit", fits),
+    fact("Method", [raw.method || "–", /[<>]/.test(raw.model) ? "" : raw.model].filter(Boolean).join(" · ")),
+    fact("Levels", raw.widths.map((n, k) => count(n, model.labels[k])).join(" › ")));
 }
 
 function quality(r2) {
@@ -74,10 +78,10 @@ function sums(model) {
   function render() {
     const { base, linked, digits } = raw.classes[model.column];
     const total = sumOf(model, 0, model.values(0).keys());
-    const unit = raw.unit ? ` ${raw.unit}` : "";
+    const unit = model.unit ? ` ${model.unit}` : "";
     const adds = raw.consistency !== null && raw.consistency < 1e-6;
     line.replaceChildren(
-      base ? `base ${model.written(base)} and ` : "", `${model.labels[0]} ${model.written(total)} make `,
+      raw.answer ? h("b", {}, `For ${shownStatement(model)}: `) : "", base ? `base ${model.written(base)} and ` : "", `${model.labels[0]} ${model.written(total)} make `,
       h("b", {}, model.written((base || 0) + total, false)), `${unit}; the model says ${number(linked, digits)}${unit}. `,
       model.depth < 2 ? "" : adds ? `Every bar is the sum of the bars under it.` : h("span", { class: "bad" }, "With this method the levels do not add up."));
   }
@@ -88,7 +92,7 @@ function sums(model) {
 
 function legend(model) {
   const words = model.labels[model.depth - 1];
-  const dotted = model.raw.kind === "text" ? h("span", { class: "hint" }, `${capital(words)} against are dotted. `, model.depth > 1 ? `Lines under ${words}: their ${one(model.labels[model.depth - 2])}.` : "") : null;
+  const dotted = model.raw.kind === "text" ? h("span", { class: "hint" }, `${capital(words)} against are dotted. `, model.raw.answer ? `What is within two standard errors of 0 is not shaded. ` : "", model.depth > 2 || (model.depth > 1 && !model.raw.answer) ? `Lines under ${words}: their ${one(model.labels[model.depth - 2])}.` : "") : null;
   return h("div", { class: "legend" }, h("span", {}, "− against"), h("span", { class: "ramp", role: "img", "aria-label": "Colour scale: orange speaks against the target, blue for it" }), h("span", {}, "for +"), dotted);
 }
 
@@ -102,7 +106,7 @@ function segments(label, choices, chosen, change) {
 function controls(model) {
   const raw = model.raw;
   const out = [];
-  if (raw.classes.length > 1) {
+  if (raw.classes.length > 1 && !raw.answer) {
     const choices = raw.classes.map((c, n) => [n, c.name]);
     const long = choices.length > 4 || choices.some((c) => c[1].length > 24);
     if (!long) out.push(segments("Target", choices, model.column, (column) => model.set({ column })));

@@ -1,0 +1,24 @@
+"""Which sentences and documents an answer rests on, by ``cite`` and by its peers: ``python -m benchmarks.cite``.
+
+    python -m benchmarks.cite --model hf:FOLDER --device cuda --items 100 --out results.jsonl [--half first]
+    python -m benchmarks.cite --model FILE.gguf --items 2 --families qed --seeds 1 --rows 16,32 --out results.jsonl
+    python -m benchmarks.cite --out results.jsonl                      # prints the tables of what is there
+    python -m benchmarks.cite --model hf:FOLDER --device cuda --speed  # rows a second, beside ContextCite's own loop
+
+======= =============================================================================================================
+family  contexts
+======= =============================================================================================================
+qed     one paragraph of Wikipedia and a question about it; the sentence that answers it is known
+nq5     the paragraph that answers a question among four others of other questions, in a random place
+nq10    the same among nine others
+======= =============================================================================================================
+
+The model writes an answer of at most 48 tokens, which is then explained by every method at every budget and seed. A
+row of an item is asked once, whoever asks for it; each method's budget counts the rows that it uses all the same. The
+prompt with all documents and the one with none are among the rows of every method, as they are in ``cite``. All
+explanations of an item are scored on the same 100 masks of each level, drawn apart from those that are fitted; of a
+paragraph of five sentences there are only 32, so that a large budget has seen them all.
+
+Settings are chosen on ``--half first``; the contexts of a half leave out the questions of QED's other half. The file of
+results has a line for each item that is finished: the same call goes on where it was cut.
+"""

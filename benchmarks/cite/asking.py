@@ -1,0 +1,191 @@
+"""Language models for the benchmark: one that remembers its rows, and one that lives in another process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import numpy as np
+
+from c2fa.citing import PROMPT
+
+ROWS_AT_ONCE = 1024
+
+
+def message(documents: Mapping[str, str], query: str) -> str:
+    """What ``cite`` says to the model with some of the documents."""
+    context = "\n\n".join(text for text in documents.values() if text)
+    return PROMPT.replace("{query}", query).replace("{context}", context)
+
+
+class Remembering:
+    """A language model for one answer that asks no row twice."""
+
+    batch_size = ROWS_AT_ONCE
+
+    def __init__(self, lm: Any, answer: str) -> None:
+        self.lm, self.answer = lm, answer
+        self.known: dict[str, Any] = {}
+        self.calls = 0
+        self.template = getattr(lm, "template", None)
+
+    def generate(self, prompt: str) -> str:
+        return self.answer
+
+    def pieces(self, answer: str) -> list[str]:
+        pieces: list[str] = self.lm.pieces(answer)
+        return pieces
+
+    def score(self, prompts: Sequence[str], answer: str) -> Any:
+        if answer != self.answer:
+            raise ValueError(f"this model remembers rows of {self.answer!r}, not of {answer!r}")
+        new = [prompt for prompt in dict.fromkeys(prompts) if prompt not in self.known]
+        if new:
+            self.calls += 1
+            self.known.update(zip(new, self.lm.score(new, answer), strict=True))
+        return np.array([self.known[prompt] for prompt in prompts])
+
+    def prompt(self, documents: Mapping[str, str], query: str) -> str:
+        """The whole prompt, as ``cite`` makes it."""
+        text = message(documents, query)
+        shown: str | None = None if self.template is None else self.template(None, text)
+        return shown or text
+
+
+class _Elsewhere:
+    """A worker's end: the language model is in the process that started it."""
+
+    def __init__(self, pipe: Connection, has_template: bool) -> None:
+        self.pipe = pipe
+        self.template = self._template if has_template else None
+        self._frame: list[str] | None = None
+
+    def pieces(self, answer: str) -> list[str]:
+        found: list[str] = self._ask("pieces", answer)
+        return found
+
+    def score(self, prompts: Sequence[str], answer: str) -> Any:
+        return self._ask("score", prompts, answer)
+
+    def _template(self, system: str | None, user: str) -> str:
+        if self._frame is None:  # asked once: what the chat format puts around a message is the same for all
+            mark = "the message of the user"
+            self._frame = str(self._ask("template", None, mark)).split(mark)
+        before, after = self._frame
+        return f"{before}{user}{after}"
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        self.pipe.send((name, arguments))
+        reply, error = self.pipe.recv()
+        if error is not None:
+            raise RuntimeError(error)
+        return reply
+
+
+def _work(pipe: Connection, has_template: bool, function: Any) -> None:
+    """A worker's life: tasks come and results go by the same pipe as its questions."""
+    lm = _Elsewhere(pipe, has_template)
+    with suppress(EOFError, KeyboardInterrupt):
+        while (task := pipe.recv()) is not None:
+            try:
+                pipe.send(("done", function(lm, *task)))
+            except Exception as error:
+                pipe.send(("failed", f"{type(error).__name__}: {error}"))
+
+
+def run_all(function: Any, tasks: Iterable[tuple[Any, ...]], lm: Any, workers: int, seconds: float) -> Iterator[Any]:
+    """Yield ``function(lm, *task)`` of each task as it ends; no task is begun after so many seconds.
+
+    The model stays here; workers do everything else, each with a task of its own, so that there are always rows for
+    the model while others fit. None of them runs where ``workers`` is 0.
+    """
+    end = time.monotonic() + seconds
+    left = iter(tasks)
+    if not workers:
+        for task in left:
+            if time.monotonic() > end:
+                return
+            yield function(lm, *task)
+        return
+    context = get_context("spawn")
+    has_template = getattr(lm, "template", None) is not None
+    pipes: dict[Connection, Any] = {}
+    try:
+        for _ in range(workers):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs, has_template, function), daemon=True)
+            process.start()
+            theirs.close()
+            pipes[ours] = process
+        idle, busy = list(pipes), 0
+        while True:
+            while idle and time.monotonic() < end and (task := next(left, None)) is not None:
+                idle.pop().send(task)
+                busy += 1
+            if not busy:
+                return
+            for pipe in wait([pipe for pipe in pipes if pipe not in idle]):
+                try:
+                    kind, content = pipe.recv()  # type: ignore[union-attr]
+                except EOFError:
+                    raise RuntimeError("a worker was killed; see that there is enough memory for it") from None
+                if kind == "failed":
+                    raise RuntimeError(f"a worker failed: {content}")
+                if kind == "done":
+                    idle.append(pipe)  # type: ignore[arg-type]
+                    busy -= 1
+                    yield content
+                else:
+                    pipe.send(_answered(lm, kind, content))  # type: ignore[union-attr]
+    finally:
+        for pipe, process in pipes.items():
+            with suppress(OSError):
+                pipe.send(None)
+            process.join(5)
+            if process.is_alive():
+                process.terminate()
+
+
+def _answered(lm: Any, name: str, arguments: tuple[Any, ...]) -> tuple[Any, str | None]:
+    try:
+        return getattr(lm, name)(*arguments), None
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}"
+
+
+def write_answers(lm: Any, prompts: Sequence[str], tokens: int, batch: int = 64) -> list[str]:
+    """The answers to prompts, greedily, many at a time where the model is one of ``transformers``.
+
+    ``CausalLM.generate`` writes one answer at a time, which leaves a GPU idle.
+    """
+    if not hasattr(lm, "tokenizer"):
+        return [lm.generate(prompt) for prompt in prompts]
+    import torch
+
+    tokenizer, model = lm.tokenizer, lm.model
+    ends = lm._ends
+    by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    answers = [""] * len(prompts)
+    for start in range(0, len(prompts), batch):
+        index = by_length[start : start + batch]
+        rows = tokenizer([prompts[i] for i in index], add_special_tokens=False)["input_ids"]
+        width = max(map(len, rows))
+        ids = torch.tensor([[ends[0]] * (width - len(row)) + row for row in rows], device=lm.device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=lm.device)
+        with torch.inference_mode():
+            written = model.generate(
+                ids,
+                attention_mask=mask,
+                max_new_tokens=tokens,
+                do_sample=False,
+                eos_token_id=ends,
+                pad_token_id=ends[0],
+            )
+        for i, row in zip(index, written[:, width:].tolist(), strict=True):
+            stop = next((k for k, token in enumerate(row) if token in ends), len(row))
+            answers[i] = tokenizer.decode(row[:stop], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return answers

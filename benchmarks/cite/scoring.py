@@ -1,0 +1,156 @@
+"""One item explained in every way and scored: what a worker does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from benchmarks.cite.asking import ROWS_AT_ONCE, Remembering
+from benchmarks.cite.items import Item
+
+import c2fa
+from c2fa import metrics
+from c2fa.masking import Masked
+from c2fa.structure import BoolArray, FloatArray
+
+LEVELS = ("documents", "sentences")
+MASKS = 100  # fresh ones, of each level
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    "c2fa": {},
+    "context-cite": {"method": "context-cite"},
+    "leave-one-out": {"method": "leave-one-out"},
+    "hierarchical-leave-one-out": {"method": "hierarchical-leave-one-out"},
+}
+Row: TypeAlias = tuple[str, int, int, str, float | None]
+"""Method, rows, seed, metric, value."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is done with every item."""
+
+    rows: tuple[int, ...]
+    seeds: int
+    parts: tuple[str, ...] = ("sentences",)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """An item with its answer, the model that remembers its rows, and its documents cut into sentences."""
+
+    item: Item
+    answer: str
+    lm: Remembering
+    masked: Masked
+
+    def prompts(self, masks: BoolArray, level: int) -> list[str]:
+        """The prompts of some rows."""
+        return [self.lm.prompt(documents, self.item.query) for documents in self.masked.inputs(masks, level)]
+
+    def __call__(self, batch: Sequence[Mapping[str, str]]) -> FloatArray:
+        """The model that metrics ask: documents to the answer's log-probability."""
+        prompts = [self.lm.prompt(documents, self.item.query) for documents in batch]
+        total: FloatArray = np.asarray(self.lm.score(prompts, self.answer), dtype=np.float64).sum(axis=1)
+        return total
+
+    def measured(self, metric: Any) -> float | None:
+        """The value of a metric that asks the model; None where it has none."""
+        value = float(metrics.measure(metric, self.masked, self, batch_size=ROWS_AT_ONCE))
+        return None if np.isnan(value) else value
+
+    def explained(self, budget: int, seed: int, **options: Any) -> c2fa.Explanation:
+        """What ``cite`` says of the answer."""
+        item = self.item
+        return c2fa.cite(self.lm, item.documents, item.query, self.answer, budget=budget, seed=seed, **options)
+
+    def fresh(self, level: int) -> BoolArray:
+        """The masks that all explanations are scored on."""
+        return metrics.held_out(self.masked.structure.widths[level], MASKS, self.item.number + level)
+
+    def evidence(self) -> tuple[FloatArray, FloatArray]:
+        """Which documents and which sentences are the evidence."""
+        s, item = self.masked.structure, self.item
+        titles = list(item.documents)
+        documents = np.array([float(title == item.source) for title in titles])
+        sentences = np.zeros(s.leaves)
+        alone = self.masked.inputs(np.eye(s.leaves, dtype=np.bool_), s.depth - 1)
+        for i, left in enumerate(alone):
+            text = left[item.source].strip()
+            sentences[i] = bool(text) and any(_holds(text, known) for known in item.evidence)
+        return documents, sentences
+
+
+def _holds(sentence: str, evidence: str) -> bool:
+    """Whether a sentence holds a short answer, or is the sentence that was marked, wherever either was cut."""
+    evidence = evidence.strip().lower()
+    return evidence in sentence.lower() or (len(sentence) > 20 and sentence.lower() in evidence)
+
+
+def score_item(lm: Any, item: Item, answer: str, settings: Settings) -> dict[str, Any]:
+    """Explain an item's answer in every way, and score what comes out."""
+    remembering = Remembering(lm, answer)
+    masked = c2fa.maskers.Text(levels=LEVELS, mask=None)(dict(item.documents))
+    case = Case(item, answer, remembering, masked)
+    rows = [row for part in settings.parts for row in PARTS[part](case, settings)]
+    ends = case(masked.inputs(_ends(masked.structure.leaves), 1))
+    return {
+        "item": item.name,
+        "family": item.family,
+        "answer": answer,
+        "tokens": len(remembering.pieces(answer)),
+        "widths": list(masked.structure.widths),
+        "with_documents": float(ends[0]),
+        "without": float(ends[1]),
+        "rows": len(remembering.known),
+        "scores": rows,
+    }
+
+
+def _ends(leaves: int) -> BoolArray:
+    """All documents, and none."""
+    return np.array([[True], [False]]).repeat(leaves, axis=1)
+
+
+def _sentences(case: Case, settings: Settings) -> list[Row]:
+    """Documents and sentences by every method: lds at both levels, what the top sentences cost, what they recall."""
+    s = case.masked.structure
+    one_out = ~np.eye(s.leaves, dtype=np.bool_)
+    # Many rows at a time keep a GPU busy; each method counts those that it uses all the same.
+    first = np.concatenate([_ends(s.leaves), case.fresh(1), one_out])
+    case.lm.score([*case.prompts(case.fresh(0), 0), *case.prompts(first, 1)], case.answer)
+    cells = [
+        (name, budget, seed)
+        for name in METHODS
+        for seed in range(settings.seeds)
+        for budget in sorted(settings.rows, reverse=True)  # the largest first: it asks what the others ask
+    ]
+    explained = {cell: case.explained(cell[1], cell[2], **METHODS[cell[0]]) for cell in cells}
+    tops = [_without_top(e.low, k) for e in explained.values() for k in (1, 3)]
+    case.lm.score(case.prompts(np.array(tops), 1), case.answer)
+    return [(*cell, name, value) for cell, e in explained.items() for name, value in _scores(case, e).items()]
+
+
+def _scores(case: Case, e: c2fa.Explanation) -> dict[str, float | None]:
+    documents, sentences = case.evidence()
+    several = len(documents) > 1
+    found = {"lds of sentences": case.measured(metrics.lds(e.low, case.fresh(1), 1))}
+    if several:
+        found["lds of documents"] = case.measured(metrics.lds(e.high, case.fresh(0), 0))
+        found["recall of the document"] = metrics.evidence_recall(e.high, documents, 1)
+    for k in (1, 3):
+        found[f"top{k} drop"] = case.measured(metrics.topk_drop(e.low, k))
+        if sentences.any():
+            found[f"top{k} recall"] = metrics.evidence_recall(e.low, sentences, k)
+    return found
+
+
+def _without_top(values: FloatArray, k: int) -> BoolArray:
+    mask = np.ones(len(values), dtype=np.bool_)
+    mask[np.argsort(-values, kind="stable")[:k]] = False
+    return mask
+
+
+PARTS: Mapping[str, Callable[[Case, Settings], list[Row]]] = {"sentences": _sentences}
+"""What is measured of an item, each part from the same rows."""

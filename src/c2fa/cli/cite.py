@@ -1,0 +1,373 @@
+"""``c2fa cite``: documents and a question in, what the answer rests on out."""
+
+from __future__ import annotations
+
+import json as json_
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from c2fa.citing import PROMPT, Citer, Question, method_for
+from c2fa.cli import options as o
+from c2fa.cli import output
+from c2fa.cli.explain import STORE_OPTIONS, kept, method_options, print_store, refuse_dataset_flags
+from c2fa.cli.inputs import Request, must_exist, read_text
+from c2fa.cli.output import USAGE, RefusedError, as_usage
+from c2fa.cli.session import Resume, Stop, Stoppable, guarded
+from c2fa.models.loading import language_model_spec
+
+_TEXTS = (".txt", ".md")
+_RECORDS = (".json", ".jsonl")
+_QUESTION_FIELDS = ("query", "documents", "docs", "answer")
+
+Docs = Annotated[
+    list[Path],
+    o.flag(
+        o.INPUTS,
+        "--docs",
+        metavar="PATH",
+        help='A folder of .txt and .md files, a file, a .json or .jsonl of {"id", "text"}, or - for standard input. '
+        "Repeatable.",
+    ),
+]
+Query = Annotated[str | None, o.flag(o.INPUTS, metavar="TEXT", help="The question that the model is asked.")]
+Answer = Annotated[
+    str | None,
+    o.flag(o.INPUTS, metavar="TEXT", help="The answer to explain.", show_default="the model writes it"),
+]
+Questions = Annotated[
+    Path | None,
+    o.flag(
+        o.DATASETS,
+        metavar="FILE",
+        help='A .jsonl of {"query", "documents" or "docs": PATH, "answer"}, explained into --store.',
+    ),
+]
+_MODEL = (
+    "The language model: hf:folder (or a .gguf file), llama:URL, vllm:URL#model, sglang:URL, tgi:URL, "
+    "openai:URL#model (with --similarity) or python:module:object."
+)
+LanguageModel = Annotated[str, o.flag(o.ASKING, "--model", "-m", metavar="SPEC", help=_MODEL)]
+_MODEL_OPTION = "Set a model option: max_new_tokens=64. Repeatable."
+ModelOption = Annotated[list[str], o.flag(o.ASKING, metavar="KEY=VALUE", help=_MODEL_OPTION)]
+Levels = Annotated[
+    str,
+    o.flag(o.INPUTS, metavar="NAMES", help="Some of documents, paragraphs, sentences and words.", show_default=True),
+]
+_BUDGET = "Most rows for a question: a number, or one for each level."
+Budget = Annotated[str, o.flag(o.ASKING, "--budget", "-b", metavar="ROWS", help=_BUDGET, show_default=True)]
+_PROMPT = r"The text with {context} and {query}; \n is a line break."
+Prompt = Annotated[str, o.flag(o.INPUTS, metavar="TEXT", help=_PROMPT, show_default="Context: … Query: …")]
+System = Annotated[str | None, o.flag(o.INPUTS, metavar="TEXT", help="The system's text before the prompt.")]
+Separator = Annotated[
+    str, o.flag(o.INPUTS, metavar="TEXT", help="What stands between two documents.", show_default="a blank line")
+]
+Language = Annotated[
+    str, o.flag(o.INPUTS, metavar="CODE", help="The language, for splitting sentences.", show_default=True)
+]
+_FOR_LEVELS = "c2fa, and for words c2fa-focused"
+Method = Annotated[
+    str | None,
+    o.flag(o.ASKING, metavar="NAME", help=o.METHOD, autocompletion=o.complete_methods, show_default=_FOR_LEVELS),
+]
+_SIMILARITY = "Compare answers written anew by their words, for a model that cannot score one: words."
+Similarity = Annotated[str | None, o.flag(o.ASKING, metavar="words", help=_SIMILARITY)]
+
+
+def cite(
+    model: LanguageModel,
+    docs: Docs = [],  # noqa: B006
+    query: Query = None,
+    answer: Answer = None,
+    levels: Levels = "documents,sentences",
+    prompt: Prompt = PROMPT,
+    system: System = None,
+    separator: Separator = "\n\n",
+    language: Language = "en",
+    model_option: ModelOption = [],  # noqa: B006
+    similarity: Similarity = None,
+    method: Method = None,
+    option: o.Option = [],  # noqa: B006
+    budget: Budget = "64",
+    until: o.Until = None,
+    seed: o.Seed = 0,
+    batch_size: o.BatchSize = None,
+    on_error: o.OnError = "raise",
+    out: o.Outs = [],  # noqa: B006
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    debug: o.Debug = False,
+    ledger: o.Ledger = None,
+    model_name: o.ModelName = None,
+    resume: o.Resume = True,
+    questions: Questions = None,
+    store: o.Store = None,
+    workers: o.Workers = None,
+    retry_failed: o.RetryFailed = False,
+    store_option: o.StoreOption = [],  # noqa: B006
+) -> None:
+    """Say which documents and sentences a language model's answer rests on.
+
+    \bAn answer that the model writes from a folder of texts:
+      c2fa cite --docs folder/ --query "Who built it?" -m hf:my-model \\
+        --out cited.html
+
+    \bAn answer that you have, with a model behind a server:
+      c2fa cite --docs a.txt --docs b.txt --query "Who built it?" \\
+        --answer "Ada Morn built it." -m llama:http://127.0.0.1:8080 \\
+        --ledger answers.sqlite
+
+    \bA server that cannot score a given answer (OpenAI, Ollama):
+      c2fa cite --docs folder/ --query "Who?" --similarity words \\
+        -m openai:http://127.0.0.1:11434/v1#llama3.2
+
+    \bA file of questions, each with documents of its own or those of --docs:
+      c2fa cite --questions questions.jsonl --store cited -m hf:my-model
+      c2fa report cited --out report.html
+
+    \bEvery row is one prompt from which documents and sentences are left out. The
+    answer that the model writes is one request beside them. Ctrl-C finishes the
+    batch under way, and the same command continues: answers stay in your cache
+    until it succeeds, or in --ledger for good.
+    """
+    with guarded(debug):
+        with as_usage():
+            spec = language_model_spec(model)
+        method = method or method_for(o.words(levels), until)
+        settings = {
+            "levels": o.words(levels),
+            "prompt": _lines(prompt),
+            "system": system,
+            "separator": _lines(separator),
+            "language": language,
+            "similarity": similarity,
+            "method": method,
+            "budget": o.budget(budget),
+            "until": until,
+            "seed": seed,
+            "batch_size": batch_size,
+            "on_error": on_error,
+            **method_options(method, option),
+        }
+        request = Request([], spec, model_option, model_name=model_name)
+        if questions is None and store is None:
+            flags = {"--workers": workers, "--retry-failed": retry_failed or None}
+            refuse_dataset_flags({**flags, "--store-option": store_option or None})
+            order = Order(request, settings, docs, query, answer, out, json, quiet, ledger, resume)
+            _cite_one(order)
+            return
+        if questions is None or store is None:
+            raise RefusedError(
+                "--questions FILE.jsonl and --store DIR go together: the questions, and the folder of what is found",
+                USAGE,
+            )
+        for name, given in (("--query", query), ("--answer", answer)):
+            if given is not None:
+                raise RefusedError(f"{name} is for one question, and --questions has its own: leave {name} out", USAGE)
+        order = Order(request, settings, docs, None, None, out, json, quiet, ledger, resume)
+        chosen = o.read("--store-option", store_option, STORE_OPTIONS, "a store")
+        _cite_many(order, questions, store, {"workers": workers, "retry_failed": retry_failed, **chosen})
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be cited, how, and where it goes."""
+
+    request: Request
+    settings: Mapping[str, Any]
+    docs: Sequence[Path]
+    query: str | None
+    answer: str | None
+    outs: Sequence[Path]
+    json: bool
+    quiet: bool
+    ledger: Path | None
+    resume: bool
+
+
+def _lines(text: str) -> str:
+    r"""A text in which \n, as a shell passes it on, is a line break."""
+    return text.replace("\\n", "\n")
+
+
+# ---------------------------------------------------------------------------------- one question
+
+
+def _cite_one(order: Order) -> None:
+    """Explain one answer, write what is to be written, print the rest."""
+    for path in order.outs:
+        output.check(path, output.EXPLANATIONS)
+    if order.query is None:
+        raise RefusedError('give the question with --query "…", or many with --questions FILE.jsonl', USAGE)
+    if not order.docs:
+        raise RefusedError("give the documents with --docs: a folder, or files", USAGE)
+    try:
+        question = Question(read_documents(order.docs), order.query, order.answer)
+    except (ValueError, TypeError) as error:
+        raise RefusedError(str(error)) from error
+    request = order.request
+    with Stop() as stop:
+        lm = request.load()
+        asked = [json_.dumps(question.texts), order.query, order.answer or ""]
+        model = [list(request.model_options), request.model_name]
+        wanted = order.resume and order.ledger is None
+        with Resume(wanted, request.spec, model, asked, ".sqlite") as resume:
+            citer = _citer(order.settings, lm, order.ledger or resume.ledger(), request)
+            citer.progress = output.interactive(order.quiet)
+            citer.model = Stoppable(citer.model, stop)
+            try:
+                with stop.keeping(lambda: kept(citer)):
+                    e = citer(question)
+                    stop.settle()
+                    named = [(order.query, e)]
+                    for path in order.outs:
+                        output.write_explanations(path, named)
+                        if not order.quiet:
+                            output.say(f"wrote {path}")
+                    if order.json:
+                        output.out_json(e.to_json())
+                    elif not (order.quiet and order.outs):
+                        output.show(e)
+                resume.finish()
+            finally:
+                if citer.ledger is not None:
+                    citer.ledger.close()
+
+
+def _citer(settings: Mapping[str, Any], lm: Any, ledger: Path | None, request: Request) -> Citer:
+    name = request.model_name
+    if ledger is not None and name is None and request.spec.startswith("python:"):
+        name = request.spec if getattr(lm, "name", None) is None else None
+    with as_usage():
+        return Citer(lm, ledger=ledger, model_name=name, **settings)
+
+
+def read_documents(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Read documents from folders, files and standard input, each with its name."""
+    found: list[dict[str, Any]] = []
+    for path in paths:
+        if str(path) != "-":
+            must_exist(path)
+        if path.is_dir():
+            files = sorted(f for f in path.iterdir() if f.suffix.lower() in _TEXTS and not f.name.startswith("."))
+            if not files:
+                raise RefusedError(f"the folder {str(path)!r} holds no texts ({', '.join(_TEXTS)}); give one that does")
+            found += [_document(file) for file in files]
+        elif path.suffix.lower() in _RECORDS:
+            found += _records(path)
+        else:
+            found.append(_document(path))
+    return found
+
+
+def _document(file: Path) -> dict[str, Any]:
+    read = read_text(file)
+    return {"id": read.names[0], "text": read.values[0]}
+
+
+def _records(file: Path) -> list[dict[str, Any]]:
+    """The documents of a JSON or JSONL file: objects with id and text, texts, or one object of ids and texts."""
+    text = read_text(file).values[0]
+    try:
+        if file.suffix.lower() == ".json":
+            listed = json_.loads(text)
+        else:
+            listed = [json_.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as error:
+        raise RefusedError(f"{str(file)!r} is not {file.suffix[1:].upper()}: {error}") from None
+    if isinstance(listed, dict) and not {"id", "text"} & listed.keys():
+        listed = [{"id": name, "text": text} for name, text in listed.items()]
+    listed = listed if isinstance(listed, list) else [listed]
+    documents = []
+    for k, item in enumerate(listed):
+        item = {"text": item} if isinstance(item, str) else item
+        if not isinstance(item, dict) or not isinstance(item.get("text"), str):
+            raise RefusedError(f'document {k} of {str(file)!r} must be {{"id": …, "text": …}}, not {str(item)[:80]}')
+        documents.append({"id": f"{file.name} {k + 1}", **item})
+    return documents
+
+
+# ---------------------------------------------------------------------------------- a file of questions
+
+
+@dataclass(frozen=True, eq=False)
+class MakeCiter:
+    """Makes the citer in a worker: each loads its own model."""
+
+    request: Request
+    settings: Mapping[str, Any]
+    ledger: Path | None
+
+    def __call__(self) -> Citer:
+        return _citer(self.settings, self.request.load(), self.ledger, self.request)
+
+
+@dataclass(frozen=True, eq=False)
+class AsQuestion:
+    """Makes a question of a line of the file; paths in it are beside the file."""
+
+    folder: Path
+    documents: Sequence[Mapping[str, Any]] | None
+
+    def __call__(self, row: Any) -> Any:
+        from c2fa.batch.packing import Unreadable
+
+        try:
+            return self._question(row)
+        except (RefusedError, ValueError, TypeError) as error:
+            return Unreadable(error)  # one bad question costs one line
+
+    def _question(self, row: Any) -> Question:
+        if not isinstance(row, Mapping):
+            raise ValueError(f'a line must be {{"query": …, "documents": …}}, not {str(row)[:80]}')
+        unknown = [name for name in row if name not in (*_QUESTION_FIELDS, "id")]
+        if unknown:
+            raise ValueError(f"the question has {unknown[0]!r}; it may have {', '.join(_QUESTION_FIELDS)} and id")
+        documents = row.get("documents", self.documents)
+        if "docs" in row:
+            given = [row["docs"]] if isinstance(row["docs"], str) else row["docs"]
+            documents = read_documents([self.folder / path for path in given])
+        if documents is None:
+            raise ValueError('the question has no documents: give it "documents" or "docs", or all of them --docs')
+        return Question.of({"query": row.get("query"), "documents": documents, "answer": row.get("answer")})
+
+
+class _NoModel:
+    """Stands for a language model that is not loaded, to see what the settings refuse."""
+
+    def generate(self, prompt: str) -> str:
+        raise AssertionError("the model is not loaded here")
+
+    pieces = score = generate
+
+
+def _cite_many(order: Order, questions: Path, store: Path, crew: Mapping[str, Any]) -> None:
+    """Explain a file of questions into a store; the same command continues one that stopped."""
+    from c2fa.batch import Store, many
+    from c2fa.batch.recipe import settings_of
+
+    if order.outs:
+        raise RefusedError(
+            f"--store and --out do not go together: make a page of a store with 'c2fa report {store} --out PAGE.html'",
+            USAGE,
+        )
+    must_exist(questions)
+    output.check_folder(store, "--store")
+    order.request.model_settings()  # refused here, not in every worker
+    make = MakeCiter(order.request, order.settings, order.ledger)
+    # A complete store starts no worker, so nobody else would notice that it was made with other settings.
+    ours = settings_of(_citer(order.settings, _NoModel(), None, order.request))
+    there = Store(store).settings
+    Store(store).check({**there, **{k: v for k, v in ours.items() if k in there and k != "model"}})
+    documents = read_documents(order.docs) if order.docs else None
+    done = many(
+        make,
+        str(questions),
+        store,
+        column=AsQuestion(questions.resolve().parent, documents),
+        batch_size=order.settings["batch_size"],
+        progress=output.interactive(order.quiet),
+        **{"views": "all", **crew},
+    )
+    print_store(done, store, order.json, order.quiet)

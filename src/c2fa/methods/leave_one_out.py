@@ -1,0 +1,129 @@
+"""Leave one out: what the output loses when one feature is removed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from c2fa.methods.base import Attribution, BaseMethod, Task
+from c2fa.querying import Ask, Conversation
+from c2fa.structure import BoolArray, FloatArray, IntArray
+
+_ORDERS = 3000  # the stream of orders in which features are removed, away from the levels' streams
+
+
+@dataclass(frozen=True)
+class LeaveOneOut(BaseMethod):
+    """Every leaf removed once from the whole; its value is what the output loses, and parts are sums.
+
+    A budget of fewer rows than leaves removes as many as it pays for, in an order drawn with the seed; the others get
+    0, and the explanation says so.
+
+    Examples
+    --------
+    >>> import numpy as np, c2fa
+    >>> masker = c2fa.maskers.Array(c2fa.Structure.from_groups("aab"))
+    >>> model = lambda batch: batch @ np.array([1.0, 2.0, 4.0])
+    >>> c2fa.Explainer(model, masker, method="leave-one-out", budget=10)(np.ones(3)).low
+    array([1., 2., 4.])
+    """
+
+    def __call__(self, task: Task) -> Conversation[Attribution]:
+        s, last = task.structure, task.structure.depth - 1
+        whole = np.ones(s.leaves, dtype=np.bool_)
+        order = _order(task, last)[: sum(task.budget)]
+        values, known = yield from _remove(task, last, whole, order, task.prediction)
+        return _attribution(task, tuple(s.sums(values, k) for k in range(s.depth)), s.leaves - known)
+
+
+@dataclass(frozen=True)
+class HierarchicalLeaveOneOut(BaseMethod):
+    """Parts removed one by one, then the leaves of the parts that matter most: AttriBoT's way with large inputs.
+
+    The parts that cost the output most stay, as many as there are rows for their leaves; the others are removed for
+    good, and every leaf is removed once from what stays. Leaves of other parts get 0. Levels are measured on different
+    inputs, so that parts are not the sums of their leaves.
+
+    In a tree of more levels each level is opened in this way, those between the first and the last with half of the
+    rows that are left.
+    """
+
+    can_stop_early: ClassVar[bool] = False  # with more rows it keeps more parts, and removes leaves from other inputs
+
+    def __call__(self, task: Task) -> Conversation[Attribution]:
+        s, last = task.structure, task.structure.depth - 1
+        rows = sum(task.budget)
+        stay, base = np.ones(s.widths[0], dtype=np.bool_), task.prediction
+        asked = _order(task, 0)[:rows]
+        found, known = yield from _remove(task, 0, stay, asked, base)
+        values = [found]
+        rows -= len(asked)
+        for level in range(1, s.depth):
+            room = rows if level == last else rows // 2
+            kept, asked = _opened(task, level, values[-1], stay, room)
+            rows -= len(asked)
+            if not (kept == stay[s.parents[level - 1]]).all():  # what stays is another input than before
+                answer = yield Ask(level, kept[None])
+                rows -= 1
+                base = answer.outputs[0]
+                if not answer.ok[0]:
+                    asked = asked[:0]
+            stay = kept
+            found, known = yield from _remove(task, level, stay, asked, base)
+            values.append(found)
+        return _attribution(task, tuple(values), s.leaves - known)
+
+
+def _order(task: Task, level: int) -> IntArray:
+    """The features of a level in the order in which they are removed."""
+    return task.rng(_ORDERS + level).permutation(task.structure.widths[level])
+
+
+def _opened(task: Task, level: int, parts: FloatArray, stay: BoolArray, room: int) -> tuple[BoolArray, IntArray]:
+    """The features of a level that stay, and those of them to remove, with so many rows.
+
+    One row is for what stays, unless everything does. Where not even one part's features can all be removed, some of
+    the first part's are.
+    """
+    parents = task.structure.parents[level - 1]
+    target = int(np.flatnonzero(task.columns == task.target)[0])
+    here = np.flatnonzero(stay)
+    best = here[np.argsort(-parts[here, target], kind="stable")]
+    ends = np.cumsum(np.bincount(parents, minlength=len(parts))[best])
+    fit = len(best) if ends[-1] <= room else int((ends < room).sum())
+    if not fit and room < 2:
+        return stay[parents], np.empty(0, dtype=np.intp)
+    kept = np.isin(parents, best[: max(fit, 1)])
+    order = _order(task, level)
+    return kept, order[kept[order]][: room if fit else room - 1]
+
+
+def _remove(
+    task: Task, level: int, stay: BoolArray, asked: IntArray, base: FloatArray
+) -> Conversation[tuple[FloatArray, int]]:
+    """Remove features one by one from those that stay: what the outputs lose, and for how many it is known."""
+    values = np.zeros((len(stay), len(task.columns)))
+    if stay.sum() == 1 and not task.allows_empty:
+        asked = asked[:0]
+    if not len(asked):
+        return values, 0
+    masks = np.tile(stay, (len(asked), 1))
+    masks[np.arange(len(asked)), asked] = False
+    answer = yield Ask(level, masks)
+    values[asked[answer.ok]] = (base - answer.outputs[answer.ok])[:, task.columns]
+    return values, int(answer.ok.sum())
+
+
+def _attribution(task: Task, values: tuple[FloatArray, ...], unknown: int) -> Attribution:
+    """Values whose sum at each level leads from what is left to the prediction."""
+    leaves = task.structure.leaves
+    notes = (f"{unknown} of {leaves} leaves were not removed, for want of rows, and have 0",) if unknown else ()
+    return Attribution(
+        values=values,
+        intercepts=tuple(task.prediction[task.columns] - v.sum(axis=0) for v in values),
+        stderr=None,
+        levels=(None,) * len(values),
+        notes=notes,
+    )

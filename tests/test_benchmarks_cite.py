@@ -1,0 +1,270 @@
+"""The benchmark of citing: its items, its rows that are asked once, its file that goes on, its tables."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from collections import Counter
+
+import numpy as np
+import pytest
+
+pytest.importorskip("experiments", reason="the benchmarks are in a clone, not in a source distribution")
+from benchmarks.cite import asking, command, items, scoring, tables
+
+import c2fa
+
+SENTENCES = [
+    "Basel lies on the Rhine.",
+    "Its port is large.",
+    "The fair is old.",
+    "Many people work there.",
+    "Trams are green.",
+    "The zoo has otters.",
+]
+
+
+class Fake:
+    """Its log-probabilities depend on which sentences the prompt holds, and on nothing else."""
+
+    def __init__(self):
+        self.prompts = Counter()
+
+    def generate(self, prompt):
+        return "It is Basel, the port."
+
+    def pieces(self, answer):
+        return answer.replace(" ", "| ").split("|")
+
+    def score(self, prompts, answer):
+        self.prompts.update(prompts)
+        holds = np.array([[text in p for text in ("Basel lies", "port", "Trams", "It is otherwise")] for p in prompts])
+        stands = np.array([p.count("stands") for p in prompts])
+        worth = -6.0 + 2.0 * holds[:, 0] + 0.5 * holds[:, 1] * holds[:, 2] + 0.2 * holds[:, 3] + 0.5 * stands
+        return worth[:, None] * np.ones(len(self.pieces(answer)))
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Files in the formats of QED and of NQ with gold passages."""
+
+    def question(i, sentence):
+        text = " ".join(SENTENCES)
+        start = text.index(sentence)
+        return {
+            "example_id": i,
+            "title_text": f"Title {i}",
+            "question_text": f"question {i}",
+            "paragraph_text": text,
+            "sentence_starts": [0, 1, 2, 3, 4] if i % 4 else [0],
+            "annotation": {"selected_sentence": {"start": start, "string": sentence}} if i % 5 else {},
+        }
+
+    def passage(i):
+        text = f"Here stands answer {i} in passage {i}. It is otherwise short. Nothing follows it."
+        return {"question": f"question {i}", "answers": [f"Answer {i} in"], "ctxs": [{"title": f"T{i}", "text": text}]}
+
+    with lzma.open(tmp_path / "qed_dev.jsonl.xz", "wt") as file:
+        file.writelines(json.dumps(question(i, SENTENCES[i % 6])) + "\n" for i in range(40))
+    with gzip.open(tmp_path / "nq_open_oracle.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(passage(i)) + "\n" for i in range(60))
+    return tmp_path
+
+
+def test_no_question_is_in_both_halves(data):
+    first, second = (items.load(data, ("qed", "nq5"), half, 99) for half in items.HALVES)
+    assert {item.query for item in first}.isdisjoint(
+        item.query for item in second if item.family == "qed" or int(item.query.split()[1]) < 40
+    )
+    for half, numbers in ((first, range(20)), (second, range(20, 40))):
+        asked = {int(item.query.split()[1]) for item in half if item.family == "qed"}
+        assert asked == {i for i in numbers if i % 4 and i % 5}
+    assert items.load(data, ("qed",), "first", 3) == first[:3]
+
+
+def test_a_context_holds_the_passage_that_answers_once_and_in_any_place(data):
+    found = items.load(data, ("nq5",), "second", 30)
+    places = Counter()
+    for item in found:
+        number = item.query.split()[1]
+        assert len(item.documents) == 5
+        assert [title for title, text in item.documents.items() if f"answer {number} " in text] == [item.source]
+        places[list(item.documents).index(item.source)] += 1
+    assert len(places) == 5
+
+
+def case_of(item, lm, answer="It is Basel, the port."):
+    masked = c2fa.maskers.Text(levels=scoring.LEVELS, mask=None)(dict(item.documents))
+    return scoring.Case(item, answer, asking.Remembering(lm, answer), masked)
+
+
+def test_evidence_is_the_sentence_that_was_marked_or_holds_the_answer(data):
+    [qed] = [item for item in items.load(data, ("qed",), "first", 99) if item.name == "qed 1"]
+    documents, sentences = case_of(qed, Fake()).evidence()
+    assert documents.tolist() == [1]
+    assert np.flatnonzero(sentences).tolist() == [1]
+    nq = items.load(data, ("nq5",), "second", 1)[0]
+    case = case_of(nq, Fake())
+    documents, sentences = case.evidence()
+    [leaf] = np.flatnonzero(sentences)
+    assert documents[case.masked.structure.owners(0)[leaf]] == 1
+    assert documents.sum() == 1
+
+
+def test_every_row_is_asked_once_and_every_method_gives_what_it_gives_alone(data):
+    item = items.load(data, ("nq5",), "second", 1)[0]
+    lm = Fake()
+    record = scoring.score_item(lm, item, "It is Basel, the port.", scoring.Settings((16, 24), 2))
+    assert set(lm.prompts.values()) == {1}
+    assert record["rows"] == len(lm.prompts)
+    found = {tuple(row[:4]): row[4] for row in record["scores"]}
+    assert len(found) == len(record["scores"])
+    case = case_of(item, Fake())
+    for method, options in scoring.METHODS.items():
+        alone = Fake()
+        e = c2fa.cite(alone, item.documents, item.query, "It is Basel, the port.", budget=16, seed=1, **options)
+        assert sum(alone.prompts.values()) <= 16
+        _, sentences = case.evidence()
+        assert found[method, 16, 1, "top1 recall"] == c2fa.metrics.evidence_recall(e.low, sentences, 1)
+        drop = case.measured(c2fa.metrics.topk_drop(e.low, 3))
+        assert found[method, 16, 1, "top3 drop"] == pytest.approx(drop)
+
+
+def run(monkeypatch, data, *more, lm=None):
+    lm = Fake() if lm is None else lm
+    monkeypatch.setattr(command, "_model", lambda given: lm)
+    options = ["--data", str(data), "--out", str(data / "out.jsonl"), "--rows", "16,32", "--seeds", "1"]
+    command.main([*options, "--families", "qed,nq5", "--items", "3", *more])
+    return lm
+
+
+def test_a_run_that_was_cut_goes_on(monkeypatch, data, capsys):
+    run(monkeypatch, data, "--model", "hf:x", "--items", "2")
+    path = data / "out.jsonl"
+    whole = path.read_text()
+    assert len(whole.splitlines()) == 1 + 4
+    path.write_text(whole[:-20])  # killed while it wrote the last line
+    asked = run(monkeypatch, data, "--model", "hf:x")
+    records = [json.loads(line) for line in path.read_text().splitlines()[1:] if line.endswith("}")]
+    assert len({record["item"] for record in records}) == len(records) == 6
+    assert len(asked.prompts) == sum(record["rows"] for record in records[3:])
+    capsys.readouterr()
+    assert not run(monkeypatch, data).prompts
+    printed = capsys.readouterr().out
+    assert "qed: 3 items, 1.0 documents and 6.0 sentences on average" in printed
+    assert "lds of documents" in printed
+    with pytest.raises(SystemExit, match="was made with another seeds"):
+        run(monkeypatch, data, "--model", "hf:x", "--seeds", "2")
+    with pytest.raises(SystemExit, match="has no results"):
+        run(monkeypatch, data, "--out", str(data / "none.jsonl"))
+
+
+def test_no_item_is_begun_after_the_time(monkeypatch, data):
+    lm = run(monkeypatch, data, "--model", "hf:x", "--seconds", "0")
+    assert not lm.prompts
+
+
+def test_workers_give_what_one_process_gives(monkeypatch, data):
+    def scores(name, *more):
+        path = data / name
+        run(monkeypatch, data, "--model", "hf:x", "--families", "nq5", "--items", "2", "--out", str(path), *more)
+        return sorted(path.read_text().splitlines()[1:])
+
+    assert scores("alone.jsonl") == scores("workers.jsonl", "--workers", "2")
+
+
+def refuse(lm, what):
+    raise ValueError(f"no {what}")
+
+
+def test_a_worker_that_fails_says_why():
+    with pytest.raises(RuntimeError, match="a worker failed: ValueError: no luck"):
+        list(asking.run_all(refuse, [("luck",)], Fake(), 1, 60.0))
+
+
+def test_differences_are_paired_over_items_after_the_seeds():
+    records = [
+        {
+            "item": f"i{i}",
+            "scores": [
+                [method, 32, seed, "m", (i + seed + (0.5 if method == "c2fa" else 0.0)) if i else None]
+                for method in ("c2fa", "context-cite")
+                for seed in (0, 1)
+            ],
+        }
+        for i in range(4)
+    ]
+    found = tables.cells(records)
+    assert found["c2fa", 32, "m"] == {"i1": 2.0, "i2": 3.0, "i3": 4.0}
+    mean, low, high = tables.difference(found["c2fa", 32, "m"], found["context-cite", 32, "m"])
+    assert (mean, low, high) == pytest.approx((0.5, 0.5, 0.5))
+    assert np.isnan(tables.difference({"a": 1.0}, {"b": 1.0})[0])
+
+
+# -- with a real network, small and untrained --------------------------------------------------------
+
+
+@pytest.fixture
+def causal_lm():
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
+    from tokenizers.models import BPE
+
+    core = Tokenizer(BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet)
+    core.train_from_iterator([" ".join(SENTENCES)], trainer)
+    template = (
+        "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token="<s>", eos_token="</s>", chat_template=template
+    )
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer), eos_token_id=1, max_position_embeddings=4096, initializer_range=0.4, **sizes
+    )
+    return c2fa.models.CausalLM(transformers.LlamaForCausalLM(config).eval(), tokenizer, max_new_tokens=12)
+
+
+def test_answers_written_together_are_those_written_alone(causal_lm):
+    prompts = ["The fair", "Basel lies on the Rhine. Its port is large.", "Trams", " ".join(SENTENCES)]
+    together = asking.write_answers(causal_lm, prompts, 12, batch=3)
+    assert together == [causal_lm.generate(prompt) for prompt in prompts]
+
+
+def test_context_cites_loop_has_the_log_odds_that_cite_has(causal_lm, data):
+    from benchmarks.cite import speed
+
+    pytest.importorskip("sklearn")
+    item = items.load(data, ("nq5",), "second", 1)[0]
+    answer = "Its port is large."
+    response = causal_lm.tokenizer.encode(answer, add_special_tokens=False)
+    prompts = [asking.message({"a": text}, item.query) for text in SENTENCES[:3]]
+    said = [causal_lm.template(None, prompt) for prompt in prompts]
+    rows = [causal_lm.tokenizer.encode(prompt, add_special_tokens=False) + response for prompt in said]
+    loop = speed.ContextCiteLoop(causal_lm, 2, None)
+    log_odds = loop._logit_probs(rows, response)
+    pieces = causal_lm.score(said, answer)
+    np.testing.assert_allclose(-np.logaddexp(0, -log_odds).sum(axis=1), pieces.sum(axis=1), atol=1e-3)
+    assert loop(item, answer) is not None
+
+
+def test_speed_is_printed_for_every_way(causal_lm, data, monkeypatch):
+    from benchmarks.cite import speed
+
+    pytest.importorskip("sklearn")
+    monkeypatch.setattr(speed, "ABLATIONS", 8)
+    monkeypatch.setattr(speed, "BATCHES", (4,))
+    monkeypatch.setattr(speed, "INSTRUCTIONS", "Answer in one sentence. " * 8)
+    some = items.load(data, ("nq5",), "second", 1)
+    before = speed.causal._SHARED
+    printed = list(speed.lines(causal_lm, some, ["Its port is large."]))
+    assert before == speed.causal._SHARED
+    assert sum("rows a second" in line for line in printed) == 2 * (2 + len(speed.BATCHES))
