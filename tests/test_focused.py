@@ -69,7 +69,7 @@ def test_no_more_leaves_than_rows_unless_one_part_has_them():
 def test_options_can_be_given_level_by_level():
     e, asked = rows_asked(DEEP, budget=64, sampler=("exhaustive", "planned", "uniform"), kernel=("uniform",) * 3)
     assert len(asked) <= 64
-    assert e.provenance["budget"] == [3, 28, 32]
+    assert e.provenance["budget"] == [3, 13, 47]
 
 
 def test_of_one_level_it_is_c2fa():
@@ -81,11 +81,11 @@ def test_of_one_level_it_is_c2fa():
 
 
 @given(st.integers(4, 3000), st.sampled_from([PARTS, DEEP, Structure.from_groups("aab"), Structure.from_groups("aaa")]))
-def test_half_of_a_budget_goes_to_the_parts_but_no_more_than_they_have_masks(budget, structure):
+def test_half_of_a_budget_goes_to_the_parts_but_no_more_than_two_rows_each(budget, structure):
     rows = methods.Focused().split(budget, structure)
     assert sum(rows) == budget - 1
     assert min(rows) >= 1
-    assert sum(rows[:-1]) <= max(budget // 2, structure.depth)
+    assert sum(rows[:-1]) <= max(min(budget // 2, 2 * structure.widths[-2]), structure.depth)
     assert all(n < 2**width for n, width in zip(rows[:-1], structure.widths, strict=False))
 
 

@@ -16,19 +16,20 @@ from c2fa.samplers import Sampler, Together
 from c2fa.solvers.solve import solve
 from c2fa.structure import FloatArray, IntArray, Structure
 
+_ROWS = 2  # for a part, to find out whether it matters; the leaves' rows go on to tell of the parts
 _SETTLED = 2.0  # standard errors that a part's value must be away from 0
 _LEAST = 0.1  # of the largest part's value
-_LEAVES = 1.0  # to a row, the most that are asked about one by one
 
 
 @dataclass(frozen=True)
 class Focused(C2FA):
     """The joint fit, whose leaves' rows are spent inside the parts that matter.
 
-    Half of the budget goes to the levels of parts. The parts whose values are settled, the largest first, are then
-    asked about leaf by leaf, as long as there are no more leaves than rows; other parts are hidden as wholes in the
-    same rows. All levels are fitted together, as ever: they add up, a part that was not asked about shares its value
-    evenly among its leaves, and their standard errors say that nothing is known of how.
+    Two rows for each part, and half of the budget at most, go to the levels of parts. The parts whose values are then
+    settled, the largest first, are asked about leaf by leaf, as long as there are no more leaves than rows; other
+    parts are hidden as wholes in the same rows. All levels are fitted together, as ever: they add up, a part that was
+    not asked about shares its value evenly among its leaves, and their standard errors say that nothing is known of
+    how.
 
     It suits inputs in which a few parts matter and leaves are far more than rows: the words of a language model's
     sources. Of an input with one level it is ``C2FA``.
@@ -37,11 +38,12 @@ class Focused(C2FA):
     can_stop_early: ClassVar[bool] = False  # more rows for the parts may find that others matter
 
     def split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
-        """Half of the rows for the parts, as if they were all there is, but no more than they have masks."""
+        """Two rows for each of the finest parts, half of the budget at most, split as if parts were all there is."""
         if isinstance(budget, tuple) or structure.depth == 1 or budget < structure.depth + 1:
             return super().split(budget, structure)
         parts = _without_leaves(structure)
-        rows = rows_per_level(max(budget // 2, structure.depth), parts, preferred=self.preferred_rows(structure)[:-1])
+        first = max(min(budget // 2, _ROWS * structure.widths[-2] + 1), structure.depth)
+        rows = rows_per_level(first, parts, preferred=self.preferred_rows(structure)[:-1])
         rows = tuple(min(n, 2 ** min(width, 30) - 1) for n, width in zip(rows, parts.widths, strict=True))
         return (*rows, budget - 1 - sum(rows))
 
@@ -82,6 +84,6 @@ def _that_matter(task: Task, values: FloatArray, errors: FloatArray) -> IntArray
     first, *others = np.argsort(-found, kind="stable").tolist()
     chosen = [first]
     for part in others:
-        if settled[part] and sizes[[*chosen, part]].sum() <= _LEAVES * task.budget[-1]:
+        if settled[part] and sizes[[*chosen, part]].sum() <= task.budget[-1]:
             chosen.append(part)
     return np.array(chosen)
