@@ -201,8 +201,8 @@ class Explainer:
         return self.model_name or str(getattr(self.model, "__name__", type(self.model).__name__))
 
     def tokens_of(self, masked: Masked) -> tuple[int, ...]:
-        """Of how many tokens each output is the log-probability; () where outputs are none of a text."""
-        return describe(self.model).tokens
+        """Of how many tokens each output is the log-probability, as of an answer's; () where outputs are none."""
+        return ()
 
     def names_of(self, masked: Masked) -> tuple[str, ...]:
         """The names of an input's outputs once it was asked about: some servers tell them in their answers."""

@@ -47,11 +47,6 @@ class Description:
         return bool(getattr(self.model, "log_probabilities", False))
 
     @property
-    def tokens(self) -> tuple[int, ...]:
-        """Of outputs that are log-probabilities of texts, how many tokens each is of."""
-        return tuple(getattr(self.model, "tokens", None) or ())
-
-    @property
     def cost(self) -> float | None:
         """The money spent so far; None for a model that does not count it."""
         return getattr(self.model, "cost", None)

@@ -39,7 +39,7 @@ from c2fa.switching import swift
 
 _BATCH = 64  # rows in a call of a model that says nothing of it
 _LAUNCHED = 2  # calls that a model has begun: one that it works on, and one that waits for it
-_TOLD = ("output_names", "log_probabilities", "tokens", "cost", "notes", "batch_size", "chunk_size", "mask_token")
+_TOLD = ("output_names", "log_probabilities", "cost", "notes", "batch_size", "chunk_size", "mask_token")
 _PAUSE_SECONDS = 0.01  # after a connection that could not be accepted
 
 

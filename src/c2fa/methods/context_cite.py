@@ -50,9 +50,9 @@ class ContextCite(BaseMethod):
         The strength of the Lasso, as scikit-learn counts it: it multiplies ``‖w‖₁`` beside half the *mean* squared
         error.
     tokens
-        How many tokens the answer has, or one number for each output of the model; None takes what the model says of
-        itself, as that of ``cite`` does, or 1. ``alpha`` is for the log-odds per token, so that an answer of many
-        tokens is penalised in proportion.
+        How many tokens the answer has, or one number for each output of the model; None takes what ``cite`` knows of
+        its answer, and 1 elsewhere. ``alpha`` is for the log-odds per token, so that an answer of many tokens is
+        penalised in proportion.
 
     Examples
     --------
