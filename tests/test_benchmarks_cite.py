@@ -131,6 +131,23 @@ def test_every_row_is_asked_once_and_every_method_gives_what_it_gives_alone(data
         assert found[method, 16, 1, "top3 drop"] == pytest.approx(drop)
 
 
+def test_words_are_scored_inside_the_sentences_that_the_answer_needs(data):
+    item = items.load(data, ("qed",), "second", 1)[0]
+    lm = Fake()
+    answer = "It is Basel, the port."
+    record = scoring.score_item(lm, item, answer, scoring.Settings((48,), 1, ("words",)))
+    assert set(lm.prompts.values()) == {1}
+    found = {tuple(row[:4]): row[4] for row in record["scores"]}
+    assert {name for name, *_ in found} == {"c2fa", "context-cite"}
+    needed = scoring._needed(case_of(item, Fake())).tolist()
+    assert needed[0] == 0  # "Basel lies …" is worth most
+    e = c2fa.cite(Fake(), item.documents, item.query, answer, budget=48, seed=0, levels=scoring.WORDS)
+    top = e.names[-1][int(np.argmax(e.low))]
+    kept = " ".join(word for word in item.documents[item.source].split() if word != top)
+    whole, without = Fake().score([item.documents[item.source], kept], answer).sum(axis=1)
+    assert found["c2fa", 48, 0, "top1 drop of words"] == pytest.approx(whole - without)
+
+
 def run(monkeypatch, data, *more, lm=None):
     lm = Fake() if lm is None else lm
     monkeypatch.setattr(command, "_model", lambda given: lm)

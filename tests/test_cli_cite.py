@@ -115,6 +115,23 @@ def test_how_the_model_is_asked(folder: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "method"),
+    [
+        (("--levels", "documents,sentences"), "c2fa"),
+        (("--levels", "sentences,words"), "c2fa-focused"),
+        (("--levels", "words"), "c2fa"),
+        (("--levels", "sentences,words", "--until", "top1"), "c2fa"),
+        (("--levels", "sentences,words", "--method", "c2fa"), "c2fa"),
+    ],
+)
+def test_words_are_asked_about_inside_the_sentences_that_matter(
+    folder: Path, flags: tuple[str, ...], method: str
+) -> None:
+    found = json.loads(cite("--docs", "docs", *ASK, *flags, "--json").stdout)
+    assert found["provenance"]["method"] == method
+
+
 def test_answers_are_kept_in_a_ledger_and_for_the_next_prompt_asked_anew(folder: Path) -> None:
     cite("--docs", "docs", *ASK, "--ledger", "answers.sqlite")
     first = len(asked(folder))

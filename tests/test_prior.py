@@ -197,7 +197,7 @@ def test_numbers_are_learned_as_curves():
     rng = np.random.default_rng(0)
     table = rng.uniform(0.0, 10.0, (60, 3))
     model = lambda batch: (batch[:, 0] - 5.0) ** 2 + batch[:, 1]  # noqa: E731
-    masker = c2fa.maskers.Tabular(table, names=["x", "y", "z"])
+    masker = c2fa.maskers.Tabular(background=table, names=["x", "y", "z"])
     known = c2fa.Prior.learn([c2fa.Explainer(model, masker, budget=8, output_names=["it"])(row) for row in table])
     found = known.expected({"x": [0.0, 5.0, 10.0]}, ["it"])[:, 0]
     assert found[1] < found[0] - 10

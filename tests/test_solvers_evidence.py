@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.metrics import coverage
 from c2fa.penalties import Auto, L2Each
-from c2fa.samplers import uniform
+from c2fa.samplers import Planned, uniform
 from c2fa.solvers import auto as chooser
 from c2fa.solvers import evidence, intervals
 from c2fa.solvers import scales as scaling
@@ -338,6 +338,24 @@ def test_where_every_mask_of_the_parts_was_asked_the_parts_keep_to_what_they_say
     assert (
         solution.stderr[0] > 0.5 * once.stderr[0]
     ).all()  # counting rows several times makes no error smaller by much
+
+
+def test_one_part_alone_does_not_overrule_its_leaves():
+    """Both of its masks were asked, but from nothing to everything the model goes another way than leaf by leaf."""
+    every = ((np.arange(512)[:, None] >> np.arange(9)) & 1).astype(bool)
+    weights = np.array([3.0, 1.0, 0.5, 0.5, 0.3, 0.2, 0.1, 0.0, 0.0])
+
+    def model(masks):
+        return np.tanh(masks @ weights)
+
+    best = np.linalg.lstsq(np.c_[np.ones(512), every], model(every), rcond=None)[0][1:]
+    structure, whole = c2fa.Structure.from_groups("a" * 9), np.array([[False], [True]])
+    masks = Planned()(np.random.default_rng(0), 60, c2fa.Structure.flat(9), 0)
+    high = c2fa.Level(whole, model(structure.expand(whole, 0)), None, Auto(), True)
+    problem = c2fa.Problem(structure, (high, c2fa.Level(masks, model(masks), None, Auto(), True)))
+    np.testing.assert_allclose(chooser.choose(problem).boosts, 1.0, atol=60 / 512)
+    total, at_once = c2fa.solve(problem).values[0][0], float(np.ptp(model(structure.expand(whole, 0))))
+    assert abs(total - best.sum()) < 0.5 * abs(at_once - best.sum())
 
 
 def test_an_exact_additive_model_is_found_exactly():

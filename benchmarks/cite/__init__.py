@@ -19,6 +19,9 @@ prompt with all documents and the one with none are among the rows of every meth
 explanations of an item are scored on the same 100 masks of each level, drawn apart from those that are fitted; of a
 paragraph of five sentences there are only 32, so that a large budget has seen them all.
 
+``--parts sentences,words`` also explains words: lds is that of 100 masks of the words in the two sentences without
+which the answer is least likely, all other sentences kept, and the top words are those of the whole context.
+
 Settings are chosen on ``--half first``; the contexts of a half leave out the questions of QED's other half. The file of
 results has a line for each item that is finished: the same call goes on where it was cut.
 """

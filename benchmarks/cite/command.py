@@ -145,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--half", choices=HALVES, default="second")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=_numbers, default=(16, 32, 64, 128), help="budgets")
-    parser.add_argument("--parts", type=_words, default=tuple(PARTS), help="what to measure")
+    parser.add_argument("--parts", type=_words, default=("sentences",), help=f"what to measure, of {', '.join(PARTS)}")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further item after this time")
     parser.add_argument("--workers", type=int, default=0, help="processes that explain while the model answers others")
     parser.add_argument("--ahead", type=int, default=64, help="items whose answers are written together")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,9 +13,10 @@ from benchmarks.cite.items import Item
 import c2fa
 from c2fa import metrics
 from c2fa.masking import Masked
-from c2fa.structure import BoolArray, FloatArray
+from c2fa.structure import BoolArray, FloatArray, IntArray
 
 LEVELS = ("documents", "sentences")
+WORDS = (*LEVELS, "words")
 MASKS = 100  # fresh ones, of each level
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "c2fa": {},
@@ -152,5 +153,30 @@ def _without_top(values: FloatArray, k: int) -> BoolArray:
     return mask
 
 
-PARTS: Mapping[str, Callable[[Case, Settings], list[Row]]] = {"sentences": _sentences}
+def _words(case: Case, settings: Settings) -> list[Row]:
+    """Words by ``cite`` and by ContextCite: lds inside the sentences that the answer needs, what the top words cost."""
+    words = replace(case, masked=c2fa.maskers.Text(levels=WORDS, mask=None)(dict(case.item.documents)))
+    s = words.masked.structure
+    inside = np.isin(s.parents[-1], _needed(case))
+    fresh = np.ones((MASKS, s.leaves), dtype=np.bool_)
+    fresh[:, inside] = metrics.held_out(int(inside.sum()), MASKS, case.item.number)
+    rows: list[Row] = []
+    for name in ("c2fa", "context-cite"):
+        for seed in range(settings.seeds):
+            for budget in sorted(settings.rows, reverse=True):
+                e = words.explained(budget, seed, levels=WORDS, **METHODS[name])
+                found = {"lds of words in needed sentences": words.measured(metrics.lds(e.low, fresh, 2))}
+                for k in (1, 3, 5):
+                    found[f"top{k} drop of words"] = words.measured(metrics.topk_drop(e.low, k))
+                rows += [(name, budget, seed, metric, value) for metric, value in found.items()]
+    return rows
+
+
+def _needed(case: Case) -> IntArray:
+    """The two sentences without which the answer is least likely."""
+    one_out = ~np.eye(case.masked.structure.leaves, dtype=np.bool_)
+    return np.argsort(case(case.masked.inputs(one_out, 1)), kind="stable")[:2]
+
+
+PARTS: Mapping[str, Callable[[Case, Settings], list[Row]]] = {"sentences": _sentences, "words": _words}
 """What is measured of an item, each part from the same rows."""

@@ -90,7 +90,8 @@ def cite(
         The answer to explain; None has the model write it from all documents, which is no row of the budget.
     levels
         Coarse to fine, the last being the leaves: any of ``"documents"``, ``"paragraphs"``, ``"sentences"`` and
-        ``"words"``.
+        ``"words"``. Words are asked about only inside the sentences that are found to matter (``c2fa-focused``), or
+        everywhere with ``until``.
     budget
         Rows of the model, or those of each level; the one without any document is among them.
     prompt
@@ -128,6 +129,12 @@ def cite(
         **options,
     )
     return citer(Question(documents, query, answer))
+
+
+def method_for(levels: Sequence[str], until: Any = None) -> str:
+    """The method that suits these levels: words are far more than rows, and only a few sentences matter."""
+    words = len(levels) > 1 and levels[-1] == "words"
+    return "c2fa-focused" if words and until is None else "c2fa"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,12 +222,14 @@ class Citer(Explainer):
         if options.get("method") == "context-cite":  # its authors fit log-odds
             options = {"link": "logit", **options}
         asking = Asking(prompt, system, separator)
+        masker = QuestionMasker(levels, language, asking)
+        options = {"method": method_for(masker.levels, options.get("until")), **options}
         self.scorer = _Scorer(lm, asking, language, similarity, options.pop("model_name", None))
         if not isinstance(lm, Lazy):  # whose model is not to be made yet
             self.scorer.check()
         super().__init__(
             self.scorer,
-            QuestionMasker(levels, language, asking),
+            masker,
             budget=_without_one(budget, levels),
             **{"target": 0, "outputs": "all", **options},
         )

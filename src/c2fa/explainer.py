@@ -22,7 +22,7 @@ from c2fa.ledger import Ledger
 from c2fa.links import ensure, on_scale
 from c2fa.masking import Masked, Masker, check_masked
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
-from c2fa.methods.budget import Budget, as_budget, is_whole, masks_of, rows_per_level
+from c2fa.methods.budget import as_budget, is_whole, masks_of
 from c2fa.methods.presets import PRESETS
 from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
@@ -238,11 +238,7 @@ class Explainer:
 
     def rows(self, structure: Structure, rows_per_mask: int = 1) -> tuple[int, ...]:
         """The masks of each level for an input of this structure, after the one for its prediction."""
-        return self._split(masks_of(self.budget, rows_per_mask, structure.depth), structure)
-
-    def _split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
-        method = self.method
-        return rows_per_level(budget, structure, method.min_rows(structure), method.preferred_rows(structure))
+        return self.method.split(masks_of(self.budget, rows_per_mask, structure.depth), structure)
 
     def queries(self, x: Any, masked: Masked, key: str | None = None, cache: Cache | None = None) -> Queries:
         """Begin what is to be asked about one input; a ``cache`` knows what was asked about it, and which it is."""
@@ -340,7 +336,7 @@ class Explainer:
             if isinstance(self.budget, tuple):
                 ahead = tuple(max(1, n * some // total) for n in rows)
             elif some > structure.depth:
-                ahead = self._split(some, structure)
+                ahead = self.method.split(some, structure)
             else:
                 continue
             found.append(tuple(map(min, ahead, rows)))

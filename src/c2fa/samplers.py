@@ -34,7 +34,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from c2fa.masks import redrawn
-from c2fa.structure import BoolArray, FloatArray, Structure
+from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 _LISTED = 16  # up to this width there are few enough masks to keep track of those that were drawn
 _BLOCK = 64  # rows made at a time
@@ -244,6 +244,30 @@ class Exhaustive:
         width = structure.widths[level]
         blocks = _listed(rng, width) if width <= _LISTED else _coin_blocks(rng, width)
         return _first(n, _each_once(blocks, width), width)
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """Masks that hide some features only together: another sampler draws them as if each such unit were one feature.
+
+    Parameters
+    ----------
+    units
+        For each feature of the level the number of its unit, from 0.
+
+    Examples
+    --------
+    >>> masks = Together(Planned(), np.array([0, 1, 2, 2]))(np.random.default_rng(0), 6, Structure.flat(4), 0)
+    >>> bool((masks[:, 2] == masks[:, 3]).all())
+    True
+    """
+
+    sampler: Sampler
+    units: IntArray
+
+    def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+        masks: BoolArray = self.sampler(rng, n, Structure.flat(int(self.units.max()) + 1), 0)[:, self.units]
+        return masks
 
 
 def milli(inclusion: FloatArray) -> Sampler:

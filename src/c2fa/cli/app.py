@@ -12,6 +12,7 @@ from c2fa.cli.demo import demo
 from c2fa.cli.evaluate import evaluate
 from c2fa.cli.explain import explain
 from c2fa.cli.info import info
+from c2fa.cli.learn import learn
 from c2fa.cli.report import report
 
 app = typer.Typer(
@@ -61,5 +62,5 @@ def _root(
     """
 
 
-for command in (demo, explain, cite, evaluate, report, info):
+for command in (demo, explain, cite, learn, evaluate, report, info):
     app.command()(command)

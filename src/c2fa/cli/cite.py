@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from c2fa.citing import PROMPT, Citer, Question
+from c2fa.citing import PROMPT, Citer, Question, method_for
 from c2fa.cli import options as o
 from c2fa.cli import output
 from c2fa.cli.explain import STORE_OPTIONS, kept, method_options, print_store, refuse_dataset_flags
@@ -66,6 +66,11 @@ Separator = Annotated[
 Language = Annotated[
     str, o.flag(o.INPUTS, metavar="CODE", help="The language, for splitting sentences.", show_default=True)
 ]
+_FOR_LEVELS = "c2fa, and for words c2fa-focused"
+Method = Annotated[
+    str | None,
+    o.flag(o.ASKING, metavar="NAME", help=o.METHOD, autocompletion=o.complete_methods, show_default=_FOR_LEVELS),
+]
 _SIMILARITY = "Compare answers written anew by their words, for a model that cannot score one: words."
 Similarity = Annotated[str | None, o.flag(o.ASKING, metavar="words", help=_SIMILARITY)]
 
@@ -82,7 +87,7 @@ def cite(
     language: Language = "en",
     model_option: ModelOption = [],  # noqa: B006
     similarity: Similarity = None,
-    method: o.Method = "c2fa",
+    method: Method = None,
     option: o.Option = [],  # noqa: B006
     budget: Budget = "64",
     until: o.Until = None,
@@ -129,6 +134,7 @@ def cite(
     with guarded(debug):
         with as_usage():
             spec = language_model_spec(model)
+        method = method or method_for(o.words(levels), until)
         settings = {
             "levels": o.words(levels),
             "prompt": _lines(prompt),

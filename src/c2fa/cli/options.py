@@ -34,7 +34,7 @@ def flag(panel: str | None, *names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, **{"show_default": False, **more})
 
 
-def _complete_methods(incomplete: str) -> list[str]:
+def complete_methods(incomplete: str) -> list[str]:
     return [name for name in METHODS if name.startswith(incomplete)]
 
 
@@ -76,8 +76,8 @@ ModelOption = Annotated[
 AllowPickle = Annotated[
     bool, flag(ASKING, "--allow-pickle", help="Let sklearn: load a pickle, which can run any code in it.")
 ]
-_METHOD = "The method; 'c2fa info' lists them."
-Method = Annotated[str, flag(ASKING, metavar="NAME", help=_METHOD, autocompletion=_complete_methods, show_default=True)]
+METHOD = "The method; 'c2fa info' lists them."
+Method = Annotated[str, flag(ASKING, metavar="NAME", help=METHOD, autocompletion=complete_methods, show_default=True)]
 Methods = Annotated[str, flag(ASKING, metavar="NAMES", help="The methods to compare.", show_default=True)]
 Option = Annotated[
     list[str],
@@ -99,6 +99,12 @@ Link = Annotated[
 ]
 _TARGET = "The output to explain: a name, or a number counted from 0."
 Target = Annotated[str | None, flag(ASKING, metavar="CLASS", help=_TARGET, show_default="the predicted class")]
+Prior = Annotated[
+    Path | None,
+    flag(
+        ASKING, "--prior", metavar="FILE", help="What other inputs taught: a file of c2fa.Prior.save, or of c2fa learn."
+    ),
+]
 Seed = Annotated[int, flag(ASKING, min=0, help="The same seed asks the same questions.", show_default=True)]
 Seeds = Annotated[int, flag(ASKING, min=1, help="How many seeds.", show_default=True)]
 Metrics = Annotated[str, flag(ASKING, metavar="NAMES", help=_METRICS, show_default=True)]

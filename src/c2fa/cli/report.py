@@ -41,7 +41,7 @@ def report(
     """
     with guarded(debug):
         check(out, (".html",))
-        named = list(islice(_read(explanations), limit + 1))
+        named = list(islice(read(explanations), limit + 1))
         if not named:
             raise RefusedError(f"there are no explanations in {', '.join(map(str, explanations))}")
         if len(named) > limit and not quiet:
@@ -51,7 +51,8 @@ def report(
             say(f"wrote {out}")
 
 
-def _read(paths: Iterable[Path]) -> Iterator[tuple[str, Explanation]]:
+def read(paths: Iterable[Path]) -> Iterator[tuple[str, Explanation]]:
+    """Explanations of files, folders and stores, with their names."""
     for path in paths:
         must_exist(path)
         if not path.is_dir():

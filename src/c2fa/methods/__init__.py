@@ -11,6 +11,7 @@ from c2fa.methods.bottom_up import BottomUp
 from c2fa.methods.c2fa import C2FA
 from c2fa.methods.c2fa_milli import C2FAMilli
 from c2fa.methods.context_cite import ContextCite
+from c2fa.methods.focused import Focused
 from c2fa.methods.leave_one_out import HierarchicalLeaveOneOut, LeaveOneOut
 from c2fa.methods.lime import Lime
 from c2fa.methods.milli import Milli
@@ -28,6 +29,7 @@ PEERS: Mapping[str, type[Any]] = {
 
 METHODS: Mapping[str, type[Any]] = {
     "c2fa": C2FA,
+    "c2fa-focused": Focused,
     "c2fa-milli": C2FAMilli,
     "lime": Lime,
     "milli": Milli,
@@ -52,6 +54,7 @@ __all__ = [
     "CaptumKernelShap",
     "CaptumLime",
     "ContextCite",
+    "Focused",
     "HierarchicalLeaveOneOut",
     "LeaveOneOut",
     "Lime",

@@ -12,6 +12,7 @@ from c2fa.fingerprint import Identity
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel
 from c2fa.masks import distinct
+from c2fa.methods.budget import Budget, rows_per_level
 from c2fa.penalties import L2, Auto, Penalty, check_penalty
 from c2fa.problem import Level
 from c2fa.querying import Ask, Conversation, QueryError
@@ -136,6 +137,10 @@ class Method(Protocol):
         """The rows that each level of parts gets of a budget of one number, if it allows them; None for the usual."""
         ...
 
+    def split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
+        """The rows of each level for a budget, after the one for the prediction."""
+        ...
+
     def rows_on_top(self, structure: Structure) -> int:
         """The rows that the method was told not to count in its budget."""
         ...
@@ -163,12 +168,16 @@ class BaseMethod:
         """The usual rows at every level."""
         return (None,) * structure.depth
 
+    def split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
+        """The usual split, by the rows that the levels need and prefer."""
+        return rows_per_level(budget, structure, self.min_rows(structure), self.preferred_rows(structure))
+
     def rows_on_top(self, structure: Structure) -> int:
         """All rows are counted."""
         return 0
 
 
-_ABOUT_ROWS = ("can_stop_early", "min_rows", "preferred_rows", "rows_on_top")
+_ABOUT_ROWS = ("can_stop_early", "min_rows", "preferred_rows", "split", "rows_on_top")
 
 
 AnyMethod: TypeAlias = Callable[[Task], Conversation[Attribution]]

@@ -28,7 +28,7 @@ from c2fa.methods.base import (
 from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
 from c2fa.querying import Conversation
-from c2fa.samplers import AnySampler, ensure
+from c2fa.samplers import AnySampler, Sampler, ensure
 from c2fa.solution import Solution
 from c2fa.solvers.expected import solve_about
 from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
@@ -129,24 +129,26 @@ class C2FA(BaseMethod):
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         self._check(task)
-        depth = task.structure.depth
-        kernels = per_level("kernel", self.kernel, depth)
-        samplers = per_level("sampler", self.sampler, depth)
-        penalties = joint_penalties(self.penalty, task)
-        intercepts = per_level("intercept", self.intercept, depth)
         levels = []
-        for k in range(depth):
-            level = yield from gather(
-                task,
-                k,
-                sampler=samplers[k],
-                kernel=as_kernel(kernels[k]),
-                penalty=penalties[k],
-                intercept=bool(intercepts[k]),
-                anchor=self.anchor,
-            )
-            levels.append(level)
+        for k in range(task.structure.depth):
+            levels.append((yield from self._gather(task, k)))
         return self._fit(task, levels)
+
+    def _gather(self, task: Task, k: int, sampler: Sampler | None = None) -> Conversation[Level]:
+        """Ask about one level, with the options that it was given."""
+        depth = task.structure.depth
+        return gather(
+            task,
+            k,
+            sampler=sampler or self._sampler(k, depth),
+            kernel=as_kernel(per_level("kernel", self.kernel, depth)[k]),
+            penalty=joint_penalties(self.penalty, task)[k],
+            intercept=bool(per_level("intercept", self.intercept, depth)[k]),
+            anchor=self.anchor,
+        )
+
+    def _sampler(self, k: int, depth: int) -> Sampler:
+        return ensure(per_level("sampler", self.sampler, depth)[k])
 
     def _fit(self, task: Task, levels: Sequence[Level]) -> Attribution:
         """Fit all levels together, as smooth as is wanted, about what is expected."""

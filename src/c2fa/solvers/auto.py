@@ -3,9 +3,11 @@
 Two corrections belong to the fit, not to the evidence. Noise that is the model's own way of not being additive is not
 like the noise of a coin: what is to be found is the best additive description over all masks, and where all masks of
 a level were asked, it is known. So a level's rows count ``1 / (share of its masks not asked)`` times, up to twenty,
-as in sampling from a finite population. And no level is taken to be more than four times as noisy as the leaves':
-where the leaves' rows hardly vary, because the model is saturated under such masks, their noise is next to none, and
-parts would follow them and not what masking whole parts shows. Standard errors ignore both (``intervals.py``).
+as in sampling from a finite population. One part alone is no population: its two masks say what its leaves come to all
+at once, which should not overrule what they come to one by one. And no level is taken to be more than four times as
+noisy as the leaves': where the leaves' rows hardly vary, because the model is saturated under such masks, their noise
+is next to none, and parts would follow them and not what masking whole parts shows. Standard errors ignore both
+(``intervals.py``).
 """
 
 from __future__ import annotations
@@ -168,6 +170,8 @@ def _auto(problem: Problem) -> Auto:
 
 def _unasked(level: Level) -> float:
     """The share of a level's masks that was not asked, but no less than what its rows may count for."""
+    if level.width == 1:
+        return 1.0
     masks = 2.0 ** min(level.width, 1000)
     asked = level.masks[level.weights > 0]
     rows = len(asked)
