@@ -184,7 +184,7 @@ def test_a_store_keeps_what_was_the_priors(prior, tmp_path):
     store = explainer(budget=12, prior=prior).many(reviews(3, seed=2), tmp_path / "store", engine="serial")
     e = explainer(budget=12, prior=prior)(reviews(3, seed=2)[0])
     np.testing.assert_allclose(store[0].from_prior[-1], e.from_prior[-1], atol=1e-5)
-    assert store[0].provenance["prior"] == str(prior)
+    assert store[0].provenance["prior"] == prior.name
     assert c2fa.Explanation.from_json(e.to_json()).from_prior[0] == pytest.approx(e.from_prior[0])
     assert "from_prior" in e.to_frame().columns
     with pytest.raises(RuntimeError, match="made with other settings"):
@@ -213,3 +213,28 @@ def test_what_cannot_be_learned_or_used_is_said(prior):
         explainer(prior=prior, method="lime")
     with pytest.raises(ValueError, match="cannot use a prior"):
         explainer(prior=prior, penalty=c2fa.L2(1.0))
+
+
+def test_on_the_command_line(tmp_path, monkeypatch):
+    import json
+
+    from typer.testing import CliRunner
+
+    from c2fa.cli.app import app
+
+    monkeypatch.chdir(tmp_path)
+    for name, some in (("first", reviews(6)), ("others", reviews(2, seed=3))):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in some))
+    run = CliRunner()
+    first = run.invoke(app, ["explain", "first.jsonl", "--field", "text", "-m", "demo", "-b", "40", "--store", "kept"])
+    assert first.exit_code == 0, first.output
+    learned = run.invoke(app, ["learn", "kept", "--out", "prior.json"])
+    assert learned.exit_code == 0, learned.output
+    assert "learned from 6 inputs; correlation with effects on others: " in learned.output
+    few = ["explain", "others.jsonl", "--field", "text", "-m", "demo", "-b", "12"]
+    told = run.invoke(app, [*few, "--prior", "prior.json"])
+    assert told.exit_code == 0, told.output
+    assert "come from the prior (from 6 inputs)" in told.output
+    lost = run.invoke(app, [*few, "--prior", "nowhere.json"])
+    assert lost.exit_code == 3
+    assert "nowhere.json" in lost.output

@@ -319,7 +319,7 @@ class Explainer:
                 "link": self.link.name,
                 "model": self.name_of_model,
                 **({} if self.until is None else {"until": str(self.until)}),
-                **({} if self.prior is None else {"prior": str(self.prior)}),
+                **({} if self.prior is None else {"prior": self.prior.name}),
             },
             descriptors=descriptors,
             all_without_prior=found.without_prior,

@@ -159,7 +159,9 @@ class Prior:
             "model": self.model,
         }
 
-    def __str__(self) -> str:
+    @property
+    def name(self) -> str:
+        """What provenance calls it."""
         return f"{self.fingerprint[:16]}, from {self.inputs} inputs"
 
     def __repr__(self) -> str:
