@@ -14,7 +14,7 @@ from c2fa.structure import FloatArray
 def likelihoods(found: Sequence[Solution], beforehand: Sequence[float] | None = None) -> FloatArray:
     """How much each solution counts, from its evidence and what was thought of it beforehand; they sum to 1."""
     if any(one.log_evidence is None for one in found):
-        raise ValueError("what is likely can only be told where the penalty is 'auto'")
+        raise ValueError("what is likely can only be told where the penalty is 'auto'; give smooth= a number")
     evidence = np.array([one.log_evidence for one in found], dtype=np.float64)
     best = evidence.max()
     if np.isinf(best):  # outputs that are constant, of which some solutions leave nothing
