@@ -238,3 +238,93 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     lost = run.invoke(app, [*few, "--prior", "nowhere.json"])
     assert lost.exit_code == 3
     assert "nowhere.json" in lost.output
+
+
+# A run whose first inputs teach about the others.
+
+
+def learning(inputs, folder, **options):
+    return explainer(budget=40).many(inputs, folder, learn=8, budget_after=12, precision="float64", **options)
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("taught") / "store"
+    return learning(reviews(14, seed=5), folder, engine="serial")
+
+
+def by_text(store):
+    return {" ".join(e.names[0]): e for e in store}
+
+
+def test_the_first_inputs_teach_about_the_others(taught):
+    full, few = list(taught)[:8], list(taught)[8:]
+    assert all(e.from_prior is None for e in full)
+    assert all(e.from_prior is not None and e.queries <= 12 for e in few)
+    learned = c2fa.Prior.load(taught.path / "prior.json")
+    assert learned.inputs == 8
+    alone = explainer(budget=12, prior=learned)(reviews(14, seed=5)[10])
+    np.testing.assert_allclose(taught[10].low, alone.low, atol=1e-12)
+    assert taught[10].provenance["prior"] == learned.name
+
+
+@pytest.mark.parametrize(
+    "options", [{"shard_size": 2}, {"engine": "processes", "workers": 2}, {"engine": "processes", "models": 1}]
+)
+def test_numbers_depend_on_neither_engines_nor_shards_nor_the_order_of_the_others(taught, tmp_path, options):
+    inputs = reviews(14, seed=5)
+    inputs[8:] = inputs[:7:-1]
+    again = learning(inputs, tmp_path / "store", **{"engine": "serial", **options})
+    one, other = by_text(taught), by_text(again)
+    assert one.keys() == other.keys()
+    for text, e in one.items():
+        np.testing.assert_allclose(other[text].low, e.low, atol=1e-12)
+
+
+def test_a_run_that_was_stopped_before_or_after_learning_goes_on(taught, tmp_path):
+    inputs = reviews(14, seed=5)
+    asked = []
+
+    def stops(texts):
+        asked.extend(texts)
+        if len(asked) > limit:
+            raise KeyboardInterrupt
+        return sentiment(texts)
+
+    def run():
+        found = c2fa.Explainer(stops, c2fa.maskers.Text(mask="_"), output_names=["liking"], budget=40)
+        options = {"learn": 8, "budget_after": 12, "precision": "float64", "engine": "serial", "shard_size": 2}
+        return found.many(inputs, tmp_path / "store", **options)
+
+    for limit, has_learned in ((100, False), (270, True)):
+        asked.clear()
+        with pytest.raises(KeyboardInterrupt):
+            run()
+        assert (tmp_path / "store" / "prior.json").exists() == has_learned
+    limit = 10**6
+    for e, whole in zip(run(), taught, strict=True):
+        np.testing.assert_allclose(e.low, whole.low, atol=1e-12)
+    with pytest.raises(RuntimeError, match="budget_after is 12 there and 20 now"):
+        explainer(budget=40).many(
+            inputs, tmp_path / "store", learn=8, budget_after=20, precision="float64", engine="serial", shard_size=2
+        )
+
+
+def test_fewer_inputs_than_there_are_to_learn_from(tmp_path):
+    store = learning(reviews(3), tmp_path / "store", engine="serial")
+    assert len(store) == 3
+    assert not (store.path / "prior.json").exists()
+
+
+def test_a_lesson_that_cannot_be_is_refused_before_anything_is_asked(tmp_path):
+    for options, said in (
+        ({"learn": 0}, "learn must be a whole number of inputs above 0, not 0"),
+        ({"budget_after": 12}, "budget_after=12 is for inputs after"),
+        ({"learn": 8, "shard_size": 3}, "learn=8 must be a multiple of shard_size=3"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            explainer().many(reviews(2), tmp_path / "store", engine="serial", **options)
+    with pytest.raises(ValueError, match="cannot use a prior"):
+        explainer(method="lime").many(reviews(2), tmp_path / "store", engine="serial", learn=8)
+    with pytest.raises(TypeError, match="learn= needs an explainer"):
+        c2fa.batch.many(explainer, reviews(2), tmp_path / "store", engine="serial", learn=8)

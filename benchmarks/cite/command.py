@@ -127,7 +127,7 @@ def _model(given: argparse.Namespace) -> Any:
     gpu = given.device.startswith("cuda")
     lm = CausalLM(given.model.removeprefix("hf:"), device=given.device, batch=given.batch, max_new_tokens=ANSWER_TOKENS)
     if gpu:
-        lm.model.to(getattr(torch, given.dtype))
+        torch.nn.Module.to(lm.model, getattr(torch, given.dtype))  # transformers refuses this of a GGUF file
     return lm
 
 

@@ -184,6 +184,10 @@ class Explainer:
                 f"the prior was learned with link={prior.link!r} and this explainer has link={self.link.name!r}; give "
                 "both the same"
             )
+        self.check_uses_prior()
+
+    def check_uses_prior(self) -> None:
+        """Refuse a method that can make no use of a prior."""
         if not getattr(self.method, "uses_prior", False):
             raise ValueError(
                 f"method {self.method_name!r} with {self.method} cannot use a prior; use method='c2fa' with "
@@ -234,6 +238,15 @@ class Explainer:
         """The same explainer around another model."""
         made = copy.copy(self)
         made.model = model
+        return made
+
+    def with_prior(self, prior: Prior, budget: int | Sequence[int] | None = None) -> Explainer:
+        """The same explainer with what other inputs taught, and another budget where one is given."""
+        self._check_prior(prior)
+        made = copy.copy(self)
+        made.prior = prior
+        if budget is not None:
+            made.budget = as_budget(budget)
         return made
 
     def rows(self, structure: Structure, rows_per_mask: int = 1) -> tuple[int, ...]:

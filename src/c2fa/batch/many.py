@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import itertools
 import os
 import secrets
 import signal
@@ -16,6 +17,7 @@ from os import PathLike
 from typing import Any
 
 from c2fa import engines
+from c2fa.batch.learning import Lesson
 from c2fa.batch.packing import UNANSWERED, Item, ModelDownError, NoAnswerError, Report
 from c2fa.batch.progress import Progress
 from c2fa.batch.recipe import Divided, MakeModel, PortableExplainer, Recipe
@@ -58,6 +60,8 @@ def many(
     precision: Precision = "float32",
     views: Views = "auto",
     retry_failed: bool = False,
+    learn: int | None = None,
+    budget_after: int | Sequence[int] | None = None,
     progress: bool | None = None,
 ) -> Store:
     """Explain every input of a dataset into a store; what the store has already is not done again.
@@ -112,6 +116,11 @@ def many(
         Whether what a report draws is kept: ``"auto"`` up to 16 KiB for each input, ``"all"`` or ``"none"``.
     retry_failed
         Whether to ask again about the inputs that an earlier run set aside.
+    learn
+        How many inputs to learn from: they are explained first, with the explainer's own budget, and what they teach
+        (``c2fa.Prior``, ``prior.json`` in the store) is the prior of all others.
+    budget_after
+        The budget of those others; the same by default.
     progress
         Whether to show a bar; None shows one in a terminal.
 
@@ -148,46 +157,64 @@ def many(
             f"timeout must be seconds above 0, and needs workers that can be ended: engine={engine!r}, "
             f"timeout={timeout!r}"
         )
+    lesson = None if learn is None else Lesson.of(explainer, learn, budget_after)
+    if lesson is None and budget_after is not None:
+        raise ValueError(f"budget_after={budget_after!r} is for inputs after those that were learned from; give learn=")
     size = run.shard_size(shard_size)
+    if lesson is not None:
+        size = lesson.shard_size(size, given=shard_size is not None)
     if on is engines.processes:
         run.crew.left = run.left if workers is None else None
         on = functools.partial(engines.processes, crew=run.crew)
     else:
         run.crew.used = run.crew.most
     served = models > 0 or gpus > 0
-    make, settings = _recipe(explainer, model, on is engines.serial and not served, size, precision)
-    serving = None
-    if served:
-        make_model, make = _divided(make)
-        serving = Serving(
-            make_model,
-            Contact(os.path.abspath(store), patience),
-            models=models or gpus,
-            gpu=gpus > 0,
-            batch_size=_batch_size(explainer) if batch_size is None else batch_size,
-            timeout=timeout,
+
+    def prepared(explainer: Explainer | Callable[[], Explainer]) -> tuple[MakeWorker, Serving | None]:
+        """What the workers are made of, and how they share a model."""
+        make, settings = _recipe(explainer, model, on is engines.serial and not served, size, precision)
+        serving = None
+        if served:
+            make_model, make = _divided(make)
+            serving = Serving(
+                make_model,
+                Contact(os.path.abspath(store), patience),
+                models=models or gpus,
+                gpu=gpus > 0,
+                batch_size=_batch_size(explainer) if batch_size is None else batch_size,
+                timeout=timeout,
+            )
+        bound = {} if lesson is None else lesson.bound
+        if settings is not None:
+            settings |= bound
+            run.store.check(settings)
+        elif isinstance(explainer, Recipe):
+            known = full_settings(explainer.without_model(), size, precision)
+            run.store.check({**known, **bound}, except_for=("model",))
+        worker = MakeWorker(
+            make=make,
+            store=os.fspath(store),
+            shard_size=size,
+            run=run.id,
+            batch_size=None if batch_size is None else _at_least("batch_size", batch_size, 1),
+            tries=tries,
+            timeout=timeout if serving is None else None,  # whoever has the model keeps the time
+            patience=patience,
+            in_flight=_at_least("in_flight", in_flight, 1),
+            precision=precision,
+            views=views,
+            settings=settings,
+            bound=bound,
         )
-    if settings is not None:
-        run.store.check(settings)
-    elif isinstance(explainer, Recipe):
-        run.store.check(full_settings(explainer.without_model(), size, precision), except_for=("model",))
-    worker = MakeWorker(
-        make=make,
-        store=os.fspath(store),
-        shard_size=size,
-        run=run.id,
-        batch_size=None if batch_size is None else _at_least("batch_size", batch_size, 1),
-        tries=tries,
-        timeout=timeout if serving is None else None,  # whoever has the model keeps the time
-        patience=patience,
-        in_flight=_at_least("in_flight", in_flight, 1),
-        precision=precision,
-        views=views,
-        settings=settings,
-    )
+        return worker, serving
+
     shown = sys.stderr.isatty() if progress is None else progress
     with contextlib.closing(Progress(run.source.total, shown)) as bar:
-        run.go(on, worker, bar, serving)
+        if lesson is not None:
+            run.go(on, *prepared(explainer), bar, shards=lesson.inputs // size)
+        if lesson is not None and run.held is not None:  # else the inputs to learn from are all that there are
+            explainer = lesson.applied(explainer, run.store)
+        run.go(on, *prepared(explainer), bar)
     done = Store(store)
     done.run = run.report
     return done
@@ -270,6 +297,8 @@ class _Run:
     given: int = 0
     complete: set[int] = field(default_factory=set)
     stopped: int | None = None
+    numbered: Iterator[tuple[int, list[Item]]] | None = None  # the shards that were not looked at yet
+    held: tuple[int, list[Item]] | None = None  # the first of those that wait for what others teach
     failed: list[Done] = field(default_factory=list)
     fatal: Exception | None = None
 
@@ -294,12 +323,21 @@ class _Run:
         """Whether no further shard is to be begun."""
         return self.stopped is not None or self.fatal is not None
 
-    def pending(self, size: int, bar: Progress) -> Iterator[Assignment]:
-        """The shards that have no file yet, or inputs to be asked about again, until the run is ending."""
+    def pending(self, size: int, bar: Progress, shards: int | None = None) -> Iterator[Assignment]:
+        """The shards that have no file yet, or inputs to be asked about again, until the run is ending.
+
+        With ``shards``, the first so many; those behind them come when it is called again.
+        """
         finished = set(self.store.finished())
         self.given = len(finished) * size
-        for number, items in enumerate(self.source.shards(size)):
+        if self.numbered is None:
+            self.numbered = enumerate(self.source.shards(size))
+        held, self.held = ([] if self.held is None else [self.held]), None
+        for number, items in itertools.chain(held, self.numbered):
             if self.ending:
+                return
+            if shards is not None and number >= shards:
+                self.held = number, items
                 return
             if number not in finished:
                 self.given += len(items)
@@ -329,9 +367,11 @@ class _Run:
                 "same inputs in the same order, or another folder"
             )
 
-    def go(self, run: Engine, worker: MakeWorker, bar: Progress, serving: Serving | None) -> None:
+    def go(
+        self, run: Engine, worker: MakeWorker, serving: Serving | None, bar: Progress, shards: int | None = None
+    ) -> None:
         """Run the pending shards, and again those that fail; raise what ended the run, if anything did."""
-        tasks: Iterable[Assignment] = self.pending(worker.shard_size, bar)
+        tasks: Iterable[Assignment] = self.pending(worker.shard_size, bar, shards)
         try:
             self.store.path.mkdir(parents=True, exist_ok=True)
             self.store.sweep()
@@ -349,7 +389,6 @@ class _Run:
                 self.fatal = self.fatal or self._never_answered(least=1)
                 if not self.failed or self.ending:
                     break
-        bar.close()
         self.store.sweep()
         self.store.sign_of_life(self.id).unlink(missing_ok=True)
         self._raise_what_ended_it()

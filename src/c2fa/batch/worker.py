@@ -75,6 +75,7 @@ class MakeWorker:
     precision: Precision = "float32"
     views: Views = "auto"
     settings: Mapping[str, Any] | None = None
+    bound: Mapping[str, Any] = field(default_factory=dict)  # settings of the run that are not the explainer's
 
     def __call__(self, model: Model | None = None) -> Worker:
         explainer = self.make() if model is None else self.make(model)
@@ -82,7 +83,7 @@ class MakeWorker:
             raise TypeError(f"the factory must return a c2fa.Explainer; it returned {type(explainer).__name__}")
         settings = self.settings
         if settings is None:
-            settings = full_settings(explainer, self.shard_size, self.precision)
+            settings = {**full_settings(explainer, self.shard_size, self.precision), **self.bound}
             Store(self.store).check(settings)
         return Worker(self, explainer, settings, Health(self.patience, on_answer=self._tell_the_run))
 

@@ -25,6 +25,8 @@ STORE_OPTIONS: o.Readers = {
     "shard_size": o.whole,
     "gpus": o.whole,
     "models": o.whole,
+    "learn": o.whole,
+    "budget_after": o.budget,
     "key": str,
     "tries": o.whole,
     "timeout": o.number,
