@@ -201,26 +201,18 @@ class _Data:
     @classmethod
     def of(cls, explanations: Iterable[Explanation]) -> _Data:
         """Gather what can be learned from; an output that an explanation does not have is NaN there."""
-        told, links, models = [], set(), set()
-        for e in explanations:
-            if e.descriptors is None:
-                raise ValueError("an explanation knows nothing of its leaves; use a masker that has descriptors")
-            told.append(e)
-            links.add(e.link.name)
-            models.add(str(e.provenance.get("model", "")))
+        told = list(explanations)
+        tables = [e.descriptors for e in told if e.descriptors is not None]
+        links, models = {e.link.name for e in told}, {str(e.provenance.get("model", "")) for e in told}
+        if len(tables) < len(told):
+            raise ValueError("an explanation knows nothing of its leaves; use a masker that has descriptors")
         if len(told) < _FOLDS:
             raise ValueError(f"there are {len(told)} explanations to learn from; give {_FOLDS} at least")
         if len(links) > 1:
             raise ValueError(f"the explanations are on different scales, {sorted(links)}; give those of one link")
         sizes = [e.structure.leaves for e in told]
         inputs = np.repeat(np.arange(len(told)), sizes)
-        names = list(dict.fromkeys(name for e in told for name in e.descriptors or {}))
-        table = {
-            name: [
-                entry for e, n in zip(told, sizes, strict=True) for entry in (e.descriptors or {}).get(name, [None] * n)
-            ]
-            for name in names
-        }
+        table = _joined(tables, sizes)
         fields = {name: Field.of(entries, inputs) for name, entries in table.items()}
         outputs = list(dict.fromkeys(e.output_names[c] for e in told for c in e.columns))
         values = {name: np.concatenate([_of_output(e, name, e.all_values) for e in told]) for name in outputs}
@@ -284,6 +276,16 @@ class _Data:
             system, np.concatenate([root * y[rows], np.zeros(len(ridge))]), atol=1e-5, btol=1e-5
         )[0]
         return effects
+
+
+def _joined(tables: Sequence[Mapping[str, Column]], sizes: Sequence[int]) -> dict[str, list[Any]]:
+    """The tables of several inputs as one, with None for the leaves of an input that does not have a field."""
+    names = dict.fromkeys(name for table in tables for name in table)
+    joined: dict[str, list[Any]] = {name: [] for name in names}
+    for table, size in zip(tables, sizes, strict=True):
+        for name, entries in joined.items():
+            entries.extend(table.get(name, [None] * size))
+    return joined
 
 
 def _of_output(e: Explanation, name: str, arrays: tuple[FloatArray, ...] | None) -> FloatArray:

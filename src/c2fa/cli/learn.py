@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from c2fa.cli import options as o
 from c2fa.cli.output import check, say
 from c2fa.cli.report import read
@@ -15,14 +13,7 @@ from c2fa.prior import Prior
 
 
 def learn(
-    explanations: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="EXPLANATION",
-            help="Files that 'c2fa explain' wrote (.json, .npz), folders of them, or stores.",
-            show_default=False,
-        ),
-    ],
+    explanations: o.Explanations,
     out: Annotated[Path, o.flag(o.OUTPUT, "--out", "-o", metavar="FILE", help="Where it goes (.json).")],
     debug: o.Debug = False,
 ) -> None:

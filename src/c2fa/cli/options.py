@@ -99,6 +99,14 @@ Link = Annotated[
 ]
 _TARGET = "The output to explain: a name, or a number counted from 0."
 Target = Annotated[str | None, flag(ASKING, metavar="CLASS", help=_TARGET, show_default="the predicted class")]
+Explanations = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="EXPLANATION",
+        help="Files that 'c2fa explain' wrote (.json, .npz), folders of them, or stores.",
+        show_default=False,
+    ),
+]
 Prior = Annotated[
     Path | None,
     flag(

@@ -7,8 +7,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from c2fa.cli import options as o
 from c2fa.cli.inputs import must_exist
 from c2fa.cli.output import RefusedError, check, say, write_explanations
@@ -18,14 +16,7 @@ from c2fa.files import load_all
 
 
 def report(
-    explanations: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="EXPLANATION",
-            help="Files that 'c2fa explain' wrote (.json, .npz), folders of them, or stores.",
-            show_default=False,
-        ),
-    ],
+    explanations: o.Explanations,
     out: Annotated[Path, o.flag(o.OUTPUT, "--out", "-o", metavar="FILE", help="The page to write (.html).")],
     title: Annotated[str | None, o.flag(o.OUTPUT, metavar="TEXT", help="The page's title.")] = None,
     limit: Annotated[int, o.flag(o.OUTPUT, min=1, help="Most explanations on the page.", show_default=True)] = 200,
