@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("experiments", reason="the benchmarks are in a clone, not in a source distribution")
-from benchmarks.cite import asking, command, items, scoring, tables
+from benchmarks.cite import asking, command, items, reference, scoring, tables
 
 import c2fa
 
@@ -131,6 +131,49 @@ def test_every_row_is_asked_once_and_every_method_gives_what_it_gives_alone(data
         assert found[method, 16, 1, "top3 drop"] == pytest.approx(drop)
 
 
+def test_intervals_are_compared_with_rows_of_their_own_that_are_asked_in_one_call(data):
+    item = items.load(data, ("nq5",), "second", 1)[0]
+    lm = Fake()
+    calls = []
+    lm.score = lambda prompts, answer: calls.append(len(prompts)) or Fake.score(lm, prompts, answer)
+    settings = scoring.Settings((24,), 1, ("intervals",), reference=50)
+    record = scoring.score_item(lm, item, "It is Basel, the port.", settings)
+    assert calls[0] == max(calls) >= 50
+    assert set(lm.prompts.values()) == {1}
+    found = {tuple(row[:4]): row[4] for row in record["scores"]}
+    case = case_of(item, Fake())
+    e = case.explained(24, 0)
+    # All 32 masks of five documents are fewer than the reference's rows.
+    every = reference.masks(5, 50, 0)
+    truth = np.linalg.lstsq(np.c_[np.ones(32), every], case(case.masked.inputs(every, 0)), rcond=None)[0][1:]
+    share = np.mean(abs(e.high - truth) <= 1.6449 * e.stderr[0] + 1e-9 * abs(truth).max())
+    assert found["c2fa", 24, 0, "coverage of documents"] == share
+    assert {name for _, _, _, name in found} == {
+        "coverage of sentences",
+        "coverage of sentences, reference as exact",
+        "coverage of documents",
+        "coverage of documents, as sums of sentences",
+    }
+
+
+def test_the_reference_is_as_far_off_as_it_says():
+    rng = np.random.default_rng(0)
+    every = reference.masks(6, 64, 0)
+    outputs = every @ rng.normal(size=6) + 2.0 * every[:, 0] * every[:, 1] + rng.normal(size=64)
+    whole = reference.Reference.of(every, outputs)
+    assert not whole.covariance.any()
+    at = {mask.tobytes(): i for i, mask in enumerate(every)}
+    draws = [reference.masks(6, 40, seed) for seed in range(400)]
+    some = [reference.Reference.of(masks, outputs[[at[mask.tobytes()] for mask in masks]]) for masks in draws]
+    spread = np.mean([np.square(one.values - whole.values) for one in some], axis=0)
+    said = np.mean([np.diag(one.covariance) for one in some], axis=0)
+    assert spread == pytest.approx(said, rel=0.25)
+    owners = np.array([0, 0, 0, 1, 1, 1])
+    sums = some[0].sums(owners)
+    assert sums.values == pytest.approx([some[0].values[:3].sum(), some[0].values[3:].sum()])
+    assert sums.covariance[0, 0] == pytest.approx(some[0].covariance[:3, :3].sum())
+
+
 def test_words_are_scored_inside_the_sentences_that_the_answer_needs(data):
     item = items.load(data, ("qed",), "second", 1)[0]
     lm = Fake()
@@ -171,6 +214,10 @@ def test_a_run_that_was_cut_goes_on(monkeypatch, data, capsys):
     printed = capsys.readouterr().out
     assert "qed: 3 items, 1.0 documents and 6.0 sentences on average" in printed
     assert "lds of documents" in printed
+    run(monkeypatch, data, "--model", "hf:x", "--parts", "intervals", "--out", str(data / "intervals.jsonl"))
+    printed = capsys.readouterr().out
+    assert "coverage of documents" in printed
+    assert "nan" not in printed
     with pytest.raises(SystemExit, match="was made with another seeds"):
         run(monkeypatch, data, "--model", "hf:x", "--seeds", "2")
     with pytest.raises(SystemExit, match="has no results"):

@@ -22,6 +22,13 @@ paragraph of five sentences there are only 32, so that a large budget has seen t
 ``--parts sentences,words`` also explains words: lds is that of 100 masks of the words in the two sentences without
 which the answer is least likely, all other sentences kept, and the top words are those of the whole context.
 
+``--parts sentences,intervals`` also counts how often the 90 % intervals of sentences and documents hold a reference:
+plain least squares on 1,000 other rows of the level (``--reference``), or on all masks of few units. The reference has
+an error of its own, which is added to the interval's, and left out under "reference as exact". Documents have two
+references, rows that remove whole documents and the sums of their sentences', which need not agree: no additive
+description holds both where they do not. Where a budget pays for all masks, nothing is left to cover, and the cell says
+so.
+
 Settings are chosen on ``--half first``; the contexts of a half leave out the questions of QED's other half. The file of
 results has a line for each item that is finished: the same call goes on where it was cut.
 """

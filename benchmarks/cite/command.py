@@ -18,6 +18,7 @@ from benchmarks.cite.items import HALVES, Item, load
 from benchmarks.cite.scoring import PARTS, Settings, score_item
 
 ANSWER_TOKENS = 48
+SETTINGS = ("half", "rows", "seeds", "parts", "reference", "model")  # one file has results of one of each
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         items, answers = _answered(lm, load(given.data, given.families, given.half, given.items))
         _print(speed.lines(lm, items, answers))
         return
-    results = Results(given.out, {name: getattr(given, name) for name in ("half", "rows", "seeds", "parts", "model")})
+    results = Results(given.out, {name: getattr(given, name) for name in SETTINGS})
     if given.model is not None:
         _run(given, results)
     _print(tables.lines(results.records))
@@ -44,7 +45,7 @@ def _run(given: argparse.Namespace, results: Results) -> None:
         return
     begin = time.monotonic()
     lm = _model(given)
-    settings = Settings(given.rows, given.seeds, given.parts)
+    settings = Settings(given.rows, given.seeds, given.parts, given.reference)
 
     def tasks() -> Iterator[tuple[Item, str, Settings]]:
         """Answers are written for some items ahead, so that a run that is cut has not written those of all."""
@@ -90,7 +91,7 @@ class Results:
             self._append(settings)
             return
         before = json.loads(lines[0])
-        changed = [name for name in settings if settings[name] != before[name]]
+        changed = [name for name in settings if settings[name] != before.get(name)]
         if settings["model"] is not None and changed:
             raise SystemExit(f"{path} was made with another {', '.join(changed)}: give another --out")
         for line in lines[1:]:
@@ -146,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=_numbers, default=(16, 32, 64, 128), help="budgets")
     parser.add_argument("--parts", type=_words, default=("sentences",), help=f"what to measure, of {', '.join(PARTS)}")
+    parser.add_argument("--reference", type=int, default=1000, help="rows a level that intervals are compared with")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further item after this time")
     parser.add_argument("--workers", type=int, default=0, help="processes that explain while the model answers others")
     parser.add_argument("--ahead", type=int, default=64, help="items whose answers are written together")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+from benchmarks.cite import reference
 from benchmarks.cite.asking import ROWS_AT_ONCE, Remembering
 from benchmarks.cite.items import Item
 
@@ -35,6 +36,7 @@ class Settings:
     rows: tuple[int, ...]
     seeds: int
     parts: tuple[str, ...] = ("sentences",)
+    reference: int = 1000  # rows of each level, of the part "intervals"
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +155,32 @@ def _without_top(values: FloatArray, k: int) -> BoolArray:
     return mask
 
 
+def _intervals(case: Case, settings: Settings) -> list[Row]:
+    """How often the 90 % intervals of sentences and documents hold a reference from rows of its own."""
+    s = case.masked.structure
+    masks = [reference.masks(width, settings.reference, case.item.number) for width in s.widths]
+    case.lm.score([prompt for k, of_level in enumerate(masks) for prompt in case.prompts(of_level, k)], case.answer)
+    outputs = [case(case.masked.inputs(of_level, k)) for k, of_level in enumerate(masks)]
+    documents, sentences = (reference.Reference.of(*rows) for rows in zip(masks, outputs, strict=True))
+    rows: list[Row] = []
+    for seed in range(settings.seeds):
+        for budget in sorted(settings.rows, reverse=True):
+            e = case.explained(budget, seed)
+            assert e.stderr is not None
+            # The best description of all masks is then known, up to what shrinkage does.
+            asked = ", all masks asked" if budget >= 2.0 ** min(s.leaves, 1000) else ""
+            found = {
+                f"coverage of sentences{asked}": sentences.covered(e.low, e.stderr[-1]),
+                f"coverage of sentences, reference as exact{asked}": sentences.covered(e.low, e.stderr[-1], exact=True),
+            }
+            if s.widths[0] > 1:
+                found["coverage of documents"] = documents.covered(e.high, e.stderr[0])
+                summed = sentences.sums(s.owners(0))
+                found["coverage of documents, as sums of sentences"] = summed.covered(e.high, e.stderr[0])
+            rows += [("c2fa", budget, seed, metric, value) for metric, value in found.items()]
+    return rows
+
+
 def _words(case: Case, settings: Settings) -> list[Row]:
     """Words by ``cite`` and by ContextCite: lds inside the sentences that the answer needs, what the top words cost."""
     words = replace(case, masked=c2fa.maskers.Text(levels=WORDS, mask=None)(dict(case.item.documents)))
@@ -178,5 +206,9 @@ def _needed(case: Case) -> IntArray:
     return np.argsort(case(case.masked.inputs(one_out, 1)), kind="stable")[:2]
 
 
-PARTS: Mapping[str, Callable[[Case, Settings], list[Row]]] = {"sentences": _sentences, "words": _words}
+PARTS: Mapping[str, Callable[[Case, Settings], list[Row]]] = {
+    "sentences": _sentences,
+    "intervals": _intervals,
+    "words": _words,
+}
 """What is measured of an item, each part from the same rows."""

@@ -56,9 +56,15 @@ def _family(family: str, found: Cells) -> Iterator[str]:
     methods = list(dict.fromkeys(method for method, _, _ in found))
     budgets = sorted({rows for _, rows, _ in found})
     peers = [method for method in methods if method != OURS]
-    width = max(map(len, methods), default=0) + 2
-    for metric in dict.fromkeys(metric for _, _, metric in found):
+    metrics = list(dict.fromkeys(metric for _, _, metric in found))
+    width = max(map(len, [*methods, *metrics]), default=0) + 2
+    for metric in metrics:
         yield f"  {metric:{width}}" + "".join(f"{rows:>28}" for rows in budgets)
+        have = {method for method, _, of_metric in found if of_metric == metric}
+        if have == {OURS}:  # intervals: nobody else has any
+            means = [_mean(found.get((OURS, rows, metric), {})) for rows in budgets]
+            yield f"    {OURS:{width}}" + "".join(f"{mean:>28}" for mean in means)
+            continue
         for method in methods:
             means = [
                 np.mean(list(found[cell].values())) if (cell := (method, rows, metric)) in found else np.nan
@@ -73,6 +79,15 @@ def _family(family: str, found: Cells) -> Iterator[str]:
         metric = "lds of sentences"
         gap = _gap(found, (OURS, 32, metric), ("context-cite", crossed, metric))
         yield f"  {metric}, {OURS} at 32 rows − context-cite at {crossed}: {gap.strip()}"
+
+
+def _mean(of_items: Mapping[str, float]) -> str:
+    """The mean over items, its 95 % interval, and how many items have a value."""
+    if not of_items:
+        return "–"
+    values = np.array(list(of_items.values()))
+    low, high = bootstrap(values)
+    return f"{values.mean():.3f} [{low:.3f}, {high:.3f}] {len(values):4}"
 
 
 def _gap(found: Cells, one: tuple[str, int, str], other: tuple[str, int, str]) -> str:
