@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,6 +38,7 @@ class Settings:
     seeds: int
     parts: tuple[str, ...] = ("sentences",)
     reference: int = 1000  # rows of each level, of the part "intervals"
+    answers: Path | None = None  # where rows are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +93,17 @@ def _holds(sentence: str, evidence: str) -> bool:
     return evidence in sentence.lower() or (len(sentence) > 20 and sentence.lower() in evidence)
 
 
-def score_item(lm: Any, item: Item, answer: str, settings: Settings) -> dict[str, Any]:
-    """Explain an item's answer in every way, and score what comes out."""
-    remembering = Remembering(lm, answer)
+def score_item(lm: Any, item: Item, answer: str | None, settings: Settings) -> dict[str, Any]:
+    """Explain an item's answer in every way, and score what comes out; without a model, from rows that were kept."""
+    file = None if settings.answers is None else settings.answers / f"{item.number:08x}.npz"
+    remembering = Remembering.kept(file, lm) if file is not None and file.exists() else Remembering(lm, answer)
+    answer = remembering.answer
     masked = c2fa.maskers.Text(levels=LEVELS, mask=None)(dict(item.documents))
     case = Case(item, answer, remembering, masked)
     rows = [row for part in settings.parts for row in PARTS[part](case, settings)]
     ends = case(masked.inputs(_ends(masked.structure.leaves), 1))
+    if file is not None and lm is not None:
+        remembering.keep(file)
     return {
         "item": item.name,
         "family": item.family,
