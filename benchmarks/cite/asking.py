@@ -93,6 +93,26 @@ class Remembering:
         return found
 
 
+class Noting:
+    """Stands for a language model to find out which rows it would be asked: it says the same to all of them."""
+
+    batch_size = ROWS_AT_ONCE
+
+    def __init__(self, lm: Remembering) -> None:
+        self.lm, self.template = lm, lm.template
+        self.prompts: list[str] = []
+
+    def pieces(self, answer: str) -> list[str]:
+        return self.lm.pieces(answer)
+
+    def score(self, prompts: Sequence[str], answer: str) -> Any:
+        self.prompts += prompts
+        return np.full((len(prompts), len(self.pieces(answer))), -1.0)
+
+    def prompt(self, documents: Mapping[str, str], query: str) -> str:
+        return self.lm.prompt(documents, query)
+
+
 class _Kept:
     """Stands for the model of rows that were kept."""
 
