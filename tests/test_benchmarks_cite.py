@@ -224,6 +224,23 @@ def test_a_run_that_was_cut_goes_on(monkeypatch, data, capsys):
         run(monkeypatch, data, "--out", str(data / "none.jsonl"))
 
 
+def test_rows_that_were_kept_are_enough_to_do_all_of_it_again(monkeypatch, data):
+    def lines(name, *more, lm=None):
+        asked = run(monkeypatch, data, "--answers", str(data / "rows"), "--out", str(data / name), *more, lm=lm)
+        return sorted((data / name).read_text().splitlines()[1:]), asked
+
+    first, asked = lines("first.jsonl", "--model", "hf:x")
+    assert asked.prompts
+    again, asked = lines("again.jsonl", "--workers", "1")
+    assert not asked.prompts
+    assert again == first
+    with pytest.raises(ValueError, match="rows were never asked; give --model"):
+        lines("more.jsonl", "--parts", "intervals")
+    _, asked = lines("more2.jsonl", "--parts", "intervals", "--model", "hf:x")
+    assert asked.prompts
+    assert not lines("more3.jsonl", "--parts", "intervals")[1].prompts
+
+
 def test_no_item_is_begun_after_the_time(monkeypatch, data):
     lm = run(monkeypatch, data, "--model", "hf:x", "--seconds", "0")
     assert not lm.prompts

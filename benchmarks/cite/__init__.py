@@ -30,5 +30,6 @@ description holds both where they do not. Where a budget pays for all masks, not
 so.
 
 Settings are chosen on ``--half first``; the contexts of a half leave out the questions of QED's other half. The file of
-results has a line for each item that is finished: the same call goes on where it was cut.
+results has a line for each item that is finished: the same call goes on where it was cut. ``--answers FOLDER`` keeps
+the rows; the same without ``--model`` does all of it again from them, as where an estimator has changed.
 """

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
+from hashlib import blake2b
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +19,10 @@ import numpy as np
 from c2fa.citing import PROMPT
 
 ROWS_AT_ONCE = 1024
+_KEY = 12  # bytes by which a prompt is known
+_UNIT = 512.0
+_MESSAGE = "the message of the user"
+_THREADS = 2  # one prepares its rows while the other's are on the GPU
 
 
 def message(documents: Mapping[str, str], query: str) -> str:
@@ -23,37 +32,102 @@ def message(documents: Mapping[str, str], query: str) -> str:
 
 
 class Remembering:
-    """A language model for one answer that asks no row twice."""
+    """A language model for one answer that asks no row twice; what it knows can be kept in a file.
+
+    Scores are rounded to 1/512 nat, so that they are the same from the file.
+    """
 
     batch_size = ROWS_AT_ONCE
 
     def __init__(self, lm: Any, answer: str) -> None:
         self.lm, self.answer = lm, answer
-        self.known: dict[str, Any] = {}
+        self.known: dict[bytes, Any] = {}
         self.calls = 0
         self.template = getattr(lm, "template", None)
 
     def generate(self, prompt: str) -> str:
         return self.answer
 
+    @cached_property
+    def _pieces(self) -> list[str]:
+        return list(self.lm.pieces(self.answer))
+
     def pieces(self, answer: str) -> list[str]:
-        pieces: list[str] = self.lm.pieces(answer)
-        return pieces
+        self._refuse_other(answer)
+        return self._pieces
 
     def score(self, prompts: Sequence[str], answer: str) -> Any:
-        if answer != self.answer:
-            raise ValueError(f"this model remembers rows of {self.answer!r}, not of {answer!r}")
-        new = [prompt for prompt in dict.fromkeys(prompts) if prompt not in self.known]
+        self._refuse_other(answer)
+        keys = [blake2b(prompt.encode(), digest_size=_KEY).digest() for prompt in prompts]
+        new = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in self.known}
         if new:
             self.calls += 1
-            self.known.update(zip(new, self.lm.score(new, answer), strict=True))
-        return np.array([self.known[prompt] for prompt in prompts])
+            scores = np.asarray(self.lm.score(list(new.values()), answer))
+            self.known.update(zip(new, np.clip(scores * _UNIT, -(2**15), 0).round().astype(np.int16), strict=True))
+        return np.array([self.known[key] for key in keys]) / _UNIT
+
+    def _refuse_other(self, answer: str) -> None:
+        if answer != self.answer:
+            raise ValueError(f"this model remembers rows of {self.answer!r}, not of {answer!r}")
 
     def prompt(self, documents: Mapping[str, str], query: str) -> str:
         """The whole prompt, as ``cite`` makes it."""
         text = message(documents, query)
         shown: str | None = None if self.template is None else self.template(None, text)
         return shown or text
+
+    def keep(self, path: Path) -> None:
+        """Write all that is known to a file."""
+        frame = [] if self.template is None else self.template(None, _MESSAGE).split(_MESSAGE)
+        about = {"answer": self.answer, "pieces": self._pieces, "frame": frame}
+        keys = np.frombuffer(b"".join(self.known), dtype=np.uint8).reshape(-1, _KEY)
+        np.savez_compressed(path, about=json.dumps(about), keys=keys, scores=np.stack(list(self.known.values())))
+
+    @classmethod
+    def kept(cls, path: Path, lm: Any = None) -> Remembering:
+        """What ``keep`` wrote; without a model behind it, a row that is not there is an error."""
+        with np.load(path) as file:
+            about, keys, scores = json.loads(str(file["about"])), file["keys"], file["scores"]
+        found = cls(lm or _Kept(about["pieces"], about["frame"]), about["answer"])
+        found.known = dict(zip(map(bytes, keys), scores, strict=True))
+        return found
+
+
+class Noting:
+    """Stands for a language model to find out which rows it would be asked: it says the same to all of them."""
+
+    batch_size = ROWS_AT_ONCE
+
+    def __init__(self, lm: Remembering) -> None:
+        self.lm, self.template = lm, lm.template
+        self.prompts: list[str] = []
+
+    def pieces(self, answer: str) -> list[str]:
+        return self.lm.pieces(answer)
+
+    def score(self, prompts: Sequence[str], answer: str) -> Any:
+        self.prompts += prompts
+        return np.full((len(prompts), len(self.pieces(answer))), -1.0)
+
+    def prompt(self, documents: Mapping[str, str], query: str) -> str:
+        return self.lm.prompt(documents, query)
+
+
+class _Kept:
+    """Stands for the model of rows that were kept."""
+
+    def __init__(self, pieces: list[str], frame: list[str]) -> None:
+        self._pieces, self.frame = pieces, frame
+        self.template = self._template if frame else None
+
+    def pieces(self, answer: str) -> list[str]:
+        return self._pieces
+
+    def score(self, prompts: Sequence[str], answer: str) -> Any:
+        raise ValueError(f"{len(prompts)} rows were never asked; give --model to ask them")
+
+    def _template(self, system: str | None, user: str) -> str:
+        return user.join(self.frame)
 
 
 class _Elsewhere:
@@ -73,8 +147,7 @@ class _Elsewhere:
 
     def _template(self, system: str | None, user: str) -> str:
         if self._frame is None:  # asked once: what the chat format puts around a message is the same for all
-            mark = "the message of the user"
-            self._frame = str(self._ask("template", None, mark)).split(mark)
+            self._frame = str(self._ask("template", None, _MESSAGE)).split(_MESSAGE)
         before, after = self._frame
         return f"{before}{user}{after}"
 
@@ -86,9 +159,9 @@ class _Elsewhere:
         return reply
 
 
-def _work(pipe: Connection, has_template: bool, function: Any) -> None:
+def _work(pipe: Connection, has_model: bool, has_template: bool, function: Any) -> None:
     """A worker's life: tasks come and results go by the same pipe as its questions."""
-    lm = _Elsewhere(pipe, has_template)
+    lm = _Elsewhere(pipe, has_template) if has_model else None
     with suppress(EOFError, KeyboardInterrupt):
         while (task := pipe.recv()) is not None:
             try:
@@ -114,10 +187,11 @@ def run_all(function: Any, tasks: Iterable[tuple[Any, ...]], lm: Any, workers: i
     context = get_context("spawn")
     has_template = getattr(lm, "template", None) is not None
     pipes: dict[Connection, Any] = {}
+    answering = ThreadPoolExecutor(_THREADS)
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, has_template, function), daemon=True)
+            process = context.Process(target=_work, args=(theirs, lm is not None, has_template, function), daemon=True)
             process.start()
             theirs.close()
             pipes[ours] = process
@@ -140,8 +214,9 @@ def run_all(function: Any, tasks: Iterable[tuple[Any, ...]], lm: Any, workers: i
                     busy -= 1
                     yield content
                 else:
-                    pipe.send(_answered(lm, kind, content))  # type: ignore[union-attr]
+                    answering.submit(_answer, pipe, lm, kind, content)
     finally:
+        answering.shutdown(wait=False, cancel_futures=True)
         for pipe, process in pipes.items():
             with suppress(OSError):
                 pipe.send(None)
@@ -150,11 +225,14 @@ def run_all(function: Any, tasks: Iterable[tuple[Any, ...]], lm: Any, workers: i
                 process.terminate()
 
 
-def _answered(lm: Any, name: str, arguments: tuple[Any, ...]) -> tuple[Any, str | None]:
+def _answer(pipe: Any, lm: Any, name: str, arguments: tuple[Any, ...]) -> None:
+    """Answer a worker, which says nothing until it has the reply."""
     try:
-        return getattr(lm, name)(*arguments), None
+        reply = getattr(lm, name)(*arguments), None
     except Exception as error:
-        return None, f"{type(error).__name__}: {error}"
+        reply = None, f"{type(error).__name__}: {error}"
+    with suppress(OSError):  # the worker is gone, as whoever watches its pipe sees
+        pipe.send(reply)
 
 
 def write_answers(lm: Any, prompts: Sequence[str], tokens: int, batch: int = 64) -> list[str]:

@@ -31,8 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         items, answers = _answered(lm, load(given.data, given.families, given.half, given.items))
         _print(speed.lines(lm, items, answers))
         return
-    results = Results(given.out, {name: getattr(given, name) for name in SETTINGS})
-    if given.model is not None:
+    making = given.model is not None or given.answers is not None
+    results = Results(given.out, {name: getattr(given, name) for name in SETTINGS}, making)
+    if making:
         _run(given, results)
     _print(tables.lines(results.records))
 
@@ -44,11 +45,17 @@ def _run(given: argparse.Namespace, results: Results) -> None:
     if not missing:
         return
     begin = time.monotonic()
-    lm = _model(given)
-    settings = Settings(given.rows, given.seeds, given.parts, given.reference)
+    settings = Settings(given.rows, given.seeds, given.parts, given.reference, given.answers)
+    lm = None if given.model is None else _model(given)
+    if given.answers is not None:
+        given.answers.mkdir(parents=True, exist_ok=True)
 
-    def tasks() -> Iterator[tuple[Item, str, Settings]]:
+    def tasks() -> Iterator[tuple[Item, str | None, Settings]]:
         """Answers are written for some items ahead, so that a run that is cut has not written those of all."""
+        if lm is None:
+            kept = {path.stem for path in given.answers.glob("*.npz")}
+            yield from ((item, None, settings) for item in missing if f"{item.number:08x}" in kept)
+            return
         for start in range(0, len(missing), given.ahead):
             items, answers = _answered(lm, missing[start : start + given.ahead])
             yield from ((item, answer, settings) for item, answer in zip(items, answers, strict=True))
@@ -81,18 +88,18 @@ def _can_be_scored(lm: Any, answer: str) -> bool:
 class Results:
     """A file with the settings in its first line and an item in each further one."""
 
-    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+    def __init__(self, path: Path, settings: dict[str, Any], making: bool) -> None:
         self.path, self.records = path, []
         settings = json.loads(json.dumps(settings, default=str))
         lines = path.read_text().splitlines() if path.exists() else []
         if not lines:
-            if settings["model"] is None:
+            if not making:
                 raise SystemExit(f"{path} has no results; give --model to make them")
             self._append(settings)
             return
         before = json.loads(lines[0])
         changed = [name for name in settings if settings[name] != before.get(name)]
-        if settings["model"] is not None and changed:
+        if making and changed:
             raise SystemExit(f"{path} was made with another {', '.join(changed)}: give another --out")
         for line in lines[1:]:
             try:
@@ -126,7 +133,13 @@ def _model(given: argparse.Namespace) -> Any:
     from c2fa.models import CausalLM
 
     gpu = given.device.startswith("cuda")
-    lm = CausalLM(given.model.removeprefix("hf:"), device=given.device, batch=given.batch, max_new_tokens=ANSWER_TOKENS)
+    lm = CausalLM(
+        given.model.removeprefix("hf:"),
+        device=given.device,
+        batch=given.batch,
+        batch_tokens=given.tokens,
+        max_new_tokens=ANSWER_TOKENS,
+    )
     if gpu:
         torch.nn.Module.to(lm.model, getattr(torch, given.dtype))  # transformers refuses this of a GGUF file
     return lm
@@ -141,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float16", help="of the weights on a GPU; bfloat16 rounds more coarsely")
     parser.add_argument("--batch", type=int, default=None, help="the most rows in one call of the network")
+    parser.add_argument("--tokens", type=int, default=None, help="the most tokens in one call of the network")
     parser.add_argument("--families", type=_words, default=("qed", "nq5", "nq10"))
     parser.add_argument("--items", type=int, default=100, help="of each family")
     parser.add_argument("--half", choices=HALVES, default="second")
@@ -148,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", type=_numbers, default=(16, 32, 64, 128), help="budgets")
     parser.add_argument("--parts", type=_words, default=("sentences",), help=f"what to measure, of {', '.join(PARTS)}")
     parser.add_argument("--reference", type=int, default=1000, help="rows a level that intervals are compared with")
+    parser.add_argument("--answers", type=Path, help="a folder that keeps rows; without --model, all is done from them")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further item after this time")
     parser.add_argument("--workers", type=int, default=0, help="processes that explain while the model answers others")
     parser.add_argument("--ahead", type=int, default=64, help="items whose answers are written together")

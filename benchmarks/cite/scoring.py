@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from benchmarks.cite import reference
-from benchmarks.cite.asking import ROWS_AT_ONCE, Remembering
+from benchmarks.cite.asking import ROWS_AT_ONCE, Noting, Remembering
 from benchmarks.cite.items import Item
 
 import c2fa
@@ -25,6 +26,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "leave-one-out": {"method": "leave-one-out"},
     "hierarchical-leave-one-out": {"method": "hierarchical-leave-one-out"},
 }
+ADAPTIVE = "hierarchical-leave-one-out"
 Row: TypeAlias = tuple[str, int, int, str, float | None]
 """Method, rows, seed, metric, value."""
 
@@ -37,6 +39,7 @@ class Settings:
     seeds: int
     parts: tuple[str, ...] = ("sentences",)
     reference: int = 1000  # rows of each level, of the part "intervals"
+    answers: Path | None = None  # where rows are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +48,7 @@ class Case:
 
     item: Item
     answer: str
-    lm: Remembering
+    lm: Remembering | Noting
     masked: Masked
 
     def prompts(self, masks: BoolArray, level: int) -> list[str]:
@@ -91,13 +94,17 @@ def _holds(sentence: str, evidence: str) -> bool:
     return evidence in sentence.lower() or (len(sentence) > 20 and sentence.lower() in evidence)
 
 
-def score_item(lm: Any, item: Item, answer: str, settings: Settings) -> dict[str, Any]:
-    """Explain an item's answer in every way, and score what comes out."""
-    remembering = Remembering(lm, answer)
+def score_item(lm: Any, item: Item, answer: str | None, settings: Settings) -> dict[str, Any]:
+    """Explain an item's answer in every way, and score what comes out; without a model, from rows that were kept."""
+    file = None if settings.answers is None else settings.answers / f"{item.number:08x}.npz"
+    remembering = Remembering.kept(file, lm) if file is not None and file.exists() else Remembering(lm, answer)
+    answer = remembering.answer
     masked = c2fa.maskers.Text(levels=LEVELS, mask=None)(dict(item.documents))
     case = Case(item, answer, remembering, masked)
     rows = [row for part in settings.parts for row in PARTS[part](case, settings)]
     ends = case(masked.inputs(_ends(masked.structure.leaves), 1))
+    if file is not None and lm is not None:
+        remembering.keep(file)
     return {
         "item": item.name,
         "family": item.family,
@@ -120,19 +127,23 @@ def _sentences(case: Case, settings: Settings) -> list[Row]:
     """Documents and sentences by every method: lds at both levels, what the top sentences cost, what they recall."""
     s = case.masked.structure
     one_out = ~np.eye(s.leaves, dtype=np.bool_)
+    cells = [(name, rows, seed) for name in METHODS for seed in range(settings.seeds) for rows in settings.rows]
     # Many rows at a time keep a GPU busy; each method counts those that it uses all the same.
     first = np.concatenate([_ends(s.leaves), case.fresh(1), one_out])
-    case.lm.score([*case.prompts(case.fresh(0), 0), *case.prompts(first, 1)], case.answer)
-    cells = [
-        (name, budget, seed)
-        for name in METHODS
-        for seed in range(settings.seeds)
-        for budget in sorted(settings.rows, reverse=True)  # the largest first: it asks what the others ask
-    ]
+    case.lm.score([*case.prompts(case.fresh(0), 0), *case.prompts(first, 1), *_will_ask(case, cells)], case.answer)
     explained = {cell: case.explained(cell[1], cell[2], **METHODS[cell[0]]) for cell in cells}
     tops = [_without_top(e.low, k) for e in explained.values() for k in (1, 3)]
     case.lm.score(case.prompts(np.array(tops), 1), case.answer)
     return [(*cell, name, value) for cell, e in explained.items() for name, value in _scores(case, e).items()]
+
+
+def _will_ask(case: Case, cells: Sequence[tuple[str, int, int]]) -> list[str]:
+    """The prompts of explanations by methods that ask the same whatever is answered."""
+    noting = Noting(case.lm)
+    for name, rows, seed in cells:
+        if name != ADAPTIVE:
+            replace(case, lm=noting).explained(rows, seed, **METHODS[name])
+    return noting.prompts
 
 
 def _scores(case: Case, e: c2fa.Explanation) -> dict[str, float | None]:

@@ -8,6 +8,7 @@ additive   models that are exactly or nearly additive, and intervals with fewer,
 until      how many rows a stopping rule saves against a fixed budget that is right as often
 coverage   how often 95 % intervals hold the truth
 cost       how long the library itself takes
+prior      what explained inputs teach about others: a fine-tuned text network, and a table
 images     bags of images and a fine-tuned network, from a file of results
 text       reviews and a fine-tuned network, from a file of results
 ========== ========================================================================================================

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import queries
-from benchmarks.queries import additive, cost, coverage, networks, stopping, synthetic
+from benchmarks.queries import additive, cost, coverage, networks, prior_words, stopping, synthetic
 from benchmarks.queries.tables import Table
 
 import c2fa
@@ -21,6 +21,9 @@ PARTS: Mapping[str, Callable[[argparse.Namespace], list[Table]]] = {
     "until": lambda args: stopping.tables(args.quick, args.data),
     "coverage": lambda args: coverage.tables(args.quick),
     "cost": lambda args: cost.tables(args.quick),
+    "prior": lambda args: prior_words.tables(
+        args.quick, args.data, args.answers, args.weights, args.device, args.workers, args.inputs
+    ),
     "images": lambda args: networks.tables("images", args.results),
     "text": lambda args: networks.tables("text", args.results),
 }
@@ -40,6 +43,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=None, help="a JSON file for all numbers")
     parser.add_argument("--results", type=Path, default=None, help="the folder of the experiments' results")
     parser.add_argument("--data", type=Path, default=None, help="the folder of the reviews; ../shared/data by default")
+    of_prior = parser.add_argument_group("part prior")
+    of_prior.add_argument("--answers", type=Path, default=None, help="where answers are kept; build/prior by default")
+    of_prior.add_argument("--weights", type=Path, default=None, help="the text network; build/text/bert.safetensors")
+    of_prior.add_argument("--device", default="cpu", help="where the text network runs: cpu, the default, or cuda")
+    of_prior.add_argument("--workers", type=int, default=None, help="processes that explain; one for each core")
+    of_prior.add_argument("--inputs", choices=("test", "validation"), default="test", help="the reviews to report on")
     args = parser.parse_args(argv)
     names = [name.strip() for name in args.only.split(",") if name.strip()]
     for name in names:

@@ -29,7 +29,7 @@ from c2fa.models.torch import (
 from c2fa.structure import BoolArray
 
 _SHARED = 32  # tokens: a common beginning that is shorter does not pay for a call of its own
-_TOKENS = 2**15  # the most in one call of the model
+_TOKENS = 2**15  # in one call of the model, unless said otherwise
 _LOGITS = 2**28  # the most numbers that the head returns at once, 1 GiB of them in float32
 _REMEMBERED = 1024  # the most answers whose tokens are kept
 _GREEDY = {"do_sample": False, "num_beams": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0}
@@ -53,6 +53,8 @@ class CausalLM:
         As for `c2fa.models.Torch`.
     batch
         The most rows in one call of the model; by default 8, and 32 on a GPU.
+    batch_tokens
+        The most tokens in one call of the model; by default 32,768. Fewer take less memory.
     max_new_tokens
         Where an answer that ``generate`` writes is cut, in tokens.
     system
@@ -69,6 +71,7 @@ class CausalLM:
         device: str | torch.device | None = None,
         autocast: str | torch.dtype | None = None,
         batch: int | None = None,
+        batch_tokens: int | None = None,
         max_new_tokens: int = 256,
         system: str | None = None,
         template_options: Mapping[str, Any] | None = None,
@@ -83,7 +86,7 @@ class CausalLM:
             raise ValueError(f"{type(model).__name__} has an encoder; CausalLM takes models that only decode")
         if tokenizer is None:
             raise ValueError("a model needs its tokenizer: CausalLM(model, tokenizer)")
-        for name, value in (("batch", batch), ("max_new_tokens", max_new_tokens)):
+        for name, value in (("batch", batch), ("batch_tokens", batch_tokens), ("max_new_tokens", max_new_tokens)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
         self.model: Any = model if device is None else model.to(device)
@@ -91,6 +94,7 @@ class CausalLM:
         self.template_options = dict(template_options or {})
         self.device = torch.device(device) if device is not None else device_of(model)
         self.batch = batch or (32 if self.device.type == "cuda" else 8)
+        self.batch_tokens = batch_tokens or _TOKENS
         self.autocast = autocast_dtype(autocast)
         self._generated: dict[str, tuple[int, ...]] = {}
         self._was_cut = False
@@ -351,7 +355,7 @@ class CausalLM:
                     len(bucket) == self.batch
                     or spread > max(8, shortest // share)
                     or shortest <= self._turn - answer + 1 < lengths[row]
-                    or rows * (lengths[row] + answer) > _TOKENS
+                    or rows * (lengths[row] + answer) > self.batch_tokens
                     or rows * (spread + answer) * words > _LOGITS
                 )
                 if is_full:
