@@ -87,7 +87,7 @@ def test_the_variance_of_least_squares_is_smaller_by_what_was_not_asked():
         influence = system.fit(np.eye(16))
         alone = misfit.Misfit(problem, [slice(0, 16)], 0.0, np.zeros((16, 16)), influence)
         off.append(system.fit(problem.targets)[:, 0] - model.best)
-        [_], together = alone.variances(0, [np.array([noise])])
+        [_], together = alone.variances([np.array([noise])])
         said.append(together[:, 0])
         plain.append(np.square(influence).sum(axis=1) * noise)
     assert np.mean(np.square(off)) == pytest.approx(np.mean(said), rel=0.06)

@@ -179,8 +179,8 @@ class Auto:
         drawn from. Small numbers expect a few large leaves among many small ones; ``inf`` gives every leaf of a part
         the same strength. None, the default, estimates it too.
     noiseless
-        Whether the model gives the same outputs for the same input again. Standard errors are then those of a
-        description of a fixed function, and smaller (``c2fa.solvers.misfit``); the values are the same. None, the
+        Whether the model gives the same outputs for the same input again. The leaves' standard errors are then those
+        of a description of a fixed function, and smaller (``c2fa.solvers.misfit``); values are the same. None, the
         default, is True for log-probabilities of a given answer (``c2fa.cite``) and False for all others.
     """
 

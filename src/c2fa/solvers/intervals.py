@@ -28,6 +28,7 @@ Where the model is known to have no noise, what its rows leave over follows from
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass, replace
 
@@ -82,30 +83,31 @@ def standard_errors(
     problem = chosen.problem
     s = problem.structure
     variances = system.variances()
-    rows = _row_slices(problem)
-    influences = system.influences(rows)
+    slices = _row_slices(problem)
+    influences = system.influences(slices)
     dof = _dof(chosen, variances[-1])
-    misfit = Misfit.of(chosen, system, rows) if chosen.noiseless and chosen.rounds else None
-    noises = _Noises.of(chosen, leaf_values, leverages, losses, _adaptivity(chosen, dof), misfit)
+    found = functools.partial(_Noises.of, chosen, leaf_values, leverages, losses, _adaptivity(chosen, dof))
+    noises = found()
     size = _size_of_values(chosen, dof, leaf_values, noises)
     own = _own_strength_variance(chosen, variances[-1], leaf_values, size)
     smooth = problem.levels[-1].smooth is not None
     errors = []
     for k, variance in enumerate(variances):
-        if misfit is None:
-            from_rows = [
-                of_level[k][:, None] * noise for of_level, noise in zip(influences, noises.levels, strict=True)
-            ]
-            total = sum(from_rows, start=np.zeros(1))
+        level_noises = noises
+        if k == s.depth - 1 and chosen.noiseless:
+            misfit = Misfit.of(chosen, system, slices)
+            level_noises = found(misfit)
+            from_rows, total = misfit.variances(level_noises.levels)
         else:
-            from_rows, total = misfit.variances(k, noises.levels)
+            from_rows = [of[k][:, None] * noise for of, noise in zip(influences, noises.levels, strict=True)]
+            total = sum(from_rows, start=np.zeros(1))
         undetermined = np.maximum(variance - sum(of_level[k] for of_level in influences), 0.0)
         total = total + undetermined[:, None] * size
         # Under smoothing a leaf gives to its neighbours what it takes from them, and the parts' sums stay as they are.
         if not (smooth and k < s.depth - 1):
             total = total + s.sums(own, k) * _shared(variance, s.sums(variances[-1], k))[:, None]
         shares = [_share(of_level, total, chosen.output) for of_level in from_rows]
-        doubt = sum(share**2 / free for share, free in zip(shares, noises.dof, strict=True))
+        doubt = sum(share**2 / free for share, free in zip(shares, level_noises.dof, strict=True))
         free = 1.0 / np.maximum(doubt, 1e-9)
         widening = stdtrit(np.maximum(free, 2.0), 0.975) / _NORMAL_QUANTILE
         errors.append(np.sqrt(total) * widening[:, None])
@@ -184,7 +186,7 @@ class _Noises:
         leverages: tuple[FloatArray, ...],
         losses: tuple[FloatArray, ...],
         adaptivity: float,
-        misfit: Misfit | None,
+        misfit: Misfit | None = None,
     ) -> _Noises:
         dof, rows = [], 0.0
         for k, (level, leverage) in enumerate(zip(chosen.problem.levels, leverages, strict=True)):

@@ -14,6 +14,9 @@ whenever it is asked, and two things follow that coins would not do:
   column of ones: least squares on n rows by ``1 − n/N`` times as much, and on all masks not at all. The masks of parts
   are not counted so, for what is looked for describes the masks of the leaves.
 
+Parts keep the errors of noise. What masking a part as a whole does is not quite what its leaves do one by one, so that
+a part has two best descriptions. No error counts how far they lie apart, and smaller ones hold neither often enough.
+
 Nothing of this holds for a model that has noise, and outputs of different masks cannot tell it from what triples of
 leaves do. So it is done only where the model is known to have none (``Auto(noiseless=True)``).
 """
@@ -99,9 +102,9 @@ class Misfit:
         of_pairs = float(np.einsum("ij,ij->", left @ self.pairs, left))
         return (1.0 - self.share) * of_noise + self.share * max(of_pairs, of_noise)
 
-    def variances(self, k: int, noises: Sequence[FloatArray]) -> tuple[list[FloatArray], FloatArray]:
-        """What it does to the values of level k, (width, outputs): by each level's rows alone, and by all together."""
-        influence = self.problem.structure.sums(self.influence, k)
+    def variances(self, noises: Sequence[FloatArray]) -> tuple[list[FloatArray], FloatArray]:
+        """What it does to the leaves' values, (leaves, outputs): by each level's rows alone, and by all together."""
+        influence = self.influence
         alone, together = [], np.zeros((len(influence), len(noises[0])))
         for i, (rows, noise) in enumerate(zip(self.rows, noises, strict=True)):
             for j, (others, other) in enumerate(zip(self.rows[: i + 1], noises, strict=False)):
