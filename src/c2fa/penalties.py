@@ -178,10 +178,15 @@ class Auto:
         How equal leaves of one part are expected to be: the degrees of freedom of Student's t that their values are
         drawn from. Small numbers expect a few large leaves among many small ones; ``inf`` gives every leaf of a part
         the same strength. None, the default, estimates it too.
+    noiseless
+        Whether the model gives the same outputs for the same input again. The leaves' standard errors are then those
+        of a description of a fixed function, and smaller (``c2fa.solvers.misfit``); values are the same. None, the
+        default, is True for log-probabilities of a given answer (``c2fa.cite``) and False for all others.
     """
 
     output: int | None = None
     tail: float | None = None
+    noiseless: bool | None = None
 
     def __post_init__(self) -> None:
         number = isinstance(self.tail, int | float | np.number) and not isinstance(self.tail, bool)
@@ -190,6 +195,8 @@ class Auto:
         index = isinstance(self.output, int | np.integer) and not isinstance(self.output, bool)
         if self.output is not None and not (index and self.output >= 0):
             raise ValueError(f"output must be the place of an output, from 0, or None; got {self.output!r}")
+        if not (self.noiseless is None or isinstance(self.noiseless, bool | np.bool_)):
+            raise TypeError(f"noiseless must be True, False or None; got {self.noiseless!r}")
 
     @property
     def ridge(self) -> None:

@@ -300,12 +300,19 @@ def per_level_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:
     1. ``benchmarks/defaults.py`` compares it with other strengths.
 
     ``"auto"`` has the strengths chosen from the target's answers, so that they are the same whichever other outputs are
-    explained beside it. An output that ``Auto`` names is one of the model's, and must be among those explained.
+    explained beside it. An output that ``Auto`` names is one of the model's, and must be among those explained. The
+    log-probabilities of a given text are known to come without noise.
     """
     if option is None:
         return tuple(L2(width / 50) for width in task.structure.widths)
     given = per_level("penalty", Auto() if isinstance(option, str) else option, task.structure.depth)
-    return tuple(replace(p, output=_column(task, p)) if isinstance(p, Auto) else p for p in given)
+    return tuple(_auto(task, p) if isinstance(p, Auto) else p for p in given)
+
+
+def _auto(task: Task, penalty: Auto) -> Auto:
+    """What the task knows of what the penalty leaves open."""
+    noiseless = bool(task.tokens) if penalty.noiseless is None else penalty.noiseless
+    return replace(penalty, output=_column(task, penalty), noiseless=noiseless)
 
 
 def joint_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:

@@ -51,6 +51,8 @@ class Chosen:
         The tail that was chosen, and the penalty's output.
     rounds
         How many rounds the choice took; 0 where the outputs are constant and there is nothing to choose by.
+    noiseless
+        Whether the model is known to give the same outputs for the same input again.
     evidence
         Computes the log evidence under what was chosen, up to a constant; leaves' own factors left out, for they follow
         the outputs closely enough to make any of them likely.
@@ -64,6 +66,7 @@ class Chosen:
     tail: float
     output: int | None
     rounds: int
+    noiseless: bool
     evidence: Callable[[], float] = float
 
     @functools.cached_property
@@ -118,6 +121,7 @@ def choose(problem: Problem) -> Chosen:
         tail=scales.tail,
         output=auto.output,
         rounds=best.rounds,
+        noiseless=bool(auto.noiseless),
         evidence=functools.partial(_log_evidence, data, scales.centre * usual_own, scales.noises),
     )
 
@@ -133,7 +137,7 @@ def _nothing_to_choose(problem: Problem, auto: Auto) -> Chosen:
     tail = USUAL_TAIL if auto.tail is None else auto.tail
     centre = np.full(problem.structure.leaves, 0.5 / lam)
     certain = functools.partial(float, "inf")
-    return Chosen(_with(problem, ones, L2(lam)), ones, ones, centre, BASE_SD, tail, auto.output, 0, certain)
+    return Chosen(_with(problem, ones, L2(lam)), ones, ones, centre, BASE_SD, tail, auto.output, 0, False, certain)
 
 
 def _with(problem: Problem, factors: FloatArray, strengths: Penalty) -> Problem:

@@ -22,10 +22,13 @@ bench-queries ARGS="--only additive,coverage"``):
 
 Rows that count several times in the fit because all masks of their level were asked (``auto.py``) count once
 here, since an output may have noise of its own. A mask that was drawn several times is one output; methods see to it.
+Where the model is known to have no noise, what its rows leave over follows from the masks, and does less to the values
+(``misfit.py``).
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass, replace
 
@@ -37,6 +40,7 @@ from c2fa.solution import Solution, System
 from c2fa.solvers.auto import MIN_UNASKED, Chosen, choose
 from c2fa.solvers.direct import Fitted, prepare, row_leverages, smooth_errors
 from c2fa.solvers.evidence import TINY
+from c2fa.solvers.misfit import Misfit
 from c2fa.structure import FloatArray
 
 _PRIOR_ROWS = 2.0  # as many rows' worth of residuals at the noise that the whole problem suggests
@@ -79,22 +83,31 @@ def standard_errors(
     problem = chosen.problem
     s = problem.structure
     variances = system.variances()
-    influences = system.influences(_row_slices(problem))
+    slices = _row_slices(problem)
+    influences = system.influences(slices)
     dof = _dof(chosen, variances[-1])
-    noises = _Noises.of(chosen, leaf_values, leverages, losses, _adaptivity(chosen, dof))
+    found = functools.partial(_Noises.of, chosen, leaf_values, leverages, losses, _adaptivity(chosen, dof))
+    noises = found()
     size = _size_of_values(chosen, dof, leaf_values, noises)
     own = _own_strength_variance(chosen, variances[-1], leaf_values, size)
     smooth = problem.levels[-1].smooth is not None
     errors = []
     for k, variance in enumerate(variances):
-        from_rows = [of_level[k][:, None] * noise for of_level, noise in zip(influences, noises.levels, strict=True)]
+        level_noises = noises
+        if k == s.depth - 1 and chosen.noiseless:
+            misfit = Misfit.of(chosen, system, slices)
+            level_noises = found(misfit)
+            from_rows, total = misfit.variances(level_noises.levels)
+        else:
+            from_rows = [of[k][:, None] * noise for of, noise in zip(influences, noises.levels, strict=True)]
+            total = sum(from_rows, start=np.zeros(1))
         undetermined = np.maximum(variance - sum(of_level[k] for of_level in influences), 0.0)
-        total = sum(from_rows) + undetermined[:, None] * size
+        total = total + undetermined[:, None] * size
         # Under smoothing a leaf gives to its neighbours what it takes from them, and the parts' sums stay as they are.
         if not (smooth and k < s.depth - 1):
             total = total + s.sums(own, k) * _shared(variance, s.sums(variances[-1], k))[:, None]
         shares = [_share(of_level, total, chosen.output) for of_level in from_rows]
-        doubt = sum(share**2 / free for share, free in zip(shares, noises.dof, strict=True))
+        doubt = sum(share**2 / free for share, free in zip(shares, level_noises.dof, strict=True))
         free = 1.0 / np.maximum(doubt, 1e-9)
         widening = stdtrit(np.maximum(free, 2.0), 0.975) / _NORMAL_QUANTILE
         errors.append(np.sqrt(total) * widening[:, None])
@@ -173,12 +186,14 @@ class _Noises:
         leverages: tuple[FloatArray, ...],
         losses: tuple[FloatArray, ...],
         adaptivity: float,
+        misfit: Misfit | None = None,
     ) -> _Noises:
         dof, rows = [], 0.0
-        for level, leverage in zip(chosen.problem.levels, leverages, strict=True):
+        for k, (level, leverage) in enumerate(zip(chosen.problem.levels, leverages, strict=True)):
             free = float(np.count_nonzero(level.weights) - level.intercept)
             used = adaptivity * (float(leverage.sum()) - level.intercept)
-            dof.append(max(free - used, 0.0))
+            left = max(free - used, 0.0)
+            dof.append(left if misfit is None else misfit.free(k, left))
             rows += free
         rss = [2.0 * loss / boost for loss, boost in zip(losses, chosen.boosts, strict=True)]
         energy = 2.0 * sum(losses) + 2.0 * chosen.strengths @ np.square(leaf_values)

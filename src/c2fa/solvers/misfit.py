@@ -1,0 +1,173 @@
+"""What a model without noise leaves over of an additive description, and what that does to the values.
+
+A model that gives the same output for the same input has no noise. What its rows leave over is the same for a mask
+whenever it is asked, and two things follow that coins would not do:
+
+- *Most of it is of pairs.* Where two leaves matter more, or less, together than one by one, all rows that hold both
+  are off alike. A mask and its complement are off by the same, so that a planned block and its complements leave all
+  pairs out of the values, although they are most of the residuals. Pairs get a share of the residuals' variance, with
+  the covariance ``K = (k² − Σc²) / (1 − Σc²)`` of rows m and m', where ``k = Σ c_i z_i z_i'``, ``z = ±1`` and ``c`` are
+  the leaves' prior variances over their sum: pairs of leaves that matter are the larger ones. The share is the mean of
+  a few, by the evidence that each has.
+- *It is orthogonal to all additive descriptions*, over all masks of the leaves. Of ``N`` masks in all, a value that is
+  ``a'y`` of the rows' outputs errs by a variance of ``a'a − a'ZZ'a/N`` and not of ``a'a``, where Z has the ±1 and a
+  column of ones: least squares on n rows by ``1 − n/N`` times as much, and on all masks not at all. The masks of parts
+  are not counted so, for what is looked for describes the masks of the leaves.
+
+Parts keep the errors of noise. What masking a part as a whole does is not quite what its leaves do one by one, so that
+a part has two best descriptions. No error counts how far they lie apart, and smaller ones hold neither often enough.
+
+Nothing of this holds for a model that has noise, and outputs of different masks cannot tell it from what triples of
+leaves do. So it is done only where the model is known to have none (``Auto(noiseless=True)``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+
+from c2fa.problem import Problem
+from c2fa.solution import System
+from c2fa.solvers.auto import Chosen
+from c2fa.solvers.evidence import TINY
+from c2fa.structure import FloatArray
+
+_SHARES = np.array([0.0, 0.3, 0.6, 0.8, 0.9, 0.97])
+_BEFOREHAND = np.array([0.7, 0.06, 0.06, 0.06, 0.06, 0.06])  # few rows say little of it, and then errors stay wide
+_ONE_LEAF = 1e-6  # Σc² this near to 1: one leaf is all that matters, and there are no pairs
+
+
+@dataclass(frozen=True, eq=False)
+class Misfit:
+    """How what the rows leave over is correlated, in the unit of its variance at each row's level.
+
+    Attributes
+    ----------
+    rows
+        Where each level's rows are among all.
+    share
+        The share of pairs in its variance.
+    pairs
+        Their covariance, (rows, rows).
+    influence
+        What each row does to each leaf's value, (leaves, rows).
+    """
+
+    problem: Problem
+    rows: Sequence[slice]
+    share: float
+    pairs: FloatArray
+    influence: FloatArray
+
+    @classmethod
+    def of(cls, chosen: Chosen, system: System, rows: Sequence[slice]) -> Misfit:
+        """From the fit, and the outputs that decided about it."""
+        problem = chosen.problem
+        pairs = _pairs(chosen)
+        share = 0.0 if pairs is None else _likely_share(chosen, pairs, rows)
+        influence = system.fit(np.eye(problem.queries))
+        none = np.zeros((problem.queries,) * 2)
+        return cls(problem, rows, share, none if pairs is None else pairs, influence)
+
+    @cached_property
+    def _correlations(self) -> FloatArray:
+        """Of what the rows leave over, (rows, rows): pairs, and the rest without what is additive over all masks."""
+        rest = np.eye(self.problem.queries)
+        leaves = self.problem.levels[-1]
+        given = leaves.weights[leaves.weights > 0]
+        if leaves.width <= np.log2(np.finfo(np.float64).max) - 1 and np.ptp(given) <= 1e-9 * given.max():
+            signs = np.where(leaves.masks, 1.0, -1.0)
+            rest[self.rows[-1], self.rows[-1]] -= (1.0 + signs @ signs.T) / 2.0**leaves.width
+        mixed: FloatArray = (1.0 - self.share) * rest + self.share * self.pairs
+        return mixed
+
+    def free(self, level: int, of_noise: float) -> float:
+        """The degrees of freedom of a level's residuals, given how many noise would have.
+
+        Values that pairs cannot reach do not use up what pairs leave over.
+        """
+        if not self.share:
+            return of_noise
+        rows = self.rows[level]
+        left = -self.problem.design[rows] @ self.influence
+        left[:, rows] += np.eye(rows.stop - rows.start)
+        given = self.problem.levels[level]
+        if given.intercept:
+            common = np.sqrt(given.weights / given.weights.sum())
+            left[:, rows] -= np.outer(common, common)
+        of_pairs = float(np.einsum("ij,ij->", left @ self.pairs, left))
+        return (1.0 - self.share) * of_noise + self.share * max(of_pairs, of_noise)
+
+    def variances(self, noises: Sequence[FloatArray]) -> tuple[list[FloatArray], FloatArray]:
+        """What it does to the leaves' values, (leaves, outputs): by each level's rows alone, and by all together."""
+        influence = self.influence
+        alone, together = [], np.zeros((len(influence), len(noises[0])))
+        for i, (rows, noise) in enumerate(zip(self.rows, noises, strict=True)):
+            for j, (others, other) in enumerate(zip(self.rows[: i + 1], noises, strict=False)):
+                product = influence[:, rows] @ self._correlations[rows, others]
+                form = np.einsum("ij,ij->i", product, influence[:, others])[:, None] * np.sqrt(noise * other)
+                if i == j:
+                    alone.append(np.maximum(form, 0.0))
+                together += form if i == j else 2.0 * form
+        return alone, np.maximum(together, 0.0)
+
+
+def _pairs(chosen: Chosen) -> FloatArray | None:
+    """The covariance of what pairs of leaves do to the rows, about 1 for each row; None where there are no pairs."""
+    problem = chosen.problem
+    share = 1.0 / chosen.strengths
+    share = share / share.sum()
+    squares = float(share @ share)
+    if 1.0 - squares < _ONE_LEAF:
+        return None
+    masks = [problem.structure.expand(level.masks, k) for k, level in enumerate(problem.levels)]
+    signs = np.where(np.concatenate(masks), 1.0, -1.0)
+    alike = (signs * share) @ signs.T
+    roots = np.concatenate([np.sqrt(lv.weights / lv.weights[lv.weights > 0].mean()) for lv in problem.levels])
+    pairs: FloatArray = (np.square(alike) - squares) / (1.0 - squares) * np.outer(roots, roots)
+    return pairs
+
+
+def _likely_share(chosen: Chosen, pairs: FloatArray, rows: Sequence[slice]) -> float:
+    """The share of pairs in what the rows leave over, the mean over a few by their evidence.
+
+    The evidence is that of ``evidence.py`` with the scales that were chosen; what they have in common is profiled out.
+    """
+    problem = chosen.problem
+    columns = slice(None) if chosen.output is None else slice(chosen.output, chosen.output + 1)
+    design, targets = problem.design, problem.targets[:, columns]
+    values = (design * (0.5 / chosen.strengths)) @ design.T
+    # Rows that count several times in the fit have so much more noise in its unit.
+    boosts = np.concatenate([np.full(r.stop - r.start, b) for r, b in zip(rows, chosen.boosts, strict=True)])
+    common = np.zeros((len(design), len(rows)))
+    for k, (level, of_level) in enumerate(zip(problem.levels, rows, strict=True)):
+        common[of_level, k] = np.sqrt(level.weights) * level.intercept
+    common = common[:, common.any(axis=0)]
+    pairs = pairs * np.sqrt(np.outer(boosts, boosts))
+    evidence = np.full(len(_SHARES), -np.inf)
+    for k, share in enumerate(_SHARES):
+        covariance = values + share * pairs
+        np.einsum("ii->i", covariance)[:] += (1.0 - share) * boosts
+        try:
+            factor = cholesky(covariance, lower=True)
+        except LinAlgError:
+            continue
+        whitened = solve_triangular(factor, np.column_stack([common, targets]), lower=True)
+        means, left = whitened[:, : common.shape[1]], whitened[:, common.shape[1] :]
+        gram = means.T @ means
+        if common.shape[1]:
+            try:
+                left = left - means @ cho_solve((cholesky(gram, lower=True), True), means.T @ left)
+            except LinAlgError:
+                continue
+        free = len(design) - common.shape[1]
+        energy = max(float(np.square(left).mean(axis=1).sum()), TINY)
+        evidence[k] = -np.log(np.diag(factor)).sum() - 0.5 * np.linalg.slogdet(gram)[1] - 0.5 * free * np.log(energy)
+    if not np.isfinite(evidence.max()):
+        return 0.0
+    weights = np.exp(evidence - evidence.max()) * _BEFOREHAND
+    return float(weights @ _SHARES / weights.sum())

@@ -1,0 +1,227 @@
+"""Standard errors where the model has no noise: against the spread of estimates over many draws of masks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import c2fa
+from c2fa.methods.base import Task, joint_penalties
+from c2fa.penalties import Auto, L2Each
+from c2fa.samplers import Planned
+from c2fa.solvers import intervals, misfit
+from c2fa.solvers.auto import choose
+from c2fa.solvers.direct import prepare
+
+
+def every(width):
+    """All masks."""
+    return (np.arange(2**width)[:, None] >> np.arange(width)) & 1 == 1
+
+
+class Fixed:
+    """A model of few leaves that says the same of the same mask: additive, pairs, and a little of everything."""
+
+    def __init__(self, seed, width, pairs=1.0, rest=0.3):
+        rng = np.random.default_rng(seed)
+        self.width, self.masks = width, every(width)
+        signs = np.where(self.masks, 1.0, -1.0)
+        own = rng.normal(size=width)
+        between = np.triu(np.outer(own, own) * rng.normal(size=(width, width)), 1)
+        misfit = pairs * np.einsum("ri,ij,rj->r", signs, between, signs) / 2 + rest * rng.normal(size=len(signs))
+        self.outputs = self.masks @ own + 0.5 * misfit
+        design = np.c_[np.ones(len(signs)), self.masks]
+        self.best = np.linalg.lstsq(design, self.outputs, rcond=None)[0][1:]
+
+    def __call__(self, masks):
+        return self.outputs[masks @ (1 << np.arange(self.width))]
+
+
+def solved(model, masks, **options):
+    structure = c2fa.Structure.flat(masks.shape[1])
+    return c2fa.solve(c2fa.Problem(structure, (c2fa.Level(masks, model(masks), None, Auto(**options), True),)))
+
+
+def planned(rng, width, rows):
+    return Planned()(rng, rows, c2fa.Structure.flat(width), 0)
+
+
+def drawn(rng, width, rows):
+    return rng.permutation(every(width))[:rows]
+
+
+@pytest.mark.parametrize("draw", [planned, drawn])
+@pytest.mark.parametrize(("width", "rows"), [(5, 20), (6, 32), (7, 48)])
+def test_errors_are_as_large_as_estimates_are_far_off(draw, width, rows):
+    """Over many models and draws of the masks; taken for noise, what is left over makes them far too wide."""
+    off, said, as_noise = [], [], []
+    for seed in range(60):
+        model = Fixed(seed, width)
+        masks = draw(np.random.default_rng((seed, rows)), width, rows)
+        found = solved(model, masks, noiseless=True)
+        off.append(found.values[0] - model.best)
+        said.append(found.stderr[0])
+        as_noise.append(solved(model, masks).stderr[0])
+    ratio = np.sqrt(np.mean(np.square(off)) / np.mean(np.square(said)))
+    assert 0.7 < ratio < 1.25
+    held = np.mean(np.abs(off) <= 1.645 * np.array(said))
+    assert 0.84 < held < 0.96
+    if draw is planned:
+        assert np.mean(np.abs(off) <= 1.645 * np.array(as_noise)) > 0.97
+
+
+def test_the_variance_of_least_squares_is_smaller_by_what_was_not_asked():
+    """The literal formula: the mean square error over draws without replacement, of a model that has no pairs."""
+    model = Fixed(3, 5, pairs=0.0, rest=1.0)
+    left = model.outputs - model.outputs.mean() - (model.masks - 0.5) @ model.best
+    noise = np.square(left).sum() / (32 - 6)
+    structure, rng = c2fa.Structure.flat(5), np.random.default_rng(0)
+    off, said, plain = [], [], []
+    for _ in range(1500):
+        masks = drawn(rng, 5, 16)
+        level = c2fa.Level(masks, model(masks)[:, None], None, L2Each(np.full(5, 1e-9)), True)
+        problem = c2fa.Problem(structure, (level,))
+        _, system = prepare(problem)
+        influence = system.fit(np.eye(16))
+        alone = misfit.Misfit(problem, [slice(0, 16)], 0.0, np.zeros((16, 16)), influence)
+        off.append(system.fit(problem.targets)[:, 0] - model.best)
+        [_], together = alone.variances([np.array([noise])])
+        said.append(together[:, 0])
+        plain.append(np.square(influence).sum(axis=1) * noise)
+    assert np.mean(np.square(off)) == pytest.approx(np.mean(said), rel=0.06)
+    assert np.mean(plain) > 1.5 * np.mean(said)
+
+
+def test_the_covariance_of_pairs_is_that_of_their_products():
+    """Against a draw of every pair's value, with leaves of different prior variance, at two levels."""
+    structure = c2fa.Structure.from_groups([0, 0, 1, 2])
+    rng = np.random.default_rng(0)
+    levels = [
+        c2fa.Level(m, rng.normal(size=len(m)), None, Auto(noiseless=True), True) for m in (every(3), every(4)[::2])
+    ]
+    chosen = choose(c2fa.Problem(structure, tuple(levels)))
+    variances = 0.5 / chosen.strengths
+    masks = np.concatenate([structure.expand(every(3), 0), every(4)[::2]])
+    signs = np.where(masks, 1.0, -1.0)
+    whole = sum(
+        variances[i] * variances[j] * np.outer(signs[:, i] * signs[:, j], signs[:, i] * signs[:, j])
+        for i in range(4)
+        for j in range(i)
+    )
+    expected = whole / sum(variances[i] * variances[j] for i in range(4) for j in range(i))
+    assert misfit._pairs(chosen) == pytest.approx(expected)
+
+
+def test_pairs_are_found_where_they_are_and_not_in_noise():
+    rng = np.random.default_rng(1)
+    shares = {}
+    for name, model in {"pairs": Fixed(5, 7, pairs=2.0, rest=0.02), "noise": Fixed(5, 7, pairs=0.0, rest=1.0)}.items():
+        masks = planned(rng, 7, 48)
+        level = c2fa.Level(masks, model(masks)[:, None], None, Auto(noiseless=True), True)
+        chosen = choose(c2fa.Problem(c2fa.Structure.flat(7), (level,)))
+        _, system = prepare(chosen.problem)
+        shares[name] = misfit.Misfit.of(chosen, system, [slice(0, 48)]).share
+    assert shares["pairs"] > 0.9
+    assert shares["noise"] < 0.2
+
+
+def test_where_all_masks_were_asked_only_shrinkage_is_uncertain():
+    model = Fixed(0, 6)
+    with_noise, without = (solved(model, every(6), noiseless=flag) for flag in (False, True))
+    assert without.values[0].tolist() == with_noise.values[0].tolist()
+    assert without.stderr[0].max() < 0.3 * with_noise.stderr[0].min()
+    assert (without.stderr[0] > 0).all()
+
+
+def two_levels(outputs=1, scale=1.0, weights=None, **options):
+    structure = c2fa.Structure.from_groups([0, 0, 1, 1, 1, 2])
+    model, rng = Fixed(2, 6), np.random.default_rng(0)
+    columns = np.linspace(1.0, 0.1, outputs)
+    levels = []
+    for k, n in ((0, 7), (1, 30)):
+        masks = planned(rng, structure.widths[k], n)
+        y = scale * model(structure.expand(masks, k))[:, None] * columns
+        w = None if weights is None else weights.random(n)
+        levels.append(c2fa.Level(masks, y, w, Auto(output=0, **options), True))
+    return c2fa.Problem(structure, tuple(levels))
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_errors_follow_the_scale_of_the_outputs(scale):
+    for one, other in zip(
+        c2fa.solve(two_levels(2, noiseless=True)).stderr,
+        c2fa.solve(two_levels(2, scale, noiseless=True)).stderr,
+        strict=True,
+    ):
+        np.testing.assert_allclose(other, scale * one, rtol=1e-6)
+        np.testing.assert_allclose(one[:, 1], 0.1 * one[:, 0], rtol=1e-9)  # the second output is a tenth of the first
+
+
+def test_both_systems_say_the_same(monkeypatch):
+    problem = two_levels(noiseless=True)
+    primal = c2fa.solve(problem).stderr
+    chosen = choose(problem)
+    from c2fa.solvers import direct
+
+    dual = direct._Dual(chosen.problem, direct.TreePrior(problem.structure, direct.prepare(chosen.problem)[0]))
+    monkeypatch.setattr(intervals, "prepare", lambda _: (None, dual))
+    for a, b in zip(primal, c2fa.solve(problem).stderr, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_odd_problems_have_finite_errors():
+    some = [
+        two_levels(weights=np.random.default_rng(0), noiseless=True),
+        two_levels(scale=0.0, noiseless=True),
+        two_levels(scale=1e-140, noiseless=True),
+    ]
+    one_leaf = every(1)
+    level = c2fa.Level(one_leaf, np.array([0.0, 2.0]), None, Auto(noiseless=True), True)
+    some.append(c2fa.Problem(c2fa.Structure.flat(1), (level,)))
+    masks = every(4)
+    exact = c2fa.Level(masks, masks @ np.array([1.0, 0.0, 0.0, 2.0]), None, Auto(noiseless=True), False)
+    some.append(c2fa.Problem(c2fa.Structure.flat(4), (exact,)))
+    for problem in some:
+        for errors in c2fa.solve(problem).stderr:
+            assert np.isfinite(errors).all()
+            assert (errors >= 0).all()
+
+
+def test_only_log_probabilities_of_a_given_text_are_known_to_have_no_noise():
+    task = Task(c2fa.Structure.from_groups([0, 0, 1]), (4, 4), np.zeros(2), np.arange(2), 0, 0)
+    scored = replace(task, tokens=(7, 7))
+    assert [p.noiseless for p in joint_penalties("auto", task)] == [False, False]
+    assert [p.noiseless for p in joint_penalties("auto", scored)] == [True, True]
+    assert [p.noiseless for p in joint_penalties(Auto(noiseless=False), scored)] == [False, False]
+    assert [p.noiseless for p in joint_penalties(Auto(noiseless=True), task)] == [True, True]
+    with pytest.raises(TypeError, match="noiseless must be True, False or None"):
+        Auto(noiseless="no")
+
+
+class Reader:
+    """A language model whose answer rests on two sentences, and more on both of them."""
+
+    def generate(self, prompt):
+        return "It is blue." if "sky" in prompt else "I do not know."
+
+    def pieces(self, answer):
+        return [answer]
+
+    def score(self, prompts, answer):
+        holds = np.array([["sky" in p, "sea" in p, "grass" in p, "night" in p] for p in prompts])
+        return (holds @ [2.0, 1.0, 0.2, -0.5] + 1.5 * holds[:, 0] * holds[:, 1] - 6.0)[:, None]
+
+
+def test_citing_knows_that_scores_have_no_noise():
+    text = {"a": "The sky is blue. The sea is near. I like grass.", "b": "The night is dark. It is long. Nobody is up."}
+
+    def errors(**options):
+        return c2fa.cite(Reader(), text, "What is blue?", "It is blue.", budget=40, **options).stderr[-1]
+
+    as_noise = errors(penalty=Auto(noiseless=False))
+    np.testing.assert_allclose(errors(), errors(penalty=Auto(noiseless=True)))
+    assert errors().mean() < 0.8 * as_noise.mean()
+    similar = [errors(similarity="words", **more) for more in ({}, {"penalty": Auto(noiseless=False)})]
+    np.testing.assert_allclose(*similar)
