@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(given: argparse.Namespace, results: Results) -> None:
     """Do the items that are missing, as far as the time goes."""
     wanted = load(given.data, given.families, given.half, given.items)
-    missing = [item for item in wanted if item.name not in results.done]
+    missing = _in_turn([item for item in wanted if item.name not in results.done])
     if not missing:
         return
     begin = time.monotonic()
@@ -65,6 +66,12 @@ def _run(given: argparse.Namespace, results: Results) -> None:
         results.add(record)
         spent = time.monotonic() - begin
         print(f"{spent:.0f} s, {len(results.records)} items: {record['item']}, {record['rows']} rows", file=sys.stderr)
+
+
+def _in_turn(items: Sequence[Item]) -> list[Item]:
+    """The families in turn, so that a run that is cut has about as many items of each."""
+    families = [[item for item in items if item.family == name] for name in dict.fromkeys(i.family for i in items)]
+    return [item for some in zip_longest(*families) for item in some if item is not None]
 
 
 def _answered(lm: Any, items: Sequence[Item]) -> tuple[list[Item], list[str]]:
