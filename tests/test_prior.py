@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
-from c2fa.solvers.expected import SHARES, solve_about
+from c2fa.solvers.expected import solve_about
 from c2fa.solvers.solve import solve
 
 
@@ -28,30 +28,67 @@ def problem_of(seed, rows=(6, 30), leaves=12, parts=3, noise=0.1, outputs=1, tru
     return Problem(structure, tuple(levels)), truth
 
 
+def kriging(problem, solution):
+    """The precision of the answers under a solution's scales, intercepts integrated out: a row for each row.
+
+    Values have the covariance ``diag(1/2λ)``, rows noise ``1/w``, and each level a constant that is not known.
+    """
+    s, levels = problem.structure, solution.problem.levels
+    rows = np.concatenate([level.masks[:, s.owners(k)].astype(float) for k, level in enumerate(levels)])
+    covariance = rows @ np.diag(0.5 / solution.strengths[-1]) @ rows.T
+    inverse = np.linalg.inv(covariance + np.diag(np.concatenate([1.0 / level.weights for level in levels])))
+    constants = np.zeros((len(rows), len(levels)))
+    for k, level in enumerate(np.repeat(np.arange(len(levels)), [len(level.masks) for level in levels])):
+        constants[k, level] = 1.0
+    projected = inverse @ constants
+    return rows, inverse - projected @ np.linalg.inv(constants.T @ projected) @ projected.T
+
+
 def literal(problem, expected):
-    """The same, written out: what is left of the outputs is solved for every share, and all are averaged."""
-    s, found = problem.structure, []
-    for share in SHARES:
-        levels = []
-        for k, level in enumerate(problem.levels):
-            sums = np.zeros((s.widths[k], expected.shape[1]))
-            np.add.at(sums, s.owners(k), share * expected)
-            y = level.outputs - np.array([sums[mask].sum(axis=0) for mask in level.masks])
-            levels.append(Level(level.masks, y, level.weights, level.penalty, level.intercept))
-        one = solve(Problem(s, tuple(levels)))
-        found.append((one.log_evidence, one.values[-1] + share * expected))
-    evidence = np.array([e for e, _ in found])
-    weights = np.exp(evidence - evidence.max()) * np.array([4, 1, 1, 1, 1])
-    return sum(w * v for w, (_, v) in zip(weights / weights.sum(), found, strict=True))
+    """The same, written out: the share by generalised least squares, and what both fits say, by their odds."""
+    plain = solve(problem)
+    rows, precision = kriging(problem, plain)
+    y = np.concatenate([level.outputs for level in problem.levels])
+    outputs, free = y.shape[1], sum(len(level.masks) - 1 for level in problem.levels)
+    mean = rows @ expected
+    unit = np.trace(y.T @ precision @ y) / outputs / free
+    a = np.trace(mean.T @ precision @ mean) / outputs / unit
+    b = np.trace(mean.T @ precision @ y) / outputs / unit
+    share = (b + 1.0) / (a + 1.0)
+    if share <= 0:
+        return plain.values[-1], plain.stderr[-1], 0.0
+    levels, start = [], 0
+    for level in problem.levels:
+        there = slice(start, start := start + len(level.masks))
+        left = y[there] - share * mean[there]
+        levels.append(Level(level.masks, left, level.weights, level.penalty, level.intercept))
+    about = solve(Problem(problem.structure, tuple(levels)))
+    odds = about.log_evidence - plain.log_evidence - (share - 1.0) ** 2 / 2.0 - 0.5 * np.log(1.0 + a)
+    trust = max((np.exp(odds) - 1.0) / (np.exp(odds) + 1.0), 0.0)
+    found = about.values[-1] + share * expected
+    values = (1.0 - trust) * plain.values[-1] + trust * found
+    rows, precision = kriging(problem, about)
+    left = y - share * mean
+    unit = np.trace(left.T @ precision @ left) / outputs / free
+    surely = np.trace(mean.T @ precision @ mean) / outputs / unit + 1.0
+    left = expected - (0.5 / about.strengths[-1])[:, None] * (rows.T @ precision @ mean)
+    variances = (1.0 - trust) * (plain.stderr[-1] ** 2 + (plain.values[-1] - values) ** 2)
+    variances += trust * (about.stderr[-1] ** 2 + left**2 / surely + (found - values) ** 2)
+    return values, np.sqrt(variances), trust * share
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(6))
 def test_as_written_out(seed, outputs):
     problem, truth = problem_of(seed, outputs=outputs)
-    expected = truth + np.random.default_rng(seed).normal(size=truth.shape)
+    quality = 1.0 if seed < 4 else -1.0
+    expected = quality * truth + 0.4 * np.random.default_rng(seed).normal(size=truth.shape)
     about = solve_about(problem, expected, solve)
-    np.testing.assert_allclose(about.solution.values[-1], literal(problem, expected), atol=1e-9)
+    values, errors, share = literal(problem, expected)
+    np.testing.assert_allclose(about.solution.values[-1], values, atol=1e-9)
+    np.testing.assert_allclose(about.solution.stderr[-1], errors, atol=1e-9)
+    assert about.share == pytest.approx(share, abs=1e-9)
+    assert (share > 0.0) == (seed < 4)
     for k, values in enumerate(about.solution.values):
         np.testing.assert_allclose(values, problem.structure.sums(about.solution.values[-1], k), atol=1e-9)
 
@@ -90,8 +127,37 @@ def test_what_is_wrong_is_ignored():
         wrong = np.random.default_rng(seed).normal(size=truth.shape)
         found = solve_about(problem, wrong, solve).solution.values[-1]
         losses.append([np.square(v - truth).sum() for v in (solve(problem).values[-1], found)])
+        opposite = solve_about(problem, -truth, solve)
+        assert opposite.share == 0.0
+        np.testing.assert_array_equal(opposite.solution.values[-1], opposite.without.values[-1])
+        np.testing.assert_array_equal(opposite.solution.stderr[-1], opposite.without.stderr[-1])
     plain, about = np.mean(losses, axis=0)
-    assert about < 1.1 * plain
+    assert about < 1.02 * plain
+
+
+@given(st.integers(0, 10_000), st.floats(1e-3, 1e3), st.floats(-2.0, 2.0))
+@settings(max_examples=20, deadline=None)
+def test_units_of_outputs_do_not_matter(seed, unit, quality):
+    problem, truth = problem_of(seed)
+    expected = quality * truth + np.random.default_rng(seed).normal(size=truth.shape)
+    scaled = problem.with_levels([level.with_outputs(unit * level.outputs) for level in problem.levels])
+    one, other = solve_about(problem, expected, solve), solve_about(scaled, unit * expected, solve)
+    assert other.share == pytest.approx(one.share, abs=1e-5)
+    np.testing.assert_allclose(other.solution.values[-1], unit * one.solution.values[-1], atol=1e-5 * unit)
+    np.testing.assert_allclose(other.solution.stderr[-1], unit * one.solution.stderr[-1], atol=1e-5 * unit)
+
+
+@pytest.mark.parametrize("quality", [1.0, 0.5, 0.0, -1.0])
+@pytest.mark.parametrize("noise", [0.3, 0.0])
+def test_intervals_hold_the_truth(quality, noise):
+    held = []
+    for seed in range(30):
+        problem, truth = problem_of(seed, rows=(16, 50), leaves=80, parts=5, noise=noise)
+        expected = quality * truth + 0.5 * np.random.default_rng(seed).normal(size=truth.shape)
+        found = solve_about(problem, expected, solve).solution
+        for k, (values, errors) in enumerate(zip(found.values, found.stderr, strict=True)):
+            held.extend((np.abs(values - problem.structure.sums(truth, k)) <= 1.96 * errors).ravel())
+    assert 0.9 <= np.mean(held) <= 0.99
 
 
 def test_constant_outputs_have_no_effects_whatever_was_expected():
