@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -160,6 +163,53 @@ def test_intervals_hold_the_truth(quality, noise):
     assert 0.9 <= np.mean(held) <= 0.99
 
 
+def saturated(on, values):
+    return np.tanh(on @ values)
+
+
+def of_pairs(on, values):
+    return on @ values + (on @ np.roll(values, 1)) * (on @ values) / len(values)
+
+
+def of_largest(on, values):
+    return (on * values).max(axis=1)
+
+
+def constant(on, values):
+    return np.zeros(len(on))
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([np.matmul, saturated, of_pairs, of_largest, constant]),
+    st.integers(1, 40),
+    st.sampled_from([-3.0, -1.0, 0.0, 0.3, 1.0, 3.0]),
+    st.sampled_from([1e-6, 1.0, 1e6]),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_model_values_add_up_and_what_is_ignored_leaves_no_trace(seed, model, rows, quality, unit):
+    rng = np.random.default_rng(seed)
+    structure = c2fa.Structure.from_groups(np.arange(12) % 3)
+    values = rng.normal(size=12)
+    levels = []
+    for k, n in enumerate((6, rows)):
+        masks = rng.random((n, structure.widths[k])) < 0.5
+        outputs = unit * model(masks[:, structure.owners(k)].astype(float), values)[:, None]
+        levels.append(Level(masks, outputs, None, Auto() if k else L2(0.0), intercept=True))
+    problem = Problem(structure, tuple(levels))
+    about = solve_about(problem, unit * (quality * values + 0.3 * rng.normal(size=12))[:, None], solve)
+    found, without = about.solution, about.without
+    for k, level in enumerate(found.values):
+        np.testing.assert_allclose(level, structure.sums(found.values[-1], k), atol=1e-9 * unit)
+        assert np.isfinite(level).all()
+        assert np.isfinite(found.stderr[k]).all()
+    np.testing.assert_array_equal(without.values[-1], solve(problem).values[-1])
+    assert about.share >= 0.0
+    if about.share == 0.0:
+        np.testing.assert_array_equal(found.values[-1], without.values[-1])
+        np.testing.assert_array_equal(found.stderr[-1], without.stderr[-1])
+
+
 def test_constant_outputs_have_no_effects_whatever_was_expected():
     problem, truth = problem_of(2, noise=0.0, truth=np.zeros((12, 1)))
     about = solve_about(problem, np.ones_like(truth), solve)
@@ -240,6 +290,12 @@ def test_few_rows_with_a_prior_say_more_than_without(prior, tmp_path):
         np.testing.assert_allclose(helped.high, helped.structure.sums(helped.low, 0), atol=1e-9)
         np.testing.assert_allclose(helped.low - helped.from_prior[-1], few.low, atol=1e-9)
         assert "come from the prior (from 40 inputs)" in helped.to_text()
+        told, parts = helped.diagnostics, (helped.from_prior[-1], helped.low - helped.from_prior[-1])
+        learned, answered = (np.abs(part).sum() for part in parts)
+        assert told.prior_share > 0.0
+        assert told.prior_worth == c2fa.Prior.load(tmp_path / "prior.json").worth["liking"]
+        assert told.prior_part == pytest.approx(learned / (learned + answered))
+        assert (few.diagnostics.prior_share, few.diagnostics.prior_part, few.diagnostics.prior_worth) == (None,) * 3
         gains.append([np.square(e.low - truth).sum() for e in (few, helped)])
     plain, about = np.mean(gains, axis=0)
     assert about < 0.5 * plain
@@ -253,10 +309,73 @@ def test_a_store_keeps_what_was_the_priors(prior, tmp_path):
     assert store[0].provenance["prior"] == prior.name
     assert c2fa.Explanation.from_json(e.to_json()).from_prior[0] == pytest.approx(e.from_prior[0])
     assert "from_prior" in e.to_frame().columns
+    for name in ("prior_share", "prior_part", "prior_worth"):
+        assert getattr(store[0].diagnostics, name) == pytest.approx(getattr(e.diagnostics, name))
+        assert getattr(c2fa.Explanation.from_json(e.to_json()).diagnostics, name) == getattr(e.diagnostics, name)
     with pytest.raises(RuntimeError, match="made with other settings"):
         explainer(budget=12).many(reviews(3, seed=2), tmp_path / "store", engine="serial")
     learned = c2fa.Prior.learn(explainer().many(reviews(8), tmp_path / "all", engine="serial"))
     assert learned.inputs == 8
+
+
+def test_a_prior_that_is_not_used_is_said_to_be_so(prior):
+    from dataclasses import replace
+
+    text = reviews(1, seed=4)[0]
+    plain = explainer(budget=30)(text)
+    opposite = replace(prior, effects={name: -values for name, values in prior.effects.items()})
+    e = explainer(budget=30, prior=opposite)(text)
+    np.testing.assert_array_equal(e.low, plain.low)
+    np.testing.assert_array_equal(e.stderr[-1], plain.stderr[-1])
+    assert (e.diagnostics.prior_share, e.diagnostics.prior_part) == (0.0, 0.0)
+    assert e.notes == [
+        "none of these values come from the prior (from 40 inputs): this input's answers do not bear it out"
+    ]
+    strange = explainer(budget=30, prior=prior)("Zur Sache. Etwas Neues.")
+    assert strange.from_prior is None
+    assert strange.notes == [
+        "none of these values come from the prior (from 40 inputs): it knows nothing of these words"
+    ]
+
+
+def test_the_page_has_what_is_the_priors_beside_every_value(prior):
+    import base64
+
+    from c2fa.report._data import halves, pack
+
+    e = explainer(budget=12, prior=prior)(reviews(1, seed=2)[0])
+    packed = pack(e, "one", 100)["prior"]
+    assert packed == [halves(part[None]) for part in e.from_prior]
+    assert len(base64.b64decode(packed[-1])) == 2 * e.structure.leaves
+    assert pack(explainer(budget=12)(reviews(1)[0]), "one", 100)["prior"] is None
+
+
+def test_what_was_expected_is_not_learned_again(prior, taught):
+    """Of a run whose first inputs taught, the first teach again."""
+    again = c2fa.Prior.learn(taught)
+    assert again.inputs == 8
+    assert again.fingerprint == c2fa.Prior.load(taught.path / "prior.json").fingerprint
+    had = [explainer(budget=12, prior=prior)(text) for text in reviews(5)]
+    with pytest.raises(
+        ValueError, match=r"5 of 5 explanations had a prior themselves, .*; explain inputs without prior="
+    ):
+        c2fa.Prior.learn(had)
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=10, deadline=None)
+def test_values_that_few_rows_shrank_are_learned_as_large_as_they_are(seed):
+    """Half of the rows leave values smaller, and what is learned of them about as large."""
+    from c2fa.prior import _unshrunk
+
+    rng = np.random.default_rng(seed)
+    truth, noise = rng.normal(size=2000), 0.5 * rng.normal(size=2000)
+    shrunk = 1.0 / (1.0 + 0.25)
+    values, errors = _unshrunk(shrunk * (truth + noise), np.full(2000, np.sqrt(0.25 * shrunk)))
+    assert np.polyfit(truth, values, 1)[0] == pytest.approx(1.0, abs=0.07)
+    np.testing.assert_allclose(errors, errors[0])
+    same, _ = _unshrunk(truth, np.full(2000, np.nan))
+    np.testing.assert_array_equal(same, truth)
 
 
 def test_numbers_are_learned_as_curves():
@@ -345,6 +464,22 @@ def test_numbers_depend_on_neither_engines_nor_shards_nor_the_order_of_the_other
     assert one.keys() == other.keys()
     for text, e in one.items():
         np.testing.assert_allclose(other[text].low, e.low, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("models", [{}, {"models": 1}])
+@pytest.mark.parametrize("engine", ["ray", "dask"])
+def test_other_engines_learn_and_give_what_serial_gives(taught, tmp_path, engine, models, monkeypatch):
+    pytest.importorskip({"dask": "distributed"}.get(engine, engine))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    store = learning(reviews(14, seed=5), tmp_path / "store", engine=engine, workers=2, **models)
+    one, other = (c2fa.Prior.load(run.path / "prior.json") for run in (taught, store))
+    assert one.fingerprint == other.fingerprint
+    for e, found in zip(taught, store, strict=True):
+        np.testing.assert_allclose(found.low, e.low, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(found.stderr[-1], e.stderr[-1], rtol=0, atol=1e-12)
+        assert found.diagnostics.prior_share == pytest.approx(e.diagnostics.prior_share)
 
 
 def test_a_run_that_was_stopped_before_or_after_learning_goes_on(taught, tmp_path):

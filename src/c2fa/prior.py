@@ -207,8 +207,8 @@ class _Data:
         told = [e for e in given if e.all_without_prior is None]
         if len(told) < _FOLDS <= len(given):
             raise ValueError(
-                f"{len(given) - len(told)} of {len(given)} explanations had a prior themselves, and what it expected would "
-                "come back as what was found; explain inputs without prior= and learn from those"
+                f"{len(given) - len(told)} of {len(given)} explanations had a prior themselves, and what it expected "
+                "would come back as what was found; explain inputs without prior= and learn from those"
             )
         tables = [e.descriptors for e in told if e.descriptors is not None]
         links, models = {e.link.name for e in told}, {str(e.provenance.get("model", "")) for e in told}
@@ -251,8 +251,7 @@ class _Data:
         chosen_on, measured_on = known & (fold == 0), known & (fold == 1)
         strengths = self._strengths(y, weights, known & (fold != 0), chosen_on)
         there = self._ridge(y, weights, known & (fold != 1), strengths)
-        expected = self.features[measured_on] @ there
-        worth = float(np.corrcoef(expected, y[measured_on])[0, 1]) if expected.any() and y[measured_on].any() else 0.0
+        worth = _correlation(self.features[measured_on] @ there, y[measured_on])
         effects = self._ridge(y, weights, known, strengths)
         return np.array([float(f"{effect:.{_DIGITS}g}") for effect in effects]), worth
 
@@ -297,6 +296,11 @@ class _Data:
         right = np.concatenate([root * y[rows], np.zeros(len(ridge))])
         effects: FloatArray = lsmr(system, right, atol=tolerance, btol=tolerance, x0=start)[0]
         return effects
+
+
+def _correlation(a: FloatArray, b: FloatArray) -> float:
+    """0 where one of them is constant, or there is nothing."""
+    return float(np.corrcoef(a, b)[0, 1]) if len(a) > 1 and np.ptp(a) > 0.0 and np.ptp(b) > 0.0 else 0.0
 
 
 def _unshrunk(values: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:

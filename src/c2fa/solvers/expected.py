@@ -1,8 +1,8 @@
 """Values that are expected beforehand, as far as the answers bear them out.
 
 With ``m`` the expected values, what is looked for is ``β = g m + u``: a share g of them, and what is left, which is
-fitted as ever. The share is expected to be about 1, ``g ~ N(1, τ²)``: what was learned elsewhere may be too large or too
-small here. Two fits are enough:
+fitted as ever. The share is expected to be about 1, ``g ~ N(1, τ²)``: what was learned elsewhere may be too large or
+too small here. Two fits are enough:
 
 - *Without* what is expected. Under the scales that it chooses, with ``W = (I + X P⁻¹ X')⁻¹`` and σ² the variance of the
   answers' part that ``W`` leaves, the answers have the log likelihood ``−(y − gXm)'W(y − gXm) / 2σ²``. It is a parabola
@@ -14,10 +14,9 @@ The log evidence of the second beside the first, the doubt about the share integ
     D = log p(y | g) − log p(y | 0) − (g − 1)² / 2τ² − ½ log(1 + τ² a).
 
 Its odds are ``exp(D)``, and the explanation goes from the first towards the second by what they are above even,
-``tanh(D/2)``: not at all where the answers are no likelier with what was expected than without. The mean by the odds
-would be right if every prior were as often right as wrong. But a wrong one does more harm than its odds say, as what
-it adds is large and what it should have been is not known: with two rows for words and twenty for sentences, effects
-of the wrong sign cost a tenth of the correlation under the mean, and next to nothing so.
+``tanh(D/2)``: not at all where the answers are no likelier with what was expected than without. A mean by the odds
+would leave some of every prior in, however wrong: where rows for leaves are few the odds of effects of the wrong sign
+are low but not 0, and what such effects add is large.
 
 The standard errors of the second fit count the doubt about the share, along ``m − (X'X + P)⁻¹X'Xm``: what of the
 expected values the rows do not overrule.
@@ -56,7 +55,8 @@ def solve_about(problem: Problem, values: FloatArray, solve: Callable[[Problem],
     if first is None or first.share <= 0.0:
         return Expected(without, 0.0, without)
     about = _about(problem, first.share * values, solve)
-    assert about.log_evidence is not None and without.log_evidence is not None
+    assert about.log_evidence is not None
+    assert without.log_evidence is not None
     trust = float(np.tanh(0.5 * (about.log_evidence - without.log_evidence - first.doubt)))
     if not trust > 0.0:
         return Expected(without, 0.0, without)

@@ -12,6 +12,7 @@ function readModel(raw) {
   const all = raw.values.map(halves);
   const whole = raw.units.map(wholes);
   const errors = raw.stderr && raw.stderr.map(halves);
+  const learned = raw.prior && raw.prior.map(halves);
   const names = raw.names.slice();
   if (names[depth - 1] === null) names[depth - 1] = spelled(raw.view);
   const cells = raw.view && raw.view.cells;
@@ -40,6 +41,8 @@ function readModel(raw) {
     written: (units, signs = true) => written(units, raw.classes[model.column].digits, signs),
     said: (k, i) => model.written(model.units(k, i)),
     saidError: (k, i) => number(model.error(k, i), raw.classes[model.column].digits),
+    saidPrior: (k, i) => ((digits) => written(model.prior(k, i) * 10 ** digits, digits, true))(raw.classes[model.column].digits),
+    prior: (k, i) => (learned ? learned[k][model.column * raw.widths[k] + i] : null),
     error: (k, i) => (errors ? errors[k][model.column * raw.widths[k] + i] : null),
     name(k, i) {
       // A part that is one column shows the column's value.
