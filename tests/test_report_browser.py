@@ -202,12 +202,12 @@ def test_the_table_tells_what_is_the_priors(driver: Browser, show: Open, review:
     heads[-1].click()
     assert texts(driver, "tbody tr:first-child th") == [review.names[-1][0]]
     cells = texts(driver, "tbody tr td:last-child")
-    assert cells[0].startswith("+0.50")
+    assert cells[0].startswith("0.50")
     assert float(cells[1]) == 0.0
     next(b for b in all_of(driver, "button") if b.text == "Copy table").click()
     copied = driver.execute_script("return document.querySelector('.numbers').copied").splitlines()
     assert copied[0].split("\t")[-1] == "From prior"
-    assert copied[1].split("\t")[-1].startswith("+0.50")
+    assert copied[1].split("\t")[-1].startswith("0.50")
 
 
 def test_everything_works_from_the_keyboard(driver: Browser, show: Open, review: Any) -> None:

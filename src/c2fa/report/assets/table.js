@@ -4,7 +4,7 @@ function tableView(model, say) {
   const raw = model.raw;
   const body = h("tbody", {});
   const heads = [["name", "Name"], ["part", "Part of"], ["value", model.unit ? `Attribution (${model.unit})` : "Attribution"], ["error", "Standard error"]];
-  if (raw.prior) heads.push(["prior", "From prior"]); // what other inputs taught, and this input's answers did not say
+  if (raw.prior) heads.push(["prior", "From prior"]);
   const numbers = ["value", "error", "prior"];
   const most = 2000; // rows that a browser lays out at once; all of them are copied
   let sorted = "value";
@@ -45,8 +45,8 @@ function tableView(model, say) {
     });
     body.replaceChildren(...rows().slice(0, most).map((row) => {
       const tr = h("tr", {}, h("th", { scope: "row", dir: "auto" }, short(row.name, 120)), h("td", { dir: "auto" }, short(row.part || "–", 80)),
-        h("td", { class: "num" }, model.said(k, row.i)), h("td", { class: "num" }, row.error ? model.saidError(k, row.i) : "–"),
-        raw.prior ? h("td", { class: "num" }, model.saidPrior(k, row.i)) : null);
+        h("td", { class: "num" }, model.said(k, row.i)), h("td", { class: "num" }, row.error ? model.number(row.error) : "–"),
+        raw.prior ? h("td", { class: "num" }, model.number(row.prior)) : null);
       tr.i = row.i;
       return tr;
     }));
@@ -55,7 +55,7 @@ function tableView(model, say) {
   async function copyTable() {
     const clean = (text) => String(text).replace(/[\t\r\n\u2028\u2029]+/g, " ");
     const k = level();
-    const lines = rows().map((r) => [clean(r.name), clean(r.part), model.said(k, r.i).replace("−", "-"), r.error ? model.saidError(k, r.i) : "", ...(raw.prior ? [model.saidPrior(k, r.i).replace("−", "-")] : [])].join("\t"));
+    const lines = rows().map((r) => [clean(r.name), clean(r.part), model.said(k, r.i).replace("−", "-"), r.error ? model.number(r.error) : "", ...(raw.prior ? [model.number(r.prior).replace("−", "-")] : [])].join("\t"));
     const text = [heads.map((x) => x[1]).join("\t"), ...lines].join("\n");
     try {
       await navigator.clipboard.writeText(text);
