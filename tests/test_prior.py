@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
+from c2fa.graph import Graph
 from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
 from c2fa.solvers.expected import solve_about
+from c2fa.solvers.smoothing import smoothed
 from c2fa.solvers.solve import solve
 
 
@@ -34,23 +36,26 @@ def problem_of(seed, rows=(6, 30), leaves=12, parts=3, noise=0.1, outputs=1, tru
 def kriging(problem, solution):
     """The precision of the answers under a solution's scales, intercepts integrated out: a row for each row.
 
-    Values have the covariance ``diag(1/2λ)``, rows noise ``1/w``, and each level a constant that is not known.
+    Values have the covariance ``S diag(1/2λ) S``, rows noise ``1/w``, and each level a constant that is not known.
     """
     s, levels = problem.structure, solution.problem.levels
     rows = np.concatenate([level.masks[:, s.owners(k)].astype(float) for k, level in enumerate(levels)])
-    covariance = rows @ np.diag(0.5 / solution.strengths[-1]) @ rows.T
-    inverse = np.linalg.inv(covariance + np.diag(np.concatenate([1.0 / level.weights for level in levels])))
+    smooth = levels[-1].smoothed(np.eye(s.leaves))
+    covariance = smooth @ np.diag(0.5 / solution.strengths[-1]) @ smooth
+    inverse = np.linalg.inv(
+        rows @ covariance @ rows.T + np.diag(np.concatenate([1.0 / level.weights for level in levels]))
+    )
     constants = np.zeros((len(rows), len(levels)))
     for k, level in enumerate(np.repeat(np.arange(len(levels)), [len(level.masks) for level in levels])):
         constants[k, level] = 1.0
     projected = inverse @ constants
-    return rows, inverse - projected @ np.linalg.inv(constants.T @ projected) @ projected.T
+    return rows, covariance, inverse - projected @ np.linalg.inv(constants.T @ projected) @ projected.T
 
 
 def literal(problem, expected):
     """The same, written out: the share by generalised least squares, and what both fits say, by their odds."""
     plain = solve(problem)
-    rows, precision = kriging(problem, plain)
+    rows, _, precision = kriging(problem, plain)
     y = np.concatenate([level.outputs for level in problem.levels])
     outputs, free = y.shape[1], sum(len(level.masks) - 1 for level in problem.levels)
     mean = rows @ expected
@@ -64,26 +69,31 @@ def literal(problem, expected):
     for level in problem.levels:
         there = slice(start, start := start + len(level.masks))
         left = y[there] - share * mean[there]
-        levels.append(Level(level.masks, left, level.weights, level.penalty, level.intercept))
+        levels.append(Level(level.masks, left, level.weights, level.penalty, level.intercept, level.smooth))
     about = solve(Problem(problem.structure, tuple(levels)))
     odds = about.log_evidence - plain.log_evidence - (share - 1.0) ** 2 / 2.0 - 0.5 * np.log(1.0 + a)
     trust = max((np.exp(odds) - 1.0) / (np.exp(odds) + 1.0), 0.0)
     found = about.values[-1] + share * expected
     values = (1.0 - trust) * plain.values[-1] + trust * found
-    rows, precision = kriging(problem, about)
+    rows, covariance, precision = kriging(problem, about)
     left = y - share * mean
     unit = np.trace(left.T @ precision @ left) / outputs / free
     surely = np.trace(mean.T @ precision @ mean) / outputs / unit + 1.0
-    left = expected - (0.5 / about.strengths[-1])[:, None] * (rows.T @ precision @ mean)
+    left = expected - covariance @ rows.T @ precision @ mean
     variances = (1.0 - trust) * (plain.stderr[-1] ** 2 + (plain.values[-1] - values) ** 2)
     variances += trust * (about.stderr[-1] ** 2 + left**2 / surely + (found - values) ** 2)
     return values, np.sqrt(variances), trust * share
 
 
+@pytest.mark.parametrize("strength", [0.0, 0.5])
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("seed", range(6))
-def test_as_written_out(seed, outputs):
+def test_as_written_out(seed, outputs, strength):
     problem, truth = problem_of(seed, outputs=outputs)
+    if strength:
+        owners = problem.structure.owners(0)
+        beside = [[i, i + 1] for i in range(len(owners) - 1) if owners[i] == owners[i + 1]]
+        problem = smoothed(problem, Graph(np.array(beside)), strength)
     quality = 1.0 if seed < 4 else -1.0
     expected = quality * truth + 0.4 * np.random.default_rng(seed).normal(size=truth.shape)
     about = solve_about(problem, expected, solve)
