@@ -73,11 +73,15 @@ def test_words_know_their_neighbours_up_to_the_ends_of_their_sentence() -> None:
     assert several["before"] == [None, "good", None, "bad", None]
     assert several["after"] == ["room", None, "bed", None, None]
     assert several["pair"] == [None, "good room", None, "bad bed", None]
+    assert several["pair_after"] == ["good room", None, "bad bed", None, None]
+    assert described(maskers.Text(), "Disappointing, disappointed")["stem"] == ["disap", "disap"]
     assert described(maskers.Text(), "Fine.") == {
         "word": ["fine"],
+        "stem": ["fine"],
         "before": [None],
         "after": [None],
         "pair": [None],
+        "pair_after": [None],
         "negated": [None],
     }
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
+from c2fa.graph import Graph
 from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
-from c2fa.solvers.expected import SHARES, solve_about
+from c2fa.solvers.expected import solve_about
+from c2fa.solvers.smoothing import smoothed
 from c2fa.solvers.solve import solve
 
 
@@ -28,30 +33,75 @@ def problem_of(seed, rows=(6, 30), leaves=12, parts=3, noise=0.1, outputs=1, tru
     return Problem(structure, tuple(levels)), truth
 
 
+def kriging(problem, solution):
+    """The precision of the answers under a solution's scales, intercepts integrated out: a row for each row.
+
+    Values have the covariance ``S diag(1/2λ) S``, rows noise ``1/w``, and each level a constant that is not known.
+    """
+    s, levels = problem.structure, solution.problem.levels
+    rows = np.concatenate([level.masks[:, s.owners(k)].astype(float) for k, level in enumerate(levels)])
+    smooth = levels[-1].smoothed(np.eye(s.leaves))
+    covariance = smooth @ np.diag(0.5 / solution.strengths[-1]) @ smooth
+    inverse = np.linalg.inv(
+        rows @ covariance @ rows.T + np.diag(np.concatenate([1.0 / level.weights for level in levels]))
+    )
+    constants = np.zeros((len(rows), len(levels)))
+    for k, level in enumerate(np.repeat(np.arange(len(levels)), [len(level.masks) for level in levels])):
+        constants[k, level] = 1.0
+    projected = inverse @ constants
+    return rows, covariance, inverse - projected @ np.linalg.inv(constants.T @ projected) @ projected.T
+
+
 def literal(problem, expected):
-    """The same, written out: what is left of the outputs is solved for every share, and all are averaged."""
-    s, found = problem.structure, []
-    for share in SHARES:
-        levels = []
-        for k, level in enumerate(problem.levels):
-            sums = np.zeros((s.widths[k], expected.shape[1]))
-            np.add.at(sums, s.owners(k), share * expected)
-            y = level.outputs - np.array([sums[mask].sum(axis=0) for mask in level.masks])
-            levels.append(Level(level.masks, y, level.weights, level.penalty, level.intercept))
-        one = solve(Problem(s, tuple(levels)))
-        found.append((one.log_evidence, one.values[-1] + share * expected))
-    evidence = np.array([e for e, _ in found])
-    weights = np.exp(evidence - evidence.max()) * np.array([4, 1, 1, 1, 1])
-    return sum(w * v for w, (_, v) in zip(weights / weights.sum(), found, strict=True))
+    """The same, written out: the share by generalised least squares, and what both fits say, by their odds."""
+    plain = solve(problem)
+    rows, _, precision = kriging(problem, plain)
+    y = np.concatenate([level.outputs for level in problem.levels])
+    outputs, free = y.shape[1], sum(len(level.masks) - 1 for level in problem.levels)
+    mean = rows @ expected
+    unit = np.trace(y.T @ precision @ y) / outputs / free
+    a = np.trace(mean.T @ precision @ mean) / outputs / unit
+    b = np.trace(mean.T @ precision @ y) / outputs / unit
+    share = (b + 1.0) / (a + 1.0)
+    if share <= 0:
+        return plain.values[-1], plain.stderr[-1], 0.0
+    levels, start = [], 0
+    for level in problem.levels:
+        there = slice(start, start := start + len(level.masks))
+        left = y[there] - share * mean[there]
+        levels.append(Level(level.masks, left, level.weights, level.penalty, level.intercept, level.smooth))
+    about = solve(Problem(problem.structure, tuple(levels)))
+    odds = about.log_evidence - plain.log_evidence - (share - 1.0) ** 2 / 2.0 - 0.5 * np.log(1.0 + a)
+    trust = max((np.exp(odds) - 1.0) / (np.exp(odds) + 1.0), 0.0)
+    found = about.values[-1] + share * expected
+    values = (1.0 - trust) * plain.values[-1] + trust * found
+    rows, covariance, precision = kriging(problem, about)
+    left = y - share * mean
+    unit = np.trace(left.T @ precision @ left) / outputs / free
+    surely = np.trace(mean.T @ precision @ mean) / outputs / unit + 1.0
+    left = expected - covariance @ rows.T @ precision @ mean
+    variances = (1.0 - trust) * (plain.stderr[-1] ** 2 + (plain.values[-1] - values) ** 2)
+    variances += trust * (about.stderr[-1] ** 2 + left**2 / surely + (found - values) ** 2)
+    return values, np.sqrt(variances), trust * share
 
 
+@pytest.mark.parametrize("strength", [0.0, 0.5])
 @pytest.mark.parametrize("outputs", [1, 2])
-@pytest.mark.parametrize("seed", range(3))
-def test_as_written_out(seed, outputs):
+@pytest.mark.parametrize("seed", range(6))
+def test_as_written_out(seed, outputs, strength):
     problem, truth = problem_of(seed, outputs=outputs)
-    expected = truth + np.random.default_rng(seed).normal(size=truth.shape)
+    if strength:
+        owners = problem.structure.owners(0)
+        beside = [[i, i + 1] for i in range(len(owners) - 1) if owners[i] == owners[i + 1]]
+        problem = smoothed(problem, Graph(np.array(beside)), strength)
+    quality = 1.0 if seed < 4 else -1.0
+    expected = quality * truth + 0.4 * np.random.default_rng(seed).normal(size=truth.shape)
     about = solve_about(problem, expected, solve)
-    np.testing.assert_allclose(about.solution.values[-1], literal(problem, expected), atol=1e-9)
+    values, errors, share = literal(problem, expected)
+    np.testing.assert_allclose(about.solution.values[-1], values, atol=1e-9)
+    np.testing.assert_allclose(about.solution.stderr[-1], errors, atol=1e-9)
+    assert about.share == pytest.approx(share, abs=1e-9)
+    assert (share > 0.0) == (seed < 4)
     for k, values in enumerate(about.solution.values):
         np.testing.assert_allclose(values, problem.structure.sums(about.solution.values[-1], k), atol=1e-9)
 
@@ -90,8 +140,84 @@ def test_what_is_wrong_is_ignored():
         wrong = np.random.default_rng(seed).normal(size=truth.shape)
         found = solve_about(problem, wrong, solve).solution.values[-1]
         losses.append([np.square(v - truth).sum() for v in (solve(problem).values[-1], found)])
+        opposite = solve_about(problem, -truth, solve)
+        assert opposite.share == 0.0
+        np.testing.assert_array_equal(opposite.solution.values[-1], opposite.without.values[-1])
+        np.testing.assert_array_equal(opposite.solution.stderr[-1], opposite.without.stderr[-1])
     plain, about = np.mean(losses, axis=0)
-    assert about < 1.1 * plain
+    assert about < 1.02 * plain
+
+
+@given(st.integers(0, 10_000), st.floats(1e-3, 1e3), st.floats(-2.0, 2.0))
+@settings(max_examples=20, deadline=None)
+def test_units_of_outputs_do_not_matter(seed, unit, quality):
+    problem, truth = problem_of(seed)
+    expected = quality * truth + np.random.default_rng(seed).normal(size=truth.shape)
+    scaled = problem.with_levels([level.with_outputs(unit * level.outputs) for level in problem.levels])
+    one, other = solve_about(problem, expected, solve), solve_about(scaled, unit * expected, solve)
+    assert other.share == pytest.approx(one.share, abs=1e-5)
+    np.testing.assert_allclose(other.solution.values[-1], unit * one.solution.values[-1], atol=1e-5 * unit)
+    np.testing.assert_allclose(other.solution.stderr[-1], unit * one.solution.stderr[-1], atol=1e-5 * unit)
+
+
+@pytest.mark.parametrize("quality", [1.0, 0.5, 0.0, -1.0])
+@pytest.mark.parametrize("noise", [0.3, 0.0])
+def test_intervals_hold_the_truth(quality, noise):
+    held = []
+    for seed in range(30):
+        problem, truth = problem_of(seed, rows=(16, 50), leaves=80, parts=5, noise=noise)
+        expected = quality * truth + 0.5 * np.random.default_rng(seed).normal(size=truth.shape)
+        found = solve_about(problem, expected, solve).solution
+        for k, (values, errors) in enumerate(zip(found.values, found.stderr, strict=True)):
+            held.extend((np.abs(values - problem.structure.sums(truth, k)) <= 1.96 * errors).ravel())
+    assert 0.9 <= np.mean(held) <= 0.99
+
+
+def saturated(on, values):
+    return np.tanh(on @ values)
+
+
+def of_pairs(on, values):
+    return on @ values + (on @ np.roll(values, 1)) * (on @ values) / len(values)
+
+
+def of_largest(on, values):
+    return (on * values).max(axis=1)
+
+
+def constant(on, values):
+    return np.zeros(len(on))
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([np.matmul, saturated, of_pairs, of_largest, constant]),
+    st.integers(1, 40),
+    st.sampled_from([-3.0, -1.0, 0.0, 0.3, 1.0, 3.0]),
+    st.sampled_from([1e-6, 1.0, 1e6]),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_model_values_add_up_and_what_is_ignored_leaves_no_trace(seed, model, rows, quality, unit):
+    rng = np.random.default_rng(seed)
+    structure = c2fa.Structure.from_groups(np.arange(12) % 3)
+    values = rng.normal(size=12)
+    levels = []
+    for k, n in enumerate((6, rows)):
+        masks = rng.random((n, structure.widths[k])) < 0.5
+        outputs = unit * model(masks[:, structure.owners(k)].astype(float), values)[:, None]
+        levels.append(Level(masks, outputs, None, Auto() if k else L2(0.0), intercept=True))
+    problem = Problem(structure, tuple(levels))
+    about = solve_about(problem, unit * (quality * values + 0.3 * rng.normal(size=12))[:, None], solve)
+    found, without = about.solution, about.without
+    for k, level in enumerate(found.values):
+        np.testing.assert_allclose(level, structure.sums(found.values[-1], k), atol=1e-9 * unit)
+        assert np.isfinite(level).all()
+        assert np.isfinite(found.stderr[k]).all()
+    np.testing.assert_array_equal(without.values[-1], solve(problem).values[-1])
+    assert about.share >= 0.0
+    if about.share == 0.0:
+        np.testing.assert_array_equal(found.values[-1], without.values[-1])
+        np.testing.assert_array_equal(found.stderr[-1], without.stderr[-1])
 
 
 def test_constant_outputs_have_no_effects_whatever_was_expected():
@@ -174,6 +300,12 @@ def test_few_rows_with_a_prior_say_more_than_without(prior, tmp_path):
         np.testing.assert_allclose(helped.high, helped.structure.sums(helped.low, 0), atol=1e-9)
         np.testing.assert_allclose(helped.low - helped.from_prior[-1], few.low, atol=1e-9)
         assert "come from the prior (from 40 inputs)" in helped.to_text()
+        told, parts = helped.diagnostics, (helped.from_prior[-1], helped.low - helped.from_prior[-1])
+        learned, answered = (np.abs(part).sum() for part in parts)
+        assert told.prior_share > 0.0
+        assert told.prior_worth == c2fa.Prior.load(tmp_path / "prior.json").worth["liking"]
+        assert told.prior_part == pytest.approx(learned / (learned + answered))
+        assert (few.diagnostics.prior_share, few.diagnostics.prior_part, few.diagnostics.prior_worth) == (None,) * 3
         gains.append([np.square(e.low - truth).sum() for e in (few, helped)])
     plain, about = np.mean(gains, axis=0)
     assert about < 0.5 * plain
@@ -187,10 +319,73 @@ def test_a_store_keeps_what_was_the_priors(prior, tmp_path):
     assert store[0].provenance["prior"] == prior.name
     assert c2fa.Explanation.from_json(e.to_json()).from_prior[0] == pytest.approx(e.from_prior[0])
     assert "from_prior" in e.to_frame().columns
+    for name in ("prior_share", "prior_part", "prior_worth"):
+        assert getattr(store[0].diagnostics, name) == pytest.approx(getattr(e.diagnostics, name))
+        assert getattr(c2fa.Explanation.from_json(e.to_json()).diagnostics, name) == getattr(e.diagnostics, name)
     with pytest.raises(RuntimeError, match="made with other settings"):
         explainer(budget=12).many(reviews(3, seed=2), tmp_path / "store", engine="serial")
     learned = c2fa.Prior.learn(explainer().many(reviews(8), tmp_path / "all", engine="serial"))
     assert learned.inputs == 8
+
+
+def test_a_prior_that_is_not_used_is_said_to_be_so(prior):
+    from dataclasses import replace
+
+    text = reviews(1, seed=4)[0]
+    plain = explainer(budget=30)(text)
+    opposite = replace(prior, effects={name: -values for name, values in prior.effects.items()})
+    e = explainer(budget=30, prior=opposite)(text)
+    np.testing.assert_array_equal(e.low, plain.low)
+    np.testing.assert_array_equal(e.stderr[-1], plain.stderr[-1])
+    assert (e.diagnostics.prior_share, e.diagnostics.prior_part) == (0.0, 0.0)
+    assert e.notes == [
+        "none of these values come from the prior (from 40 inputs): this input's answers do not bear it out"
+    ]
+    strange = explainer(budget=30, prior=prior)("Zur Sache. Etwas Neues.")
+    assert strange.from_prior is None
+    assert strange.notes == [
+        "none of these values come from the prior (from 40 inputs): it knows nothing of these words"
+    ]
+
+
+def test_the_page_has_what_is_the_priors_beside_every_value(prior):
+    import base64
+
+    from c2fa.report._data import halves, pack
+
+    e = explainer(budget=12, prior=prior)(reviews(1, seed=2)[0])
+    packed = pack(e, "one", 100)["prior"]
+    assert packed == [halves(part[None]) for part in e.from_prior]
+    assert len(base64.b64decode(packed[-1])) == 2 * e.structure.leaves
+    assert pack(explainer(budget=12)(reviews(1)[0]), "one", 100)["prior"] is None
+
+
+def test_what_was_expected_is_not_learned_again(prior, taught):
+    """Of a run whose first inputs taught, the first teach again."""
+    again = c2fa.Prior.learn(taught)
+    assert again.inputs == 8
+    assert again.fingerprint == c2fa.Prior.load(taught.path / "prior.json").fingerprint
+    had = [explainer(budget=12, prior=prior)(text) for text in reviews(5)]
+    with pytest.raises(
+        ValueError, match=r"5 of 5 explanations had a prior themselves, .*; explain inputs without prior="
+    ):
+        c2fa.Prior.learn(had)
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=10, deadline=None)
+def test_values_that_few_rows_shrank_are_learned_as_large_as_they_are(seed):
+    """Half of the rows leave values smaller, and what is learned of them about as large."""
+    from c2fa.prior import _unshrunk
+
+    rng = np.random.default_rng(seed)
+    truth, noise = rng.normal(size=2000), 0.5 * rng.normal(size=2000)
+    shrunk = 1.0 / (1.0 + 0.25)
+    values, errors = _unshrunk(shrunk * (truth + noise), np.full(2000, np.sqrt(0.25 * shrunk)))
+    assert np.polyfit(truth, values, 1)[0] == pytest.approx(1.0, abs=0.07)
+    np.testing.assert_allclose(errors, errors[0])
+    same, _ = _unshrunk(truth, np.full(2000, np.nan))
+    np.testing.assert_array_equal(same, truth)
 
 
 def test_numbers_are_learned_as_curves():
@@ -279,6 +474,22 @@ def test_numbers_depend_on_neither_engines_nor_shards_nor_the_order_of_the_other
     assert one.keys() == other.keys()
     for text, e in one.items():
         np.testing.assert_allclose(other[text].low, e.low, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("models", [{}, {"models": 1}])
+@pytest.mark.parametrize("engine", ["ray", "dask"])
+def test_other_engines_learn_and_give_what_serial_gives(taught, tmp_path, engine, models, monkeypatch):
+    pytest.importorskip({"dask": "distributed"}.get(engine, engine))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    store = learning(reviews(14, seed=5), tmp_path / "store", engine=engine, workers=2, **models)
+    one, other = (c2fa.Prior.load(run.path / "prior.json") for run in (taught, store))
+    assert one.fingerprint == other.fingerprint
+    for e, found in zip(taught, store, strict=True):
+        np.testing.assert_allclose(found.low, e.low, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(found.stderr[-1], e.stderr[-1], rtol=0, atol=1e-12)
+        assert found.diagnostics.prior_share == pytest.approx(e.diagnostics.prior_share)
 
 
 def test_a_run_that_was_stopped_before_or_after_learning_goes_on(taught, tmp_path):

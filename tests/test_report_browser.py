@@ -188,6 +188,28 @@ def test_table_sorts_and_copies(driver: Browser, show: Open, review: Any) -> Non
     assert len(copied.splitlines()) == 67
 
 
+def test_the_table_tells_what_is_the_priors(driver: Browser, show: Open, review: Any) -> None:
+    from dataclasses import replace
+
+    leaves = review.all_values[-1].copy()
+    leaves[0] += 0.5  # what the prior is taken to have done, and nothing to any other word
+    levels = tuple(review.structure.sums(leaves, k) for k in range(2))
+    show(report.html(replace(review, all_values=levels, all_without_prior=review.all_values)))
+    one(driver, ".numbers summary").click()
+    heads = all_of(driver, "thead button")
+    assert heads[-1].text == "From prior"
+    heads[-1].click()  # ascending at first, then descending
+    heads[-1].click()
+    assert texts(driver, "tbody tr:first-child th") == [review.names[-1][0]]
+    cells = texts(driver, "tbody tr td:last-child")
+    assert cells[0].startswith("0.50")
+    assert float(cells[1]) == 0.0
+    next(b for b in all_of(driver, "button") if b.text == "Copy table").click()
+    copied = driver.execute_script("return document.querySelector('.numbers').copied").splitlines()
+    assert copied[0].split("\t")[-1] == "From prior"
+    assert copied[1].split("\t")[-1].startswith("0.50")
+
+
 def test_everything_works_from_the_keyboard(driver: Browser, show: Open, review: Any) -> None:
     show(report.html(review))
     active = "const e = document.activeElement; return [e.tagName, e.getAttribute('role'), e.className, e.type || '']"

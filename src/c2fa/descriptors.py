@@ -21,6 +21,7 @@ Column: TypeAlias = list[str | float | None]
 
 _WORDS = "words"  # how files call the table of ``WordFields``
 _REACH = 3  # words after a negation that it may negate
+_STEM = 5  # letters
 # Of all languages at once: the table follows from the words, and they do not say which language they are of.
 _WRITTEN = """
     not no never none nor neither nobody nothing nowhere cannot without hardly barely scarcely
@@ -112,18 +113,21 @@ def own_fields(names: Sequence[str], values: Sequence[Any]) -> dict[str, list[An
 
 @dataclass(frozen=True, eq=False)
 class WordFields:
-    """Gives what is known of words: themselves, those beside them in their sentence, and whether they are negated.
+    """Gives what is known of words: themselves, their stems, those beside them in their sentence, and whether negated.
 
-    A sentence is the smallest part that holds the words. All of it follows from the structure, so that files keep none
-    of it.
+    A word's stem is its first letters: forms of a word begin alike in many languages, and what is known of one form
+    says something of the others. A sentence is the smallest part that holds the words. All of it follows from the
+    structure, so that files keep none of it.
 
     >>> words = Structure.from_tree({"Not so good.": ["Not", "so", "good."], "Cheap!": ["Cheap!"]})
     >>> for name, column in WordFields(words)().items():
     ...     print(name, column)
     word ['not', 'so', 'good', 'cheap']
+    stem ['not', 'so', 'good', 'cheap']
     before [None, 'not', 'so', None]
     after ['so', 'good', None, None]
     pair [None, 'not so', 'so good', None]
+    pair_after ['not so', 'so good', None, None]
     negated [None, 'so', 'good', None]
     """
 
@@ -133,7 +137,8 @@ class WordFields:
         names, parents = self.structure.names[-1], self.structure.parents
         words = [name.lower() if name.isalnum() else _bare(name) for name in names]
         sentences = parents[-1].tolist() if parents else [0] * len(words)
-        table: dict[str, list[str | None]] = {"word": [*words], "before": [], "after": [], "pair": [], "negated": []}
+        table: dict[str, list[str | None]] = {"word": [*words], "stem": [word[:_STEM] for word in words]}
+        table |= {name: [] for name in ("before", "after", "pair", "pair_after", "negated")}
         before, reach = None, 0
         for word, this, following, after in zip(
             words, sentences, [*sentences[1:], None], [*words[1:], ""], strict=True
@@ -144,9 +149,11 @@ class WordFields:
             reach = _REACH if word in _NEGATIONS or word.endswith(("n't", "n’t")) else reach - 1
             if following == this:
                 table["after"].append(after)
+                table["pair_after"].append(f"{word} {after}")
                 before = word
             else:
                 table["after"].append(None)
+                table["pair_after"].append(None)
                 before, reach = None, 0
         return table
 

@@ -54,6 +54,7 @@ def diagnose(
     cost: float | None,
     notes: tuple[str, ...] = (),
     judge: Judge | None = None,
+    prior_worth: float | None = None,
 ) -> Diagnostics:
     """Compare the joint fit with each level fitted alone, and put into words what is wrong."""
     structure = masked.structure
@@ -85,7 +86,19 @@ def diagnose(
         warnings=(*warnings, *queries.notes, *notes),
         settled=None if judge is None else judge.verdict.enough,
         stop=stop,
+        prior_share=None if prior_worth is None else found.prior_share or 0.0,
+        prior_part=None if prior_worth is None else _prior_part(found, column),
+        prior_worth=prior_worth,
     )
+
+
+def _prior_part(found: Attribution, column: int) -> float:
+    """What part of the leaves' values is the prior's, by absolute values: its part and the answers' come to 1."""
+    if found.without_prior is None:
+        return 0.0
+    alone = found.without_prior[-1][:, column]
+    learned, answered = np.abs(found.values[-1][:, column] - alone).sum(), np.abs(alone).sum()
+    return float(learned / (learned + answered)) if learned else 0.0
 
 
 def _fit(found: Attribution, k: int, column: int, name: str) -> _Fit:

@@ -308,6 +308,7 @@ class Explainer:
             judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget)
             stages = self.stages(structure, masked.rows_per_mask)
             found, rows = yield from on_scale(self._until(task, judge, stages), scale)
+        worth = None if self.prior is None else self.prior.worth.get(names[target], 0.0)
         cost = None if describe(self.model).cost is None else queries.cost
         notes = (*scale.notes(queries.answers[:, target]), *describe(self.model).notes)
         return Explanation(
@@ -320,7 +321,7 @@ class Explainer:
             all_intercepts=found.intercepts,
             all_stderr=found.stderr,
             queries=queries.used,
-            diagnostics=diagnose(masked, found, column, queries, cost, notes, judge),
+            diagnostics=diagnose(masked, found, column, queries, cost, notes, judge, worth),
             view=masked.view,
             provenance={
                 "c2fa": __version__,

@@ -61,6 +61,10 @@ class Diagnostics:
     settled, stop
         With a stopping rule (``until=``): whether it held in the end, and in words what was spent and why. Without one,
         None and empty.
+    prior_share, prior_part, prior_worth
+        With a prior: the share of what it expected that this input's answers bear out, 0 where it was ignored or knew
+        nothing of the leaves; what part of the target's leaves it is, between 0 and 1 (``from_prior`` has it leaf by
+        leaf); and the correlation that it had with effects in inputs that it was not learned from. Without one, None.
     """
 
     levels: tuple[LevelReport, ...]
@@ -75,6 +79,9 @@ class Diagnostics:
     warnings: tuple[str, ...] = ()
     settled: bool | None = None
     stop: str = ""
+    prior_share: float | None = None
+    prior_part: float | None = None
+    prior_worth: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,10 +151,16 @@ class Explanation:
 
         The rest of each is what this input's own answers say.
         """
+        parts = self.all_from_prior
+        return None if parts is None else tuple(part[:, self._column] for part in parts)
+
+    @property
+    def all_from_prior(self) -> tuple[FloatArray, ...] | None:
+        """The same for all columns, each (width, columns)."""
         if self.all_without_prior is None:
             return None
         pairs = zip(self.all_values, self.all_without_prior, strict=True)
-        return tuple((whole - alone)[:, self._column] for whole, alone in pairs)
+        return tuple(whole - alone for whole, alone in pairs)
 
     @property
     def intercepts(self) -> tuple[float, ...]:

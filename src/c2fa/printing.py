@@ -61,12 +61,16 @@ def notes(e: Explanation) -> list[str]:
 
 def _from_prior(e: Explanation) -> list[str]:
     """How much of the leaves' values the prior is: nobody must take what was learned elsewhere for what is here."""
-    if e.from_prior is None:
+    if e.diagnostics.prior_share is None:
         return []
+    told = f"come from the prior ({str(e.provenance.get('prior', '')).partition(', ')[2]})"
+    if e.from_prior is None:
+        return [f"none of these values {told}: it knows nothing of these {e.level_names[-1]}"]
+    if e.diagnostics.prior_share == 0.0:
+        return [f"none of these values {told}: this input's answers do not bear it out"]
     learned, found = np.abs(e.from_prior[-1]).sum(), np.abs(e.values[-1] - e.from_prior[-1]).sum()
     share = learned / (learned + found) if learned else 0.0
-    told = str(e.provenance.get("prior", "")).partition(", ")[2]
-    return [f"{share:.0%} of these values come from the prior ({told}), the rest from this input's own answers"]
+    return [f"{share:.0%} of these values {told}, the rest from this input's own answers"]
 
 
 def _at_baseline(e: Explanation) -> list[str]:

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 _KNOTS = 9  # of a field of numbers, at its quantiles
-_LEAST = 2  # inputs in which a category must have been met; of one that was met once nothing is known
 _FOLDS = 4
 _STRENGTH, _FACTOR = 30.0, 3.0  # where the search for a field's strength begins, and its steps
 _RANGE = (0.1, 1e4)
-_TOLERANCE = 1e-5
+_TOLERANCE, _ROUGHLY = 1e-5, 1e-4  # of a ridge fit, and while strengths are looked for
+_DIGITS = 6  # of an effect
+_LEAST_SHRUNK = 0.25  # values are taken to be shrunk to a quarter at the most: below it noise would be all there is
 _BETTER = 1e-4  # of R²: what a step must gain
 
 
@@ -45,18 +46,17 @@ class Field:
         return len(self.categories) + len(self.knots)
 
     @classmethod
-    def of(cls, entries: Column, inputs: IntArray) -> Field:
-        """The categories that several inputs have, and knots at the quantiles of the numbers."""
-        met: dict[str, set[int]] = {}
-        numbers = []
-        for entry, number in zip(entries, inputs.tolist(), strict=True):
-            if isinstance(entry, str):
-                met.setdefault(entry, set()).add(number)
-            elif entry is not None and np.isfinite(entry):
-                numbers.append(float(entry))
-        known = sorted(name for name, where in met.items() if len(where) >= _LEAST)
+    def of(cls, entries: Column) -> Field:
+        """The categories that were met, and knots at the quantiles of the numbers."""
+        met = {entry for entry in entries if isinstance(entry, str)}
+        numbers = [float(e) for e in entries if e is not None and not isinstance(e, str) and np.isfinite(e)]
         knots = np.unique(np.quantile(numbers, np.linspace(0.0, 1.0, _KNOTS))) if numbers else np.empty(0)
-        return cls({name: k for k, name in enumerate(known)}, tuple(knots.tolist()))
+        return cls.named(sorted(met), knots.tolist())
+
+    @classmethod
+    def named(cls, categories: Iterable[str], knots: Iterable[float]) -> Field:
+        """From the categories in the order of their features."""
+        return cls({name: k for k, name in enumerate(categories)}, tuple(knots))
 
     def features(self, entries: Column) -> tuple[IntArray, IntArray, FloatArray]:
         """The leaves, features and values that are not 0."""
@@ -108,7 +108,9 @@ class Prior:
         """Learn from explanations: a list, or a store.
 
         Effects are a ridge fit on what is known of the leaves, one strength for each field. Strengths are chosen on a
-        quarter of the inputs, and what they are worth is measured on another.
+        quarter of the inputs, and what they are worth is measured on another. Explanations that had a prior themselves
+        are left out, as those behind the first of ``many(learn=)``: what was expected of them would come back as
+        what was found.
         """
         data = _Data.of(explanations)
         effects, worth = {}, {}
@@ -142,7 +144,7 @@ class Prior:
             record = json.loads(Path(path).read_bytes())
             if record.get("c2fa prior") != _VERSION:
                 raise ValueError(f"it has version {record.get('c2fa prior')!r} and not {_VERSION}")
-            fields = {name: Field(f["categories"], tuple(f["knots"])) for name, f in record["fields"].items()}
+            fields = {name: Field.named(f["categories"], f["knots"]) for name, f in record["fields"].items()}
             effects = {name: np.array(values) for name, values in record["effects"].items()}
             return cls(fields, effects, record["worth"], record["inputs"], record["link"], record["model"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -151,7 +153,7 @@ class Prior:
     def _record(self) -> dict[str, Any]:
         return {
             "c2fa prior": _VERSION,
-            "fields": {name: {"categories": f.categories, "knots": f.knots} for name, f in self.fields.items()},
+            "fields": {name: {"categories": list(f.categories), "knots": f.knots} for name, f in self.fields.items()},
             "effects": {name: values.tolist() for name, values in self.effects.items()},
             "worth": dict(self.worth),
             "inputs": self.inputs,
@@ -201,7 +203,13 @@ class _Data:
     @classmethod
     def of(cls, explanations: Iterable[Explanation]) -> _Data:
         """Gather what can be learned from; an output that an explanation does not have is NaN there."""
-        told = list(explanations)
+        given = list(explanations)
+        told = [e for e in given if e.all_without_prior is None]
+        if len(told) < _FOLDS <= len(given):
+            raise ValueError(
+                f"{len(given) - len(told)} of {len(given)} explanations had a prior themselves, and what it expected "
+                "would come back as what was found; explain inputs without prior= and learn from those"
+            )
         tables = [e.descriptors for e in told if e.descriptors is not None]
         links, models = {e.link.name for e in told}, {str(e.provenance.get("model", "")) for e in told}
         if len(tables) < len(told):
@@ -213,10 +221,12 @@ class _Data:
         sizes = [e.structure.leaves for e in told]
         inputs = np.repeat(np.arange(len(told)), sizes)
         table = _joined(tables, sizes)
-        fields = {name: Field.of(entries, inputs) for name, entries in table.items()}
+        fields = {name: Field.of(entries) for name, entries in table.items()}
         outputs = list(dict.fromkeys(e.output_names[c] for e in told for c in e.columns))
-        values = {name: np.concatenate([_of_output(e, name, e.all_values) for e in told]) for name in outputs}
-        errors = {name: np.concatenate([_of_output(e, name, e.all_stderr) for e in told]) for name in outputs}
+        values, errors = {}, {}
+        for name in outputs:
+            found = [_unshrunk(_of_output(e, name, e.all_values), _of_output(e, name, e.all_stderr)) for e in told]
+            values[name], errors[name] = (np.concatenate(some) for some in zip(*found, strict=True))
         model = models.pop() if len(models) == 1 else ""
         return cls(fields, _features(fields, table), inputs, values, errors, links.pop(), model)
 
@@ -241,16 +251,19 @@ class _Data:
         chosen_on, measured_on = known & (fold == 0), known & (fold == 1)
         strengths = self._strengths(y, weights, known & (fold != 0), chosen_on)
         there = self._ridge(y, weights, known & (fold != 1), strengths)
-        expected = self.features[measured_on] @ there
-        worth = float(np.corrcoef(expected, y[measured_on])[0, 1]) if expected.any() and y[measured_on].any() else 0.0
-        return self._ridge(y, weights, known, strengths), worth
+        worth = _correlation(self.features[measured_on] @ there, y[measured_on])
+        effects = self._ridge(y, weights, known, strengths)
+        return np.array([float(f"{effect:.{_DIGITS}g}") for effect in effects]), worth
 
     def _strengths(self, y: FloatArray, weights: FloatArray, fit: Any, look: Any) -> dict[str, float]:
         """A strength for each field, each in turn made stronger or weaker as long as other inputs gain by it."""
 
+        there = None
+
         def error(strengths: Mapping[str, float]) -> float:
-            missed = y[look] - self.features[look] @ self._ridge(y, weights, fit, strengths)
-            return float(weights[look] @ np.square(missed))
+            nonlocal there
+            there = self._ridge(y, weights, fit, strengths, _ROUGHLY, there)
+            return float(weights[look] @ np.square(y[look] - self.features[look] @ there))
 
         strengths = dict.fromkeys(self.fields, _STRENGTH)
         best, whole = error(strengths), float(weights[look] @ np.square(y[look])) or 1.0
@@ -264,18 +277,41 @@ class _Data:
                     strengths, best = tried, seen
         return strengths
 
-    def _ridge(self, y: FloatArray, weights: FloatArray, rows: Any, strengths: Mapping[str, float]) -> FloatArray:
-        """The effects that fit some of the rows."""
+    def _ridge(
+        self,
+        y: FloatArray,
+        weights: FloatArray,
+        rows: Any,
+        strengths: Mapping[str, float],
+        tolerance: float = _TOLERANCE,
+        start: FloatArray | None = None,
+    ) -> FloatArray:
+        """The effects that fit some of the rows, looked for from others that are near."""
         from scipy.sparse import diags, vstack
         from scipy.sparse.linalg import lsmr
 
         root = np.sqrt(weights[rows])
         ridge = np.concatenate([np.full(one.width, np.sqrt(strengths[name])) for name, one in self.fields.items()])
         system = vstack([diags(root) @ self.features[rows], diags(ridge)]).tocsr()
-        effects: FloatArray = lsmr(
-            system, np.concatenate([root * y[rows], np.zeros(len(ridge))]), atol=1e-5, btol=1e-5
-        )[0]
+        right = np.concatenate([root * y[rows], np.zeros(len(ridge))])
+        effects: FloatArray = lsmr(system, right, atol=tolerance, btol=tolerance, x0=start)[0]
         return effects
+
+
+def _correlation(a: FloatArray, b: FloatArray) -> float:
+    """0 where one of them is constant, or there is nothing."""
+    return float(np.corrcoef(a, b)[0, 1]) if len(a) > 1 and np.ptp(a) > 0.0 and np.ptp(b) > 0.0 else 0.0
+
+
+def _unshrunk(values: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """An input's values as large as they should be, and their errors: few rows leave values that are too small.
+
+    Of a posterior mean ``v`` and its error ``s`` the truth has the mean square ``v² + s²``.
+    """
+    known = np.isfinite(values) & np.isfinite(errors)
+    found, unsure = np.square(values[known]).sum(), np.square(errors[known]).sum()
+    shrunk = max(found / (found + unsure), _LEAST_SHRUNK) if found > 0.0 else 1.0
+    return values / shrunk, errors / shrunk
 
 
 def _joined(tables: Sequence[Mapping[str, Column]], sizes: Sequence[int]) -> dict[str, list[Any]]:

@@ -81,6 +81,8 @@ class Attribution:
         The joint solution, where all levels were fitted together as one problem; else None.
     without_prior
         What the values would be if nothing had been expected of the leaves; None where nothing was.
+    prior_share
+        The share of what was expected that the answers bear out; None where nothing was.
     """
 
     values: tuple[FloatArray, ...]
@@ -94,6 +96,7 @@ class Attribution:
     factors: tuple[float, ...] | None = None
     solution: Solution | None = None
     without_prior: tuple[FloatArray, ...] | None = None
+    prior_share: float | None = None
 
     @classmethod
     def of(cls, solution: Solution) -> Attribution:

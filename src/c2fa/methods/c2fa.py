@@ -156,7 +156,8 @@ class C2FA(BaseMethod):
         if task.expected is None:
             return Attribution.of(self._solve(task, problem))
         about = solve_about(problem, task.expected, functools.partial(self._solve, task))
-        return replace(Attribution.of(about.solution), without_prior=about.without.values)
+        found = Attribution.of(about.solution)
+        return replace(found, without_prior=about.without.values, prior_share=about.share)
 
     def _solve(self, task: Task, problem: Problem) -> Solution:
         strengths = self._smoothing(task)

@@ -56,6 +56,7 @@ def pack(e: Explanation, title: str, side: int) -> dict[str, Any]:
         "values": [halves(settled(v[:, at].T)) for v in e.all_values],
         "units": [wholes([shown.values[k] for shown in rounded]) for k in range(s.depth)],
         "stderr": None if e.all_stderr is None else [halves(settled(v[:, at].T)) for v in e.all_stderr],
+        "prior": None if e.all_from_prior is None else [halves(settled(v[:, at].T)) for v in e.all_from_prior],
         "queries": e.queries,
         "sent": d.sent,
         "recalled": d.recalled,

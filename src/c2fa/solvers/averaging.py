@@ -11,8 +11,8 @@ from c2fa.solution import Solution
 from c2fa.structure import FloatArray
 
 
-def likelihoods(found: Sequence[Solution], beforehand: Sequence[float] | None = None) -> FloatArray:
-    """How much each solution counts, from its evidence and what was thought of it beforehand; they sum to 1."""
+def likelihoods(found: Sequence[Solution]) -> FloatArray:
+    """How much each solution counts, from its evidence; they sum to 1."""
     if any(one.log_evidence is None for one in found):
         raise ValueError("what is likely can only be told where the penalty is 'auto'; give smooth= a number")
     evidence = np.array([one.log_evidence for one in found], dtype=np.float64)
@@ -20,7 +20,7 @@ def likelihoods(found: Sequence[Solution], beforehand: Sequence[float] | None = 
     if np.isinf(best):  # outputs that are constant, of which some solutions leave nothing
         evidence = np.where(evidence == best, 0.0, -np.inf)
         best = 0.0
-    weights = np.exp(evidence - best) * (1.0 if beforehand is None else np.asarray(beforehand))
+    weights = np.exp(evidence - best)
     total: FloatArray = weights / weights.sum()
     return total
 

@@ -1,8 +1,25 @@
 """Values that are expected beforehand, as far as the answers bear them out.
 
-Several shares of the expected values are taken off the outputs, 0 among them, and what is left is fitted as ever. How
-likely each share makes the answers is its weight, and the explanation is the weighted mean of theirs: where nothing of
-what was expected is found, the share of 0 counts, and the result is as without it.
+With ``m`` the expected values, what is looked for is ``β = g m + u``: a share g of them, and what is left, which is
+fitted as ever. The share is expected to be about 1, ``g ~ N(1, τ²)``: what was learned elsewhere may be too large or
+too small here. Two fits are enough:
+
+- *Without* what is expected. Under the scales that it chooses, with ``W = (I + X P⁻¹ X')⁻¹`` and σ² the variance of the
+  answers' part that ``W`` leaves, the answers have the log likelihood ``−(y − gXm)'W(y − gXm) / 2σ²``. It is a parabola
+  in g, so the likeliest share is ``g = (b + 1/τ²) / (a + 1/τ²)``, ``a = m'X'WXm / σ²`` and ``b = m'X'Wy / σ²``.
+- *About* that share of it: the outputs less ``g Xm``.
+
+The log evidence of the second beside the first, the doubt about the share integrated out (Laplace), is
+
+    D = log p(y | g) − log p(y | 0) − (g − 1)² / 2τ² − ½ log(1 + τ² a).
+
+Its odds are ``exp(D)``, and the explanation goes from the first towards the second by what they are above even,
+``tanh(D/2)``: not at all where the answers are no likelier with what was expected than without. A mean by the odds
+would leave some of every prior in, however wrong: where rows for leaves are few the odds of effects of the wrong sign
+are low but not 0, and what such effects add is large.
+
+The standard errors of the second fit count the doubt about the share, along ``m − (X'X + P)⁻¹X'Xm``: what of the
+expected values the rows do not overrule.
 """
 
 from __future__ import annotations
@@ -12,13 +29,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from c2fa.penalties import Auto
 from c2fa.problem import Problem
 from c2fa.solution import Solution
-from c2fa.solvers.averaging import averaged, likelihoods
+from c2fa.solvers.averaging import averaged
+from c2fa.solvers.evidence import TINY
 from c2fa.structure import FloatArray
 
-SHARES = (0.0, 0.5, 1.0, 2.0, 3.0)  # above 1 because what is expected was learned from values that were shrunk
-_BEFOREHAND = (0.5, 0.125, 0.125, 0.125, 0.125)  # what was learned elsewhere may be of no use here
+_SHARE, _SHARE_SD = 1.0, 1.0  # what is expected of the share itself: it was learned from values that were shrunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,28 +50,105 @@ class Expected:
 
 def solve_about(problem: Problem, values: FloatArray, solve: Callable[[Problem], Solution]) -> Expected:
     """Solve a problem, its penalty ``Auto``, whose leaves are expected to have these values, (leaves, outputs)."""
-    found = [_about(problem, share * values, solve) if share else solve(problem) for share in SHARES]
-    weights = likelihoods(found, _BEFOREHAND)
-    return Expected(averaged(found, weights), float(weights @ np.array(SHARES)), found[0])
+    without = solve(problem)
+    first = _Said.of(problem, without, values)
+    if first is None or first.share <= 0.0:
+        return Expected(without, 0.0, without)
+    about = _about(problem, first.share * values, solve)
+    assert about.log_evidence is not None
+    assert without.log_evidence is not None
+    trust = float(np.tanh(0.5 * (about.log_evidence - without.log_evidence - first.doubt)))
+    if not trust > 0.0:
+        return Expected(without, 0.0, without)
+    about = _with_doubt(problem, about, values, first.share)
+    return Expected(averaged([without, about], np.array([1.0 - trust, trust])), trust * first.share, without)
+
+
+@dataclass(frozen=True, eq=False)
+class _Said:
+    """What the answers say of the share, under the scales of a solution.
+
+    Attributes
+    ----------
+    precision
+        How surely they say it: ``a``.
+    share
+        The likeliest share.
+    left
+        For each leaf, what one more of the share changes of its value, (leaves, outputs).
+    """
+
+    precision: float
+    share: float
+    left: FloatArray
+
+    @classmethod
+    def of(cls, problem: Problem, solution: Solution, values: FloatArray, taken: float = 0.0) -> _Said | None:
+        """Of a share ``taken`` off the outputs in that solution; None where the answers say nothing.
+
+        They say nothing where they are constant, and need no prior where leaves have no strength.
+        """
+        scaled, system = solution.problem, solution.factorise()
+        auto = problem.levels[-1].penalty
+        assert isinstance(auto, Auto)
+        columns = slice(None) if auto.output is None else slice(auto.output, auto.output + 1)
+        pairs = zip(scaled.levels, _rows_of(problem, values), strict=True)
+        expected = np.concatenate([level.with_outputs(rows).rows.targets for level, rows in pairs])
+        if system is None:
+            return None
+        answers = scaled.targets - taken * expected
+        reached = system.fit(expected)
+        unexplained = answers - scaled.design @ system.fit(answers)
+        rest = expected - scaled.design @ reached
+        free = sum(float(np.count_nonzero(level.weights) - level.intercept) for level in scaled.levels)
+        unit = _inner(answers, unexplained, columns) / max(free, 1.0)
+        if not unit > TINY:
+            return None
+        precision = max(_inner(expected, rest, columns), 0.0) / unit
+        found = _inner(expected, unexplained, columns) / unit
+        share = (found + precision * taken + _SHARE / _SHARE_SD**2) / (precision + 1.0 / _SHARE_SD**2)
+        return cls(precision, share, values - scaled.levels[-1].smoothed(reached))
+
+    @property
+    def doubt(self) -> float:
+        """By how much less likely the answers are because the share was not known beforehand."""
+        away = (self.share - _SHARE) / _SHARE_SD
+        return 0.5 * float(away**2 + np.log1p(_SHARE_SD**2 * self.precision))
+
+    @property
+    def variance(self) -> float:
+        """How uncertain the share is."""
+        return 1.0 / (self.precision + 1.0 / _SHARE_SD**2)
 
 
 def _about(problem: Problem, expected: FloatArray, solve: Callable[[Problem], Solution]) -> Solution:
     """The solution for what is left of the outputs, as one of the problem itself: its residuals are the same."""
     s = problem.structure
-    solution = solve(_less(problem, expected))
+    pairs = zip(problem.levels, _rows_of(problem, expected), strict=True)
+    solution = solve(problem.with_levels([level.with_outputs(level.outputs - rows) for level, rows in pairs]))
     levels = zip(solution.problem.levels, problem.levels, strict=True)
     whole = solution.problem.with_levels([solved.with_outputs(level.outputs) for solved, level in levels])
     values = tuple(v + s.sums(expected, k).reshape(v.shape) for k, v in enumerate(solution.values))
     return replace(solution, values=values, problem=whole)
 
 
-def _less(problem: Problem, expected: FloatArray) -> Problem:
-    """The problem with what is expected taken off its outputs."""
+def _rows_of(problem: Problem, values: FloatArray) -> list[FloatArray]:
+    """What the leaves' values come to in every row of each level, in the shape of its outputs."""
     s = problem.structure
-    shifts = [level.masks @ s.sums(expected, k) for k, level in enumerate(problem.levels)]
-    return problem.with_levels(
-        [
-            level.with_outputs(level.outputs - shift.reshape(level.outputs.shape))
-            for level, shift in zip(problem.levels, shifts, strict=True)
-        ]
-    )
+    return [(level.masks @ s.sums(values, k)).reshape(level.outputs.shape) for k, level in enumerate(problem.levels)]
+
+
+def _with_doubt(problem: Problem, about: Solution, values: FloatArray, share: float) -> Solution:
+    """The solution with standard errors that count the doubt about the share."""
+    said = _Said.of(problem, about, values, share)
+    if said is None or about.stderr is None:
+        return about
+    s = problem.structure
+    moved = [np.square(s.sums(said.left, k)).reshape(e.shape) for k, e in enumerate(about.stderr)]
+    errors = zip(about.stderr, moved, strict=True)
+    return replace(about, stderr=tuple(np.sqrt(np.square(e) + said.variance * more) for e, more in errors))
+
+
+def _inner(a: FloatArray, b: FloatArray, columns: slice) -> float:
+    """The inner product of each column, on average."""
+    return float(np.einsum("ij,ij->j", a[:, columns], b[:, columns]).mean())

@@ -10,8 +10,7 @@ function readModel(raw) {
     return own;
   });
   const all = raw.values.map(halves);
-  const whole = raw.units.map(wholes);
-  const errors = raw.stderr && raw.stderr.map(halves);
+  const at = (of) => (k, i) => (of ? of[k][model.column * raw.widths[k] + i] : null);
   const names = raw.names.slice();
   if (names[depth - 1] === null) names[depth - 1] = spelled(raw.view);
   const cells = raw.view && raw.view.cells;
@@ -33,14 +32,15 @@ function readModel(raw) {
     most: (k) => Math.max(largest(model.values(k)), raw.answer ? raw.answer.least : 0),
     // Of an answer, only what is more than two standard errors from 0 is shaded, as only that is named as a source.
     settled: (k, i) => !raw.answer || Math.abs(model.value(k, i)) > 2 * (model.error(k, i) || 0),
-    value: (k, i) => all[k][model.column * raw.widths[k] + i],
+    value: at(all),
     values: (k) => all[k].subarray(model.column * raw.widths[k], (model.column + 1) * raw.widths[k]),
     // In units of the last digit that is shown: these add up as they are written.
-    units: (k, i) => whole[k][model.column * raw.widths[k] + i],
+    units: at(raw.units.map(wholes)),
     written: (units, signs = true) => written(units, raw.classes[model.column].digits, signs),
     said: (k, i) => model.written(model.units(k, i)),
-    saidError: (k, i) => number(model.error(k, i), raw.classes[model.column].digits),
-    error: (k, i) => (errors ? errors[k][model.column * raw.widths[k] + i] : null),
+    number: (value) => number(value, raw.classes[model.column].digits),
+    error: at(raw.stderr && raw.stderr.map(halves)),
+    prior: at(raw.prior && raw.prior.map(halves)), // what other inputs taught, and this input's answers did not say
     name(k, i) {
       // A part that is one column shows the column's value.
       while (sameAsOnlyChild(model, k, i)) i = children[k++][i][0];
@@ -121,7 +121,7 @@ function topLeaves(model) {
 // What a reader is told about a feature, in one sentence.
 function sentenceAbout(model, k, i) {
   const error = model.error(k, i);
-  const value = model.said(k, i) + (error ? ` ± ${model.saidError(k, i)}` : "");
+  const value = model.said(k, i) + (error ? ` ± ${model.number(error)}` : "");
   let text = `${capital(one(model.labels[k]))} “${short(model.name(k, i), 90)}”: ${value}`;
   if (k > 0) {
     const j = model.parents[k - 1][i];
@@ -143,7 +143,7 @@ function spokenAbout(model, k, i) {
   const error = model.error(k, i);
   const own = k < model.depth - 1 ? `, the sum of its ${count(model.leavesOf(k, i).length, model.labels[model.depth - 1])}` : "";
   const place = k > 0 ? ` in ${numberedPart(model, k - 1, model.parents[k - 1][i])}` : "";
-  return (error ? ` ± ${model.saidError(k, i)}, ` : ", ") + one(model.labels[k]) + place + own;
+  return (error ? ` ± ${model.number(error)}, ` : ", ") + one(model.labels[k]) + place + own;
 }
 
 function short(text, most) {

@@ -4,10 +4,12 @@ function tableView(model, say) {
   const raw = model.raw;
   const body = h("tbody", {});
   const heads = [["name", "Name"], ["part", "Part of"], ["value", model.unit ? `Attribution (${model.unit})` : "Attribution"], ["error", "Standard error"]];
+  if (raw.prior) heads.push(["prior", "From prior"]);
+  const numbers = ["value", "error", "prior"];
   const most = 2000; // rows that a browser lays out at once; all of them are copied
   let sorted = "value";
   let up = false;
-  const cells = heads.map(([id, label]) => h("th", { scope: "col", class: id === "value" || id === "error" ? "num" : "" },
+  const cells = heads.map(([id, label]) => h("th", { scope: "col", class: numbers.includes(id) ? "num" : "" },
     h("button", { type: "button", onclick: () => { up = sorted === id ? !up : id !== "value"; sorted = id; render(); } }, label,
       h("span", { class: "arrow", "aria-hidden": "true" }))));
   const caption = h("caption", {});
@@ -21,11 +23,11 @@ function tableView(model, say) {
   function rows() {
     const k = level();
     const out = Array.from(model.values(k), (_, i) => ({
-      i, value: model.units(k, i), name: model.name(k, i), error: model.error(k, i), part: k ? model.name(k - 1, model.parents[k - 1][i]) : "",
+      i, value: model.units(k, i), name: model.name(k, i), error: model.error(k, i), prior: model.prior(k, i), part: k ? model.name(k - 1, model.parents[k - 1][i]) : "",
     }));
     const by = {
       name: (a, b) => a.name.localeCompare(b.name), part: (a, b) => a.part.localeCompare(b.part),
-      value: (a, b) => a.value - b.value, error: (a, b) => (a.error || 0) - (b.error || 0),
+      value: (a, b) => a.value - b.value, error: (a, b) => (a.error || 0) - (b.error || 0), prior: (a, b) => a.prior - b.prior,
     }[sorted];
     out.sort((a, b) => (up ? by(a, b) : by(b, a)) || a.i - b.i);
     return out;
@@ -43,7 +45,8 @@ function tableView(model, say) {
     });
     body.replaceChildren(...rows().slice(0, most).map((row) => {
       const tr = h("tr", {}, h("th", { scope: "row", dir: "auto" }, short(row.name, 120)), h("td", { dir: "auto" }, short(row.part || "–", 80)),
-        h("td", { class: "num" }, model.said(k, row.i)), h("td", { class: "num" }, row.error ? model.saidError(k, row.i) : "–"));
+        h("td", { class: "num" }, model.said(k, row.i)), h("td", { class: "num" }, row.error ? model.number(row.error) : "–"),
+        raw.prior ? h("td", { class: "num" }, model.number(row.prior)) : null);
       tr.i = row.i;
       return tr;
     }));
@@ -52,7 +55,7 @@ function tableView(model, say) {
   async function copyTable() {
     const clean = (text) => String(text).replace(/[\t\r\n\u2028\u2029]+/g, " ");
     const k = level();
-    const lines = rows().map((r) => [clean(r.name), clean(r.part), model.said(k, r.i).replace("−", "-"), r.error ? model.saidError(k, r.i) : ""].join("\t"));
+    const lines = rows().map((r) => [clean(r.name), clean(r.part), model.said(k, r.i).replace("−", "-"), r.error ? model.number(r.error) : "", ...(raw.prior ? [model.number(r.prior).replace("−", "-")] : [])].join("\t"));
     const text = [heads.map((x) => x[1]).join("\t"), ...lines].join("\n");
     try {
       await navigator.clipboard.writeText(text);
