@@ -411,8 +411,9 @@ def _last(curve: Any, answer: Answer) -> Any:
 
 
 @contextmanager
-def pool(workers: int) -> Iterator[Callable[..., Any]]:
-    """A ``map`` over processes; of one worker it is this process itself."""
+def pool(workers: int | None) -> Iterator[Callable[..., Any]]:
+    """A ``map`` over processes, one for each core unless told; of one worker it is this process itself."""
+    workers = workers or os.cpu_count() or 1
     if workers == 1:
         yield map
         return
@@ -436,7 +437,7 @@ def tables(
         reviews = read(folder, DATA if data is None else data)
     except FileNotFoundError as error:
         return [Table(f"prior. Not run: {error}")]
-    with pool(workers or os.cpu_count() or 1) as each, tempfile.TemporaryDirectory() as scratch:
+    with pool(workers) as each, tempfile.TemporaryDirectory() as scratch:
         of_demo = demo(reviews, each)
         if quick:
             answers = other = Answers(Path(scratch) / "demo.npz", of_demo)
