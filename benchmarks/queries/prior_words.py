@@ -279,7 +279,7 @@ class Run:
         sources["topic"] = list(self.each(explain_topic, map(self.review, keys), [full] * len(keys)))
         jobs = {f"{size}": ("learn", range(size), "") for size in self.sizes.learn}
         jobs |= {change: ("learn", range(n), change) for change in CHANGES if change}
-        jobs["other reviews"] = ("others", range(n), "")
+        jobs["other reviews"] = ("others", range(len(sources["others"])), "")
         jobs["another question"] = ("topic", range(n), "")
         negative = [k for k, e in enumerate(learned) if e.target == 0][:n]
         jobs["negative reviews"] = ("learn", negative, "")
