@@ -1,4 +1,4 @@
-"""The benchmark of priors: answers that are kept, reviews that are masked, and verdicts where the right one is known."""
+"""The benchmark of priors: answers that are kept, reviews that are masked, verdicts where the right one is known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.queries.prior_answers import Answers, Known, MissingModel
 from benchmarks.queries.prior_reviews import Review, masker, words_alone
 from benchmarks.queries.prior_words import PLAIN, Run, Setting, Sizes, exchanged, judged, negated, shuffled
 
-FEW = Sizes((10, 40), 40, (10, 80), (21, 60), (60,), ((21, 60),), 60, (64, 300), 10, 6, 2)
+FEW = Sizes((40,), 40, (10, 80), (21, 60), (60,), ((21, 60),), 60, (64, 300), 10, 4, 2)
 
 
 def drawn(count: int, seed: int) -> list[Review]:
@@ -66,7 +66,7 @@ def test_answers_are_found_again_and_only_these(tmp_path: Path) -> None:
     assert np.isnan(found[40:]).all()
     assert np.isnan(Known()(masks)).all()
     again.ask({("test", 1): masks[:40]})
-    with pytest.raises(MissingModel, match="10 rows are not among the answers in .*a.npz, and there is no model"):
+    with pytest.raises(MissingModel, match="10 rows are not among the answers"):
         again.ask({("test", 1): masks})
 
 

@@ -155,8 +155,8 @@ def explain_topic(review: Review, setting: Setting) -> c2fa.Explanation:
     return explain(Recorded(lambda masks: masks @ np.array(review.topic)), review, setting)
 
 
-def learn(path: str, numbers: Sequence[int], change: str, out: str) -> tuple[float, c2fa.Prior]:
-    """Learn from some of the explanations in a file, keep the prior in another; the seconds that it took."""
+def learn(path: str, numbers: Sequence[int], change: str, out: str) -> tuple[float, dict[str, float]]:
+    """Learn from some of the explanations in a file, keep the prior in another; the seconds it took, and its worth."""
     with open(path, "rb") as file:
         told = pickle.load(file)  # what this very run has written
     told = CHANGES[change]([told[k] for k in numbers])
@@ -164,7 +164,7 @@ def learn(path: str, numbers: Sequence[int], change: str, out: str) -> tuple[flo
     prior = c2fa.Prior.learn(told)
     seconds = time.process_time() - start
     prior.save(out)
-    return seconds, replace(prior, fields={}, effects={})
+    return seconds, dict(prior.worth)
 
 
 # -- what should mislead ---------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Run:
     folder: Path
     inputs: str
     found: dict[tuple[str, int], list[Explained]] = field(default_factory=dict)
-    priors: dict[str, tuple[float, c2fa.Prior]] = field(default_factory=dict)
+    priors: dict[str, tuple[float, dict[str, float]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -600,9 +600,9 @@ def cost(run: Run) -> Table:
     """Seconds of learning, and what a prior adds to an explanation."""
     table = Table("prior. CPU seconds of learning, and CPU milliseconds of an explanation without the model's own")
     for size in run.sizes.learn:
-        seconds, prior = run.priors[str(size)]
+        seconds, worth = run.priors[str(size)]
         row: dict[str, Cell] = {"learned from": size, "seconds": f"{seconds:.1f}"}
-        row["worth"] = ", ".join(f"{name}: {value:.2f}" for name, value in prior.worth.items())
+        row["worth"] = ", ".join(f"{name}: {value:.2f}" for name, value in worth.items())
         for budget in (50, 100) if 100 in run.sizes.budgets else run.sizes.budgets:
             taken = []
             for key in run.keys[: run.sizes.timed]:
