@@ -119,6 +119,7 @@ def test_what_misleads_misleads() -> None:
     assert c2fa.Prior.learn(exchanged(told)).worth["positive"] > 0.9  # it looks as good as the true one
 
 
+@pytest.mark.slow
 def test_a_run_whose_outcome_is_known(tmp_path: Path) -> None:
     answers = Answers(tmp_path / "a.npz", says)
     run = Run(FEW, REVIEWS, answers, answers, map, tmp_path, "test")
