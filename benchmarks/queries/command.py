@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import queries
-from benchmarks.queries import additive, cost, coverage, networks, prior_words, stopping, synthetic
+from benchmarks.queries import additive, cost, coverage, networks, prior_tables, prior_words, stopping, synthetic
 from benchmarks.queries.tables import Table
 
 import c2fa
@@ -21,9 +21,10 @@ PARTS: Mapping[str, Callable[[argparse.Namespace], list[Table]]] = {
     "until": lambda args: stopping.tables(args.quick, args.data),
     "coverage": lambda args: coverage.tables(args.quick),
     "cost": lambda args: cost.tables(args.quick),
-    "prior": lambda args: prior_words.tables(
-        args.quick, args.data, args.answers, args.weights, args.device, args.workers, args.inputs
-    ),
+    "prior": lambda args: [
+        *prior_words.tables(args.quick, args.data, args.answers, args.weights, args.device, args.workers, args.inputs),
+        *prior_tables.tables(args.quick, args.data, args.workers),
+    ],
     "images": lambda args: networks.tables("images", args.results),
     "text": lambda args: networks.tables("text", args.results),
 }
