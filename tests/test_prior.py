@@ -71,7 +71,7 @@ def literal(problem, expected):
         left = y[there] - share * mean[there]
         levels.append(Level(level.masks, left, level.weights, level.penalty, level.intercept, level.smooth))
     about = solve(Problem(problem.structure, tuple(levels)))
-    odds = about.log_evidence - plain.log_evidence - (share - 1.0) ** 2 / 2.0 - 0.5 * np.log(1.0 + a)
+    odds = about.log_evidence - plain.log_evidence - (share - 1.0) ** 2 / 2.0 - 0.5 * np.log(1.0 + a) - 0.5
     trust = max((np.exp(odds) - 1.0) / (np.exp(odds) + 1.0), 0.0)
     found = about.values[-1] + share * expected
     values = (1.0 - trust) * plain.values[-1] + trust * found
