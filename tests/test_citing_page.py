@@ -63,6 +63,7 @@ def said(**changes: Any) -> Statement:
         ({"score": -9.0, "sources": ()}, "nothing", NOTHING),
         ({"sources": ()}, "unsettled", "is not settled; more rows may tell"),
         ({"score": -6.0}, "opposed", "no likelier with these documents than without"),
+        ({"score": -61.0, "without": -60.0}, "nothing", NOTHING),  # 3 nats are little beside 60
         ({"score": -59.0, "without": -60.0}, "little", "rests on little in these documents: 2.7 times as likely"),
         ({"score": 0.9, "without": 0.2, "unit": "", "least_gain": 0.1}, "rests", "0.700 more alike with the documents"),
     ],

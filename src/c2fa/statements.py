@@ -84,14 +84,15 @@ class Statement:
         """What it rests on: its sources (``"rests"``), ``"nothing"``, or documents, ``"unsettled"`` which.
 
         A statement rests on ``"little"`` if it is nearly as unlikely with the documents as without, as one in the
-        documents' style that none of them says. ``"opposed"`` is one that some sentences make likelier and others as
-        much less likely.
+        documents' style that none of them says. ``"opposed"`` is one that some sentences make much likelier and others
+        as much less likely.
         """
+        much = max(self.least_gain, -_LITTLE * self.without)
         if self.gain >= self.least_gain:
             if not self.sources:
                 return "unsettled"
-            return "rests" if self.gain >= -_LITTLE * self.without else "little"
-        return "opposed" if any(source.value >= self.least_gain for source in self.sources) else "nothing"
+            return "rests" if self.gain >= much else "little"
+        return "opposed" if any(source.value >= much for source in self.sources) else "nothing"
 
     @property
     def shown(self) -> tuple[Source, ...]:
