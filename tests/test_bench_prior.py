@@ -20,7 +20,7 @@ from benchmarks.queries.prior_answers import Answers, Known, MissingModel
 from benchmarks.queries.prior_reviews import Review, masker, words_alone
 from benchmarks.queries.prior_words import PLAIN, Run, Setting, Sizes, exchanged, judged, negated, shuffled
 
-FEW = Sizes((40,), 40, (10, 80), (21, 60), (60,), ((21, 60),), 60, (64, 300), 10, 4, 2)
+FEW = Sizes((40,), 40, (10, 80), (21, 60), (60,), (21, 60), ((21, 60),), 60, (64, 300), 10, 4, 2)
 
 
 def drawn(count: int, seed: int) -> list[Review]:
@@ -68,6 +68,8 @@ def test_answers_are_found_again_and_only_these(tmp_path: Path) -> None:
     again.ask({("test", 1): masks[:40]})
     with pytest.raises(MissingModel, match="10 rows are not among the answers"):
         again.ask({("test", 1): masks})
+    with pytest.raises(MissingModel, match="give --device cuda"):
+        Answers(tmp_path / "a.npz", says, most=9).ask({("test", 1): masks})
 
 
 def test_a_word_s_pieces_go_with_it_and_others_stay() -> None:

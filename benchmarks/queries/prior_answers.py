@@ -74,11 +74,14 @@ class Answers:
         The model; None where all must be known.
     why_not
         What to say where a row is missing and there is no model.
+    most
+        The most rows that the model is asked at a time.
     """
 
     path: Path
     answer: Answer | None
     why_not: str = ""
+    most: float = np.inf
     known: dict[Key, Known] = field(default_factory=dict)
     asked: int = 0
 
@@ -107,6 +110,8 @@ class Answers:
         rows = sum(map(len, missing.values()))
         if self.answer is None:
             raise MissingModel(f"{rows} rows are not among the answers in {self.path}, and {self.why_not}")
+        if rows > self.most:
+            raise MissingModel(f"{rows} rows are not among the answers in {self.path}; give --device cuda to ask them")
         for key, log_odds in self.answer(missing).items():
             self.known[key] = self.of(key).and_also(missing[key], log_odds)
         self.asked += rows

@@ -3,7 +3,8 @@
 What is explained is the class that the network predicts, on the logit scale (``link="logit"``), with the library's own
 defaults and ``budget=rows``, the rows for sentences and the prediction among them. Reviews that are learned from have
 20 rows for sentences and 150 for words. LIME is the package's ``lime`` on words alone: none of its rows is for
-sentences.
+sentences. By default about a third of ours are. Who looks at words can give them more: ``budget=(rows // 10, …)``
+is shown too, with a tenth for sentences.
 
 - *Correlation* is that of what an explanation predicts for 200 fresh masks of words with what the network says of them.
 - *Deletion* is the package's: the area under the probability of the class while words are masked, the most important
@@ -23,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -45,6 +46,8 @@ FOLDER, WEIGHTS = ROOT / "build" / "prior", ROOT / "build" / "text" / "bert.safe
 NO_WORSE, COVERED = Target(least=-0.02), Target(least=0.90, most=0.99)
 REACHED = Target(least=0.0)
 PLAIN, LIME, SQUARES = "c2fa", "LIME", "least squares"
+LEAN = "a tenth for sentences"
+ON_CPU = 20_000  # rows that a CPU answers in minutes
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Sizes:
     full: tuple[int, int] = (20, 150)
     budgets: tuple[int, ...] = (21, 30, 40, 50, 70, 100, 150, 300)
     lime: tuple[int, ...] = (50, 100, 150, 300)
+    lean: tuple[int, ...] = (30, 50, 70, 100, 150)  # budgets of which a tenth is for sentences
     reached: tuple[tuple[int, int], ...] = ((100, 300), (50, 150))  # our rows, and those of LIME to be reached
     fresh: int = 200
     squares: tuple[int, int] = (256, 1024)  # rows of least squares: sentences, words
@@ -69,7 +73,7 @@ class Sizes:
         return self.misled
 
 
-QUICK = Sizes((6, 12), 12, (8, 24), (21, 50), (50,), ((21, 50),), 40, (64, 200), 5, 2, 2)
+QUICK = Sizes((6, 12), 12, (8, 24), (21, 50), (50,), (21, 50), ((21, 50),), 40, (64, 200), 5, 2, 2)
 
 
 @dataclass(frozen=True)
@@ -315,9 +319,12 @@ class Run:
         settings += [Setting(LIME, b, method="lime") for b in self.sizes.lime]
         for label in self.priors:
             settings += [Setting(label, b, self.path(label)) for b in self.sizes.budgets]
+        judged = str(self.sizes.judged)
+        for b in self.sizes.lean:
+            few = max(b // 10, 2), b - max(b // 10, 2)
+            settings += [Setting(lean(PLAIN), few), Setting(lean(judged), few, self.path(judged))]
         for setting, made in zip(settings, zip(*self.explained(self.keys, settings), strict=True), strict=True):
-            assert isinstance(setting.budget, int)
-            self.found[setting.label, setting.budget] = list(made)
+            self.found[setting.label, int(np.sum(setting.budget))] = list(made)
         plain = self.found[PLAIN, self.sizes.budgets[0]]
         squares = [self.squares(key, e.target) for key, e in zip(self.keys, plain, strict=True)]
         self.found[SQUARES, self.sizes.squares[1]] = squares
@@ -444,7 +451,9 @@ def tables(
         else:
             there = weights.exists()
             why_not = f"there are no weights at {weights}; give --weights, on a machine with a GPU"
-            answers = Answers(folder / "network.npz", network(reviews, weights, device) if there else None, why_not)
+            most = np.inf if device.startswith("cuda") else ON_CPU
+            of_network = network(reviews, weights, device) if there else None
+            answers = Answers(folder / "network.npz", of_network, why_not, most)
             other = Answers(folder / "demo.npz", of_demo)
         run = Run(sizes, reviews, answers, other, each, Path(scratch), inputs)
         try:
@@ -468,7 +477,8 @@ def judged(run: Run) -> list[Table]:
     lap("asked after")
     run.explain()
     lap("explained after")
-    by_label = {PLAIN: run.sizes.budgets, **{str(n): run.sizes.budgets for n in run.sizes.learn}, LIME: run.sizes.lime}
+    by_label = {PLAIN: run.sizes.budgets, **{str(n): run.sizes.budgets for n in run.sizes.learn}}
+    by_label |= {lean(PLAIN): run.sizes.lean, lean(str(run.sizes.judged)): run.sizes.lean, LIME: run.sizes.lime}
     pairs = [(label, b) for label, budgets in by_label.items() for b in budgets]
     pairs.append((SQUARES, run.sizes.squares[1]))
     correlation = {pair: run.correlations(*pair) for pair in [*pairs, *_misled(run)]}
@@ -478,7 +488,11 @@ def judged(run: Run) -> list[Table]:
         scores["deletion"] = run.deletions(pairs), -1.0
         found += curves(run, "deletion (lower is better)", *scores["deletion"])
     except MissingModel as error:  # its rows depend on the values, and so on how priors are learned and used
-        found.append(Table(f"prior. Deletion not measured: {error}"))
+        found.append(Table(f"prior. The curves of deletion are not measured: {error}"))
+        with suppress(MissingModel):
+            few = [(label, ours) for label in _compared(run) for ours, _ in run.sizes.reached]
+            few += [(LIME, theirs) for _, theirs in run.sizes.reached]
+            scores["deletion"] = run.deletions(few), -1.0
     lap("deleted after")
     found += [reached(run, scores), misled(run, correlation), held(run), cost(run)]
     found[-1].notes.append(f"{run.answers.asked} rows asked of the network; {', '.join(told)}")
@@ -492,9 +506,25 @@ def _misled(run: Run) -> list[tuple[str, int]]:
     return [(label, b) for label in run.misleading for b in run.sizes.budgets]
 
 
+def _compared(run: Run) -> list[str]:
+    """The methods that are compared with LIME."""
+    judged = str(run.sizes.judged)
+    return [PLAIN, judged, *map(lean, (PLAIN, judged) if run.sizes.lean else ())]
+
+
+def lean(label: str) -> str:
+    """The name of a method that spends a tenth of its rows on sentences."""
+    return f"{label}, {LEAN}"
+
+
 def shown(label: str) -> str:
-    """What a table calls a method."""
-    return f"with a prior of {int(label):,}" if label.isdigit() else label
+    """What a table calls a method.
+
+    >>> shown("1000"), shown(lean("50")), shown("LIME")
+    ('with a prior of 1,000', 'with a prior of 50, a tenth for sentences', 'LIME')
+    """
+    name, comma, more = label.partition(", ")
+    return f"with a prior of {int(name):,}{comma}{more}" if name.isdigit() else label
 
 
 def curves(run: Run, what: str, scores: Scores, better: float) -> list[Table]:
@@ -534,16 +564,11 @@ def reached(run: Run, all_scores: Mapping[str, tuple[Scores, float]]) -> Table:
     """Whether LIME's scores are reached with a fraction of its rows, and with how many they are."""
     judged = str(run.sizes.judged)
     table = Table(f"prior. LIME's scores reached with fewer rows, after learning from {judged} reviews; gain [95 %]")
-    rows = run.sizes.budgets
     for ours, theirs in run.sizes.reached:
         for what, (scores, better) in all_scores.items():
-            for label in (PLAIN, judged):
+            for label in _compared(run):
                 gain = Estimate.of(better * (scores[label, ours] - scores[LIME, theirs]))
-                lots = resampled(len(run.keys))
-                curve = better * np.column_stack([scores[label, b] for b in rows])
-                goal = better * scores[LIME, theirs]
-                [needed] = fewest(rows, curve.mean(axis=0)[None], goal.mean()[None])
-                low, high = interval(fewest(rows, lots @ curve, lots @ goal))
+                rows = run.sizes.lean if label.endswith(LEAN) else run.sizes.budgets
                 table.rows.append(
                     {
                         "score": what,
@@ -554,11 +579,23 @@ def reached(run: Run, all_scores: Mapping[str, tuple[Scores, float]]) -> Table:
                         "ours": f"{scores[label, ours].mean():.3f}",
                         "gain": gain,
                         "verdict": REACHED.verdict(gain),
-                        "reached with": f"{_rows(needed, rows)} [{_rows(low, rows)}, {_rows(high, rows)}]",
+                        "reached with": _reached_with(run, scores, label, rows, theirs, better),
                     }
                 )
     table.notes.append("'reached with': on the straight lines between budgets, over the logarithm of the rows")
     return table
+
+
+def _reached_with(run: Run, scores: Scores, label: str, rows: Sequence[int], theirs: int, better: float) -> str:
+    """With how many rows a method's curve is as high as LIME's score; its interval."""
+    if any((label, b) not in scores for b in rows):
+        return "–"
+    lots = resampled(len(run.keys))
+    curve = better * np.column_stack([scores[label, b] for b in rows])
+    goal = better * scores[LIME, theirs]
+    [needed] = fewest(rows, curve.mean(axis=0)[None], goal.mean()[None])
+    low, high = interval(fewest(rows, lots @ curve, lots @ goal))
+    return f"{_rows(needed, rows)} [{_rows(low, rows)}, {_rows(high, rows)}]"
 
 
 def _rows(number: float, rows: Sequence[int]) -> str:
