@@ -7,7 +7,8 @@ too small here. Two fits are enough:
 - *Without* what is expected. Under the scales that it chooses, with ``W = (I + X P⁻¹ X')⁻¹`` and σ² the variance of the
   answers' part that ``W`` leaves, the answers have the log likelihood ``−(y − gXm)'W(y − gXm) / 2σ²``. It is a parabola
   in g, so the likeliest share is ``g = (b + 1/τ²) / (a + 1/τ²)``, ``a = m'X'WXm / σ²`` and ``b = m'X'Wy / σ²``.
-- *About* that share of it: the outputs less ``g Xm``.
+- *About* that share of it: the outputs less ``g Xm``. How large the rest of each leaf usually is beside that of others
+  is expected too, and is its relative prior variance there (``Auto.sizes``).
 
 The log evidence of the second beside the first, the doubt about the share integrated out (Laplace), is
 
@@ -42,6 +43,24 @@ _AGAINST = 0.5  # log odds beforehand, chosen on validation reviews for priors w
 
 
 @dataclass(frozen=True, eq=False)
+class Expectation:
+    """What is expected of leaves, both (leaves, outputs).
+
+    Attributes
+    ----------
+    effects
+        Their values.
+    sizes
+        How large what is left of a leaf's value usually is beside that of the others, as variances: only their ratios
+        count. Outputs share the scales of a fit, so that those of the output that decides (``Auto.output``, the
+        target's unless told) are used, or the mean over outputs where all of them decide together.
+    """
+
+    effects: FloatArray
+    sizes: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
 class Expected:
     """A solution about expected values, the share of them that the answers bear out, and the solution without them."""
 
@@ -50,13 +69,13 @@ class Expected:
     without: Solution
 
 
-def solve_about(problem: Problem, values: FloatArray, solve: Callable[[Problem], Solution]) -> Expected:
-    """Solve a problem, its penalty ``Auto``, whose leaves are expected to have these values, (leaves, outputs)."""
-    without = solve(problem)
+def solve_about(problem: Problem, expected: Expectation, solve: Callable[[Problem], Solution]) -> Expected:
+    """Solve a problem, its penalty ``Auto``, of whose leaves something is expected."""
+    without, values = solve(problem), expected.effects
     first = _Said.of(problem, without, values)
     if first is None or first.share <= 0.0:
         return Expected(without, 0.0, without)
-    about = _about(problem, first.share * values, solve)
+    about = _about(problem, first.share * values, expected.sizes, solve)
     assert about.log_evidence is not None
     assert without.log_evidence is not None
     trust = float(np.tanh(0.5 * (about.log_evidence - without.log_evidence - first.doubt)))
@@ -91,9 +110,7 @@ class _Said:
         They say nothing where they are constant, and need no prior where leaves have no strength.
         """
         scaled, system = solution.problem, solution.factorise()
-        auto = problem.levels[-1].penalty
-        assert isinstance(auto, Auto)
-        columns = slice(None) if auto.output is None else slice(auto.output, auto.output + 1)
+        columns = _deciding(problem)
         pairs = zip(scaled.levels, _rows_of(problem, values), strict=True)
         expected = np.concatenate([level.with_outputs(rows).rows.targets for level, rows in pairs])
         if system is None:
@@ -123,15 +140,27 @@ class _Said:
         return 1.0 / (self.precision + 1.0 / _SHARE_SD**2)
 
 
-def _about(problem: Problem, expected: FloatArray, solve: Callable[[Problem], Solution]) -> Solution:
+def _about(
+    problem: Problem, expected: FloatArray, sizes: FloatArray, solve: Callable[[Problem], Solution]
+) -> Solution:
     """The solution for what is left of the outputs, as one of the problem itself: its residuals are the same."""
     s = problem.structure
     pairs = zip(problem.levels, _rows_of(problem, expected), strict=True)
-    solution = solve(problem.with_levels([level.with_outputs(level.outputs - rows) for level, rows in pairs]))
+    *above, finest = [level.with_outputs(level.outputs - rows) for level, rows in pairs]
+    assert isinstance(finest.penalty, Auto)
+    auto = replace(finest.penalty, sizes=sizes[:, _deciding(problem)].mean(axis=1))
+    solution = solve(problem.with_levels([*above, finest.penalised(auto)]))
     levels = zip(solution.problem.levels, problem.levels, strict=True)
     whole = solution.problem.with_levels([solved.with_outputs(level.outputs) for solved, level in levels])
     values = tuple(v + s.sums(expected, k).reshape(v.shape) for k, v in enumerate(solution.values))
     return replace(solution, values=values, problem=whole)
+
+
+def _deciding(problem: Problem) -> slice:
+    """The outputs that decide."""
+    auto = problem.levels[-1].penalty
+    assert isinstance(auto, Auto)
+    return slice(None) if auto.output is None else slice(auto.output, auto.output + 1)
 
 
 def _rows_of(problem: Problem, values: FloatArray) -> list[FloatArray]:
