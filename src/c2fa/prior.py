@@ -265,9 +265,9 @@ class _Data:
         fold = self.inputs % _FOLDS
         strengths = self._strengths(y, weights, known & (fold != 0), known & (fold == 0))
         effects = self._ridge(y, weights, known, strengths)
-        foreseen = np.empty(len(y))  # from other inputs
+        foreseen = np.empty(len(y))  # from other inputs alone, so that no fit may begin at the effects
         for k in range(_FOLDS):
-            there = self._ridge(y, weights, known & (fold != k), strengths, _ROUGHLY)  # from nothing: effects know of all
+            there = self._ridge(y, weights, known & (fold != k), strengths, _ROUGHLY)
             foreseen[fold == k] = self.features[fold == k] @ there
         measured_on = known & (fold == 1)
         worth = _correlation(foreseen[measured_on], y[measured_on])
@@ -276,8 +276,8 @@ class _Data:
     def _sizes(self, left: FloatArray, known: Any) -> FloatArray:
         """What features add to the logarithm of a leaf's size, from what is left of the leaves' values.
 
-        Sizes are those under which what is left is likely as normal, its scale each input's own. The strength is the
-        likeliest on inputs that were not learned from, where none is likelier than that all leaves are alike.
+        What is left is taken to be normal, with a scale that is each input's own. The strength is the likeliest on a
+        quarter of the inputs that is left out; where none is likelier there than that leaves are alike, they are.
         """
         squares = np.square(left)
         counts = np.bincount(self.inputs, known)
@@ -288,9 +288,9 @@ class _Data:
         fit = known & ~chosen_on
 
         def unlikely(logs: FloatArray) -> float:
-            inputs, shrunk = self.inputs[chosen_on], squares[chosen_on] * np.exp(-logs)
-            scales = np.bincount(inputs, shrunk) / np.maximum(np.bincount(inputs), 1)
-            return float(np.log(scales[inputs], out=np.zeros(len(inputs)), where=scales[inputs] > 0.0).sum() + logs.sum())
+            inputs = self.inputs[chosen_on]
+            scales = np.bincount(inputs, squares[chosen_on] * np.exp(-logs)) / np.maximum(np.bincount(inputs), 1)
+            return float(np.log(scales[inputs]).sum() + logs.sum())
 
         alike = there = np.zeros(self.features.shape[1])
         best, chosen = unlikely(self.features[chosen_on] @ alike), None

@@ -44,7 +44,8 @@ class Chosen:
     boosts
         How many times each level's rows count in the fit, relative to the leaves' level.
     centre
-        For each leaf the prior variance that its parts and its size suggest, ``v_i / d_i``, as a multiple of the leaves' noise.
+        For each leaf the prior variance that its parts and its size suggest, ``v_i / d_i``, as a multiple of the
+        leaves' noise.
     centre_sd
         The standard deviation of its logarithm.
     tail, output

@@ -140,9 +140,7 @@ class _Said:
         return 1.0 / (self.precision + 1.0 / _SHARE_SD**2)
 
 
-def _about(
-    problem: Problem, expected: FloatArray, sizes: FloatArray, solve: Callable[[Problem], Solution]
-) -> Solution:
+def _about(problem: Problem, expected: FloatArray, sizes: FloatArray, solve: Callable[[Problem], Solution]) -> Solution:
     """The solution for what is left of the outputs, as one of the problem itself: its residuals are the same."""
     s = problem.structure
     pairs = zip(problem.levels, _rows_of(problem, expected), strict=True)

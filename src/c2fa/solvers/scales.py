@@ -81,9 +81,7 @@ class Scales:
     tail: float
 
     @classmethod
-    def initial(
-        cls, data: Observations, tail: float = USUAL_TAIL, sizes: tuple[float, ...] | None = None
-    ) -> Scales:
+    def initial(cls, data: Observations, tail: float = USUAL_TAIL, sizes: tuple[float, ...] | None = None) -> Scales:
         """Where the priors are centred, and the search begins."""
         logs = np.zeros(data.leaves) if sizes is None else np.log(sizes)
         parts = tuple(np.zeros(int(owner.max()) + 1) for owner in data.owners[1:])
