@@ -204,7 +204,9 @@ def test_leaves_that_are_expected_to_be_larger_take_more_and_equal_sizes_change_
     for wrong in ([0.0] * 16, [np.nan] * 16, [[1.0]]):
         with pytest.raises(ValueError, match="sizes must be finite numbers above 0"):
             Auto(sizes=wrong)
-    assert Auto(sizes=np.ones(2)) == Auto(sizes=(1, 1))
+    given = Auto(output=1, sizes=np.array([1, 2]))
+    assert eval(repr(given)) == given == Auto(1, sizes=(1.0, 2.0))
+    assert repr(Auto()) == "Auto(output=None, tail=None, noiseless=None)"
 
 
 @given(

@@ -208,6 +208,10 @@ class Auto:
                 raise ValueError("sizes must be finite numbers above 0, one for each leaf")
             object.__setattr__(self, "sizes", tuple(sizes.tolist()))
 
+    def __repr__(self) -> str:
+        sizes = "" if self.sizes is None else f", sizes={self.sizes}"  # they are seldom given
+        return f"Auto(output={self.output}, tail={self.tail}, noiseless={self.noiseless}{sizes})"
+
     @property
     def ridge(self) -> None:
         return None
