@@ -2,13 +2,15 @@
 
 With ``m`` the expected values, what is looked for is ``β = g m + u``: a share g of them, and what is left, which is
 fitted as ever. The share is expected to be about 1, ``g ~ N(1, τ²)``: what was learned elsewhere may be too large or
-too small here. Two fits are enough:
+too small here. How large the rest ``u`` of each leaf usually is beside that of others is expected too: its size, a
+relative variance. Two fits are enough:
 
-- *Without* what is expected. Under the scales that it chooses, with ``W = (I + X P⁻¹ X')⁻¹`` and σ² the variance of the
-  answers' part that ``W`` leaves, the answers have the log likelihood ``−(y − gXm)'W(y − gXm) / 2σ²``. It is a parabola
-  in g, so the likeliest share is ``g = (b + 1/τ²) / (a + 1/τ²)``, ``a = m'X'WXm / σ²`` and ``b = m'X'Wy / σ²``.
-- *About* that share of it: the outputs less ``g Xm``. How large the rest of each leaf usually is beside that of others
-  is expected too, and is its relative prior variance there (``Auto.sizes``).
+- *Without* what is expected. Under the scales that it chooses, the leaves' variances times their sizes, with ``W = (I +
+  X P⁻¹ X')⁻¹`` and σ² the variance of the answers' part that ``W`` leaves, the answers have the log likelihood ``−(y −
+  gXm)'W(y − gXm) / 2σ²``. It is a parabola in g, so the likeliest share is ``g = (b + 1/τ²) / (a + 1/τ²)``, ``a =
+  m'X'WXm / σ²`` and ``b = m'X'Wy / σ²``.
+- *About* that share of it: the outputs less ``g Xm``, the leaves' sizes for their relative prior variances
+  (``Auto.sizes``).
 
 The log evidence of the second beside the first, the doubt about the share integrated out (Laplace), is
 
@@ -31,10 +33,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from c2fa.penalties import Auto
+from c2fa.penalties import Auto, L2Each
 from c2fa.problem import Problem
 from c2fa.solution import Solution
 from c2fa.solvers.averaging import averaged
+from c2fa.solvers.direct import prepare
 from c2fa.solvers.evidence import TINY
 from c2fa.structure import FloatArray
 
@@ -72,10 +75,11 @@ class Expected:
 def solve_about(problem: Problem, expected: Expectation, solve: Callable[[Problem], Solution]) -> Expected:
     """Solve a problem, its penalty ``Auto``, of whose leaves something is expected."""
     without, values = solve(problem), expected.effects
-    first = _Said.of(problem, without, values)
+    sizes = expected.sizes[:, _deciding(problem)].mean(axis=1)
+    first = _Said.of(problem, _sized(without, sizes), values)
     if first is None or first.share <= 0.0:
         return Expected(without, 0.0, without)
-    about = _about(problem, first.share * values, expected.sizes, solve)
+    about = _about(problem, first.share * values, sizes, solve)
     assert about.log_evidence is not None
     assert without.log_evidence is not None
     trust = float(np.tanh(0.5 * (about.log_evidence - without.log_evidence - first.doubt)))
@@ -146,7 +150,7 @@ def _about(problem: Problem, expected: FloatArray, sizes: FloatArray, solve: Cal
     pairs = zip(problem.levels, _rows_of(problem, expected), strict=True)
     *above, finest = [level.with_outputs(level.outputs - rows) for level, rows in pairs]
     assert isinstance(finest.penalty, Auto)
-    auto = replace(finest.penalty, sizes=sizes[:, _deciding(problem)].mean(axis=1))
+    auto = replace(finest.penalty, sizes=tuple(sizes))
     solution = solve(problem.with_levels([*above, finest.penalised(auto)]))
     levels = zip(solution.problem.levels, problem.levels, strict=True)
     whole = solution.problem.with_levels([solved.with_outputs(level.outputs) for solved, level in levels])
@@ -159,6 +163,20 @@ def _deciding(problem: Problem) -> slice:
     auto = problem.levels[-1].penalty
     assert isinstance(auto, Auto)
     return slice(None) if auto.output is None else slice(auto.output, auto.output + 1)
+
+
+def _sized(solution: Solution, sizes: FloatArray) -> Solution:
+    """The solution's scales with leaves of these sizes.
+
+    Leaves of which what is expected is usually right say more about the share than others.
+    """
+    *above, finest = solution.problem.levels
+    if solution.factorise() is None or finest.penalty.ridge is None:
+        return solution
+    logs = np.log(sizes)
+    strengths = L2Each(finest.penalty.ridge * np.exp(logs.mean() - logs))
+    sized = solution.problem.with_levels([*above, finest.penalised(strengths)])
+    return replace(solution, problem=sized, factorise=lambda: prepare(sized)[1])
 
 
 def _rows_of(problem: Problem, values: FloatArray) -> list[FloatArray]:
