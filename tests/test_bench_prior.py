@@ -109,7 +109,7 @@ def test_what_misleads_misleads() -> None:
         table = told[0].descriptors
         a, b = (p.expected(table, ("positive",)) for p in (truth, prior))
         assert a is not None
-        return 0.0 if b is None else float(np.corrcoef(a[:, 0], b[:, 0])[0, 1])
+        return 0.0 if b is None else float(np.corrcoef(a.effects[:, 0], b.effects[:, 0])[0, 1])
 
     assert agreement(negated(told)) < -0.99
     assert abs(agreement(exchanged(told))) < 0.6

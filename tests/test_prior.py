@@ -14,7 +14,7 @@ import c2fa
 from c2fa.graph import Graph
 from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
-from c2fa.solvers.expected import solve_about
+from c2fa.solvers.expected import Expectation, solve_about
 from c2fa.solvers.smoothing import smoothed
 from c2fa.solvers.solve import solve
 
@@ -33,15 +33,20 @@ def problem_of(seed, rows=(6, 30), leaves=12, parts=3, noise=0.1, outputs=1, tru
     return Problem(structure, tuple(levels)), truth
 
 
-def kriging(problem, solution):
+def solved_about(problem, effects):
+    """Where what is left of any leaf is as large as that of any other."""
+    return solve_about(problem, Expectation(effects, np.ones_like(effects)), solve)
+
+
+def kriging(problem, solution, sizes=1.0):
     """The precision of the answers under a solution's scales, intercepts integrated out: a row for each row.
 
-    Values have the covariance ``S diag(1/2λ) S``, rows noise ``1/w``, and each level a constant that is not known.
+    Values have the covariance ``S diag(sizes/2λ) S``, rows noise ``1/w``, and each level a constant that is not known.
     """
     s, levels = problem.structure, solution.problem.levels
     rows = np.concatenate([level.masks[:, s.owners(k)].astype(float) for k, level in enumerate(levels)])
     smooth = levels[-1].smoothed(np.eye(s.leaves))
-    covariance = smooth @ np.diag(0.5 / solution.strengths[-1]) @ smooth
+    covariance = smooth @ np.diag(0.5 * sizes / solution.strengths[-1]) @ smooth
     inverse = np.linalg.inv(
         rows @ covariance @ rows.T + np.diag(np.concatenate([1.0 / level.weights for level in levels]))
     )
@@ -52,10 +57,10 @@ def kriging(problem, solution):
     return rows, covariance, inverse - projected @ np.linalg.inv(constants.T @ projected) @ projected.T
 
 
-def literal(problem, expected):
+def literal(problem, expected, sizes):
     """The same, written out: the share by generalised least squares, and what both fits say, by their odds."""
-    plain = solve(problem)
-    rows, _, precision = kriging(problem, plain)
+    plain, together = solve(problem), sizes.sum(axis=1)
+    rows, _, precision = kriging(problem, plain, together / np.prod(together) ** (1 / len(together)))
     y = np.concatenate([level.outputs for level in problem.levels])
     outputs, free = y.shape[1], sum(len(level.masks) - 1 for level in problem.levels)
     mean = rows @ expected
@@ -65,11 +70,11 @@ def literal(problem, expected):
     share = (b + 1.0) / (a + 1.0)
     if share <= 0:
         return plain.values[-1], plain.stderr[-1], 0.0
-    levels, start = [], 0
+    levels, start, penalty = [], 0, Auto(sizes=together)
     for level in problem.levels:
         there = slice(start, start := start + len(level.masks))
         left = y[there] - share * mean[there]
-        levels.append(Level(level.masks, left, level.weights, level.penalty, level.intercept, level.smooth))
+        levels.append(Level(level.masks, left, level.weights, penalty, level.intercept, level.smooth))
     about = solve(Problem(problem.structure, tuple(levels)))
     odds = about.log_evidence - plain.log_evidence - (share - 1.0) ** 2 / 2.0 - 0.5 * np.log(1.0 + a) - 0.5
     trust = max((np.exp(odds) - 1.0) / (np.exp(odds) + 1.0), 0.0)
@@ -89,15 +94,17 @@ def literal(problem, expected):
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("seed", range(6))
 def test_as_written_out(seed, outputs, strength):
-    problem, truth = problem_of(seed, outputs=outputs)
+    rng = np.random.default_rng(seed)
+    expected, sizes = rng.normal(size=(12, outputs)), np.exp(rng.normal(size=(12, outputs)))
+    quality = 1.0 if seed < 4 else -1.0
+    truth = quality * (expected + 0.3 * np.sqrt(sizes) * rng.normal(size=expected.shape))
+    problem, _ = problem_of(seed, outputs=outputs, truth=truth)
     if strength:
         owners = problem.structure.owners(0)
         beside = [[i, i + 1] for i in range(len(owners) - 1) if owners[i] == owners[i + 1]]
         problem = smoothed(problem, Graph(np.array(beside)), strength)
-    quality = 1.0 if seed < 4 else -1.0
-    expected = quality * truth + 0.4 * np.random.default_rng(seed).normal(size=truth.shape)
-    about = solve_about(problem, expected, solve)
-    values, errors, share = literal(problem, expected)
+    about = solve_about(problem, Expectation(expected, sizes), solve)
+    values, errors, share = literal(problem, expected, sizes)
     np.testing.assert_allclose(about.solution.values[-1], values, atol=1e-9)
     np.testing.assert_allclose(about.solution.stderr[-1], errors, atol=1e-9)
     assert about.share == pytest.approx(share, abs=1e-9)
@@ -108,7 +115,7 @@ def test_as_written_out(seed, outputs, strength):
 
 def test_nothing_expected_changes_nothing():
     problem, truth = problem_of(0)
-    about, plain = solve_about(problem, np.zeros_like(truth), solve), solve(problem)
+    about, plain = solved_about(problem, np.zeros_like(truth)), solve(problem)
     np.testing.assert_allclose(about.solution.values[-1], plain.values[-1], atol=1e-9)
     np.testing.assert_allclose(about.solution.stderr[-1], plain.stderr[-1], atol=1e-9)
     np.testing.assert_array_equal(about.without.values[-1], plain.values[-1])
@@ -117,7 +124,7 @@ def test_nothing_expected_changes_nothing():
 def test_many_rows_leave_nothing_of_what_was_expected():
     problem, truth = problem_of(1, rows=(20, 400), noise=0.02)
     for expected in (truth, np.ones_like(truth)):
-        about = solve_about(problem, expected, solve)
+        about = solved_about(problem, expected)
         np.testing.assert_allclose(about.solution.values[-1], truth, atol=0.02)
         np.testing.assert_allclose(about.solution.values[-1], about.without.values[-1], atol=0.02)
 
@@ -127,10 +134,40 @@ def test_what_is_right_helps_where_rows_are_few():
     for seed in range(10):
         problem, truth = problem_of(seed, rows=(6, 6), leaves=30, parts=5)
         expected = 0.7 * truth + 0.3 * np.random.default_rng(seed).normal(size=truth.shape)
-        found = solve_about(problem, expected, solve).solution.values[-1]
+        found = solved_about(problem, expected).solution.values[-1]
         gains.append([np.square(v - truth).sum() for v in (solve(problem).values[-1], found)])
     plain, about = np.mean(gains, axis=0)
     assert about < 0.6 * plain
+
+
+def test_it_helps_to_know_how_large_what_is_left_of_each_leaf_is():
+    gains = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        expected, sizes = rng.normal(size=(30, 1)), np.exp(1.5 * rng.normal(size=(30, 1)))
+        truth = expected + 0.5 * np.sqrt(sizes) * rng.normal(size=(30, 1))
+        problem, _ = problem_of(seed, rows=(6, 20), leaves=30, parts=5, truth=truth)
+        known, unit = (Expectation(expected, factor * sizes) for factor in (1.0, 1e6))
+        found, same = (solve_about(problem, one, solve).solution for one in (known, unit))
+        np.testing.assert_allclose(same.values[-1], found.values[-1], atol=1e-9)  # only their ratios count
+        alike = solved_about(problem, expected).solution
+        gains.append([np.square(one.values[-1] - truth).sum() for one in (alike, found)])
+    alike, found = np.mean(gains, axis=0)
+    assert found < 0.6 * alike
+
+
+def test_the_sizes_of_the_output_that_decides_count():
+    problem, truth = problem_of(3, outputs=2)
+    rng = np.random.default_rng(0)
+    sizes, expected = np.exp(rng.normal(size=truth.shape)), truth + 0.1 * rng.normal(size=truth.shape)
+    problem = problem.with_levels([level.penalised(Auto(output=1)) for level in problem.levels])
+    found = solve_about(problem, Expectation(expected, sizes), solve)
+    assert found.share > 0.0
+    for changed, same in ((0, True), (1, False)):
+        other = sizes.copy()
+        other[:, changed] = sizes[::-1, changed]
+        values = solve_about(problem, Expectation(expected, other), solve).solution.values[-1]
+        assert np.array_equal(values, found.solution.values[-1]) == same
 
 
 def test_what_is_wrong_is_ignored():
@@ -138,9 +175,9 @@ def test_what_is_wrong_is_ignored():
     for seed in range(10):
         problem, truth = problem_of(seed, rows=(8, 40), leaves=30, parts=5)
         wrong = np.random.default_rng(seed).normal(size=truth.shape)
-        found = solve_about(problem, wrong, solve).solution.values[-1]
+        found = solved_about(problem, wrong).solution.values[-1]
         losses.append([np.square(v - truth).sum() for v in (solve(problem).values[-1], found)])
-        opposite = solve_about(problem, -truth, solve)
+        opposite = solved_about(problem, -truth)
         assert opposite.share == 0.0
         np.testing.assert_array_equal(opposite.solution.values[-1], opposite.without.values[-1])
         np.testing.assert_array_equal(opposite.solution.stderr[-1], opposite.without.stderr[-1])
@@ -154,7 +191,7 @@ def test_units_of_outputs_do_not_matter(seed, unit, quality):
     problem, truth = problem_of(seed)
     expected = quality * truth + np.random.default_rng(seed).normal(size=truth.shape)
     scaled = problem.with_levels([level.with_outputs(unit * level.outputs) for level in problem.levels])
-    one, other = solve_about(problem, expected, solve), solve_about(scaled, unit * expected, solve)
+    one, other = solved_about(problem, expected), solved_about(scaled, unit * expected)
     assert other.share == pytest.approx(one.share, abs=1e-5)
     np.testing.assert_allclose(other.solution.values[-1], unit * one.solution.values[-1], atol=1e-5 * unit)
     np.testing.assert_allclose(other.solution.stderr[-1], unit * one.solution.stderr[-1], atol=1e-5 * unit)
@@ -167,7 +204,7 @@ def test_intervals_hold_the_truth(quality, noise):
     for seed in range(30):
         problem, truth = problem_of(seed, rows=(16, 50), leaves=80, parts=5, noise=noise)
         expected = quality * truth + 0.5 * np.random.default_rng(seed).normal(size=truth.shape)
-        found = solve_about(problem, expected, solve).solution
+        found = solved_about(problem, expected).solution
         for k, (values, errors) in enumerate(zip(found.values, found.stderr, strict=True)):
             held.extend((np.abs(values - problem.structure.sums(truth, k)) <= 1.96 * errors).ravel())
     assert 0.9 <= np.mean(held) <= 0.99
@@ -207,7 +244,7 @@ def test_whatever_the_model_values_add_up_and_what_is_ignored_leaves_no_trace(se
         outputs = unit * model(masks[:, structure.owners(k)].astype(float), values)[:, None]
         levels.append(Level(masks, outputs, None, Auto() if k else L2(0.0), intercept=True))
     problem = Problem(structure, tuple(levels))
-    about = solve_about(problem, unit * (quality * values + 0.3 * rng.normal(size=12))[:, None], solve)
+    about = solved_about(problem, unit * (quality * values + 0.3 * rng.normal(size=12))[:, None])
     found, without = about.solution, about.without
     for k, level in enumerate(found.values):
         np.testing.assert_allclose(level, structure.sums(found.values[-1], k), atol=1e-9 * unit)
@@ -222,7 +259,7 @@ def test_whatever_the_model_values_add_up_and_what_is_ignored_leaves_no_trace(se
 
 def test_constant_outputs_have_no_effects_whatever_was_expected():
     problem, truth = problem_of(2, noise=0.0, truth=np.zeros((12, 1)))
-    about = solve_about(problem, np.ones_like(truth), solve)
+    about = solved_about(problem, np.ones_like(truth))
     np.testing.assert_allclose(about.solution.values[-1], 0.0, atol=1e-12)
     assert about.share == 0.0
 
@@ -269,7 +306,7 @@ def prior():
 def test_it_learns_what_words_do(prior):
     assert prior.worth["liking"] > 0.95
     assert prior.inputs == 40
-    found = prior.expected({"word": ["good", "bad", "never met", None]}, ["liking"])
+    found = prior.expected({"word": ["good", "bad", "never met", None]}, ["liking"]).effects
     assert found[0, 0] == pytest.approx(1.0, abs=0.3)
     assert found[1, 0] == pytest.approx(-1.5, abs=0.3)
     np.testing.assert_array_equal(found[2:], 0.0)
@@ -283,10 +320,63 @@ def test_it_is_the_same_whatever_the_order_of_fields_and_after_a_file(prior, tmp
     again = c2fa.Prior.load(tmp_path / "prior.json")
     assert again.fingerprint == prior.fingerprint
     told = {"word": ["good", "film"], "before": ["a", None]}
-    np.testing.assert_array_equal(again.expected(told, ["liking"]), prior.expected(told, ["liking"]))
+    one, other = (known.expected(told, ["liking"]) for known in (prior, again))
+    np.testing.assert_array_equal(other.effects, one.effects)
+    np.testing.assert_array_equal(other.sizes, one.sizes)
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(ValueError, match=r"is no prior that Prior\.save wrote"):
         c2fa.Prior.load(tmp_path / "other.json")
+
+
+def test_it_learns_which_words_do_now_much_now_little():
+    """What "wild" does depends on the review, what other words do does not."""
+
+    def model(texts):
+        of_wild = [np.sin(37.0 * len(text)) * text.count("wild") for text in texts]  # a mask is as long as a word
+        return sentiment(texts) + 2.0 * np.array(of_wild)[:, None]
+
+    rng = np.random.default_rng(0)
+    words = [*WORDS, "wild"]
+    texts = [" ".join(" ".join(rng.choice(words, 6)) + "." for _ in range(3)) for _ in range(40)]
+    told = [c2fa.Explainer(model, masked_alike, output_names=["liking"], budget=80)(text) for text in texts]
+    found = c2fa.Prior.learn(told).expected({"word": [*words, "never met"]}, ["liking"]).sizes[:, 0]
+    *others, wild, never_met = found
+    assert wild > 4.0 * max(others)
+    assert never_met == 1.0
+
+
+def masked_alike(text):
+    """Words become as many underscores as they have letters."""
+    from dataclasses import replace
+
+    masked = c2fa.maskers.Text()(text)
+    names, owners = masked.structure.names[-1], masked.structure.owners
+
+    def inputs(masks, level):
+        kept = masks[:, owners(level)]
+        return [" ".join(n if k else "_" * len(n) for n, k in zip(names, row, strict=True)) for row in kept]
+
+    return replace(masked, inputs=inputs)
+
+
+def test_where_leaves_are_alike_no_sizes_are_learned():
+    rng = np.random.default_rng(0)
+    from c2fa.prior import Field, _Data, _features
+
+    table = {"word": [str(word) for word in rng.integers(40, size=4000)]}
+    fields = {"word": Field.of(table["word"])}
+    inputs = np.repeat(np.arange(100), 40)
+    values = {"it": rng.normal(size=4000)}
+    data = _Data(fields, _features(fields, table), inputs, values, {"it": np.full(4000, 0.1)}, "identity", "")
+    _, sizes, _ = data.learned("it")
+    assert np.abs(sizes).max() < 0.1
+    values["it"] *= np.where(np.array(table["word"]) == "7", 5.0, 1.0)
+    _, sizes, _ = data.learned("it")
+    assert sizes.argmax() == fields["word"].categories["7"]
+    assert np.exp(sizes.max() - np.median(sizes)) > 5.0
+    values["it"] *= 0.0
+    _, sizes, _ = data.learned("it")
+    np.testing.assert_array_equal(sizes, 0.0)
 
 
 def test_few_rows_with_a_prior_say_more_than_without(prior, tmp_path):
@@ -394,7 +484,7 @@ def test_numbers_are_learned_as_curves():
     model = lambda batch: (batch[:, 0] - 5.0) ** 2 + batch[:, 1]  # noqa: E731
     masker = c2fa.maskers.Tabular(background=table, names=["x", "y", "z"])
     known = c2fa.Prior.learn([c2fa.Explainer(model, masker, budget=8, output_names=["it"])(row) for row in table])
-    found = known.expected({"x": [0.0, 5.0, 10.0]}, ["it"])[:, 0]
+    found = known.expected({"x": [0.0, 5.0, 10.0]}, ["it"]).effects[:, 0]
     assert found[1] < found[0] - 10
     assert found[1] < found[2] - 10
 

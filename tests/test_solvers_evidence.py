@@ -139,9 +139,12 @@ def test_what_is_seen_are_the_evidences_derivatives(rows, outputs):
     assert (seen.dof <= 1).all()
 
 
-def log_posterior(problem, unit, weights, scales):
+def log_posterior(problem, unit, weights, scales, sizes=None):
     """The literal density of the outputs times the scales' priors, written out."""
-    total = log_evidence(problem, scales.variances * unit, scales.noises * unit * weights)
+    variances = scales.own * (1.0 if sizes is None else sizes / np.prod(sizes) ** (1 / len(sizes)))
+    for group, owner in zip(scales.groups, scales.owners, strict=True):
+        variances = variances * np.exp(group)[owner]
+    total = log_evidence(problem, variances * unit, scales.noises * unit * weights)
     total -= 0.5 * ((scales.common - np.log(0.1)) / 3.0) ** 2
     total -= np.sum(np.log(1 + scales.offsets**2))  # Cauchy
     total -= 0.5 * ((scales.groups[0][0] - scales.base) / 2.0) ** 2
@@ -154,15 +157,17 @@ def log_posterior(problem, unit, weights, scales):
 
 @pytest.mark.parametrize("tail", [3.0, float("inf"), None])
 @pytest.mark.parametrize("rows", [(8, 15), (20, 60)])
-def test_the_rounds_end_where_no_scale_can_be_bettered(tail, rows):
+@pytest.mark.parametrize("sized", [False, True])
+def test_the_rounds_end_where_no_scale_can_be_bettered(tail, rows, sized):
     """Under the spreads and the tail that they end with."""
     problem, _ = additive(2, "aaaaabbbbbbbcccc", rows, weights=True)
     data = evidence.Observations.of(problem)
-    best, _, taken = scaling.maximise(data, tail, rounds=3000, tolerance=1e-10)
+    sizes = np.exp(np.random.default_rng(1).normal(size=16)) if sized else None
+    best, _, taken = scaling.maximise(data, tail, rounds=3000, tolerance=1e-10, sizes=sizes)
     assert 5 < taken < 3000
     assert tail in (None, best.tail)
     unit = _unit(problem, data)
-    top = log_posterior(problem, unit, data.weights, best)
+    top = log_posterior(problem, unit, data.weights, best, sizes)
     rng = np.random.default_rng(0)
     for _ in range(30):
         size = rng.choice([0.02, 0.1, 0.5])
@@ -174,10 +179,34 @@ def test_the_rounds_end_where_no_scale_can_be_bettered(tail, rows):
             common=best.common + size * float(rng.normal()),
             offsets=best.offsets + size * rng.normal(size=2),
         )
-        assert log_posterior(problem, unit, data.weights, near) < top
-    early = scaling.maximise(data, best.tail).scales  # what the library stops at is as good as it
+        assert log_posterior(problem, unit, data.weights, near, sizes) < top
+    early = scaling.maximise(data, best.tail, sizes=sizes).scales  # what the library stops at is as good as it
     early = replace(early, spreads=best.spreads, tail=best.tail)
-    assert log_posterior(problem, unit, data.weights, early) > top - 0.5
+    assert log_posterior(problem, unit, data.weights, early, sizes) > top - 0.5
+
+
+def test_leaves_that_are_expected_to_be_larger_take_more_and_equal_sizes_change_nothing():
+    problem, _ = additive(4, "aaaaabbbbbbbcccc", (6, 8))
+
+    def solved(**options):
+        levels = [level.penalised(Auto(**options)) for level in problem.levels]
+        return c2fa.solve(problem.with_levels(levels))
+
+    plain, alike = solved(), solved(sizes=np.ones(16))
+    np.testing.assert_array_equal(alike.values[-1], plain.values[-1])
+    np.testing.assert_array_equal(alike.stderr[-1], plain.stderr[-1])
+    for leaf in range(16):
+        sizes = np.where(np.arange(16) == leaf, 100.0, 1.0)
+        larger = solved(sizes=sizes).strengths[-1]
+        assert larger[leaf] == larger.min()
+    with pytest.raises(ValueError, match="Auto has 3 sizes for 16 leaves; give one for each"):
+        solved(sizes=[1.0, 2.0, 3.0])
+    for wrong in ([0.0] * 16, [np.nan] * 16, [[1.0]]):
+        with pytest.raises(ValueError, match="sizes must be finite numbers above 0"):
+            Auto(sizes=wrong)
+    given = Auto(output=1, sizes=np.array([1, 2]))
+    assert eval(repr(given)) == given == Auto(1, sizes=(1.0, 2.0))
+    assert repr(Auto()) == "Auto(output=None, tail=None, noiseless=None)"
 
 
 @given(

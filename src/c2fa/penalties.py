@@ -182,11 +182,16 @@ class Auto:
         Whether the model gives the same outputs for the same input again. The leaves' standard errors are then those
         of a description of a fixed function, and smaller (``c2fa.solvers.misfit``); values are the same. None, the
         default, is True for log-probabilities of a given answer (``c2fa.cite``) and False for all others.
+    sizes
+        How large each leaf's value is expected to be beside the others', as variances: only their ratios count. None,
+        the default, expects all leaves of a part to be alike. A prior's take their place in the fit about what it
+        expects.
     """
 
     output: int | None = None
     tail: float | None = None
     noiseless: bool | None = None
+    sizes: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         number = isinstance(self.tail, int | float | np.number) and not isinstance(self.tail, bool)
@@ -197,6 +202,15 @@ class Auto:
             raise ValueError(f"output must be the place of an output, from 0, or None; got {self.output!r}")
         if not (self.noiseless is None or isinstance(self.noiseless, bool | np.bool_)):
             raise TypeError(f"noiseless must be True, False or None; got {self.noiseless!r}")
+        if self.sizes is not None:
+            sizes = np.asarray(self.sizes, dtype=np.float64)
+            if sizes.ndim != 1 or not (np.isfinite(sizes) & (sizes > 0)).all():
+                raise ValueError("sizes must be finite numbers above 0, one for each leaf")
+            object.__setattr__(self, "sizes", tuple(sizes.tolist()))
+
+    def __repr__(self) -> str:
+        sizes = "" if self.sizes is None else f", sizes={self.sizes}"  # they are seldom given
+        return f"Auto(output={self.output}, tail={self.tail}, noiseless={self.noiseless}{sizes})"
 
     @property
     def ridge(self) -> None:

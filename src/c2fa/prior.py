@@ -14,6 +14,7 @@ import numpy as np
 
 from c2fa.descriptors import Column
 from c2fa.fingerprint import fingerprint
+from c2fa.solvers.expected import Expectation
 from c2fa.structure import FloatArray, IntArray
 from c2fa.writing import atomic
 
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
 
     from c2fa.explanation import Explanation
 
-_VERSION = 1
+_VERSION = 2
 _KNOTS = 9  # of a field of numbers, at its quantiles
 _FOLDS = 4
 _STRENGTH, _FACTOR = 30.0, 3.0  # where the search for a field's strength begins, and its steps
 _RANGE = (0.1, 1e4)
 _TOLERANCE, _ROUGHLY = 1e-5, 1e-4  # of a ridge fit, and while strengths are looked for
-_DIGITS = 6  # of an effect
+_DIGITS = 6  # of an effect, and of a size
+_SIZE_STRENGTHS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0)  # of sizes, for all fields: tried from the strongest on
+_SIZE_ROUNDS = 3  # of scoring, for each of them
+_MOST = 4.0  # a leaf's size is e⁴ times the usual one, or a part of it, at the most
 _LEAST_SHRUNK = 0.25  # values are taken to be shrunk to a quarter at the most: below it noise would be all there is
 _BETTER = 1e-4  # of R²: what a step must gain
 
@@ -77,7 +81,7 @@ class Field:
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """The effects that leaves are expected to have, learned from explanations of other inputs.
+    """The effects that leaves are expected to have, and how large what is left of them usually is, learned from others.
 
     In a fit the expected effects count as far as the answers bear them out: where they do not, the explanation is as
     without them (``c2fa.solvers.expected``). It depends on nothing but itself and the input.
@@ -88,6 +92,9 @@ class Prior:
         How descriptors become features.
     effects
         For each output by its name, the effect of each feature, one field's after another's.
+    sizes
+        In the same way, what each feature adds to the logarithm of the size of a leaf: how large, as a variance beside
+        that of the input's other leaves, what is left of its value usually is.
     worth
         For each output the correlation of expected with explained effects, on inputs that were not learned from.
     inputs
@@ -98,6 +105,7 @@ class Prior:
 
     fields: Mapping[str, Field]
     effects: Mapping[str, FloatArray]
+    sizes: Mapping[str, FloatArray]
     worth: Mapping[str, float]
     inputs: int
     link: str
@@ -108,24 +116,28 @@ class Prior:
         """Learn from explanations: a list, or a store.
 
         Effects are a ridge fit on what is known of the leaves, one strength for each field. Strengths are chosen on a
-        quarter of the inputs, and what they are worth is measured on another. Explanations that had a prior themselves
+        quarter of the inputs, and what they are worth is measured on another. Sizes are learned from what effects leave
+        unexplained on inputs that were not learned from. Explanations that had a prior themselves
         are left out, as those behind the first of ``many(learn=)``: what was expected of them would come back as
         what was found.
         """
         data = _Data.of(explanations)
-        effects, worth = {}, {}
+        effects, sizes, worth = {}, {}, {}
         for name in data.outputs:
-            effects[name], worth[name] = data.learned(name)
-        return cls(data.fields, effects, worth, data.count, data.link, data.model)
+            effects[name], sizes[name], worth[name] = data.learned(name)
+        return cls(data.fields, effects, sizes, worth, data.count, data.link, data.model)
 
-    def expected(self, descriptors: Mapping[str, Column] | None, outputs: Sequence[str]) -> FloatArray | None:
-        """The expected effects of an input's leaves, (leaves, outputs); None where nothing is known of any."""
+    def expected(self, descriptors: Mapping[str, Column] | None, outputs: Sequence[str]) -> Expectation | None:
+        """What is expected of an input's leaves; None where no effect of any is known."""
         if descriptors is None or not any(name in self.effects for name in outputs):
             return None
         features = _features(self.fields, descriptors)
         nothing = np.zeros(features.shape[1])
-        found: FloatArray = np.column_stack([features @ self.effects.get(name, nothing) for name in outputs])
-        return found if found.any() else None
+        effects, logs = (
+            np.column_stack([features @ learned.get(name, nothing) for name in outputs])
+            for learned in (self.effects, self.sizes)
+        )
+        return Expectation(effects, np.exp(np.clip(logs, -_MOST, _MOST))) if effects.any() else None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -145,8 +157,10 @@ class Prior:
             if record.get("c2fa prior") != _VERSION:
                 raise ValueError(f"it has version {record.get('c2fa prior')!r} and not {_VERSION}")
             fields = {name: Field.named(f["categories"], f["knots"]) for name, f in record["fields"].items()}
-            effects = {name: np.array(values) for name, values in record["effects"].items()}
-            return cls(fields, effects, record["worth"], record["inputs"], record["link"], record["model"])
+            effects, sizes = (
+                {name: np.array(values) for name, values in record[kind].items()} for kind in ("effects", "sizes")
+            )
+            return cls(fields, effects, sizes, record["worth"], record["inputs"], record["link"], record["model"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{str(path)!r} is no prior that Prior.save wrote: {error}") from error
 
@@ -155,6 +169,7 @@ class Prior:
             "c2fa prior": _VERSION,
             "fields": {name: {"categories": list(f.categories), "knots": f.knots} for name, f in self.fields.items()},
             "effects": {name: values.tolist() for name, values in self.effects.items()},
+            "sizes": {name: values.tolist() for name, values in self.sizes.items()},
             "worth": dict(self.worth),
             "inputs": self.inputs,
             "link": self.link,
@@ -240,20 +255,60 @@ class _Data:
         """The number of inputs."""
         return int(self.inputs[-1]) + 1
 
-    def learned(self, output: str) -> tuple[FloatArray, float]:
-        """The features' effects on an output, and the correlation with it that they have on other inputs."""
+    def learned(self, output: str) -> tuple[FloatArray, FloatArray, float]:
+        """The features' effects on an output, their sizes, and the correlation of effects with it on other inputs."""
         y = self.values[output]
         known = np.isfinite(y)
         noise = np.where(np.isfinite(self.errors[output]), np.square(self.errors[output]), 0.0)
         weights = 1.0 / (noise + max(float(noise[known].mean()), float(np.var(y[known])), 1e-300))
         weights *= np.var(y[known]) or 1.0
         fold = self.inputs % _FOLDS
-        chosen_on, measured_on = known & (fold == 0), known & (fold == 1)
-        strengths = self._strengths(y, weights, known & (fold != 0), chosen_on)
-        there = self._ridge(y, weights, known & (fold != 1), strengths)
-        worth = _correlation(self.features[measured_on] @ there, y[measured_on])
+        strengths = self._strengths(y, weights, known & (fold != 0), known & (fold == 0))
         effects = self._ridge(y, weights, known, strengths)
-        return np.array([float(f"{effect:.{_DIGITS}g}") for effect in effects]), worth
+        foreseen = np.empty(len(y))  # from other inputs alone, so that no fit may begin at the effects
+        for k in range(_FOLDS):
+            there = self._ridge(y, weights, known & (fold != k), strengths, _ROUGHLY)
+            foreseen[fold == k] = self.features[fold == k] @ there
+        measured_on = known & (fold == 1)
+        worth = _correlation(foreseen[measured_on], y[measured_on])
+        return _rounded(effects), _rounded(self._sizes(np.where(known, y - foreseen, 0.0), known)), worth
+
+    def _sizes(self, left: FloatArray, known: Any) -> FloatArray:
+        """What features add to the logarithm of a leaf's size, from what is left of the leaves' values.
+
+        What is left is taken to be normal, with a scale that is each input's own. The strength is the likeliest on a
+        quarter of the inputs that is left out; where none is likelier there than that leaves are alike, they are.
+        """
+        squares = np.square(left)
+        counts = np.bincount(self.inputs, known)
+        means = np.bincount(self.inputs, squares) / np.maximum(counts, 1.0)
+        known = known & (means > 0.0)[self.inputs]
+        squares = squares / np.where(means > 0.0, means, 1.0)[self.inputs]
+        chosen_on = known & (self.inputs % _FOLDS == 0)
+        fit = known & ~chosen_on
+
+        def unlikely(logs: FloatArray) -> float:
+            inputs = self.inputs[chosen_on]
+            scales = np.bincount(inputs, squares[chosen_on] * np.exp(-logs)) / np.maximum(np.bincount(inputs), 1)
+            return float(np.log(scales[inputs]).sum() + logs.sum())
+
+        alike = there = np.zeros(self.features.shape[1])
+        best, chosen = unlikely(self.features[chosen_on] @ alike), None
+        for strength in _SIZE_STRENGTHS:
+            there = self._scored(squares, fit, strength, there)
+            seen = unlikely(np.clip(self.features[chosen_on] @ there, -_MOST, _MOST))
+            if seen >= best:
+                break
+            best, chosen = seen, strength
+        return alike if chosen is None else self._scored(squares, known, chosen, there)
+
+    def _scored(self, squares: FloatArray, rows: Any, strength: float, start: FloatArray) -> FloatArray:
+        """The likeliest sizes under a strength, by Fisher's scoring: each round is a ridge fit."""
+        sizes, ones, strengths = start, np.ones(len(squares)), dict.fromkeys(self.fields, strength)
+        for _ in range(_SIZE_ROUNDS):
+            logs = np.clip(self.features @ sizes, -_MOST, _MOST)
+            sizes = self._ridge(logs + squares * np.exp(-logs) - 1.0, ones, rows, strengths, _ROUGHLY, sizes)
+        return sizes
 
     def _strengths(self, y: FloatArray, weights: FloatArray, fit: Any, look: Any) -> dict[str, float]:
         """A strength for each field, each in turn made stronger or weaker as long as other inputs gain by it."""
@@ -296,6 +351,10 @@ class _Data:
         right = np.concatenate([root * y[rows], np.zeros(len(ridge))])
         effects: FloatArray = lsmr(system, right, atol=tolerance, btol=tolerance, x0=start)[0]
         return effects
+
+
+def _rounded(numbers: FloatArray) -> FloatArray:
+    return np.array([float(f"{number:.{_DIGITS}g}") for number in numbers])
 
 
 def _correlation(a: FloatArray, b: FloatArray) -> float:

@@ -18,6 +18,7 @@ from c2fa.problem import Level
 from c2fa.querying import Ask, Conversation, QueryError
 from c2fa.samplers import AnySampler, draw, ensure
 from c2fa.solution import Solution, Status
+from c2fa.solvers.expected import Expectation
 from c2fa.structure import FloatArray, IntArray, Structure
 
 Penalties: TypeAlias = Penalty | Literal["auto"] | Sequence[Penalty] | None
@@ -46,7 +47,7 @@ class Task:
     tokens
         Of outputs that are log-probabilities of texts, how many tokens each is of; else ().
     expected
-        What the leaves are expected to do, (leaves, columns), where other inputs taught it; else None.
+        What the leaves are expected to do, of the columns, where other inputs taught it; else None.
     """
 
     structure: Structure
@@ -60,7 +61,7 @@ class Task:
     smooth_by_default: bool = False
     identity: Identity = field(default_factory=Identity)
     tokens: tuple[int, ...] = ()
-    expected: FloatArray | None = None
+    expected: Expectation | None = None
 
     def rng(self, stream: int) -> np.random.Generator:
         """A generator of its own for each input and each level (0, 1, …) or other use, the same for every method."""

@@ -44,7 +44,8 @@ class Chosen:
     boosts
         How many times each level's rows count in the fit, relative to the leaves' level.
     centre
-        For each leaf the prior variance that its parts suggest, ``v_i / d_i``, as a multiple of the leaves' noise.
+        For each leaf the prior variance that its parts and its size suggest, ``v_i / d_i``, as a multiple of the
+        leaves' noise.
     centre_sd
         The standard deviation of its logarithm.
     tail, output
@@ -103,7 +104,7 @@ def choose(problem: Problem) -> Chosen:
     data = Observations.of(problem, auto.output)
     if data is None:
         return _nothing_to_choose(problem, auto)
-    best = maximise(data, auto.tail)
+    best = maximise(data, auto.tail, sizes=auto.sizes)
     scales = best.scales
     of_weight_1 = scales.noises * data.weights
     unit = of_weight_1[-1]
@@ -169,6 +170,8 @@ def _auto(problem: Problem) -> Auto:
     assert isinstance(leaves, Auto)
     if leaves.output is not None and not 0 <= leaves.output < problem.outputs:
         raise ValueError(f"Auto(output={leaves.output}) names an output that is not there: there are {problem.outputs}")
+    if leaves.sizes is not None and len(leaves.sizes) != problem.structure.leaves:
+        raise ValueError(f"Auto has {len(leaves.sizes)} sizes for {problem.structure.leaves} leaves; give one for each")
     return leaves
 
 

@@ -2,12 +2,15 @@
 
 With ``m`` the expected values, what is looked for is ``β = g m + u``: a share g of them, and what is left, which is
 fitted as ever. The share is expected to be about 1, ``g ~ N(1, τ²)``: what was learned elsewhere may be too large or
-too small here. Two fits are enough:
+too small here. How large the rest ``u`` of each leaf usually is beside that of others is expected too: its size, a
+relative variance. Two fits are enough:
 
-- *Without* what is expected. Under the scales that it chooses, with ``W = (I + X P⁻¹ X')⁻¹`` and σ² the variance of the
-  answers' part that ``W`` leaves, the answers have the log likelihood ``−(y − gXm)'W(y − gXm) / 2σ²``. It is a parabola
-  in g, so the likeliest share is ``g = (b + 1/τ²) / (a + 1/τ²)``, ``a = m'X'WXm / σ²`` and ``b = m'X'Wy / σ²``.
-- *About* that share of it: the outputs less ``g Xm``.
+- *Without* what is expected. Under the scales that it chooses, the leaves' variances times their sizes, with ``W = (I +
+  X P⁻¹ X')⁻¹`` and σ² the variance of the answers' part that ``W`` leaves, the answers have the log likelihood ``−(y −
+  gXm)'W(y − gXm) / 2σ²``. It is a parabola in g, so the likeliest share is ``g = (b + 1/τ²) / (a + 1/τ²)``, ``a =
+  m'X'WXm / σ²`` and ``b = m'X'Wy / σ²``.
+- *About* that share of it: the outputs less ``g Xm``, the leaves' sizes for their relative prior variances
+  (``Auto.sizes``).
 
 The log evidence of the second beside the first, the doubt about the share integrated out (Laplace), is
 
@@ -30,15 +33,34 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from c2fa.penalties import Auto
+from c2fa.penalties import Auto, L2Each
 from c2fa.problem import Problem
 from c2fa.solution import Solution
 from c2fa.solvers.averaging import averaged
+from c2fa.solvers.direct import prepare
 from c2fa.solvers.evidence import TINY
 from c2fa.structure import FloatArray
 
 _SHARE, _SHARE_SD = 1.0, 1.0  # what is expected of the share itself
 _AGAINST = 0.5  # log odds beforehand, chosen on validation reviews for priors whose effects were permuted
+
+
+@dataclass(frozen=True, eq=False)
+class Expectation:
+    """What is expected of leaves, both (leaves, outputs).
+
+    Attributes
+    ----------
+    effects
+        Their values.
+    sizes
+        How large what is left of a leaf's value usually is beside that of the others, as variances: only their ratios
+        count. Outputs share the scales of a fit, so that those of the output that decides (``Auto.output``, the
+        target's unless told) are used, or the mean over outputs where all of them decide together.
+    """
+
+    effects: FloatArray
+    sizes: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +72,14 @@ class Expected:
     without: Solution
 
 
-def solve_about(problem: Problem, values: FloatArray, solve: Callable[[Problem], Solution]) -> Expected:
-    """Solve a problem, its penalty ``Auto``, whose leaves are expected to have these values, (leaves, outputs)."""
-    without = solve(problem)
-    first = _Said.of(problem, without, values)
+def solve_about(problem: Problem, expected: Expectation, solve: Callable[[Problem], Solution]) -> Expected:
+    """Solve a problem, its penalty ``Auto``, of whose leaves something is expected."""
+    without, values = solve(problem), expected.effects
+    sizes = expected.sizes[:, _deciding(problem)].mean(axis=1)
+    first = _Said.of(problem, _sized(without, sizes), values)
     if first is None or first.share <= 0.0:
         return Expected(without, 0.0, without)
-    about = _about(problem, first.share * values, solve)
+    about = _about(problem, first.share * values, sizes, solve)
     assert about.log_evidence is not None
     assert without.log_evidence is not None
     trust = float(np.tanh(0.5 * (about.log_evidence - without.log_evidence - first.doubt)))
@@ -91,9 +114,7 @@ class _Said:
         They say nothing where they are constant, and need no prior where leaves have no strength.
         """
         scaled, system = solution.problem, solution.factorise()
-        auto = problem.levels[-1].penalty
-        assert isinstance(auto, Auto)
-        columns = slice(None) if auto.output is None else slice(auto.output, auto.output + 1)
+        columns = _deciding(problem)
         pairs = zip(scaled.levels, _rows_of(problem, values), strict=True)
         expected = np.concatenate([level.with_outputs(rows).rows.targets for level, rows in pairs])
         if system is None:
@@ -123,15 +144,39 @@ class _Said:
         return 1.0 / (self.precision + 1.0 / _SHARE_SD**2)
 
 
-def _about(problem: Problem, expected: FloatArray, solve: Callable[[Problem], Solution]) -> Solution:
+def _about(problem: Problem, expected: FloatArray, sizes: FloatArray, solve: Callable[[Problem], Solution]) -> Solution:
     """The solution for what is left of the outputs, as one of the problem itself: its residuals are the same."""
     s = problem.structure
     pairs = zip(problem.levels, _rows_of(problem, expected), strict=True)
-    solution = solve(problem.with_levels([level.with_outputs(level.outputs - rows) for level, rows in pairs]))
+    *above, finest = [level.with_outputs(level.outputs - rows) for level, rows in pairs]
+    assert isinstance(finest.penalty, Auto)
+    auto = replace(finest.penalty, sizes=tuple(sizes))
+    solution = solve(problem.with_levels([*above, finest.penalised(auto)]))
     levels = zip(solution.problem.levels, problem.levels, strict=True)
     whole = solution.problem.with_levels([solved.with_outputs(level.outputs) for solved, level in levels])
     values = tuple(v + s.sums(expected, k).reshape(v.shape) for k, v in enumerate(solution.values))
     return replace(solution, values=values, problem=whole)
+
+
+def _deciding(problem: Problem) -> slice:
+    """The outputs that decide."""
+    auto = problem.levels[-1].penalty
+    assert isinstance(auto, Auto)
+    return slice(None) if auto.output is None else slice(auto.output, auto.output + 1)
+
+
+def _sized(solution: Solution, sizes: FloatArray) -> Solution:
+    """The solution's scales with leaves of these sizes.
+
+    Leaves of which what is expected is usually right say more about the share than others.
+    """
+    *above, finest = solution.problem.levels
+    if solution.factorise() is None or finest.penalty.ridge is None:
+        return solution
+    logs = np.log(sizes)
+    strengths = L2Each(finest.penalty.ridge * np.exp(logs.mean() - logs))
+    sized = solution.problem.with_levels([*above, finest.penalised(strengths)])
+    return replace(solution, problem=sized, factorise=lambda: prepare(sized)[1])
 
 
 def _rows_of(problem: Problem, values: FloatArray) -> list[FloatArray]:

@@ -1,7 +1,8 @@
 """The scales that maximise the evidence: prior variances of the leaves, noise variances of the levels.
 
-Prior variances are products, ``log v_i = base + Σ_l g_l[part of i at level l] + log d_i``: one factor for all leaves,
-one for each part at every level above, one for the leaf itself. Weak priors keep them sane where the rows say little:
+Prior variances are products, ``log v_i = base + Σ_l g_l[part of i at level l] + log s_i + log d_i``: one factor for all
+leaves, one for each part at every level above, one for the leaf itself, and the size ``s_i`` that is expected of the
+leaf beside the others (``Auto.sizes``), 1 unless told. Weak priors keep them sane where the rows say little:
 ``g_l ~ N(0, s_l²)``; ``d_i`` inverse gamma, so that a leaf is Student-t with ``tail`` degrees of freedom within its
 part; ``log σ_l² = common + offset_l`` with a Cauchy offset: levels are usually alike, and one that is not is let be.
 The spreads ``s_l`` and the tail are themselves estimated, because "parts matter alike" and "few leaves matter" are
@@ -55,6 +56,8 @@ class Scales:
         For the groups of leaves that share a factor, coarse to fine, the group of each leaf; the first is of all.
     base
         Where the prior of the first group's factor is centred.
+    sizes
+        For each leaf how large it is expected to be beside the others, as logarithms about 0; they stay as they are.
     groups
         Of the prior variances: the factor of all leaves, then those of the parts of each level.
     own
@@ -69,6 +72,7 @@ class Scales:
 
     owners: tuple[IntArray, ...]
     base: float
+    sizes: FloatArray
     groups: tuple[FloatArray, ...]
     own: FloatArray
     common: float
@@ -77,12 +81,14 @@ class Scales:
     tail: float
 
     @classmethod
-    def initial(cls, data: Observations, tail: float = USUAL_TAIL) -> Scales:
+    def initial(cls, data: Observations, tail: float = USUAL_TAIL, sizes: tuple[float, ...] | None = None) -> Scales:
         """Where the priors are centred, and the search begins."""
+        logs = np.zeros(data.leaves) if sizes is None else np.log(sizes)
         parts = tuple(np.zeros(int(owner.max()) + 1) for owner in data.owners[1:])
         return cls(
             owners=data.owners,
             base=data.usual_base,
+            sizes=logs - logs.mean(),
             groups=(np.array([data.usual_base]), *parts),
             own=np.ones(data.leaves),
             common=_LOG_NOISE,
@@ -93,8 +99,8 @@ class Scales:
 
     @cached_property
     def centre(self) -> FloatArray:
-        """For each leaf the variance that its groups suggest."""
-        total = np.zeros(len(self.own))
+        """For each leaf the variance that its groups and its size suggest."""
+        total = self.sizes.copy()
         for group, owner in zip(self.groups, self.owners, strict=True):
             total += group[owner]
         return np.exp(total)
@@ -201,10 +207,14 @@ class Maximum(NamedTuple):
 
 
 def maximise(
-    data: Observations, tail: float | None = None, rounds: int | None = None, tolerance: float = _TOL
+    data: Observations,
+    tail: float | None = None,
+    rounds: int | None = None,
+    tolerance: float = _TOL,
+    sizes: tuple[float, ...] | None = None,
 ) -> Maximum:
     """The scales that maximise evidence times prior; a tail of None is estimated with them."""
-    scales = Scales.initial(data, USUAL_TAIL if tail is None else tail)
+    scales = Scales.initial(data, USUAL_TAIL if tail is None else tail, sizes)
     fit = evaluate(data, scales.variances, scales.noises)
     if rounds is None:
         many = float(min(len(data.targets), data.leaves)) ** 2 * data.leaves > _MANY
