@@ -12,6 +12,7 @@ from c2fa.methods.base import Attribution
 from c2fa.problem import Level, Problem
 from c2fa.querying import Queries
 from c2fa.solvers.direct import loss_alone
+from c2fa.solvers.expected import expected_part
 from c2fa.solvers.solve import solve
 from c2fa.stopping import Judge
 from c2fa.structure import FloatArray, Structure
@@ -93,12 +94,10 @@ def diagnose(
 
 
 def _prior_part(found: Attribution, column: int) -> float:
-    """What part of the leaves' values is the prior's, by absolute values: its part and the answers' come to 1."""
+    """What part of the target's leaves is the prior's."""
     if found.without_prior is None:
         return 0.0
-    alone = found.without_prior[-1][:, column]
-    learned, answered = np.abs(found.values[-1][:, column] - alone).sum(), np.abs(alone).sum()
-    return float(learned / (learned + answered)) if learned else 0.0
+    return expected_part(found.values[-1][:, column], found.without_prior[-1][:, column])
 
 
 def _fit(found: Attribution, k: int, column: int, name: str) -> _Fit:

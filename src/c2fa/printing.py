@@ -11,6 +11,7 @@ import numpy as np
 
 from c2fa.drawing import largest, shares
 from c2fa.rounding import number
+from c2fa.solvers.expected import expected_part
 from c2fa.statements import answer_lines, answer_notes
 from c2fa.structure import Structure
 
@@ -68,9 +69,8 @@ def _from_prior(e: Explanation) -> list[str]:
         return [f"none of these values {told}: it knows nothing of these {e.level_names[-1]}"]
     if e.diagnostics.prior_share == 0.0:
         return [f"none of these values {told}: this input's answers do not bear it out"]
-    learned, found = np.abs(e.from_prior[-1]).sum(), np.abs(e.values[-1] - e.from_prior[-1]).sum()
-    share = learned / (learned + found) if learned else 0.0
-    return [f"{share:.0%} of these values {told}, the rest from this input's own answers"]
+    part = expected_part(e.values[-1], e.values[-1] - e.from_prior[-1])
+    return [f"{part:.0%} of these values {told}, the rest from this input's own answers"]
 
 
 def _at_baseline(e: Explanation) -> list[str]:

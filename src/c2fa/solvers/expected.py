@@ -72,6 +72,16 @@ class Expected:
     without: Solution
 
 
+def expected_part(values: FloatArray, without: FloatArray) -> float:
+    """What part of values is what was expected, by absolute values: it and what the answers say come to 1.
+
+    >>> expected_part(np.array([2.0, 1.0]), np.array([1.0, 1.0]))
+    0.3333333333333333
+    """
+    learned, answered = np.abs(values - without).sum(), np.abs(without).sum()
+    return float(learned / (learned + answered)) if learned else 0.0
+
+
 def solve_about(problem: Problem, expected: Expectation, solve: Callable[[Problem], Solution]) -> Expected:
     """Solve a problem, its penalty ``Auto``, of whose leaves something is expected."""
     without, values = solve(problem), expected.effects
