@@ -9,6 +9,7 @@ import json
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -152,18 +153,40 @@ def test_the_head_is_applied_at_the_answer_alone(lm, llama):
     sizes = []
     handle = llama.lm_head.register_forward_hook(lambda module, inputs, output: sizes.append(tuple(output.shape[:2])))
     try:
-        lm.score([SHARED[0]] * 2, "at nine")
+        lm.score([f"{SHARED[0]} nine", f"{SHARED[0]} nine, or"], "at nine")  # two lengths, one batch
     finally:
         handle.remove()
     tokens = len(lm.tokenizer("at nine", add_special_tokens=False)["input_ids"])
     assert sizes == [(1, 1), (2, tokens)]  # the shared beginning, of which one position must be computed, and the rows
 
 
-class AllLogits(LlamaForCausalLM):
-    """A model that returns all logits or none, as those of older versions do."""
+def test_threads_that_score_different_answers_at_once(lm):
+    asked = [(SHARED[:k], answer) for k in (2, 3, 4) for answer in (" nine", "at nine o'clock", "a")] * 4
+    wanted = [lm.score(*one) for one in asked]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda one: lm.score(*one), asked))
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
 
-    def forward(self, input_ids, past_key_values=None, use_cache=None):
-        return super().forward(input_ids, past_key_values=past_key_values, use_cache=use_cache)
+
+@pytest.mark.parametrize(("parameters", "most"), [(135_000_000, 2), (1_500_000_000, 3), (70_000_000_000, 12)])
+def test_a_small_model_on_a_gpu_gets_few_calls_and_a_large_one_little_padding(lm, parameters, most):
+    lm.device, lm.batch, lm._parameters = torch.device("cuda"), 64, parameters  # nothing is computed here
+    lengths = [100 + k for k in range(100)]
+    batches = list(lm._batches(lengths, 10))
+    assert sorted(itertools.chain(*batches)) == list(range(100))
+    assert len(batches) <= most
+    for batch in batches:
+        shortest, longest = min(lengths[i] for i in batch), max(lengths[i] for i in batch)
+        padding = sum(longest - lengths[i] for i in batch)
+        assert padding * parameters <= 3e12 or longest - shortest <= max(8, shortest // 16)
+
+
+class AllLogits(LlamaForCausalLM):
+    """A model that does not say which layer makes its logits."""
+
+    def get_output_embeddings(self):
+        return None
 
 
 @pytest.mark.parametrize("name", ["all logits", "learned positions", "recurrent", "sliding window"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
-import inspect
 import itertools
 import os
 import threading
@@ -29,6 +29,7 @@ from c2fa.models.torch import (
 from c2fa.structure import BoolArray
 
 _SHARED = 32  # tokens: a common beginning that is shorter does not pay for a call of its own
+_STARTING = 3e12  # parameters times tokens: a GPU computes about as many while the layers of one call are started
 _TOKENS = 2**15  # in one call of the model, unless said otherwise
 _LOGITS = 2**28  # the most numbers that the head returns at once, 1 GiB of them in float32
 _REMEMBERED = 1024  # the most answers whose tokens are kept
@@ -52,7 +53,7 @@ class CausalLM:
     device, autocast
         As for `c2fa.models.Torch`.
     batch
-        The most rows in one call of the model; by default 8, and 32 on a GPU.
+        The most rows in one call of the model; by default 8, and 64 on a GPU.
     batch_tokens
         The most tokens in one call of the model; by default 32,768. Fewer take less memory.
     max_new_tokens
@@ -93,9 +94,10 @@ class CausalLM:
         self.tokenizer, self.max_new_tokens, self.system = tokenizer, max_new_tokens, system
         self.template_options = dict(template_options or {})
         self.device = torch.device(device) if device is not None else device_of(model)
-        self.batch = batch or (32 if self.device.type == "cuda" else 8)
+        self.batch = batch or (64 if self.device.type == "cuda" else 8)
         self.batch_tokens = batch_tokens or _TOKENS
         self.autocast = autocast_dtype(autocast)
+        self._parameters = sum(p.numel() for p in self.model.parameters())
         self._generated: dict[str, tuple[int, ...]] = {}
         self._was_cut = False
         self.__setstate__({})
@@ -315,6 +317,12 @@ class CausalLM:
 
     # The network
 
+    @property
+    def _head(self) -> torch.nn.Module | None:
+        """The layer that makes logits; None where the model does not say which it is."""
+        head = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
+        return head if isinstance(head, torch.nn.Module) else None
+
     def _token_scores(self, rows: list[list[int]], answer: Sequence[int]) -> Floats:
         """The log-probability of each token of the answer after each row."""
         evaluating(self.model)
@@ -333,34 +341,41 @@ class CausalLM:
         """What the model keeps of the tokens that all rows begin with; None where they are too few, or it cannot."""
         shared = _common_beginning(rows)
         shared = shared[: min(map(len, rows)) - 1]  # the token before the answer is each row's own
-        if len(rows) == 1 or len(shared) < _SHARED or max(map(len, rows)) + answer - 1 > self._turn:
+        saved = (len(rows) - 1) * len(shared)
+        if len(shared) < _SHARED or saved <= self._starting or max(map(len, rows)) + answer - 1 > self._turn:
             return None
-        inputs = torch.tensor([shared], device=self.device)
-        outputs = self.model(input_ids=inputs, use_cache=True, **self._keeping(1))
+        outputs, _ = self._read([shared], torch.zeros((1, 1), dtype=torch.long, device=self.device), use_cache=True)
         past = getattr(outputs, "past_key_values", None)
         layers = {type(layer).__name__ for layer in getattr(past, "layers", [None])}
         # Keys and values can be continued by many tokens at once; states of recurrent layers often cannot.
         return past if layers <= {"DynamicLayer", "DynamicSlidingWindowLayer"} else None
 
+    @property
+    def _starting(self) -> float:
+        """The tokens that could be computed while a call is started: a small model on a GPU mostly waits for that."""
+        return _STARTING / self._parameters if self.device.type == "cuda" else 0.0
+
     def _batches(self, lengths: Sequence[int], answer: int) -> Iterator[list[int]]:
         """The numbers of rows that go together, from the shortest to the longest."""
         words = int(getattr(self._config, "vocab_size", 0) or len(self.tokenizer))
-        share = 4 if self.device.type == "cuda" else 16  # a GPU likes full batches, a CPU little padding
         bucket: list[int] = []
+        padding = 0
         for row in sorted(range(len(lengths)), key=lengths.__getitem__):
             if bucket:
                 shortest, rows = lengths[bucket[0]], len(bucket) + 1
                 spread = lengths[row] - shortest
+                padding += len(bucket) * (lengths[row] - lengths[bucket[-1]])
+                places = answer if self._head is not None else lengths[row] + answer
                 is_full = (
                     len(bucket) == self.batch
-                    or spread > max(8, shortest // share)
+                    or (spread > max(8, shortest // 16) and padding > self._starting)
                     or shortest <= self._turn - answer + 1 < lengths[row]
                     or rows * (lengths[row] + answer) > self.batch_tokens
-                    or rows * (spread + answer) * words > _LOGITS
+                    or rows * places * words > _LOGITS
                 )
                 if is_full:
                     yield bucket
-                    bucket = []
+                    bucket, padding = [], 0
             bucket.append(row)
         yield bucket
 
@@ -370,32 +385,26 @@ class CausalLM:
         The answer's last token is not read, as nothing comes after it. Rows are filled up with any token.
         """
         lengths = [len(row) for row in rows]
-        width, first = max(lengths) + len(answer) - 1, min(lengths) - 1
+        width = max(lengths) + len(answer) - 1
         filled = [(row + list(answer[:-1]) + [answer[-1]] * width)[:width] for row in rows]
-        logits = self._logits(filled, range(first, width), past)
         tokens = torch.tensor(answer, device=self.device)
-        starts = torch.tensor(lengths, device=self.device) - 1 - first
-        at = starts[:, None] + torch.arange(len(answer), device=self.device)
-        own = logits[torch.arange(len(rows), device=self.device)[:, None], at]  # (rows, tokens, words)
-        likely: torch.Tensor = own.float().log_softmax(dim=-1)
-        return likely.gather(-1, tokens.expand(len(rows), -1)[..., None])[..., 0]
-
-    def _logits(self, rows: list[list[int]], positions: range, past: Any) -> torch.Tensor:
-        """What the model says at some positions of rows of one length, (rows, positions, words)."""
-        more = {}
+        starts = torch.tensor(lengths, device=self.device) - 1
+        places = starts[:, None] + torch.arange(len(answer), device=self.device)
+        more: dict[str, Any] = {"use_cache": past is not None}
         if past is not None:
             more["past_key_values"] = copy.deepcopy(past)  # a call adds to it
             more["past_key_values"].batch_repeat_interleave(len(rows))
-        keep = torch.tensor(positions, device=self.device)
-        keeping = self._keeping(keep)
-        inputs = torch.tensor(rows, device=self.device)
-        logits: torch.Tensor = self.model(input_ids=inputs, use_cache=past is not None, **more, **keeping).logits
-        return logits if keeping else logits[:, keep]
+        _, logits = self._read(filled, places, **more)
+        logits = logits.float()
+        own = logits.gather(-1, tokens.expand(len(rows), -1)[..., None])[..., 0]
+        return own - logits.logsumexp(dim=-1)
 
-    def _keeping(self, positions: int | torch.Tensor) -> dict[str, Any]:
-        """The argument for logits at some positions only; a few models, and older versions, have all or none."""
-        has = "logits_to_keep" in inspect.signature(self.model.forward).parameters
-        return {"logits_to_keep": positions} if has else {}
+    def _read(self, rows: list[list[int]], places: torch.Tensor, **more: Any) -> tuple[Any, torch.Tensor]:
+        """The outputs for rows of one length, and the logits at each row's own places, (rows, places, words)."""
+        inputs = torch.tensor(rows, device=self.device)
+        with _only_at(self._head, places) as left_out:
+            outputs = self.model(input_ids=inputs, **more)
+        return outputs, outputs.logits if left_out else _at(outputs.logits, places)
 
     @property
     def _turn(self) -> float:
@@ -419,6 +428,36 @@ def _in_float32(model: Any) -> Any:
     """The model in float32: half precision is slow on a CPU, and ends the process on some."""
     halves = any(p.dtype in (torch.bfloat16, torch.float16) for p in model.parameters())
     return model.float() if halves and not getattr(model, "is_quantized", False) else model
+
+
+def _at(numbers: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """What stands at each row's own places, (rows, places, …)."""
+    places = places.to(numbers.device)
+    return numbers[torch.arange(len(places), device=places.device)[:, None], places]
+
+
+@contextlib.contextmanager
+def _only_at(head: torch.nn.Module | None, places: torch.Tensor) -> Iterator[list[bool]]:
+    """Have a model's head make logits at these places of each row only; what is yielded says whether it did.
+
+    All logits of a batch can take more memory and time than the rest of a small model.
+    """
+    left_out: list[bool] = []
+    thread = threading.get_ident()
+
+    def choose(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        hidden = given[0]
+        if threading.get_ident() != thread or hidden.ndim != 3 or len(hidden) != len(places):
+            return None
+        left_out.append(True)
+        return (_at(hidden, places), *given[1:])
+
+    handle = None if head is None else head.register_forward_pre_hook(choose)
+    try:
+        yield left_out
+    finally:
+        if handle is not None:
+            handle.remove()
 
 
 def _common_beginning(rows: list[list[int]]) -> list[int]:
