@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -85,9 +86,9 @@ def test_the_variance_of_least_squares_is_smaller_by_what_was_not_asked():
         problem = c2fa.Problem(structure, (level,))
         _, system = prepare(problem)
         influence = system.fit(np.eye(16))
-        alone = misfit.Misfit(problem, [slice(0, 16)], 0.0, np.zeros((16, 16)), influence)
+        alone = misfit.Misfit(problem, [slice(0, 16)], np.full(5, 0.2), 0.0, np.zeros((16, 16)), influence)
         off.append(system.fit(problem.targets)[:, 0] - model.best)
-        [_], together = alone.variances([np.array([noise])])
+        [_], together = alone.variances(0, [np.array([noise])])
         said.append(together[:, 0])
         plain.append(np.square(influence).sum(axis=1) * noise)
     assert np.mean(np.square(off)) == pytest.approx(np.mean(said), rel=0.06)
@@ -111,7 +112,8 @@ def test_the_covariance_of_pairs_is_that_of_their_products():
         for j in range(i)
     )
     expected = whole / sum(variances[i] * variances[j] for i in range(4) for j in range(i))
-    assert misfit._pairs(chosen) == pytest.approx(expected)
+    sizes = variances / variances.sum()
+    assert misfit._pairs(chosen.problem, sizes) == pytest.approx(expected)
 
 
 def test_pairs_are_found_where_they_are_and_not_in_noise():
@@ -125,6 +127,63 @@ def test_pairs_are_found_where_they_are_and_not_in_noise():
         shares[name] = misfit.Misfit.of(chosen, system, [slice(0, 48)]).share
     assert shares["pairs"] > 0.9
     assert shares["noise"] < 0.2
+
+
+def best(masks, outputs):
+    """The additive description of all masks, by least squares."""
+    return np.linalg.lstsq(np.c_[np.ones(len(masks)), masks], outputs, rcond=None)[0][1:]
+
+
+def triples(rng, sizes):
+    """Of all masks of leaves, what every product of three of them does, and the variance of all of these."""
+    signs = np.where(every(len(sizes)), 1.0, -1.0)
+    chosen = np.array(list(itertools.combinations(range(len(sizes)), 3)))
+    own = rng.normal(size=len(chosen)) * np.sqrt(sizes[chosen].prod(axis=1))
+    return signs[:, chosen].prod(axis=2) @ own, sizes[chosen].prod(axis=1).sum()
+
+
+@pytest.mark.parametrize("groups", [[0, 0, 0, 1, 1, 2, 3], [0, 0, 1, 1, 1, 1], [0, 1, 2, 3]])
+def test_parts_masked_as_wholes_are_as_far_from_their_leaves_as_triples_bring_them(groups):
+    """Against draws of every triple's value, both best descriptions by least squares on all masks."""
+    rng = np.random.default_rng(len(groups))
+    structure = c2fa.Structure.from_groups(groups)
+    sizes = rng.random(len(groups)) ** 2 + 0.01
+    sizes /= sizes.sum()
+    of_parts, bits = every(structure.widths[0]), 1 << np.arange(len(groups))
+    gaps = []
+    for _ in range(1500):
+        outputs, whole = triples(rng, sizes)
+        as_wholes = best(of_parts, outputs[structure.expand(of_parts, 0) @ bits])
+        gaps.append(as_wholes - structure.sums(best(every(len(groups)), outputs), 0))
+    wanted = 4.0 * whole * misfit.left_odd(sizes, np.array(groups))
+    np.testing.assert_allclose(np.mean(np.square(gaps), axis=0), wanted, rtol=0.2, atol=1e-12)
+    if len(set(groups)) < len(groups):
+        assert wanted.max() > 0
+
+
+def test_errors_of_parts_count_what_lies_between_their_two_descriptions():
+    """Over many models with triples, either description is held about as often as it should be; as noise, it is not."""
+    structure = c2fa.Structure.from_groups([0, 0, 0, 1, 1, 1, 2, 2, 3, 3])
+    of_parts, bits = every(4), 1 << np.arange(10)
+    held = {True: [], False: []}
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        sizes = rng.random(10) ** 2 + 0.01
+        outputs = every(10) @ (rng.normal(size=10) * np.sqrt(sizes)) + triples(rng, sizes)[0]
+        rows = [of_parts, planned(rng, 10, 60)]
+        answers = [outputs[structure.expand(masks, k) @ bits] for k, masks in enumerate(rows)]
+        as_wholes, as_sums = best(of_parts, answers[0]), structure.sums(best(every(10), outputs), 0)
+        for noiseless, found in held.items():
+            levels = [
+                c2fa.Level(m, y, None, Auto(noiseless=noiseless), True) for m, y in zip(rows, answers, strict=True)
+            ]
+            solution = c2fa.solve(c2fa.Problem(structure, tuple(levels)))
+            off = np.abs(solution.values[0] - np.array([as_wholes, as_sums])) / solution.stderr[0]
+            found.append(off <= 1.645)
+    wholes, sums = np.mean(held[True], axis=(0, 2))
+    assert wholes > 0.9  # all masks of parts were asked, and the values are near what these say
+    assert 0.87 < sums < 0.97
+    assert np.mean(held[False], axis=(0, 2))[1] < 0.8
 
 
 def test_where_all_masks_were_asked_only_shrinkage_is_uncertain():

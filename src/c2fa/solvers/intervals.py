@@ -22,8 +22,8 @@ bench-queries ARGS="--only additive,coverage"``):
 
 Rows that count several times in the fit because all masks of their level were asked (``auto.py``) count once
 here, since an output may have noise of its own. A mask that was drawn several times is one output; methods see to it.
-Where the model is known to have no noise, what its rows leave over follows from the masks, and does less to the values
-(``misfit.py``).
+Where the model is known to have no noise, what its rows leave over follows from the masks, and does less to the values;
+what parts are is then not quite settled by any number of rows (``misfit.py``).
 """
 
 from __future__ import annotations
@@ -91,23 +91,25 @@ def standard_errors(
     size = _size_of_values(chosen, dof, leaf_values, noises)
     own = _own_strength_variance(chosen, variances[-1], leaf_values, size)
     smooth = problem.levels[-1].smooth is not None
+    misfit = Misfit.of(chosen, system, slices) if chosen.noiseless else None
+    if misfit is not None:
+        noises = found(misfit)
     errors = []
     for k, variance in enumerate(variances):
-        level_noises = noises
-        if k == s.depth - 1 and chosen.noiseless:
-            misfit = Misfit.of(chosen, system, slices)
-            level_noises = found(misfit)
-            from_rows, total = misfit.variances(level_noises.levels)
-        else:
+        if misfit is None:
             from_rows = [of[k][:, None] * noise for of, noise in zip(influences, noises.levels, strict=True)]
             total = sum(from_rows, start=np.zeros(1))
+        else:
+            from_rows, total = misfit.variances(k, noises.levels)
+            if k < s.depth - 1:
+                total = total + misfit.apart(k, noises.levels[-1] / chosen.boosts[-1])
         undetermined = np.maximum(variance - sum(of_level[k] for of_level in influences), 0.0)
         total = total + undetermined[:, None] * size
         # Under smoothing a leaf gives to its neighbours what it takes from them, and the parts' sums stay as they are.
         if not (smooth and k < s.depth - 1):
             total = total + s.sums(own, k) * _shared(variance, s.sums(variances[-1], k))[:, None]
         shares = [_share(of_level, total, chosen.output) for of_level in from_rows]
-        doubt = sum(share**2 / free for share, free in zip(shares, level_noises.dof, strict=True))
+        doubt = sum(share**2 / free for share, free in zip(shares, noises.dof, strict=True))
         free = 1.0 / np.maximum(doubt, 1e-9)
         widening = stdtrit(np.maximum(free, 2.0), 0.975) / _NORMAL_QUANTILE
         errors.append(np.sqrt(total) * widening[:, None])

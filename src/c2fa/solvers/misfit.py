@@ -14,8 +14,12 @@ whenever it is asked, and two things follow that coins would not do:
   column of ones: least squares on n rows by ``1 − n/N`` times as much, and on all masks not at all. The masks of parts
   are not counted so, for what is looked for describes the masks of the leaves.
 
-Parts keep the errors of noise. What masking a part as a whole does is not quite what its leaves do one by one, so that
-a part has two best descriptions. No error counts how far they lie apart, and smaller ones hold neither often enough.
+A part has two best descriptions. Masking it as a whole is not what masking its leaves one by one is: with ``z = ±1`` a
+product of three leaves, two of them in one part, is that of the third alone once parts are masked as wholes, as two
+equal signs cancel. Pairs do no such thing. Values that hold at both levels lie between the two, so that the errors of a
+part also count how far it lies from the further of them. What pairs leave over is taken to be of triples, each with a
+variance in the proportion of ``c_i c_j c_k``; the square of what lies between is then four times the share of those
+triples that are left with an odd number of leaves in the part, and an even number in every other.
 
 Nothing of this holds for a model that has noise, and outputs of different masks cannot tell it from what triples of
 leaves do. So it is done only where the model is known to have none (``Auto(noiseless=True)``).
@@ -34,11 +38,12 @@ from c2fa.problem import Problem
 from c2fa.solution import System
 from c2fa.solvers.auto import Chosen
 from c2fa.solvers.evidence import TINY
-from c2fa.structure import FloatArray
+from c2fa.structure import FloatArray, IntArray
 
 _SHARES = np.array([0.0, 0.3, 0.6, 0.8, 0.9, 0.97])
 _BEFOREHAND = np.array([0.7, 0.06, 0.06, 0.06, 0.06, 0.06])  # few rows say little of it, and then errors stay wide
 _ONE_LEAF = 1e-6  # Σc² this near to 1: one leaf is all that matters, and there are no pairs
+_TWO_LEAVES = 1e-12  # Σ c_i c_j c_k this small: two leaves are, and there are no triples
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +54,8 @@ class Misfit:
     ----------
     rows
         Where each level's rows are among all.
+    sizes
+        The leaves' prior variances over their sum.
     share
         The share of pairs in its variance.
     pairs
@@ -59,6 +66,7 @@ class Misfit:
 
     problem: Problem
     rows: Sequence[slice]
+    sizes: FloatArray
     share: float
     pairs: FloatArray
     influence: FloatArray
@@ -67,11 +75,13 @@ class Misfit:
     def of(cls, chosen: Chosen, system: System, rows: Sequence[slice]) -> Misfit:
         """From the fit, and the outputs that decided about it."""
         problem = chosen.problem
-        pairs = _pairs(chosen)
+        sizes = 1.0 / chosen.strengths
+        sizes = sizes / sizes.sum()
+        pairs = _pairs(problem, sizes)
         share = 0.0 if pairs is None else _likely_share(chosen, pairs, rows)
         influence = system.fit(np.eye(problem.queries))
         none = np.zeros((problem.queries,) * 2)
-        return cls(problem, rows, share, none if pairs is None else pairs, influence)
+        return cls(problem, rows, sizes, share, none if pairs is None else pairs, influence)
 
     @cached_property
     def _correlations(self) -> FloatArray:
@@ -102,9 +112,9 @@ class Misfit:
         of_pairs = float(np.einsum("ij,ij->", left @ self.pairs, left))
         return (1.0 - self.share) * of_noise + self.share * max(of_pairs, of_noise)
 
-    def variances(self, noises: Sequence[FloatArray]) -> tuple[list[FloatArray], FloatArray]:
-        """What it does to the leaves' values, (leaves, outputs): by each level's rows alone, and by all together."""
-        influence = self.influence
+    def variances(self, level: int, noises: Sequence[FloatArray]) -> tuple[list[FloatArray], FloatArray]:
+        """What it does to a level's values, (width, outputs): by each level's rows alone, and by all together."""
+        influence = self.problem.structure.sums(self.influence, level)
         alone, together = [], np.zeros((len(influence), len(noises[0])))
         for i, (rows, noise) in enumerate(zip(self.rows, noises, strict=True)):
             for j, (others, other) in enumerate(zip(self.rows[: i + 1], noises, strict=False)):
@@ -115,18 +125,49 @@ class Misfit:
                 together += form if i == j else 2.0 * form
         return alone, np.maximum(together, 0.0)
 
+    def apart(self, level: int, noise: FloatArray) -> FloatArray:
+        """The mean square from a part's value to the further of its two best descriptions, (parts, outputs).
 
-def _pairs(chosen: Chosen) -> FloatArray | None:
+        ``noise`` is the variance of what rows for leaves leave over.
+        """
+        s, leaves = self.problem.structure, self.problem.levels[-1]
+        in_outputs = leaves.weights[leaves.weights > 0].mean()
+        triples = (1.0 - self.share) * noise / in_outputs
+        # By how much a part's value follows where its own rows, and no others, say more of it.
+        owners, rows = s.owners(level), self.rows[level]
+        even = (owners[:, None] == np.arange(s.widths[level])) / np.bincount(owners)[owners][:, None]
+        reached = s.sums(self.influence[:, rows], level)
+        follows = np.einsum("pr,rp->p", reached, self.problem.design[rows] @ even)
+        further = np.square(np.maximum(follows, 1.0 - follows))
+        squares: FloatArray = (4.0 * further * left_odd(self.sizes, owners))[:, None] * triples
+        return squares
+
+
+def left_odd(sizes: FloatArray, owners: IntArray) -> FloatArray:
+    """For each part, the share of all triples that are its own effect where parts are masked as wholes.
+
+    They have all three leaves in the part, or one in it and two together in another. A triple has the product of its
+    leaves' sizes for its own.
+
+    >>> left_odd(np.array([0.2, 0.3, 0.5]), np.array([0, 0, 1]))
+    array([0., 1.])
+    """
+    once, squares, cubes = (np.bincount(owners, sizes**power) for power in (1, 2, 3))
+    of_two = (once**2 - squares) / 2.0
+    of_three = (once**3 - 3.0 * once * squares + 2.0 * cubes) / 6.0
+    every = (once.sum() ** 3 - 3.0 * once.sum() * squares.sum() + 2.0 * cubes.sum()) / 6.0
+    odd: FloatArray = np.maximum(once * (of_two.sum() - of_two) + of_three, 0.0)
+    return odd / every if every > _TWO_LEAVES else np.zeros_like(odd)
+
+
+def _pairs(problem: Problem, sizes: FloatArray) -> FloatArray | None:
     """The covariance of what pairs of leaves do to the rows, about 1 for each row; None where there are no pairs."""
-    problem = chosen.problem
-    share = 1.0 / chosen.strengths
-    share = share / share.sum()
-    squares = float(share @ share)
+    squares = float(sizes @ sizes)
     if 1.0 - squares < _ONE_LEAF:
         return None
     masks = [problem.structure.expand(level.masks, k) for k, level in enumerate(problem.levels)]
     signs = np.where(np.concatenate(masks), 1.0, -1.0)
-    alike = (signs * share) @ signs.T
+    alike = (signs * sizes) @ signs.T
     roots = np.concatenate([np.sqrt(lv.weights / lv.weights[lv.weights > 0].mean()) for lv in problem.levels])
     pairs: FloatArray = (np.square(alike) - squares) / (1.0 - squares) * np.outer(roots, roots)
     return pairs
