@@ -292,7 +292,7 @@ def test_an_answer_is_the_likeliest_tokens_and_these_are_scored(llama, tokenizer
     assert 1 not in wanted  # it does not end by itself
     answer = lm.generate(TEXT)
     assert answer == tokenizer.decode(wanted, skip_special_tokens=True)
-    assert lm.notes == ("an answer was cut at 12 tokens; raise max_new_tokens for a longer one",)
+    assert lm.notes == ("1 of 1 answers was cut at 12 tokens; raise max_new_tokens for longer ones",)
     assert "".join(lm.pieces(answer)) == answer
     scores = lm.score([TEXT, "The"], answer)
     np.testing.assert_allclose(

@@ -98,7 +98,7 @@ def test_a_model_generates(server, kind):
     assert lm.notes == []
     short = KINDS[kind](server.url, max_new_tokens=3)
     short.generate("One two three")
-    assert short.notes == ["an answer was cut at 3 tokens; raise max_new_tokens for a longer one"]
+    assert short.notes == ["1 of 1 answers was cut at 3 tokens; raise max_new_tokens for longer ones"]
 
 
 @pytest.mark.parametrize("kind", ["llama", "vllm"])

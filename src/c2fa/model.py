@@ -151,3 +151,15 @@ class ModelProxy:
         if name not in _ATTRIBUTES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(describe(self.model), name)
+
+
+def cut_answers(cut: int, written: int, tokens: int) -> tuple[str, ...]:
+    """What the notes of a model that writes answers say where some were cut: of all so far, whatever is explained now.
+
+    >>> cut_answers(2, 24, 40)
+    ('2 of 24 answers were cut at 40 tokens; raise max_new_tokens for longer ones',)
+    """
+    if not cut:
+        return ()
+    were = "was" if cut == 1 else "were"
+    return (f"{cut} of {written} answers {were} cut at {tokens} tokens; raise max_new_tokens for longer ones",)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from c2fa.model import cut_answers
 from c2fa.models.huggingface import from_folder, load_carefully
 from c2fa.models.torch import (
     Floats,
@@ -99,7 +100,7 @@ class CausalLM:
         self.autocast = autocast_dtype(autocast)
         self._parameters = sum(p.numel() for p in self.model.parameters())
         self._generated: dict[str, tuple[int, ...]] = {}
-        self._was_cut = False
+        self._written = self._cut = 0
         self.__setstate__({})
         self._lead = self._leading_tokens()
 
@@ -136,9 +137,7 @@ class CausalLM:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for people about the answers so far."""
-        if not self._was_cut:
-            return ()
-        return (f"an answer was cut at {self.max_new_tokens} tokens; raise max_new_tokens for a longer one",)
+        return cut_answers(self._cut, self._written, self.max_new_tokens)
 
     @property
     def template(self) -> Callable[[str | None, str], str]:
@@ -189,7 +188,8 @@ class CausalLM:
             )
         new = outputs[0, len(ids) :].tolist()
         stop = next((i for i, token in enumerate(new) if token in ends), len(new))
-        self._was_cut |= stop == len(new)
+        self._written += 1
+        self._cut += stop == len(new)
         answer = self._decoded(new[:stop])
         self._remember(answer, new[:stop])
         return answer

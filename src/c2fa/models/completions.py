@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from c2fa.model import charge
+from c2fa.model import charge, cut_answers
 from c2fa.models._portal import Portal
 from c2fa.models._rows import WireRows
 from c2fa.models._send import EndpointError, Request, send
@@ -60,7 +60,7 @@ class Writer(Endpoint):
         if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens!r}")
         self.max_new_tokens = max_new_tokens
-        self._cut = False
+        self._written = self._cut = 0
 
     @abc.abstractmethod
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
@@ -91,7 +91,8 @@ class Writer(Endpoint):
             self._count(data)
             self.usage.requests += 1
             charge(self.cost - before)
-            self._cut = self._cut or self.ending(data) == "length"
+            self._written += 1
+            self._cut += self.ending(data) == "length"
             return answer
 
         answer = portal.run(self.ask(portal, request, "generating", text))
@@ -116,11 +117,7 @@ class Writer(Endpoint):
 
     def finish(self) -> None:
         """Note what is not whole about the answers."""
-        self.notes = []
-        if self._cut:
-            self.notes.append(
-                f"an answer was cut at {self.max_new_tokens} tokens; raise max_new_tokens for a longer one"
-            )
+        self.notes = list(cut_answers(self._cut, self._written, self.max_new_tokens))
 
     def _count(self, data: Any) -> None:
         read, written = self.count(data)
