@@ -83,6 +83,8 @@ def test_words_know_their_neighbours_up_to_the_ends_of_their_sentence() -> None:
         "pair": [None],
         "pair_after": [None],
         "negated": [None],
+        "written": ["Aa."],
+        "place": [0.0],
     }
 
 

@@ -310,7 +310,7 @@ def test_it_learns_what_words_do(prior):
     assert found[0, 0] == pytest.approx(1.0, abs=0.3)
     assert found[1, 0] == pytest.approx(-1.5, abs=0.3)
     np.testing.assert_array_equal(found[2:], 0.0)
-    assert prior.expected({"word": ["never met"]}, ["liking"]) is None
+    assert prior.expected({"word": ["never met"], "place": [0.5]}, ["liking"]) is None
     assert prior.expected({"word": ["good"]}, ["another output"]) is None
     assert prior.expected(None, ["liking"]) is None
 
@@ -339,10 +339,39 @@ def test_it_learns_which_words_do_now_much_now_little():
     words = [*WORDS, "wild"]
     texts = [" ".join(" ".join(rng.choice(words, 6)) + "." for _ in range(3)) for _ in range(40)]
     told = [c2fa.Explainer(model, masked_alike, output_names=["liking"], budget=80)(text) for text in texts]
-    found = c2fa.Prior.learn(told).expected({"word": [*words, "never met"]}, ["liking"]).sizes[:, 0]
-    *others, wild, never_met = found
-    assert wild > 4.0 * max(others)
-    assert never_met == 1.0
+    known = c2fa.Prior.learn(told)
+    met = np.concatenate([e.descriptors["word"] for e in told])
+    logs = np.log(np.concatenate([known.expected(e.descriptors, ["liking"], "above").sizes[:, 0] for e in told]))
+    *others, wild = (logs[met == word].mean() for word in words)
+    assert wild > max(others) + np.log(4.0)
+    assert known.expected({"word": ["good", "never met"]}, ["liking"], "above").sizes[1, 0] == 1.0
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_it_learns_what_words_do_in_inputs_of_each_kind(outputs):
+    """What "indeed" does is to agree: it is for what the other words come to."""
+
+    def model(texts):
+        [other] = sentiment(texts).T
+        said = other + np.sign(other) * np.array([text.count("indeed") for text in texts])
+        return said[:, None] if outputs == 1 else np.column_stack([-said, said])
+
+    names = ["liking"] if outputs == 1 else ["disliking", "liking"]
+    good, bad = ("above", "below") if outputs == 1 else ("liking", "disliking")
+    rng = np.random.default_rng(0)
+    words = [*WORDS, "indeed"]
+    texts = [" ".join(" ".join(rng.choice(words, 6)) + "." for _ in range(3)) for _ in range(80)]
+    masker = c2fa.maskers.Text(mask="_")
+    told = [c2fa.Explainer(model, masker, output_names=names, budget=80)(text) for text in texts]
+    known = c2fa.Prior.learn(told)
+    table = {"word": ["indeed", "good", "bad"]}
+    for kind, sign in ((good, 1.0), (bad, -1.0)):
+        indeed, for_it, against = known.expected(table, ["liking"], kind).effects[:, 0]
+        assert sign * indeed > 0.1
+        assert for_it > 0.5
+        assert against < -0.5
+    said = model([texts[0]])[0]
+    assert known.kind(said, names) == (good if said[-1] > known.middle * (outputs == 1) else bad)
 
 
 def masked_alike(text):
@@ -367,7 +396,7 @@ def test_where_leaves_are_alike_no_sizes_are_learned():
     fields = {"word": Field.of(table["word"])}
     inputs = np.repeat(np.arange(100), 40)
     values = {"it": rng.normal(size=4000)}
-    data = _Data(fields, _features(fields, table), inputs, values, {"it": np.full(4000, 0.1)}, "identity", "")
+    data = _Data(fields, _features(fields, table), inputs, values, {"it": np.full(4000, 0.1)}, 0.0, "identity", "")
     _, sizes, _ = data.learned("it")
     assert np.abs(sizes).max() < 0.1
     values["it"] *= np.where(np.array(table["word"]) == "7", 5.0, 1.0)

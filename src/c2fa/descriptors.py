@@ -113,13 +113,14 @@ def own_fields(names: Sequence[str], values: Sequence[Any]) -> dict[str, list[An
 
 @dataclass(frozen=True, eq=False)
 class WordFields:
-    """Gives what is known of words: themselves, their stems, those beside them in their sentence, and whether negated.
+    """Gives what is known of words: themselves, those beside them, whether they are negated, how written and where.
 
     A word's stem is its first letters: forms of a word begin alike in many languages, and what is known of one form
-    says something of the others. A sentence is the smallest part that holds the words. All of it follows from the
+    says something of the others. How it is written is whether it has capitals, and the mark after it. Its place goes
+    from 0 to 1 over all words. A sentence is the smallest part that holds the words. All of it follows from the
     structure, so that files keep none of it.
 
-    >>> words = Structure.from_tree({"Not so good.": ["Not", "so", "good."], "Cheap!": ["Cheap!"]})
+    >>> words = Structure.from_tree({"Not so good.": ["Not", "so", "good."], "CHEAP!": ["CHEAP!"]})
     >>> for name, column in WordFields(words)().items():
     ...     print(name, column)
     word ['not', 'so', 'good', 'cheap']
@@ -129,15 +130,17 @@ class WordFields:
     pair [None, 'not so', 'so good', None]
     pair_after ['not so', 'so good', None, None]
     negated [None, 'so', 'good', None]
+    written ['Aa', 'aa', 'aa.', 'AA!']
+    place [0.0, 0.3333333333333333, 0.6666666666666666, 1.0]
     """
 
     structure: Structure
 
-    def __call__(self) -> dict[str, list[str | None]]:
+    def __call__(self) -> dict[str, Column]:
         names, parents = self.structure.names[-1], self.structure.parents
         words = [name.lower() if name.isalnum() else _bare(name) for name in names]
         sentences = parents[-1].tolist() if parents else [0] * len(words)
-        table: dict[str, list[str | None]] = {"word": [*words], "stem": [word[:_STEM] for word in words]}
+        table: dict[str, Column] = {"word": [*words], "stem": [word[:_STEM] for word in words]}
         table |= {name: [] for name in ("before", "after", "pair", "pair_after", "negated")}
         before, reach = None, 0
         for word, this, following, after in zip(
@@ -155,7 +158,21 @@ class WordFields:
                 table["after"].append(None)
                 table["pair_after"].append(None)
                 before, reach = None, 0
+        table["written"] = [_written(name) for name in names]
+        table["place"] = [leaf / max(len(words) - 1, 1) for leaf in range(len(words))]
         return table
+
+
+def _written(name: str) -> str:
+    """Whether a word has capitals, and the mark at its end.
+
+    >>> [_written(w) for w in ("so", "Good,", "GREAT!", "I", "3", ":)")]
+    ['aa', 'Aa,', 'AA!', 'Aa', 'aa', 'aa)']
+    """
+    mark = name[-1:] if unicodedata.category(name[-1:] or "x")[0] == "P" else ""
+    if name.isupper() and len(name) > 1 + len(mark):
+        return f"AA{mark}"
+    return f"Aa{mark}" if name[:1].isupper() else f"aa{mark}"
 
 
 def _bare(name: str) -> str:

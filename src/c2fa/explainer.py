@@ -285,7 +285,9 @@ class Explainer:
         columns = np.arange(len(prediction)) if keep_all else np.array([target])
         scale = self.link.at(prediction)
         descriptors = Descriptors.of(masked)
-        expected = None if self.prior is None else self.prior.expected(descriptors, [names[c] for c in columns])
+        expected = None
+        if self.prior is not None:
+            expected = self.prior.expected(descriptors, [names[c] for c in columns], self.prior.kind(prediction, names))
         task = Task(
             structure,
             rows,

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from c2fa.explanation import Explanation
 
-_VERSION = 2
+_VERSION = 3
+_WITH = "with the prediction"  # the field that is added to those of a masker
 _KNOTS = 9  # of a field of numbers, at its quantiles
 _FOLDS = 4
 _STRENGTH, _FACTOR = 30.0, 3.0  # where the search for a field's strength begins, and its steps
@@ -99,8 +100,10 @@ class Prior:
         For each output the correlation of expected with explained effects, on inputs that were not learned from.
     inputs
         How many explanations it was learned from.
+    middle
+        What the model said of them on average, where it has a single output.
     link, model
-        The scale and the model of these.
+        Their scale and their model.
     """
 
     fields: Mapping[str, Field]
@@ -108,6 +111,7 @@ class Prior:
     sizes: Mapping[str, FloatArray]
     worth: Mapping[str, float]
     inputs: int
+    middle: float
     link: str
     model: str
 
@@ -125,13 +129,22 @@ class Prior:
         effects, sizes, worth = {}, {}, {}
         for name in data.outputs:
             effects[name], sizes[name], worth[name] = data.learned(name)
-        return cls(data.fields, effects, sizes, worth, data.count, data.link, data.model)
+        return cls(data.fields, effects, sizes, worth, data.count, data.middle, data.link, data.model)
 
-    def expected(self, descriptors: Mapping[str, Column] | None, outputs: Sequence[str]) -> Expectation | None:
-        """What is expected of an input's leaves; None where no effect of any is known."""
+    def kind(self, prediction: FloatArray, names: Sequence[str]) -> str:
+        """What kind of input it is, by what the model says of it: effects may depend on it."""
+        return _kind(prediction, names, self.middle)
+
+    def expected(
+        self, descriptors: Mapping[str, Column] | None, outputs: Sequence[str], kind: str | None = None
+    ) -> Expectation | None:
+        """What is expected of the leaves of an input of some kind; None where none of them was ever met."""
         if descriptors is None or not any(name in self.effects for name in outputs):
             return None
-        features = _features(self.fields, descriptors)
+        names = [named for named in _named(descriptors) if named is not None]
+        if names and not any(field in self.fields and name in self.fields[field].categories for field, name in names):
+            return None  # of leaves that it never met it would only know where they stand, and the like
+        features = _features(self.fields, descriptors if kind is None else _of_kind(descriptors, kind))
         nothing = np.zeros(features.shape[1])
         effects, logs = (
             np.column_stack([features @ learned.get(name, nothing) for name in outputs])
@@ -160,7 +173,8 @@ class Prior:
             effects, sizes = (
                 {name: np.array(values) for name, values in record[kind].items()} for kind in ("effects", "sizes")
             )
-            return cls(fields, effects, sizes, record["worth"], record["inputs"], record["link"], record["model"])
+            rest = (record[name] for name in ("worth", "inputs", "middle", "link", "model"))
+            return cls(fields, effects, sizes, *rest)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{str(path)!r} is no prior that Prior.save wrote: {error}") from error
 
@@ -172,6 +186,7 @@ class Prior:
             "sizes": {name: values.tolist() for name, values in self.sizes.items()},
             "worth": dict(self.worth),
             "inputs": self.inputs,
+            "middle": self.middle,
             "link": self.link,
             "model": self.model,
         }
@@ -184,6 +199,33 @@ class Prior:
     def __repr__(self) -> str:
         worth = ", ".join(f"{name!r}: {value:.2f}" for name, value in self.worth.items())
         return f"Prior(from {self.inputs} inputs; correlation with effects on others: {worth})"
+
+
+def _kind(prediction: FloatArray, names: Sequence[str], middle: float) -> str:
+    """The class that is predicted; of a single output the side of the middle that it is on."""
+    if len(names) > 1:
+        return names[int(np.argmax(prediction))]
+    return "above" if prediction[0] > middle else "below"
+
+
+def _named(descriptors: Mapping[str, Column]) -> list[tuple[str, str] | None]:
+    """Of each leaf the first field that names it, and its name; None where it has numbers alone."""
+    found: list[tuple[str, str] | None] = [None] * len(next(iter(descriptors.values()), ()))
+    for name, entries in descriptors.items():
+        for leaf, entry in enumerate(entries):
+            if found[leaf] is None and isinstance(entry, str):
+                found[leaf] = name, entry
+    return found
+
+
+def _of_kind(descriptors: Mapping[str, Column], kind: str) -> dict[str, Column]:
+    """The table with one more field: of each leaf what names it, together with the kind of the input.
+
+    >>> _of_kind({"word": ["good", None], "size": [1.0, 2.0]}, "positive")["with the prediction"]
+    ['word good positive', None]
+    """
+    crossed: Column = [named and " ".join([*named, kind]) for named in _named(descriptors)]
+    return {**descriptors, _WITH: crossed} if any(crossed) else dict(descriptors)
 
 
 def _features(fields: Mapping[str, Field], descriptors: Mapping[str, Column]) -> csr_matrix:
@@ -212,6 +254,7 @@ class _Data:
     inputs: IntArray
     values: Mapping[str, FloatArray]
     errors: Mapping[str, FloatArray]
+    middle: float
     link: str
     model: str
 
@@ -233,6 +276,10 @@ class _Data:
             raise ValueError(f"there are {len(told)} explanations to learn from; give {_FOLDS} at least")
         if len(links) > 1:
             raise ValueError(f"the explanations are on different scales, {sorted(links)}; give those of one link")
+        middle = float(np.mean([e.outputs[0] for e in told]))
+        tables = [
+            _of_kind(table, _kind(e.outputs, e.output_names, middle)) for table, e in zip(tables, told, strict=True)
+        ]
         sizes = [e.structure.leaves for e in told]
         inputs = np.repeat(np.arange(len(told)), sizes)
         table = _joined(tables, sizes)
@@ -243,7 +290,7 @@ class _Data:
             found = [_unshrunk(_of_output(e, name, e.all_values), _of_output(e, name, e.all_stderr)) for e in told]
             values[name], errors[name] = (np.concatenate(some) for some in zip(*found, strict=True))
         model = models.pop() if len(models) == 1 else ""
-        return cls(fields, _features(fields, table), inputs, values, errors, links.pop(), model)
+        return cls(fields, _features(fields, table), inputs, values, errors, middle, links.pop(), model)
 
     @property
     def outputs(self) -> Sequence[str]:
