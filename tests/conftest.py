@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from browsing import Browser, Open
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 settings.load_profile("default")
@@ -46,3 +50,21 @@ def in_half_precision() -> Callable[[str], None]:
         assert ended.returncode == 0, ended.stderr
 
     return run
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Browser]:
+    """A real browser, for the tests of one module."""
+    from browsing import browser
+
+    with browser() as made:
+        yield made
+
+
+@pytest.fixture
+def show(driver: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Opens pages, and fails where the browser complains of one."""
+    from browsing import watched
+
+    with watched(driver, tmp_path) as opens:
+        yield opens

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import showcases
-from browsing import Browser, Keys, Open, all_of, browser, hover, one, press, texts, until, watched
+from browsing import Browser, Keys, Open, all_of, hover, one, press, texts, until
 from c2fa import report
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture
-def show(driver: Browser, tmp_path: Path) -> Iterator[Open]:
-    with watched(driver, tmp_path) as opens:
-        yield opens
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from browsing import (
     Keys,
     Open,
     all_of,
-    browser,
     choose,
     hover,
     one,
@@ -27,23 +25,10 @@ from browsing import (
     slide,
     texts,
     until,
-    watched,
 )
 from c2fa import report
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture
-def show(driver: Browser, tmp_path: Path) -> Iterator[Open]:
-    with watched(driver, tmp_path) as opens:
-        yield opens
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import base64
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,12 @@ import pytest
 
 import c2fa
 import showcases
-from browsing import Browser, By, Open, all_of, browser, hover, one, texts, watched
+from browsing import Browser, By, Open, all_of, hover, one, texts
 from c2fa import report
 
 _AXE = Path(__file__).parents[1] / ".servers" / "axe"
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture
-def show(driver: Browser, tmp_path: Path) -> Iterator[Open]:
-    with watched(driver, tmp_path) as opens:
-        yield opens
 
 
 @pytest.fixture(scope="module")
