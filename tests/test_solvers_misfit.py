@@ -165,14 +165,15 @@ def test_errors_of_parts_count_what_lies_between_their_two_descriptions():
     """Over many models with triples, either description is held about as often as it should be; as noise, it is not."""
     structure = c2fa.Structure.from_groups([0, 0, 0, 1, 1, 1, 2, 2, 3, 3])
     of_parts, bits = every(4), 1 << np.arange(10)
-    held = {True: [], False: []}
+    held, leaves_held = {True: [], False: []}, []
     for seed in range(80):
         rng = np.random.default_rng(seed)
         sizes = rng.random(10) ** 2 + 0.01
         outputs = every(10) @ (rng.normal(size=10) * np.sqrt(sizes)) + triples(rng, sizes)[0]
         rows = [of_parts, planned(rng, 10, 60)]
         answers = [outputs[structure.expand(masks, k) @ bits] for k, masks in enumerate(rows)]
-        as_wholes, as_sums = best(of_parts, answers[0]), structure.sums(best(every(10), outputs), 0)
+        of_leaves = best(every(10), outputs)
+        as_wholes, as_sums = best(of_parts, answers[0]), structure.sums(of_leaves, 0)
         for noiseless, found in held.items():
             levels = [
                 c2fa.Level(m, y, None, Auto(noiseless=noiseless), True) for m, y in zip(rows, answers, strict=True)
@@ -180,10 +181,13 @@ def test_errors_of_parts_count_what_lies_between_their_two_descriptions():
             solution = c2fa.solve(c2fa.Problem(structure, tuple(levels)))
             off = np.abs(solution.values[0] - np.array([as_wholes, as_sums])) / solution.stderr[0]
             found.append(off <= 1.645)
+            if noiseless:
+                leaves_held.append(np.abs(solution.values[1] - of_leaves) <= 1.645 * solution.stderr[1])
     wholes, sums = np.mean(held[True], axis=(0, 2))
     assert wholes > 0.9  # all masks of parts were asked, and the values are near what these say
     assert 0.87 < sums < 0.97
     assert np.mean(held[False], axis=(0, 2))[1] < 0.8
+    assert 0.87 < np.mean(leaves_held) < 0.97  # rows for parts lead them away too
 
 
 def test_where_all_masks_were_asked_only_shrinkage_is_uncertain():

@@ -101,8 +101,7 @@ def standard_errors(
             total = sum(from_rows, start=np.zeros(1))
         else:
             from_rows, total = misfit.variances(k, noises.levels)
-            if k < s.depth - 1:
-                total = total + misfit.apart(k, noises.levels[-1] / chosen.boosts[-1])
+            total = total + misfit.apart(k, noises.levels[-1] / chosen.boosts[-1])
         undetermined = np.maximum(variance - sum(of_level[k] for of_level in influences), 0.0)
         total = total + undetermined[:, None] * size
         # Under smoothing a leaf gives to its neighbours what it takes from them, and the parts' sums stay as they are.

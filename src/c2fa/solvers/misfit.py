@@ -17,9 +17,10 @@ whenever it is asked, and two things follow that coins would not do:
 A part has two best descriptions. Masking it as a whole is not what masking its leaves one by one is: with ``z = ±1`` a
 product of three leaves, two of them in one part, is that of the third alone once parts are masked as wholes, as two
 equal signs cancel. Pairs do no such thing. Values that hold at both levels lie between the two, so that the errors of a
-part also count how far it lies from the further of them. What pairs leave over is taken to be of triples, each with a
-variance in the proportion of ``c_i c_j c_k``; the square of what lies between is then four times the share of those
-triples that are left with an odd number of leaves in the part, and an even number in every other.
+part also count how far it lies from the further of them, and those of a leaf how far rows for parts lead it away. What
+pairs leave over is taken to be of triples, each with a variance in the proportion of ``c_i c_j c_k``; the square of
+what lies between is then four times the share of those triples that are left with an odd number of leaves in the part,
+and an even number in every other.
 
 Nothing of this holds for a model that has noise, and outputs of different masks cannot tell it from what triples of
 leaves do. So it is done only where the model is known to have none (``Auto(noiseless=True)``).
@@ -126,21 +127,25 @@ class Misfit:
         return alone, np.maximum(together, 0.0)
 
     def apart(self, level: int, noise: FloatArray) -> FloatArray:
-        """The mean square from a part's value to the further of its two best descriptions, (parts, outputs).
+        """The mean square by which rows for parts lead a level's values away from what is best, (width, outputs).
 
-        ``noise`` is the variance of what rows for leaves leave over.
+        For a part it is that to the further of its own two best descriptions. ``noise`` is the variance of what rows
+        for leaves leave over.
         """
         s, leaves = self.problem.structure, self.problem.levels[-1]
         in_outputs = leaves.weights[leaves.weights > 0].mean()
         triples = (1.0 - self.share) * noise / in_outputs
-        # By how much a part's value follows where its own rows, and no others, say more of it.
-        owners, rows = s.owners(level), self.rows[level]
-        even = (owners[:, None] == np.arange(s.widths[level])) / np.bincount(owners)[owners][:, None]
-        reached = s.sums(self.influence[:, rows], level)
-        follows = np.einsum("pr,rp->p", reached, self.problem.design[rows] @ even)
-        further = np.square(np.maximum(follows, 1.0 - follows))
-        squares: FloatArray = (4.0 * further * left_odd(self.sizes, owners))[:, None] * triples
-        return squares
+        squares = np.zeros(s.widths[level])
+        for k, rows in enumerate(self.rows[:-1]):
+            owners = s.owners(k)
+            even = (owners[:, None] == np.arange(s.widths[k])) / np.bincount(owners)[owners][:, None]
+            # By how much values follow where the rows of one part, and no others, say more of it.
+            follow = s.sums(self.influence[:, rows], level) @ (self.problem.design[rows] @ even)
+            if k == level:
+                own = np.diag(follow)
+                np.fill_diagonal(follow, np.maximum(own, 1.0 - own))
+            squares += np.square(follow) @ (4.0 * left_odd(self.sizes, owners))
+        return np.outer(squares, triples)
 
 
 def left_odd(sizes: FloatArray, owners: IntArray) -> FloatArray:
