@@ -245,6 +245,25 @@ def _features(fields: Mapping[str, Field], descriptors: Mapping[str, Column]) ->
     return csr_matrix((values, (rows, columns)), shape=(leaves, start))
 
 
+def _told(given: Sequence[Explanation]) -> tuple[list[Explanation], list[Mapping[str, Column]]]:
+    """The explanations that can be learned from, and what each knows of its leaves."""
+    told = [e for e in given if e.all_without_prior is None]
+    if len(told) < _FOLDS <= len(given):
+        raise ValueError(
+            f"{len(given) - len(told)} of {len(given)} explanations had a prior themselves, and what it expected "
+            "would come back as what was found; explain inputs without prior= and learn from those"
+        )
+    tables = [e.descriptors for e in told if e.descriptors is not None]
+    if len(tables) < len(told):
+        raise ValueError("an explanation knows nothing of its leaves; use a masker that has descriptors")
+    if len(told) < _FOLDS:
+        raise ValueError(f"there are {len(told)} explanations to learn from; give {_FOLDS} at least")
+    links = {e.link.name for e in told}
+    if len(links) > 1:
+        raise ValueError(f"the explanations are on different scales, {sorted(links)}; give those of one link")
+    return told, tables
+
+
 @dataclass(frozen=True, eq=False)
 class _Data:
     """The leaves of explanations, one after another: their features, and of each output their values and errors."""
@@ -261,25 +280,10 @@ class _Data:
     @classmethod
     def of(cls, explanations: Iterable[Explanation]) -> _Data:
         """Gather what can be learned from; an output that an explanation does not have is NaN there."""
-        given = list(explanations)
-        told = [e for e in given if e.all_without_prior is None]
-        if len(told) < _FOLDS <= len(given):
-            raise ValueError(
-                f"{len(given) - len(told)} of {len(given)} explanations had a prior themselves, and what it expected "
-                "would come back as what was found; explain inputs without prior= and learn from those"
-            )
-        tables = [e.descriptors for e in told if e.descriptors is not None]
-        links, models = {e.link.name for e in told}, {str(e.provenance.get("model", "")) for e in told}
-        if len(tables) < len(told):
-            raise ValueError("an explanation knows nothing of its leaves; use a masker that has descriptors")
-        if len(told) < _FOLDS:
-            raise ValueError(f"there are {len(told)} explanations to learn from; give {_FOLDS} at least")
-        if len(links) > 1:
-            raise ValueError(f"the explanations are on different scales, {sorted(links)}; give those of one link")
+        told, tables = _told(list(explanations))
         middle = float(np.mean([e.outputs[0] for e in told]))
-        tables = [
-            _of_kind(table, _kind(e.outputs, e.output_names, middle)) for table, e in zip(tables, told, strict=True)
-        ]
+        kinds = [_kind(e.outputs, e.output_names, middle) for e in told]
+        tables = [_of_kind(table, kind) for table, kind in zip(tables, kinds, strict=True)]
         sizes = [e.structure.leaves for e in told]
         inputs = np.repeat(np.arange(len(told)), sizes)
         table = _joined(tables, sizes)
@@ -289,8 +293,9 @@ class _Data:
         for name in outputs:
             found = [_unshrunk(_of_output(e, name, e.all_values), _of_output(e, name, e.all_stderr)) for e in told]
             values[name], errors[name] = (np.concatenate(some) for some in zip(*found, strict=True))
+        models = {str(e.provenance.get("model", "")) for e in told}
         model = models.pop() if len(models) == 1 else ""
-        return cls(fields, _features(fields, table), inputs, values, errors, middle, links.pop(), model)
+        return cls(fields, _features(fields, table), inputs, values, errors, middle, told[0].link.name, model)
 
     @property
     def outputs(self) -> Sequence[str]:
