@@ -58,8 +58,6 @@ def masker(x: Item) -> Masked:
     return Masked(
         Structure.from_groups(x.owner.tolist()),
         ItemInputs(x.number, x.owner),
-        nested=True,
-        allows_empty=True,
         neighbours=None if graph is None else lambda: graph,
         smooth_by_default=x.smooth_by_default,
     )

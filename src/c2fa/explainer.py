@@ -87,7 +87,8 @@ class Explainer:
         Whether long work shows a progress bar; None shows one in a terminal.
     preset
         ``"paper"`` for what the paper does to the letter, ``"shap"`` for Kernel SHAP's weights, as far as the method
-        has the options; single ones may still be given.
+        has the options; single ones may still be given. With ``"paper"`` masks are the paper's too, whatever the
+        method: an image is removed from a bag where it is masked as a whole, and never by masks of its super-pixels.
     prior
         What other inputs taught, or the file where it is: ``c2fa.Prior.learn(explanations)``. It counts as far as this
         input's answers bear it out, and ``from_prior`` of the explanation tells how much of each value it is.
@@ -148,7 +149,7 @@ class Explainer:
         if not (is_whole(seed) and seed >= 0):
             raise ValueError(f"seed must be a whole number of at least 0; got {seed!r}")
         self.model: Model = model
-        self.masker = masker
+        self.masker, self.preset = masker, preset
         self.method = make(method, options)
         self.method_name = method if isinstance(method, str) else type(method).__name__
         self.budget = as_budget(budget)
@@ -196,7 +197,7 @@ class Explainer:
 
     def __call__(self, x: Any, *, key: str | None = None) -> Explanation:
         """Explain one input. ``key`` names it, in the ledger and for its masks where it cannot be hashed."""
-        masked = self.masker(x)
+        masked = self.under(self.masker(x))
         queries = self.queries(x, masked, key)
         progress = sys.stderr.isatty() if self.progress is None else self.progress
         job = Job(self.conversation(masked, queries), queries)
@@ -249,13 +250,17 @@ class Explainer:
             made.budget = as_budget(budget)
         return made
 
+    def under(self, masked: Masked) -> Masked:
+        """An input that is ready to be masked, under the masks of the preset."""
+        check_masked(masked)
+        return masked.apart() if self.preset == "paper" and masked.apart is not None else masked
+
     def rows(self, structure: Structure, rows_per_mask: int = 1) -> tuple[int, ...]:
         """The masks of each level for an input of this structure, after the one for its prediction."""
         return self.method.split(masks_of(self.budget, rows_per_mask, structure.depth), structure)
 
     def queries(self, x: Any, masked: Masked, key: str | None = None, cache: Cache | None = None) -> Queries:
         """Begin what is to be asked about one input; a ``cache`` knows what was asked about it, and which it is."""
-        check_masked(masked)
         if cache is None:
             content = x if masked.content is None else masked.content
             identity = identify(content, key, None if self.ledger is None else self.masker)
@@ -334,6 +339,7 @@ class Explainer:
                 "seed": self.seed,
                 "link": self.link.name,
                 "model": self.name_of_model,
+                **({"masks": "the paper's"} if masked.by_level else {}),
                 **({} if self.until is None else {"until": str(self.until)}),
                 **({} if self.prior is None else {"prior": self.prior.name}),
             },

@@ -49,13 +49,12 @@ class Masked:
         The tree of this input's features.
     inputs
         ``inputs(masks, level)`` gives the batch of masked inputs, one for each row of the boolean masks,
-        (n, structure.widths[level]); True keeps a feature. A full mask gives the input itself.
+        (n, structure.widths[level]); True keeps a feature. A full mask gives the input itself, and masks of parts give
+        the same inputs as those masks written in leaves: a part is gone when its last leaf is. Explanations ask in
+        masks of leaves alone.
     rows_per_mask
         How many inputs ``inputs`` gives for each mask, one after another; the model's outputs for them are averaged,
         and every one of them counts as a row of the budget.
-    nested
-        Whether masking a part is the same input as masking all of its leaves. Where it is, an input that
-        two levels share is asked once.
     allows_empty
         Whether an input with everything masked still is one that the model can take.
     view
@@ -76,11 +75,16 @@ class Masked:
         Gives what is known of the leaves, by which a prior applies to them what other inputs taught: from the name of a
         field to one entry for each leaf, a text (a category), a number, or None where nothing is known. It depends on
         this input alone, and is called when it is needed. None where nothing is known of any leaf.
+    apart
+        Gives the same input under the paper's masks, where masking a part is another input than masking its leaves:
+        with ``preset="paper"`` that is what is explained. None where the paper's masks are no others.
+    by_level
+        Whether ``inputs`` is asked about each level in masks of that level, because masking a part is another input than
+        masking its leaves. Only what ``apart`` gives is such.
     """
 
     structure: Structure
     inputs: Callable[[BoolArray, int], Inputs]
-    nested: bool = True
     allows_empty: bool = True
     view: Mapping[str, Any] = field(default_factory=dict)
     neighbours: Callable[[], Graph] | None = None
@@ -89,6 +93,8 @@ class Masked:
     notes: tuple[str, ...] = ()
     rows_per_mask: int = 1
     descriptors: Callable[[], Mapping[str, Sequence[Any]]] | None = None
+    apart: Callable[[], Masked] | None = None
+    by_level: bool = False
 
 
 @runtime_checkable

@@ -44,10 +44,15 @@ class BudgetError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """A question: what does the model say of the input under these masks of a level?"""
+    """A question: what does the model say of the input under these masks of a level?
+
+    ``again`` has the model asked although the answers are known, to see whether it answers the same. What it answers
+    then is kept beside the first answers, so that the same question is not asked a third time.
+    """
 
     level: int
     masks: BoolArray
+    again: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +68,9 @@ Conversation: TypeAlias = Generator[Ask, Answer, T]
 Key: TypeAlias = bytes
 """A masked input: two bytes with the level and the packed bits of its mask, in one piece that remembers its hash."""
 
+# Added to the level in the key of a row that is asked again, or that is of a level by itself. No tree is as deep.
+_AGAIN, _BY_LEVEL = 1 << 15, 1 << 14
+
 
 def _keys_of(level: int, masks: Iterable[bytes]) -> list[Key]:
     start = level.to_bytes(2, "big")
@@ -75,9 +83,9 @@ def _level_and_mask(key: Key) -> tuple[int, bytes]:
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """Rows of one level that have to be sent: their keys and masks, and which rows of the whole question they are.
+    """Rows that have to be sent: their keys, their masks of a level, and which rows of the whole question they are.
 
-    ``features`` is what the level's features are called, for messages.
+    ``features`` is what the features of the question's level are called, for messages.
     """
 
     level: int
@@ -228,7 +236,7 @@ class Queries:
     notes: list[str] = field(default_factory=list)
     awaits: list[Key] = field(default_factory=list)
     _used_keys: dict[Key, None] = field(default_factory=dict)
-    _last_question: tuple[Ask, int, BoolArray, list[Key]] | None = None
+    _last_question: tuple[Ask, BoolArray, int, list[Key]] | None = None
 
     @property
     def rows_per_mask(self) -> int:
@@ -255,34 +263,32 @@ class Queries:
         """Whether a row of the last question is still under way for another conversation."""
         return any(key in self.cache.under_way for key in self.awaits)
 
-    def _question(self, ask: Ask) -> tuple[int, BoolArray, list[Key]]:
-        """A question's level, masks and keys, computed once although planning and answering both need them."""
+    def _question(self, ask: Ask) -> tuple[BoolArray, int, list[Key]]:
+        """The masks that a question is put in, their level and their keys.
+
+        They are masks of leaves, so that an input has one name whatever the level it was asked at. They are computed
+        once although planning and answering both need them.
+        """
         if self._last_question is None or self._last_question[0] is not ask:
             structure = self.cache.masked.structure
-            masks, level = structure.check_masks(ask.masks, ask.level), structure.level(ask.level)
-            self._last_question = ask, level, masks, self._keys(masks, level)
+            last, again = structure.depth - 1, _AGAIN if ask.again else 0
+            leaves = structure.expand(ask.masks, ask.level)
+            masks, level, keys = leaves, last, _keys_of(last + again, mask_keys(leaves))
+            if self.cache.masked.by_level:
+                masks, level = structure.check_masks(ask.masks, ask.level), structure.level(ask.level)
+                own = _keys_of(level + _BY_LEVEL + again, mask_keys(masks))
+                # With nothing masked it is the input itself, at every level and under whatever masks.
+                full = np.asarray(masks.all(axis=1)).tolist()
+                keys = [key if is_full else mine for key, mine, is_full in zip(keys, own, full, strict=True)]
+            self._last_question = ask, masks, level, keys
         return self._last_question[1:]
-
-    def _keys(self, masks: BoolArray, level: int) -> list[Key]:
-        """Name each masked input, so that the same input has one name whatever the level it was asked at."""
-        masked = self.cache.masked
-        structure = masked.structure
-        last = structure.depth - 1
-        if level != last and masked.nested:
-            return _keys_of(last, mask_keys(structure.expand(masks, level)))
-        names = _keys_of(level, mask_keys(masks))
-        if level != last:
-            [full] = _keys_of(last, mask_keys(np.ones((1, structure.leaves), dtype=np.bool_)))
-            for i in np.flatnonzero(masks.all(axis=1)):
-                names[i] = full
-        return names
 
     def plan(self, ask: Ask) -> Pending:
         """Return the rows that must be sent to answer a question, and mark them as under way.
 
         Rows that are known are taken over; those that are under way for others are listed in ``awaits``.
         """
-        level, masks, keys = self._question(ask)
+        masks, level, keys = self._question(ask)
         # Rows of one key are equal, so any place of it will do.
         places = {key: i for i, key in enumerate(keys) if key not in self._used_keys}
         needed = len(places) * self.rows_per_mask
@@ -306,7 +312,7 @@ class Queries:
         self._use(here)
         self.recalled += len(here) * self.rows_per_mask
         at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
-        features = level_names(cache.masked.structure, cache.masked.view)[level]
+        features = level_names(cache.masked.structure, cache.masked.view)[ask.level]
         return Pending(level, list(rows), masks[at], range(len(rows)), len(rows), features)
 
     def marked(self, pending: Pending, taken: set[Name]) -> Pending:

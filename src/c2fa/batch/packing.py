@@ -169,7 +169,7 @@ def _jobs(explainer: Explainer, items: Iterable[Item], unusable: list[Outcome]) 
         try:
             if isinstance(item.x, Unreadable):
                 raise ValueError(item.x)
-            masked = explainer.masker(item.x)
+            masked = explainer.under(explainer.masker(item.x))
             queries = explainer.queries(item.x, masked, item.key)
         except Exception as error:  # a stranger's masker may raise anything
             unusable.append(_set_aside(item, error))

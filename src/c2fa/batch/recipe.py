@@ -136,6 +136,7 @@ def settings_of(explainer: Explainer) -> dict[str, Any]:
         "seed": explainer.seed,
         "until": None if explainer.until is None else _ADDRESS.sub("", str(explainer.until)),
         "link": explainer.link.name if explainer.link.unit else None,  # as in stores from before there were links
+        "masks": "the paper's" if explainer.preset == "paper" else None,
         "prior": None if explainer.prior is None else explainer.prior.fingerprint,
         "on_error": explainer.on_error,
         "outputs": explainer.outputs,

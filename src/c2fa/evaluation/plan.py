@@ -20,7 +20,7 @@ from c2fa.evaluation.store import Store
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.fingerprint import Identity, fingerprint, identify
-from c2fa.masking import Masker, check_masked, level_names
+from c2fa.masking import Masked, Masker, check_masked, level_names
 from c2fa.methods import AnyMethod
 from c2fa.model import Model
 from c2fa.querying import BudgetError, Cache, OnError, Queries
@@ -131,6 +131,7 @@ class Grid:
             except TypeError:  # an option that has no stable hash: its text will do
                 what = repr(method)
             asked = [str(run.size), run.seed, str(run.explainer.until), run.explainer.link.name]
+            asked += ["the paper's masks"] if run.explainer.preset == "paper" else []
             cells.append([run.label, run.explainer.method_name, what, *asked])
         plan = self.plan
         scores = [[s.name, str(s.levels)] for s in self.scores]
@@ -148,16 +149,26 @@ class Grid:
         check_masked(masked)
         check_depth((run.size for run in self.runs), masked.structure.depth)
         ledger = None if place.store is None else place.store.ledger
-        cache = Cache(masked, self.plan.on_error, place.identity, ledger, self.plan.model_name)
-        record = self._run(task, cache)
+
+        def cache(masked: Masked) -> Cache:
+            return Cache(masked, self.plan.on_error, place.identity, ledger, self.plan.model_name)
+
+        known = cache(masked)
+        apart = next((run.explainer.under(masked) for run in self.runs if run.explainer.preset == "paper"), masked)
+        record = self._run(task, known, known if apart is masked else cache(apart))
         if place.store is not None:
             place.store.write(place.cell, record)
         return record
 
-    def _run(self, task: Task, cache: Cache) -> Record:
-        """Explain an input in every way and score every explanation."""
-        explaining = self._explain(task, cache)
-        asked, each = len(cache.known), cache.masked.rows_per_mask
+    def _run(self, task: Task, cache: Cache, apart: Cache) -> Record:
+        """Explain an input in every way and score every explanation.
+
+        ``apart`` has the answers under the paper's masks, for the runs that ask so. Scores compare methods, so that all
+        are asked under the same masks, which are not those.
+        """
+        explaining = self._explain(task, cache, apart)
+        caches = dict.fromkeys([cache, apart])
+        asked, each = sum(len(c.known) for c in caches), cache.masked.rows_per_mask
         made = {i: job.result() for i, job in enumerate(explaining) if job.error is None}
         scoring = self._score(made, task, cache)
         table = {i: job.result() for i, job in scoring.items() if job.error is None}
@@ -167,9 +178,9 @@ class Grid:
         rows = RowCount(
             explaining=asked * each,
             explaining_alone=sum(job.queries.used for job in explaining),
-            scoring=(len(cache.known) - asked) * each,
+            scoring=(sum(len(c.known) for c in caches) - asked) * each,
             scoring_alone=sum(job.queries.used for job in scoring.values()),
-            sent=cache.sent,
+            sent=sum(c.sent for c in caches),
         )
         return {
             "levels": level_names(cache.masked.structure, cache.masked.view),
@@ -188,12 +199,12 @@ class Grid:
             ],
         }
 
-    def _explain(self, task: Task, cache: Cache) -> list[Job[Explanation]]:
-        """Every run's explanation of an input, all from one cache of answers."""
+    def _explain(self, task: Task, known: Cache, apart: Cache) -> list[Job[Explanation]]:
+        """Every run's explanation of an input, all from one cache of answers, or from two."""
         jobs = []
         for run in self.runs:
             explainer = run.explainer
-            budget = explainer.budget
+            budget, cache = explainer.budget, apart if explainer.preset == "paper" else known
             if isinstance(budget, tuple):  # the sizes count masks, and an explainer's budget their rows
                 explainer = copy.copy(explainer)
                 explainer.budget = tuple(n * cache.masked.rows_per_mask for n in budget)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from c2fa.descriptors import own_fields
 from c2fa.extras import as_given, host_array
+from c2fa.maskers._bags import left_in_bag
 from c2fa.masking import Masked
 from c2fa.structure import BoolArray, Structure
 
@@ -26,8 +27,8 @@ class Bag:
     Parameters
     ----------
     absent
-        What becomes of an instance that is masked as a whole: ``"remove"`` leaves it out, ``"fill"`` fills it.
-        An instance that stays but whose entries are all masked is filled.
+        What becomes of an instance whose entries are all masked: ``"remove"`` leaves it out, ``"fill"`` fills it. A bag
+        without any instance is no bag: in its place the model is asked about the first instance alone, filled.
     fill
         What a masked entry becomes: a number, one number for each feature, or ``"mean"``, the mean of that
         feature over the bag.
@@ -71,24 +72,30 @@ class Bag:
                 tuple(f"{j + 1} · {name}" for j in range(instances) for name in names),
             ),
         )
-        removes = self.absent == "remove"
 
-        def inputs(masks: BoolArray, level: int) -> Any:
-            if removes and structure.level(level) == 0:
-                return [as_given(values[row], x) for row in structure.check_masks(masks, level)]
+        def filled(masks: BoolArray, level: int) -> Any:
             on = structure.expand(masks, level).reshape(-1, instances, features)
-            batch = as_given(np.where(on, values, baseline), x)
-            return list(batch) if removes else batch
+            return as_given(np.where(on, values, baseline), x)
 
-        view = {"kind": "bag", "values": values, "features": names}
-        return Masked(
+        def removed(masks: BoolArray, level: int) -> list[Any]:
+            there = left_in_bag(structure.expand(masks, level), structure)
+            return [bag[np.flatnonzero(row)] for bag, row in zip(filled(masks, level), there, strict=True)]
+
+        def apart() -> Masked:
+            def inputs(masks: BoolArray, level: int) -> list[Any]:
+                return removed(masks, level) if structure.level(level) == 0 else list(filled(masks, level))
+
+            return replace(masked, inputs=inputs, allows_empty=False, apart=None, by_level=True)
+
+        removes = self.absent == "remove"
+        masked = Masked(
             structure,
-            inputs,
-            nested=not removes,
-            allows_empty=not removes,
-            view=view,
+            removed if removes else filled,
+            view={"kind": "bag", "values": values, "features": names},
             descriptors=lambda: own_fields(names * instances, values.ravel().tolist()),
+            apart=apart if removes else None,
         )
+        return masked
 
 
 def _array(x: Any) -> npt.NDArray[Any]:

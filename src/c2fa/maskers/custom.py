@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from c2fa.masking import Inputs, Masked
@@ -20,9 +20,8 @@ class Custom:
         The structure of every input, or a function from an input to its structure.
     inputs
         ``inputs(x, masks, level)`` gives a batch with one masked input for each row of ``masks``, a boolean
-        array of shape (n, widths[level]) in which True keeps a feature.
-    nested
-        Whether masking a part is the same input as masking all of its leaves.
+        array of shape (n, widths[level]) in which True keeps a feature. It is asked about leaves, and a part is masked
+        where all of its leaves are; with ``preset="paper"`` it is asked about parts too, as level 0.
     allows_empty
         Whether the model can take an input with everything masked.
     descriptors
@@ -41,7 +40,6 @@ class Custom:
 
     structure: Structure | Callable[[Any], Structure]
     inputs: Callable[[Any, BoolArray, int], Inputs]
-    nested: bool = False
     allows_empty: bool = True
     # Not shown, and so no part of what tells a masker from others: the same masked inputs come out of it.
     descriptors: Callable[[Any], Mapping[str, Sequence[Any]]] | None = field(default=None, repr=False, compare=False)
@@ -62,10 +60,10 @@ class Custom:
         if not isinstance(structure, Structure):
             raise TypeError(f"structure(x) must return a c2fa.Structure, not {type(structure).__name__}")
         describe = self.descriptors
-        return Masked(
+        masked = Masked(
             structure,
             lambda masks, level: self.inputs(x, masks, level),
-            nested=self.nested,
             allows_empty=self.allows_empty,
             descriptors=None if describe is None else lambda: describe(x),
         )
+        return replace(masked, apart=lambda: replace(masked, by_level=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from c2fa.extras import host_array
 from c2fa.graph import Graph, disjoint_union
+from c2fa.maskers._bags import left_in_bag
 from c2fa.maskers._pictures import LazyBatch, Picture, looks, picture, places, superpixel_graph
 from c2fa.maskers._reading import is_name, read_image, short_name
 from c2fa.maskers._segmenting import cached_label_maps, label_maps
@@ -53,8 +54,9 @@ class ImageBag:
         pixels a side, and what is masked are its blocks; the model always gets images of full size. Quickshift runs on
         the GPU where torch is loaded and has one.
     absent
-        What becomes of an image that is masked as a whole: ``"remove"`` leaves it out of the bag, ``"fill"``
-        fills it. An image that stays but whose super-pixels are all masked is filled.
+        What becomes of an image whose super-pixels are all masked: ``"remove"`` leaves it out of the bag, ``"fill"``
+        fills it. A bag without any image is no bag: in its place the model is asked about the first image alone,
+        filled.
     fill
         What a masked super-pixel shows: a number, or a colour with one number per channel, in the image's
         own units; ``"mean"``, the image's mean colour; ``"segments"``, the super-pixel's own mean colour, as
@@ -144,18 +146,24 @@ class ImageBag:
         }
         if given.title:
             view["title"] = given.title
-        return Masked(
+        inputs = _MaskedImages(images, counts, structure, single, removes)
+
+        def apart() -> Masked:
+            theirs = replace(inputs, by_level=True)
+            return replace(masked, inputs=theirs, allows_empty=False, apart=None, by_level=True)
+
+        masked = Masked(
             structure,
-            _MaskedImages(images, counts, structure, single, removes),
-            nested=not removes,
-            allows_empty=not removes,
+            inputs,
             view=view,
             neighbours=neighbours,
             smooth_by_default=True,
             content=given.content,
             notes=self._notes(counts, given.names),
             descriptors=descriptors,
+            apart=apart if removes else None,
         )
+        return masked
 
     def _notes(self, counts: list[int], parts: Sequence[str] | None) -> tuple[str, ...]:
         """What to do about an image in more super-pixels than its explanation can tell apart."""
@@ -239,13 +247,17 @@ class _Given:
 
 @dataclass(frozen=True, eq=False)
 class _MaskedImages:
-    """Turns masks into a batch: of images for a single one, of bags otherwise."""
+    """Turns masks into a batch: of images for a single one, of bags otherwise.
+
+    ``by_level`` is the paper's way to remove images: masks of images remove them, masks of super-pixels never do.
+    """
 
     images: list[Picture]
     counts: list[int]
     structure: Structure
     single: bool
     removes: bool
+    by_level: bool = False
 
     @property
     def stacks(self) -> bool:
@@ -255,24 +267,28 @@ class _MaskedImages:
     def on(self, device: Any) -> _ImagesOnDevice:
         """The same images on a torch device."""
         images = [image.on(device) for image in self.images]
-        return _ImagesOnDevice(images, self.counts, self.structure, self.single, self.removes)
+        return _ImagesOnDevice(images, self.counts, self.structure, self.single, self.removes, self.by_level)
 
     def __call__(self, masks: BoolArray, level: int) -> Any:
         images = self.images
-        if self.removes and self.structure.level(level) == 0:
-            kept = self.structure.check_masks(masks, level)
-            return LazyBatch(len(kept), lambda i: [images[j].given for j in np.flatnonzero(kept[i])])
-        leaves, segments = self._segments(masks, level)
+        leaves = self.structure.expand(masks, level)
+        segments = self._segments(leaves)
         if not self.removes and images[0].is_plain and self.stacks:
             return self._painted(segments)
         if self.single:
             return LazyBatch(len(leaves), lambda i: images[0].shown(leaves[i]))
-        return LazyBatch(len(leaves), lambda i: [image.shown(segments[j][i]) for j, image in enumerate(images)])
+        left = self._left(leaves, level)
+        return LazyBatch(len(leaves), lambda i: [images[j].shown(segments[j][i]) for j in np.flatnonzero(left[i])])
 
-    def _segments(self, masks: BoolArray, level: int) -> tuple[BoolArray, list[BoolArray]]:
-        """Masks of all super-pixels, and of each image's."""
-        leaves = self.structure.expand(masks, level)
-        return leaves, np.split(leaves, np.cumsum(self.counts)[:-1], axis=1)
+    def _segments(self, leaves: BoolArray) -> list[BoolArray]:
+        """Masks of the super-pixels of each image."""
+        return np.split(leaves, np.cumsum(self.counts)[:-1], axis=1)
+
+    def _left(self, leaves: BoolArray, level: int) -> BoolArray:
+        """The images that are in each bag."""
+        if self.removes and not (self.by_level and self.structure.level(level) > 0):
+            return left_in_bag(leaves, self.structure)
+        return np.ones((len(leaves), len(self.images)), dtype=np.bool_)
 
     def _painted(self, segments: list[BoolArray]) -> Any:
         """One array of all rows."""
@@ -287,12 +303,13 @@ class _ImagesOnDevice(_MaskedImages):
     """Images that are tensors, of which a model makes a tensor of all rows, or of each where images are removed."""
 
     def __call__(self, masks: BoolArray, level: int) -> Any:
-        if not self.removes or self.structure.level(level) > 0:
-            return self._painted(self._segments(masks, level)[1])
+        leaves = self.structure.expand(masks, level)
+        batch = self._painted(self._segments(leaves))
+        if self.single or (left := self._left(leaves, level)).all():
+            return batch
         import torch
 
-        kept = self.structure.check_masks(masks, level)
-        return [torch.stack([self.images[j].values for j in np.flatnonzero(row)]) for row in kept]
+        return [torch.stack([bag[j] for j in np.flatnonzero(row)]) for bag, row in zip(batch, left, strict=True)]
 
 
 def _label_map(given: Any, size: tuple[int, int], k: int) -> IntArray:
