@@ -88,7 +88,7 @@ def masker() -> maskers.Custom:
         batch[:, owner, place] = on * bag.evidence
         return batch
 
-    return maskers.Custom(structure, inputs, nested=True)
+    return maskers.Custom(structure, inputs)
 
 
 def model(batch: np.ndarray) -> np.ndarray:

@@ -337,9 +337,9 @@ def _function_masker() -> Any:
     return c2fa.maskers.Custom(_word_structure, _keep_words, allows_empty=False)
 
 
-def _nested_masker() -> Any:
+def _known_structure_masker() -> Any:
     x = REVIEW.split()[:11]
-    return c2fa.maskers.Custom(_word_structure(x), _keep_words, nested=True)
+    return c2fa.maskers.Custom(_word_structure(x), _keep_words)
 
 
 SCENES: Mapping[str, Scene] = {
@@ -352,7 +352,7 @@ SCENES: Mapping[str, Scene] = {
     "array-flat": _array(flat, saturating, depth=1),
     "array-deep": _array(deep, classes, depth=3),
     "custom": Scene(kept_words, _function_masker, lambda: REVIEW.split()[:11]),
-    "custom-nested": Scene(kept_words, _nested_masker, lambda: REVIEW.split()[:11]),
+    "custom-nested": Scene(kept_words, _known_structure_masker, lambda: REVIEW.split()[:11]),
     "text": _text(),
     "text-words": _text(levels=("words",), depth=1),
     "text-deep": _text(levels=("paragraphs", "sentences", "words"), depth=3),

@@ -47,7 +47,7 @@ def risk(records):
 
 
 def main(folder: Path) -> None:
-    masker = c2fa.maskers.Custom(structure, inputs, nested=True)
+    masker = c2fa.maskers.Custom(structure, inputs)
     explanation = c2fa.Explainer(risk, masker, budget=150, output_names=["fraud"])(ORDER)
     print(explanation)
     explanation.plot().savefig(folder / "custom.png", dpi=110)

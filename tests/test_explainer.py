@@ -279,14 +279,13 @@ def test_warnings_in_words():
     assert "there are 12 parts and only 5 rows for them" in text
     assert "rows for 240 leaves" in text
 
-    def contrary(x, masks, level):  # whole parts pull one way, their leaves the other
-        return [(level, row) for row in masks]
+    def contrary(batch):  # whole parts pull one way, scattered leaves the other
+        masked = 1 - batch.mean(axis=1)
+        shown = np.array([[row[S.owners(0) == j].mean() for j in range(S.widths[0])] for row in batch])
+        return np.where(np.isin(shown, (0, 1)).all(axis=1), masked, -masked)
 
-    masker = c2fa.maskers.Custom(S, contrary)
-    sign = np.array([1.0, -1.0])
-    e = c2fa.Explainer(
-        lambda b: [float(sign[k] * (1 - row.mean())) for k, row in b], masker, budget=(60, 200), anchor=False
-    )(0)
+    masker = c2fa.maskers.Custom(S, lambda x, masks, level: masks.astype(float))
+    e = c2fa.Explainer(contrary, masker, budget=(60, 200), anchor=False)(0)
     assert any("fitted much worse together" in w for w in e.diagnostics.warnings)
     assert e.diagnostics.levels[0].loss > 5 * e.diagnostics.levels[0].loss_alone
 

@@ -17,16 +17,26 @@ def test_against_a_slow_loop(instances, features, absent, seed):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(instances, features))
     masked = Bag(absent, fill=np.arange(features))(x)
-    fine = rng.random((3, instances * features)) < 0.5
-    for row, mask in zip(masked.inputs(fine, 1), fine, strict=True):
-        expected = [[x[j, d] if mask[j * features + d] else d for d in range(features)] for j in range(instances)]
-        np.testing.assert_array_equal(row, expected)
-    coarse = rng.random((3, instances)) < 0.5
-    for row, mask in zip(masked.inputs(coarse, 0), coarse, strict=True):
-        if absent == "remove":
-            np.testing.assert_array_equal(row, x[mask])
-        else:
-            np.testing.assert_array_equal(row, np.where(mask[:, None], x, np.arange(features)))
+
+    def expected(mask, removes):
+        """Entry by entry; an instance without entries is gone, but one of them always stays."""
+        bag = [[x[j, d] if mask[j * features + d] else d for d in range(features)] for j in range(instances)]
+        left = [j for j in range(instances) if any(mask[j * features + d] for d in range(features))]
+        return [bag[j] for j in left or [0]] if removes else bag
+
+    fine, coarse = rng.random((3, instances * features)) < 0.5, rng.random((3, instances)) < 0.5
+    for masks, level in ((fine, 1), (coarse, 0)):
+        for row, mask in zip(masked.inputs(masks, level), masked.structure.expand(masks, level), strict=True):
+            np.testing.assert_array_equal(row, expected(mask, absent == "remove"))
+    if absent == "fill":
+        assert masked.apart is None
+        return
+    coarse[:, 0] = True  # under the paper's masks a bag is never empty
+    apart = masked.apart()
+    for row, mask in zip(apart.inputs(fine, 1), fine, strict=True):
+        np.testing.assert_array_equal(row, expected(mask, False))
+    for row, mask in zip(apart.inputs(coarse, 0), coarse, strict=True):
+        np.testing.assert_array_equal(row, x[mask])
 
 
 def test_types_and_the_mean():
@@ -39,8 +49,11 @@ def test_types_and_the_mean():
     assert isinstance(removed, list)
     assert isinstance(removed[0], torch.Tensor)
     assert Bag()([(1, 2), (3, 4)]).inputs([[False, True]], 0)[0].tolist() == [[3, 4]]
-    assert not Bag()(x).allows_empty
-    assert not Bag()(x).nested
+    for level in (0, 1):
+        empty = np.zeros((1, Bag()(x).structure.widths[level]), dtype=bool)
+        assert [bag.tolist() for bag in Bag(fill=7)(x).inputs(empty, level)] == [[[7, 7]]]
+    assert Bag()(x).allows_empty
+    assert not Bag()(x).apart().allows_empty
 
 
 def test_a_bag_that_adds_up_is_explained_exactly():

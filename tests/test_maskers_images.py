@@ -48,10 +48,16 @@ def test_against_a_slow_loop(data):
     masker = ImageBag(halves, absent=absent, fill=5, channels="first" if layout == "first" else "last")
     masked = masker(bag)
     masks = np.array(data.draw(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4)))
-    batch = masked.inputs(masks, 1)
-    for row, mask in zip(batch, masks, strict=True):
-        assert len(row) == 3
-        for j, image in enumerate(bag):
+    for masked in (masked, *([masked.apart()] if absent == "remove" else [])):
+        check_bags(bag, masked, masks, layout, removes=absent == "remove" and not masked.by_level)
+
+
+def check_bags(bag, masked, masks, layout, removes):
+    for row, mask in zip(masked.inputs(masks, 1), masks, strict=True):
+        left = [j for j in range(3) if mask[2 * j] or mask[2 * j + 1]] or [0] if removes else range(3)
+        assert len(row) == len(left)
+        for shown, j in zip(row, left, strict=True):
+            image = bag[j]
             expected = np.asarray(image).copy()
             half = 3
             axis = {"grey": 1, "last": 1, "first": 2}[layout]
@@ -59,19 +65,36 @@ def test_against_a_slow_loop(data):
             for k, part in enumerate((slice(0, half), slice(half, 6))):
                 if not mask[2 * j + k]:
                     view[part] = 5
-            np.testing.assert_array_equal(np.asarray(row[j]), expected)
-            assert row[j].dtype == image.dtype
-            assert isinstance(row[j], np.ndarray) != tensor
+            np.testing.assert_array_equal(np.asarray(shown), expected)
+            assert shown.dtype == image.dtype
+            assert type(shown) is type(image)
 
 
 def test_absent_images_leave_the_bag_and_are_never_copied():
     bag = [RNG.random((5, 5, 3)) for _ in range(3)]
     masked = ImageBag(halves)(bag)
-    assert not masked.nested
-    assert not masked.allows_empty
-    (row,) = masked.inputs([[True, False, True]], 0)
-    assert [a is b for a, b in zip(row, [bag[0], bag[2]], strict=True)] == [True, True]
+    assert masked.allows_empty
+    for masks, level in (([[True, False, True]], 0), ([[True, True, False, False, True, True]], 1)):
+        (row,) = masked.inputs(masks, level)
+        assert [a is b for a, b in zip(row, [bag[0], bag[2]], strict=True)] == [True, True]
     (row,) = masked.inputs([[True, True, False, True, False, False]], 1)
+    assert len(row) == 2, "an image goes with its last super-pixel"
+    assert row[0] is bag[0]
+    assert (row[1][:, :2] == 0).all()
+    assert (row[1][:, 2:] == bag[1][:, 2:]).all()
+    for empty, level in (([[False] * 3], 0), ([[False] * 6], 1)):
+        ((image,),) = masked.inputs(empty, level)
+        assert (image == 0).all(), "the first image, filled, stands for a bag without images"
+        assert image.shape == bag[0].shape
+
+
+def test_the_papers_masks_of_super_pixels_remove_no_image():
+    bag = [RNG.random((5, 5, 3)) for _ in range(3)]
+    apart = ImageBag(halves)(bag).apart()
+    assert not apart.allows_empty
+    (row,) = apart.inputs([[True, False, True]], 0)
+    assert [a is b for a, b in zip(row, [bag[0], bag[2]], strict=True)] == [True, True]
+    (row,) = apart.inputs([[True, True, False, True, False, False]], 1)
     assert row[0] is bag[0]
     assert (row[1][:, :2] == 0).all()
     assert (row[2] == 0).all(), "an image that stays but has nothing left is filled"
@@ -156,7 +179,7 @@ def test_a_single_image_has_regions_of_super_pixels():
     masked = ImageBag("slic", regions=quarters, options={"n_segments": 36})(image)
     assert masked.structure.widths[0] == 4
     assert masked.structure.widths[1] > 4
-    assert masked.nested
+    assert masked.apart is None
     assert masked.allows_empty
     first = masked.inputs([[True, False, False, False]], 0)[0]
     assert first.shape == image.shape

@@ -78,18 +78,82 @@ def test_a_question_beyond_the_budget_is_not_asked():
         queries.plan(Ask(0, np.eye(5, dtype=bool)))
 
 
-def test_levels_share_an_input_only_where_the_masker_says_so():
-    nested = Queries(Cache(c2fa.maskers.Array(S)(X)), budget=99)
+def test_levels_share_an_input_but_under_the_papers_masks():
+    masked = c2fa.maskers.Custom(S, lambda x, masks, level: [level] * len(masks))(X)
     part = np.array([[1, 0, 0, 0, 0]], dtype=bool)
     ask = Ask(0, part)
-    nested.record(nested.plan(ask), [1.0])
-    assert len(nested.plan(Ask(1, S.expand(part, 0)))) == 0
-    custom = c2fa.maskers.Custom(S, lambda x, masks, level: [level] * len(masks))
-    apart = Queries(Cache(custom(X)), budget=99)
-    apart.record(apart.plan(ask), [1.0])
+    queries = Queries(Cache(masked), budget=99)
+    pending = queries.plan(ask)
+    assert queries.inputs(pending) == [1], "a masker is asked about leaves"
+    queries.record(pending, [1.0])
+    assert len(queries.plan(Ask(1, S.expand(part, 0)))) == 0
+    apart = Queries(Cache(masked.apart()), budget=99)
+    pending = apart.plan(ask)
+    assert apart.inputs(pending) == [0]
+    apart.record(pending, [1.0])
     assert len(apart.plan(Ask(1, S.expand(part, 0)))) == 1
     apart.record(apart.plan(Ask(1, np.ones((1, 20), dtype=bool))), [2.0])
     assert len(apart.plan(Ask(0, np.ones((1, 5), dtype=bool)))) == 0, "nothing hidden is the input itself"
+
+
+def test_messages_name_the_features_that_were_asked_about():
+    masked = c2fa.maskers.Text()("Not good. But I smiled! So it was.")
+    queries = Queries(Cache(masked), budget=99)
+    for level, features in ((0, "sentences"), (-1, "words")):
+        asked = np.eye(masked.structure.widths[level], dtype=bool)
+        assert str(queries.plan(Ask(level, asked))) == f"masks 0–{len(asked) - 1} of {len(asked)} of {features}"
+
+
+class Noisy:
+    """Never says the same twice."""
+
+    def __init__(self):
+        self.said = 0
+
+    def __call__(self, batch):
+        self.said += len(batch)
+        return 100.0 * np.arange(self.said - len(batch), self.said) + batch.sum(axis=1)
+
+
+def twice(level, masks):
+    """Ask a question, ask it again, and again."""
+    first = yield Ask(level, masks)
+    second = yield Ask(level, masks, again=True)
+    third = yield Ask(level, masks, again=True)
+    return first.outputs[:, 0].tolist(), second.outputs[:, 0].tolist(), third.outputs[:, 0].tolist()
+
+
+@pytest.mark.parametrize("by_level", [False, True])
+def test_a_question_may_be_asked_again(tmp_path, by_level):
+    masked = c2fa.maskers.Custom(S, lambda x, masks, level: S.expand(masks, level) * 1.0)(X)
+    masked = masked.apart() if by_level else masked
+    masks = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0]], dtype=bool)
+    model, ledger, told = Noisy(), c2fa.Ledger(tmp_path / "answers.sqlite"), []
+    for _ in range(2):
+        queries = Queries(Cache(masked, "raise", c2fa.fingerprint.Identity(0, "x"), ledger, "m"), budget=4)
+        [job] = drive([Job(twice(0, masks), queries)], model, batch_size=8)
+        told.append(job.result())
+        assert queries.used == 4, "the budget counts both"
+        assert len(queries.answers) == 4
+    first, second, third = told[0]
+    assert first != second
+    assert second == third, "the second answers are answers, too"
+    assert told[0] == told[1]
+    assert model.said == 4, "the ledger recalls both"
+    queries = Queries(Cache(masked), budget=3)
+    [job] = drive([Job(twice(0, masks), queries)], model, batch_size=8)
+    with pytest.raises(c2fa.BudgetError, match="has 1 left, and this question needs 2"):
+        job.result()
+
+
+def test_rows_that_are_asked_again_are_no_others_rows():
+    """Not those of another level of the paper's masks, and not those of the same masks asked once."""
+    deep = c2fa.Structure.from_tree({"A": {"B": ["x"]}, "C": {"D": ["y"]}})
+    masked = c2fa.maskers.Custom(deep, lambda x, masks, level: deep.expand(masks, level) * 1.0)(None)
+    queries = Queries(Cache(masked.apart()), budget=99)
+    masks = np.array([[1, 0]], dtype=bool)
+    planned = [queries.plan(Ask(level, masks, again=again)).keys[0] for level in (0, 1, 2) for again in (False, True)]
+    assert len(set(planned)) == 6
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Sequence[Any]]]] = {
     "maskers.Bag": (_masked(maskers.Bag), {
         "x": [np.ones((3, 2))], "absent": ["remove", "fill"], "fill": [0.0, "mean"], "names": [None, ["a", "b"]]}),
     "maskers.Custom": (_masked(maskers.Custom), {
-        "x": [X], "structure": [toys.STRUCTURE], "inputs": [toys.rows], "nested": [True], "allows_empty": [True]}),
+        "x": [X], "structure": [toys.STRUCTURE], "inputs": [toys.rows], "allows_empty": [True]}),
     "maskers.TimeSeries": (_masked(maskers.TimeSeries), {
         "x": [np.arange(24.0).reshape(12, 2)], "windows": [3, "changes", [0, 5]], "order": ["channels", "windows"],
         "fill": ["mean", "zero", "linear", 1.0], "time_axis": [None, 0], "names": [None, ["a", "b"]]}),

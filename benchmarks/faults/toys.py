@@ -35,7 +35,7 @@ def rows(x: Floats, masks: npt.NDArray[np.bool_], level: int) -> Floats:
     return np.column_stack([np.full(len(on), x[0]), np.where(on, x[1:], 0.0)])
 
 
-MASKER = c2fa.maskers.Custom(STRUCTURE, rows, nested=True)
+MASKER = c2fa.maskers.Custom(STRUCTURE, rows)
 
 
 @dataclass

@@ -44,7 +44,7 @@ def milliseconds(variant: Variant, leaves: int, repeats: int) -> Estimate:
         others += time.process_time() - start
         return outputs
 
-    masker = c2fa.maskers.Custom(structure, inputs, nested=True)
+    masker = c2fa.maskers.Custom(structure, inputs)
     taken = []
     for _ in range(repeats):
         others, start = 0.0, time.process_time()

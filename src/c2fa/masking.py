@@ -79,8 +79,8 @@ class Masked:
         Gives the same input under the paper's masks, where masking a part is another input than masking its leaves:
         with ``preset="paper"`` that is what is explained. None where the paper's masks are no others.
     by_level
-        Whether ``inputs`` is asked about each level in masks of that level, because masking a part is another input than
-        masking its leaves. Only what ``apart`` gives is such.
+        Whether ``inputs`` is asked about each level in masks of that level, because masking a part is another input
+        than masking its leaves. Only what ``apart`` gives is such.
     """
 
     structure: Structure

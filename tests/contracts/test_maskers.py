@@ -94,7 +94,7 @@ def same_frame(row: Any, x: Any) -> bool:
 
 CASES = {
     "array": lambda: Case(maskers.Array(THREE), [1.0, 2.0, 3.0], same_array),
-    "custom": lambda: Case(maskers.Custom(THREE, keep, nested=True), ["x", "y", "z"]),
+    "custom": lambda: Case(maskers.Custom(THREE, keep), ["x", "y", "z"]),
     "text": lambda: Case(maskers.Text(), TEXT),
     "text-three-levels": lambda: Case(maskers.Text(("paragraphs", "sentences", "words")), TEXT),
     "text-removed": lambda: Case(maskers.Text(("paragraphs", "words"), mask=None), TEXT),
@@ -232,15 +232,27 @@ def test_wrong_width_is_refused(made: Prepared) -> None:
             made.masked.inputs(np.ones((2, width + 1), dtype=bool), level)
 
 
-def test_levels_agree_where_they_are_nested(made: Prepared) -> None:
-    if not made.masked.nested:
-        pytest.skip("masking a part is another input than masking its leaves")
+def test_masking_a_part_is_masking_its_leaves(made: Prepared) -> None:
     last = made.masked.structure.depth - 1
     for level in range(last):
         masks = some_masks(made, level)
+        masks[-1] = not made.masked.allows_empty
         coarse = made.masked.inputs(masks, level)
         fine = made.masked.inputs(made.masked.structure.expand(masks, level), last)
-        assert all(equal(row_of(coarse, i), row_of(fine, i)) for i in range(len(masks)))
+        assert len(coarse) == len(fine)
+        assert all(equal(row_of(coarse, i), row_of(fine, i)) for i in range(len(coarse)))
+
+
+def test_the_papers_masks_are_of_the_same_input(made: Prepared) -> None:
+    if made.masked.apart is None:
+        pytest.skip("the paper's masks are no others")
+    apart = made.masked.apart()
+    assert apart.by_level
+    assert apart.apart is None
+    assert apart.structure is made.masked.structure
+    for level, width in enumerate(apart.structure.widths):
+        row = row_of(apart.inputs(np.ones((1, width), dtype=bool), level), 0)
+        assert made.case.same(row, made.case.x)
 
 
 def test_masking_changes_the_input(made: Prepared) -> None:
