@@ -633,7 +633,7 @@ def by_refusal() -> Iterator[Case]:
         "direct-l1": ("array", "c2fa", {"solver": "direct", "penalty": c2fa.L1(0.1)}),
         "paper-deep": ("array-deep", "c2fa", {"solver": "paper", "penalty": c2fa.L2(0.1), "smooth": None}),
         "smooth-nothing": ("array", "c2fa", {"smooth": 1.0}),
-        "bag-empty": ("bag", "shap-kernel", {}),
+        "never-empty": ("custom", "shap-kernel", {}),
     }
     for said, (scene, method, options) in wrong.items():
         yield explained("refusals", scene, method, told=said, **options)

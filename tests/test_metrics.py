@@ -126,7 +126,7 @@ def test_deletion_and_insertion_by_hand():
     assert float(come) == (4 + 12 + 14 + 15 / 2) / 4
 
 
-def test_curves_of_parts_use_the_maskers_own_masking_of_parts():
+def test_curves_of_parts_ask_about_all_of_their_leaves_or_as_the_paper_does():
     seen = []
 
     def inputs(x, masks, level):
@@ -134,9 +134,10 @@ def test_curves_of_parts_use_the_maskers_own_masking_of_parts():
         return STRUCTURE.expand(masks, level) * (1.0 if level else 10.0)
 
     case = c2fa.maskers.Custom(STRUCTURE, inputs)(None)
-    curve = metrics.measure(metrics.deletion([0.0, 1.0], level=0), case, additive)
-    assert curve.y.tolist() == [150.0, 30.0, 0.0]
-    assert set(seen) == {0}
+    for masked, level, y in ((case, 1, [15.0, 3.0, 0.0]), (case.apart(), 0, [150.0, 30.0, 0.0])):
+        seen.clear()
+        assert metrics.measure(metrics.deletion([0.0, 1.0], level=0), masked, additive).y.tolist() == y
+        assert set(seen) == {level}
 
 
 def test_a_curve_of_few_points_takes_several_features_a_step():
