@@ -62,7 +62,8 @@ def evaluate(
     Parameters
     ----------
     methods
-        Names such as ``"lime"``, or ``(label, name, options)`` for a method with options of ``Explainer``.
+        Names such as ``"lime"``, or ``(label, name, options)`` for a method with options of ``Explainer``. One with
+        ``preset="paper"`` explains under the paper's masks; all are scored under the same masks, which are not those.
     inputs
         What is to be explained, each once for every method, budget and seed.
     masks
