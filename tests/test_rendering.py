@@ -89,6 +89,29 @@ def test_images_masked_on_the_device_are_the_rendered_ones(kind, absent, fill):
     np.testing.assert_allclose(model(MaskedBatch(pieces)), np.concatenate(wanted), rtol=1e-12)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("kind", ["uint8", "float", "tensor"])
+@pytest.mark.parametrize("paper", [False, True])
+def test_the_same_images_leave_their_bags_on_every_device(device, kind, paper):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no GPU here")
+    masked = c2fa.maskers.ImageBag(segment=grid, fill="segments")(photos(kind, 4, 0))
+    masked = masked.apart() if paper else masked
+    sizes = set()
+    for level in (0, 1):
+        rows = rows_of(masked, 30, level, level)
+        if level == 1:  # whole images go from half of the rows, and parts of those that stay
+            kept = np.random.default_rng(1).random((13, 4)) < 0.5
+            rows.masks[2:15] &= kept[:, masked.structure.owners(0)]
+        rendered, there = rows.rendered(), masked.inputs.on(device)(rows.masks, rows.level)
+        assert len(there) == len(rendered)
+        for bag, wanted in zip(there, rendered, strict=True):
+            assert bag.device.type == device
+            np.testing.assert_array_equal(bag.cpu().numpy(), np.stack([np.asarray(image) for image in wanted]))
+            sizes.add((level, len(wanted)))
+    assert {size for level, size in sizes if level == 1} == ({4} if paper else {1, 2, 3, 4})
+
+
 def test_a_single_image_is_masked_on_the_device():
     masked = c2fa.maskers.ImageBag(segment=grid, regions=2)(photos("float", 1, 0, (8, 8))[0])
     rows = rows_of(masked, 6, 0)
