@@ -20,7 +20,6 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from benchmarks.queries.family import Floats, leaf_additive, leaf_shapley, part_additive, part_shapley, suite
 from benchmarks.queries.tables import Estimate, Table, Target, left_out
 from benchmarks.queries.variants import COINS, DEFAULT, PLANNED, Variant, usable
@@ -59,18 +58,17 @@ class Noisy:
         return self.structure.sums(self.values, 0), self.values
 
     def explain(self, variant: Variant) -> c2fa.Explanation:
-        """Explain it; the level of a row travels with it, so that the model knows how much noise to add."""
+        """Explain it; a row in which some parts are missing, and all others whole, has the noise of parts."""
         rng = np.random.default_rng((self.seed, 1))
-
-        def inputs(x: None, masks: npt.NDArray[np.bool_], level: int) -> Floats:
-            on = self.structure.expand(masks, level).astype(np.float64)
-            return np.column_stack([on, np.full(len(on), float(level))])
+        sizes = self.structure.sizes(0)[:, None]
 
         def model(batch: Floats) -> Floats:
-            scale = np.take(self.noise, batch[:, -1].astype(int))
-            return 0.3 + batch[:, :-1] @ self.values + scale * rng.normal(size=len(batch))
+            shown = self.structure.sums(batch.T, 0)
+            of_parts = ((shown == 0) | (shown == sizes)).all(axis=0) & (batch == 0).any(axis=1)
+            scale = np.where(of_parts, *self.noise)
+            return 0.3 + batch @ self.values + scale * rng.normal(size=len(batch))
 
-        masker = c2fa.maskers.Custom(self.structure, inputs)
+        masker = c2fa.maskers.Custom(self.structure, lambda x, masks, level: masks.astype(np.float64))
         return variant.explain(model, masker, None, budget=self.rows, seed=self.seed)
 
 
