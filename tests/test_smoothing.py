@@ -320,13 +320,16 @@ def words(**options):
 
 def test_a_number_is_the_fit_of_that_strength():
     seen, masked = [], c2fa.maskers.Text()(TEXT)
-    masker = lambda x: replace(masked, inputs=lambda m, k: seen.append((k, m.copy())) or masked.inputs(m, k))  # noqa: E731
+    masker = lambda x: replace(masked, inputs=lambda m, k: seen.extend(m) or masked.inputs(m, k))  # noqa: E731
     e = c2fa.Explainer(review, masker, budget=40, smooth=1.7, penalty=c2fa.L2(0.2), solver="direct")(TEXT)
-    asked = [{row.tobytes() for k, m in seen[1:] if k == level for row in m} for level in (0, 1)]
-    levels = []
-    for k, width in enumerate(masked.structure.widths):
-        rows = np.array([np.frombuffer(row, bool) for row in sorted(asked[k])])
-        rows = np.unique(np.concatenate([rows, np.ones((1, width), bool)]), axis=0)
+    s, levels = masked.structure, []
+    asked = ([], [])  # masks of sentences, of which all words are kept or none, and of words
+    for row in seen[1:]:
+        part = row[s.starts(0)]
+        is_whole = (part[s.owners(0)] == row).all()
+        asked[0 if is_whole else 1].append(part if is_whole else row)
+    for k, width in enumerate(s.widths):
+        rows = np.unique(np.concatenate([asked[k], np.ones((1, width), bool)]), axis=0)
         levels.append(c2fa.Level(rows, review(masked.inputs(rows, k)), penalty=c2fa.L2(0.2), intercept=True))
     values, _, _, _ = literal(c2fa.Problem(masked.structure, tuple(levels)), masked.neighbours(), 1.7)
     np.testing.assert_allclose(e.low, values[1][:, 0], atol=1e-9)
