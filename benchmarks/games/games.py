@@ -83,8 +83,8 @@ class Game:
 def load(path: Path, kinds: Sequence[str] | None = None, most: int | None = None) -> list[Game]:
     """Read a file of tables or all of a folder, kind by kind; of each kind the first few where ``most`` is given.
 
-    A table's name is its kind, then a number. Kinds that ``PARTS`` does not know, or knows otherwise, have their parts in
-    the folder's ``parts.json``, ``{kind: [[leaf, …], …]}``, else they are divided into neighbours, about four a part.
+    A table's name is its kind, then a number. The parts of a kind are those in the folder's ``parts.json``,
+    ``{kind: [[leaf, …], …]}``, else those in ``PARTS``, else neighbours, about four a part.
     """
     files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
     if not files or not path.exists():
@@ -98,7 +98,9 @@ def load(path: Path, kinds: Sequence[str] | None = None, most: int | None = None
                 table = tables[name]
                 leaves = table.size.bit_length() - 1
                 if leaves < 1 or table.shape != (2**leaves,):
-                    raise SystemExit(f"{name} of {file} has shape {table.shape}; a game has 2^d outputs, one for each mask")
+                    raise SystemExit(
+                        f"{name} of {file} has shape {table.shape}; a game has 2^d outputs, one for each mask"
+                    )
                 named = re.fullmatch(r"(.+?)[-_. ]*\d+", name)
                 kind = named[1] if named else name
                 count = max(1, round(leaves / 4))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from benchmarks.games.exact import Floats, Ints, subset_sums, winter_values
+from benchmarks.games.exact import Floats, subset_sums, winter_values
 from benchmarks.games.games import Game
 
 import c2fa
@@ -24,8 +24,9 @@ TREES = "xgboost" if find_spec("xgboost") else "scikit-learn"
 def paired_masks(leaves: int, rows: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.bool_], Floats]:
     """Masks and their complements, without replacement and with every size as often, and the chance of each.
 
-    This is LeverageSHAP's sampling. A mask's leverage score is ``1 / C(d, size)`` but for a factor, so that all sizes get
-    as many rows, as long as there are as many masks of a size. The first two are the empty and the full mask.
+    This is LeverageSHAP's sampling. A mask's leverage score is ``1 / C(d, size)`` but for a factor, so that all sizes
+    get as many rows, as long as there are as many masks of a size. The first two are the empty and the full mask; each
+    other mask is beside its complement.
     """
     sizes = np.arange(1, leaves // 2 + 1)
     most = np.array([comb(leaves, s) // (1 + (2 * s == leaves)) for s in sizes])  # pairs that there are
@@ -46,7 +47,7 @@ def paired_masks(leaves: int, rows: int, rng: np.random.Generator) -> tuple[npt.
         # Of the middle size one mask of each pair is a candidate: the one without the last leaf.
         candidates = every[of_size == size][:available]
         drawn = rng.choice(candidates, int(count), replace=False)
-        index += [drawn, 2**leaves - 1 - drawn]
+        index.append(np.stack([drawn, 2**leaves - 1 - drawn], axis=1).ravel())
         chance += [np.full(2 * int(count), count / available)]
     chosen = np.concatenate(index)
     return (chosen[:, None] >> np.arange(leaves)) & 1 == 1, np.concatenate(chance)
@@ -67,11 +68,11 @@ def leverage(game: Game, rows: int, seed: int) -> Floats:
     return fitted - fitted.mean() + share
 
 
-def regression_msr(game: Game, rows: int, seed: int, folds: int = 2) -> Floats:
+def regression_msr(game: Game, rows: int, seed: int, folds: int) -> Floats:
     """RegressionMSR (Witter, Liu & Musco 2025): the values of boosted trees, and MSR of what they miss.
 
-    With two folds or more the trees are fitted to all rows but those of a fold, whose misses correct them, and the
-    estimate has no bias. With one fold the misses are of the rows that were fitted.
+    With one fold, as in the authors' code and published figures, the misses are those of the rows that were fitted.
+    With more, as in the paper, trees are fitted to all rows but a fold's, whose misses correct them: without bias.
     """
     d = game.leaves
     rng = np.random.default_rng(game.seed(seed))
@@ -79,11 +80,8 @@ def regression_msr(game: Game, rows: int, seed: int, folds: int = 2) -> Floats:
     z, size = masks.astype(np.float64), masks.sum(axis=1)
     y = game(z)
     every = (np.arange(2**d)[:, None] >> np.arange(d) & 1).astype(np.float64)
-    pairs = (len(z) - 2) // 2
-    of_pair = rng.permutation(np.arange(pairs) % folds)
-    order = np.argsort(np.minimum(z[2:] @ 2.0 ** np.arange(d), (1 - z[2:]) @ 2.0 ** np.arange(d)), kind="stable")
     fold = np.full(len(z), -1)  # the full and the empty row are in every fit
-    fold[2 + order] = np.repeat(of_pair, 2)
+    fold[2:] = np.repeat(rng.permutation(np.arange(len(z) // 2 - 1) % folds), 2)
     values, missed = np.zeros(d), np.zeros(len(z))
     for k in range(folds):
         fitted = (fold != k) | (folds == 1)
