@@ -73,28 +73,40 @@ def regression_msr(game: Game, rows: int, seed: int, folds: int) -> Floats:
 
     With one fold, as in the authors' code and published figures, the misses are those of the rows that were fitted.
     With more, as in the paper, trees are fitted to all rows but a fold's, whose misses correct them: without bias.
+    No mask is in two rows, so the misses of a fold stand for the masks that were not fitted, and not for all; the rows
+    that were fitted have their own.
+
+    MSR is linear in the outputs, each over its chance. So it is written as exact values of an estimated table.
     """
     d = game.leaves
     rng = np.random.default_rng(game.seed(seed))
     masks, chance = paired_masks(d, rows, rng)
-    z, size = masks.astype(np.float64), masks.sum(axis=1)
-    y = game(z)
-    every = (np.arange(2**d)[:, None] >> np.arange(d) & 1).astype(np.float64)
-    fold = np.full(len(z), -1)  # the full and the empty row are in every fit
-    fold[2:] = np.repeat(rng.permutation(np.arange(len(z) // 2 - 1) % folds), 2)
-    values, missed = np.zeros(d), np.zeros(len(z))
+    asked = masks @ 2 ** np.arange(d)
+    y = game(masks)
+    every = np.arange(2**d)[:, None] >> np.arange(d) & 1
+    size = np.minimum(every.sum(axis=1), d - every.sum(axis=1))  # a mask and its complement are in one class
+    there, drawn = np.bincount(size), np.bincount(size[asked], minlength=d // 2 + 1)
+    fold = np.full(len(asked), -1)  # the full and the empty row are in every fit
+    fold[2:] = np.repeat(rng.permutation(np.arange(len(asked) // 2 - 1) % folds), 2)
+    table = np.zeros(2**d)
     for k in range(folds):
-        fitted = (fold != k) | (folds == 1)
+        held = fold == k
+        fitted = ~held if folds > 1 else np.full(len(asked), True)
         trees = _trees(game.seed(seed))
-        trees.fit(z[fitted], y[fitted])
-        predicted = np.asarray(trees.predict(every), dtype=np.float64)
-        values += winter_values(predicted, c2fa.Structure.flat(d)) / folds
-        miss = y - predicted[z.astype(np.int64) @ 2 ** np.arange(d)]
-        missed += np.where(fold == k, miss, np.where(fold == -1, miss / folds, 0.0))
-    weight = np.array([1 / (d * comb(d - 1, k)) for k in range(d)])
-    into = weight[np.maximum(size - 1, 0)]
-    without = weight[np.minimum(size, d - 1)]
-    return values + np.where(masks, into[:, None], -without[:, None]).T @ (missed / chance)
+        trees.fit(masks[fitted].astype(np.float64), y[fitted])
+        predicted = np.asarray(trees.predict(every.astype(np.float64)), dtype=np.float64)
+        miss = y - predicted[asked]
+        if folds == 1:
+            predicted[asked] += miss / chance
+            return winter_values(predicted, c2fa.Structure.flat(d))
+        of_fold = np.bincount(size[asked[held]], minlength=len(there))
+        left = there - np.bincount(size[asked[fitted]], minlength=len(there))
+        times = np.where(held, (left / np.maximum(of_fold, 1))[size[asked]], 1.0)
+        predicted[asked] += times * miss
+        # A fold counts in a class as much as it has rows there, so that one without any says nothing of it.
+        table += (of_fold / np.maximum(drawn, 1))[size] * predicted
+    table[asked[:2]] = y[:2]
+    return winter_values(table, c2fa.Structure.flat(d))
 
 
 def _trees(seed: int) -> Any:
