@@ -298,6 +298,9 @@ def test_the_best_peer_is_found_in_each_cell():
     ]
     (row,) = tables.peers(tables.Results(records)).rows
     assert row == {"kind": "text14", "2": "1.04 of 1, leverage", "5": "1.06 ! of 1, regression-msr"}
+    said = str(tables.targets(tables.Results(records)))
+    assert "! shapley, text14, leaves, 5 rows a leaf: error beside regression-msr: 1.06, target ≤ 1.05" in said
+    assert "beside leverage" not in said
 
 
 def test_errors_intervals_and_kinds_have_their_targets():
