@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import itertools
 import json
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("experiments", reason="the benchmarks are in a clone, not in a source distribution")
-from benchmarks.games import measuring, peers, tables
+from benchmarks.games import exact, measuring, peers, tables
 from benchmarks.games.command import main
 from benchmarks.games.exact import winter_values
 from benchmarks.games.games import Game, load
@@ -84,6 +85,10 @@ def test_parts_are_worth_what_they_are_among_themselves_and_all_is_shared_out(ow
     masks = structure.expand(np.arange(2 ** structure.widths[0])[:, None] >> np.arange(structure.widths[0]) & 1, 0)
     of_parts = winter_values(table[masks @ 2 ** np.arange(len(owner))], among_parts)
     np.testing.assert_allclose(structure.sums(leaves, 0), of_parts, atol=1e-12)
+
+
+def test_examples_of_exact_values():
+    assert doctest.testmod(exact) == (0, 2)
 
 
 def test_a_table_of_another_size_is_refused():
@@ -258,6 +263,13 @@ def test_intervals_and_sums_are_those_of_the_explanation():
 def test_a_game_with_nothing_to_tell_apart_has_no_error():
     game = Game("same_0", "same", np.full(16, 3.0), [range(2), range(2, 4)])
     assert measuring.measure(measuring.Task(game, "leverage", 3, 0))["error"] == [None]
+
+
+def test_a_run_that_fails_is_named_in_the_tables():
+    record = measuring.measure(measuring.Task(random_game(0), "c2fa", 0, 0))
+    assert "budget" in record["failed"]
+    said = str(tables.tables([record, *made("owen", 2, [1.0])])[-1])
+    assert f"c2fa, random, 0 rows a leaf, 1 times: {record['failed']}" in said
 
 
 def test_methods_that_cannot_be_run_are_named():
