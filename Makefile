@@ -8,8 +8,8 @@ BIN    := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all test-slow tested lint bench bench-all bench-queries bench-faults docs release-check release \
-	setup setup-dev clean
+.PHONY: demo test test-all test-slow tested lint bench bench-all bench-queries bench-games bench-faults docs \
+	release-check release setup setup-dev clean
 
 demo: $(VENV)/.base
 	@$(BIN)/c2fa demo
@@ -72,6 +72,10 @@ bench-all: bench
 # What a budget of queries buys, with targets; minutes. ARGS="--only a,cost" runs some of it, ARGS=--quick tries it out.
 bench-queries: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.queries $(ARGS)
+
+# Owen and Shapley values of games whose every mask is tabulated, beside others' estimators; minutes.
+bench-games: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.games $(ARGS)
 
 # Attempts to make it lose, repeat, change or leak something; minutes. Fails where one succeeds.
 bench-faults: $(VENV)/.dev
