@@ -110,7 +110,9 @@ def _fit(found: Attribution, k: int, column: int, name: str) -> _Fit:
     loss = found.loss(k, column)
     r2 = 1.0 - loss / null if null > 0 else 1.0
     left_out = None if spread is None else _r2_left_out(rows, spread, found, k, column)
-    report = LevelReport(len(rows.masks), loss, _loss_alone(rows) / factor, r2, left_out)
+    # Values of a game are no fit, which another fit could undercut.
+    alone = loss if found.game is not None else _loss_alone(rows) / factor
+    report = LevelReport(len(rows.masks), loss, alone, r2, left_out)
     return _Fit(name, k == len(found.levels) - 1, rows, report, null)
 
 
@@ -122,6 +124,8 @@ def _loss_alone(level: Level) -> float:
 
 def _r2_left_out(level: Level, spread: FloatArray, found: Attribution, k: int, column: int) -> float | None:
     """The R² of rows each predicted by a fit without it, for which a linear fit needs no refitting."""
+    if found.game is not None:
+        return found.game.r2_left_out
     if found.leverages is None or len(level.masks) < 2:
         return None
     residual = level.outputs - level.predict(found.values[k][:, column], found.intercepts[k][column])

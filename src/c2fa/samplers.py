@@ -11,6 +11,7 @@ keep of the empty mask (everything hidden) and the full one (nothing hidden):
 ==========  ===========================================================================
 sampler     empty and full masks
 ==========  ===========================================================================
+apart       neither: whoever asks has both
 planned     as they fall; for up to 16 features each at most once, the full one at the very end
 uniform     both kept, as they fall: with 3 parts each is one mask in eight
 paired      both kept; every second row is the complement of the row before it
@@ -24,9 +25,11 @@ milli       neither: a mask keeps at least one feature and hides at least one
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -39,6 +42,7 @@ from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 _LISTED = 16  # up to this width there are few enough masks to keep track of those that were drawn
 _BLOCK = 64  # rows made at a time
 _AT_ONCE = 2**18  # and the most numbers
+_BARREN = 50  # blocks in a row without a mask that is new: there are no others
 
 _MOST = 10**9  # masks of one draw: more are a slip of the pen, and would fill the memory
 
@@ -182,6 +186,54 @@ class Planned:
         return _first(n, blocks if width > _LISTED else _each_once(blocks, width), width)
 
 
+@dataclass(frozen=True)
+class Apart:
+    """Rows for Winter values, each followed by its complement: parts as wholes, then taken apart.
+
+    A value's sign changes with the complement, so a row and its complement together are not misled by any even number
+    of features that work together. (Fewer rows than leaves are better spent on others: the complements of the first half
+    as many rows as leaves come after all of these.) Levels of parts get balanced masks, all but the full and the empty one where there are few
+    features. Leaves get three kinds of rows, as many of each as inform the values more than the next:
+
+    - balanced halves, which tell of all leaves at once, a pair for every leaf;
+    - each leaf alone in its part, the other parts whole;
+    - some leaves of one part, their number as likely as any other, while the features beside each of its ancestors are
+      there with one chance for all of them, as likely as any other: what Winter values are means over. Each comes once,
+      and after all of them there are no more.
+
+    Examples
+    --------
+    >>> masks = Apart()(np.random.default_rng(0), 20, Structure.from_groups("aaabbb"), 1)
+    >>> bool((masks[::2] == ~masks[1::2]).all())
+    True
+    """
+
+    few: int = 5
+
+    def preferred_rows(self, width: int) -> int:
+        """All masks but the full one, which is the prediction, of few features; else six rows a feature."""
+        return Planned(self.few).preferred_rows(width)
+
+    def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
+        width = structure.widths[level]
+        if level < structure.depth - 1 or width == 1:
+            full = np.ones((1, width), dtype=np.bool_)
+            return _paired(n + 2, itertools.chain([full], _balanced(rng, width)), width)[2:]
+        half = -(-width // 2)
+        halves = map(functools.partial(_not_whole, structure), _balanced(rng, width))
+        first = np.concatenate([*_up_to(min(half, n), halves)])
+        if n <= 2 * len(first):
+            return np.concatenate([first, ~first])[:n]
+        rows = itertools.chain(
+            [first],
+            _up_to(half, halves),
+            _alone(rng.permutation(width), structure),
+            _taken_apart(rng, structure),
+        )
+        found = _paired(n, map(functools.partial(_not_whole, structure), rows), width)
+        return np.concatenate([first, ~first, found[2 * len(first) :]])
+
+
 def uniform(rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
     """Draw every entry as a fair coin, the paper's "binary uniform distributions"."""
     return _coins(rng, n, structure.widths[level])
@@ -285,6 +337,7 @@ def milli(inclusion: FloatArray) -> Sampler:
 
 SAMPLERS: Mapping[str, Sampler] = {
     "planned": Planned(),
+    "apart": Apart(),
     "uniform": uniform,
     "paired": paired,
     "keep": Keep(),
@@ -359,3 +412,63 @@ def _first(n: int, blocks: Iterator[BoolArray], width: int) -> BoolArray:
         kept.append(block)
         rows += len(block)
     return np.concatenate(kept)[:n]
+
+
+def _paired(n: int, blocks: Iterable[BoolArray], width: int) -> BoolArray:
+    """The first n rows of blocks, each followed by its complement, none twice; fewer where no others come."""
+    known, found, barren = set[bytes](), list[BoolArray](), 0
+    for block in blocks:
+        before = len(known)
+        for row in block:
+            key = row.tobytes()
+            if key not in known:
+                known.update((key, (~row).tobytes()))
+                found += [row, ~row]
+        barren = barren + 1 if len(known) == before else 0
+        if len(found) >= n or barren == _BARREN or len(known) >= 2 ** min(width, 60):
+            break
+    return np.array(found[:n], dtype=np.bool_).reshape(-1, width)
+
+
+def _up_to(n: int, blocks: Iterator[BoolArray]) -> Iterator[BoolArray]:
+    """The first n rows of blocks."""
+    while n > 0:
+        block = next(blocks)[:n]
+        n -= len(block)
+        yield block
+
+
+def _not_whole(structure: Structure, rows: BoolArray) -> BoolArray:
+    """The rows in which at least one part is there in part: others are for the levels above."""
+    if structure.depth == 1:
+        return rows[rows.any(axis=1) & ~rows.all(axis=1)]
+    counts = structure.sums(rows.T.astype(np.float64), structure.depth - 2)
+    return rows[((counts > 0) & (counts < structure.sizes(-2)[:, None])).any(axis=0)]
+
+
+def _alone(leaves: IntArray, structure: Structure) -> Iterator[BoolArray]:
+    """For each leaf, it alone in its part while the other parts are whole."""
+    owner = structure.owners(-2) if structure.depth > 1 else np.zeros(structure.leaves, dtype=np.intp)
+    for start in range(0, len(leaves), _BLOCK):
+        some = leaves[start : start + _BLOCK]
+        rows: BoolArray = owner != owner[some][:, None]
+        rows[np.arange(len(some)), some] = True
+        yield rows
+
+
+def _taken_apart(rng: np.random.Generator, structure: Structure) -> Iterator[BoolArray]:
+    """Some leaves of one part, with what is beside its ancestors there or not as wholes, without end."""
+    owner = structure.owners(-2) if structure.depth > 1 else np.zeros(structure.leaves, dtype=np.intp)
+    sizes = np.bincount(owner)
+    while True:
+        leaves = rng.integers(structure.leaves, size=_BLOCK)
+        ranks = rng.random((_BLOCK, structure.leaves))
+        ranks[owner != owner[leaves][:, None]] = 2.0  # behind all of the part's own
+        most = np.maximum(sizes[owner[leaves]] // 2, 1)
+        taken = 1 + (rng.random(_BLOCK) * most).astype(np.intp)
+        rows: BoolArray = np.argsort(np.argsort(ranks, axis=1), axis=1) < taken[:, None]
+        for level in range(structure.depth - 2, -1, -1):
+            there = rng.random((_BLOCK, structure.widths[level])) < rng.random((_BLOCK, 1))
+            at = structure.owners(level)
+            rows = np.where(at != at[leaves][:, None], there[:, at], rows)
+        yield rows

@@ -15,6 +15,7 @@ from c2fa.methods.focused import Focused
 from c2fa.methods.leave_one_out import HierarchicalLeaveOneOut, LeaveOneOut
 from c2fa.methods.lime import Lime
 from c2fa.methods.milli import Milli
+from c2fa.methods.owen import Owen, Shapley
 from c2fa.methods.peers import CaptumKernelShap, CaptumLime, LimePeer, ShapKernel, ShapPartition
 from c2fa.methods.top_down import TopDown, TopDownMilli
 
@@ -31,6 +32,8 @@ METHODS: Mapping[str, type[Any]] = {
     "c2fa": C2FA,
     "c2fa-focused": Focused,
     "c2fa-milli": C2FAMilli,
+    "owen": Owen,
+    "shapley": Shapley,
     "lime": Lime,
     "milli": Milli,
     "bu-lime": BottomUp,
@@ -61,8 +64,10 @@ __all__ = [
     "LimePeer",
     "Method",
     "Milli",
+    "Owen",
     "ShapKernel",
     "ShapPartition",
+    "Shapley",
     "Task",
     "TopDown",
     "TopDownMilli",

@@ -19,6 +19,7 @@ from c2fa.querying import Ask, Conversation, QueryError
 from c2fa.samplers import AnySampler, draw, ensure
 from c2fa.solution import Solution, Status
 from c2fa.solvers.expected import Expectation
+from c2fa.solvers.process import Solved
 from c2fa.structure import FloatArray, IntArray, Structure
 
 Penalties: TypeAlias = Penalty | Literal["auto"] | Sequence[Penalty] | None
@@ -84,6 +85,8 @@ class Attribution:
         What the values would be if nothing had been expected of the leaves; None where nothing was.
     prior_share
         The share of what was expected that the answers bear out; None where nothing was.
+    game
+        The values of a game with their posterior, where all levels' are of one; else None.
     """
 
     values: tuple[FloatArray, ...]
@@ -98,6 +101,7 @@ class Attribution:
     solution: Solution | None = None
     without_prior: tuple[FloatArray, ...] | None = None
     prior_share: float | None = None
+    game: Solved | None = None
 
     @classmethod
     def of(cls, solution: Solution) -> Attribution:

@@ -93,11 +93,7 @@ class C2FA(BaseMethod):
     smooth: float | Sequence[float] | Literal["auto"] | None = "auto"
 
     def __post_init__(self) -> None:
-        smooth = self.smooth.tolist() if isinstance(self.smooth, np.ndarray) else self.smooth
-        _check_smooth(smooth)
-        if isinstance(smooth, Sequence) and not isinstance(smooth, str):
-            smooth = tuple(float(strength) for strength in smooth)
-        object.__setattr__(self, "smooth", smooth)  # the same settings read the same, however they were held
+        object.__setattr__(self, "smooth", as_strengths(self.smooth))
         check_each("kernel", self.kernel, as_kernel)
         check_each("sampler", self.sampler, ensure)
         check_penalties(self.penalty)
@@ -190,13 +186,15 @@ def _asked(smooth: float | Sequence[float] | str | None) -> tuple[float, ...]:
     return () if found == (0.0,) else found
 
 
-def _check_smooth(smooth: Any) -> None:
-    """Refuse what is no strength of smoothing."""
+def as_strengths(smooth: Any) -> Any:
+    """Strengths of smoothing, which read the same however they were held; what is none is refused."""
+    smooth = smooth.tolist() if isinstance(smooth, np.ndarray) else smooth
     if smooth is None or (isinstance(smooth, str) and smooth == "auto"):
-        return
+        return smooth
     several = [smooth] if isinstance(smooth, str) or not isinstance(smooth, Sequence) else list(smooth)
     numbers = all(
         isinstance(t, float | int | np.number) and not isinstance(t, bool) and 0 <= t < np.inf for t in several
     )
     if not (several and numbers):
         raise ValueError(f"smooth must be a number from 0, several of them, 'auto' or None; got {smooth!r}")
+    return tuple(map(float, several)) if isinstance(smooth, Sequence) else smooth

@@ -22,7 +22,7 @@ from c2fa.masks import mask_keys
 from c2fa.penalties import L2, Auto, L2Each, Penalty
 from c2fa.problem import Level, Problem
 from c2fa.solvers.evidence import Observations, evaluate
-from c2fa.solvers.scales import BASE_SD, USUAL_TAIL, maximise
+from c2fa.solvers.scales import BASE_SD, USUAL_TAIL, search
 from c2fa.structure import FloatArray
 
 MIN_UNASKED = 0.05  # rows count 1/0.05 times at the most
@@ -104,7 +104,7 @@ def choose(problem: Problem) -> Chosen:
     data = Observations.of(problem, auto.output)
     if data is None:
         return _nothing_to_choose(problem, auto)
-    best = maximise(data, auto.tail, sizes=auto.sizes)
+    best = search(data, auto.tail, sizes=auto.sizes)
     scales = best.scales
     of_weight_1 = scales.noises * data.weights
     unit = of_weight_1[-1]

@@ -39,6 +39,7 @@ from c2fa.solution import Solution
 from c2fa.solvers.averaging import averaged
 from c2fa.solvers.direct import prepare
 from c2fa.solvers.evidence import TINY
+from c2fa.solvers.process import Game, Solved, solve_game
 from c2fa.structure import FloatArray
 
 _SHARE, _SHARE_SD = 1.0, 1.0  # what is expected of the share itself
@@ -97,6 +98,49 @@ def solve_about(problem: Problem, expected: Expectation, solve: Callable[[Proble
         return Expected(without, 0.0, without)
     about = _with_doubt(problem, about, values, first.share)
     return Expected(averaged([without, about], np.array([1.0 - trust, trust])), trust * first.share, without)
+
+
+def solve_game_about(game: Game, expected: Expectation) -> tuple[Solved, float, Solved]:
+    """The values of a game of whose leaves something is expected, its share, and the values without it."""
+    without = solve_game(game)
+    process = without.likeliest
+    if process is None:
+        return without, 0.0, without
+    s, observed, column = game.structure, process.observed, game.output
+    sizes = expected.sizes[:, column]
+    logs = np.log(sizes)
+    fit = process.refitted(process.scales.variances * np.exp(logs - logs.mean()))
+    rows = 0.5 * observed.x @ expected.effects / observed.unit
+    answers = observed.targets[:, column]
+    free = len(answers) - (not observed.paired)
+    unit = float(answers @ fit.pulls[:, column]) / max(free, 1)
+    if not unit > TINY:
+        return without, 0.0, without
+    reached = fit.precision @ rows
+    precision = max(float(rows[:, column] @ reached[:, column]), 0.0) / unit
+    found = float(rows[:, column] @ fit.pulls[:, column]) / unit
+    share = (found + _SHARE / _SHARE_SD**2) / (precision + 1.0 / _SHARE_SD**2)
+    if share <= 0.0:
+        return without, 0.0, without
+    taken = share * expected.effects
+    about = solve_game(replace(game.less(taken), sizes=sizes))
+    away = (share - _SHARE) / _SHARE_SD
+    doubt = _AGAINST + 0.5 * float(away**2 + np.log1p(_SHARE_SD**2 * precision))
+    trust = float(np.tanh(0.5 * (about.log_evidence - without.log_evidence - doubt)))
+    if not trust > 0.0:
+        return without, 0.0, without
+    # What one more of the share changes of each value: all that the rows do not overrule.
+    left = expected.effects - process.covariances.T @ reached * observed.unit
+    values, errors = [], []
+    for k in range(s.depth):
+        whole = about.values[k] + s.sums(taken, k)
+        value = (1.0 - trust) * without.values[k] + trust * whole
+        more = np.square(s.sums(left, k)) / (precision + 1.0 / _SHARE_SD**2)
+        variance = (1.0 - trust) * (np.square(without.stderr[k]) + np.square(without.values[k] - value))
+        variance = variance + trust * (np.square(about.stderr[k]) + more + np.square(whole - value))
+        values.append(value)
+        errors.append(np.where(without.exact[k][:, None], 0.0, np.sqrt(variance)))
+    return replace(without, values=tuple(values), stderr=tuple(errors)), trust * share, without
 
 
 @dataclass(frozen=True, eq=False)

@@ -220,33 +220,50 @@ def _own_strength_variance(
     chosen: Chosen, posterior: FloatArray, leaf_values: FloatArray, size: FloatArray
 ) -> FloatArray:
     """What the uncertainty of each leaf's own strength adds to its variance, (leaves, outputs)."""
-    prior = 0.5 / chosen.strengths
-    says = np.maximum(1.0 / posterior - 1.0 / prior, 0.0)  # s: the precision that the rows alone give
     columns = slice(None) if chosen.output is None else slice(chosen.output, chosen.output + 1)
     total = float(size[columns].sum())
-    pulled = np.zeros(len(prior))
+    pulled = np.zeros(len(posterior))
     if total > TINY:
         pulled = np.square(leaf_values[:, columns]).sum(axis=1) / (posterior**2 * total)
-    variances = chosen.centre[:, None] * np.exp(_GRID)
+    prior, density = 0.5 / chosen.strengths, log_prior(chosen.tail, chosen.centre_sd)
+    return own_strength_variance(prior, chosen.centre, density, posterior, leaf_values, size, pulled)
+
+
+def own_strength_variance(
+    prior: FloatArray,
+    centre: FloatArray,
+    density: FloatArray,
+    posterior: FloatArray,
+    values: FloatArray,
+    size: FloatArray,
+    pulled: FloatArray,
+) -> FloatArray:
+    """The same from each leaf's prior and posterior variance, and from ``pulled``, which is ``q²/σ²``.
+
+    ``centre`` is the prior variance where the leaf's own factor is 1, ``density`` the logarithm of that of its factor on
+    the grid (``log_prior``), ``size`` the scale of each output's values.
+    """
+    says = np.maximum(1.0 / posterior - 1.0 / prior, 0.0)  # s: the precision that the rows alone give
+    variances = centre[:, None] * np.exp(_GRID)
     shares = 1.0 / (1.0 + variances * says[:, None])
     shrunk = variances * shares
-    log_weights = _log_prior(chosen) + 0.5 * (np.log(shares) + pulled[:, None] * shrunk)
+    log_weights = density + 0.5 * (np.log(shares) + pulled[:, None] * shrunk)
     weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     mean = np.einsum("ik,ik->i", weights, shrunk)
     spread = np.einsum("ik,ik->i", weights, np.square(shrunk - posterior[:, None]))
-    more = (mean - posterior)[:, None] * size + np.square(leaf_values) * (spread / posterior**2)[:, None]
+    more = (mean - posterior)[:, None] * size + np.square(values) * (spread / posterior**2)[:, None]
     added: FloatArray = np.maximum(more, 0.0)
     return added
 
 
-def _log_prior(chosen: Chosen) -> FloatArray:
+def log_prior(tail: float, centre_sd: float) -> FloatArray:
     """The density of a leaf's own factor on the grid: inverse gamma, blurred by the doubt about its groups' scales."""
-    blur = max(chosen.centre_sd, 0.05)
-    if not np.isfinite(chosen.tail):
+    blur = max(centre_sd, 0.05)
+    if not np.isfinite(tail):
         normal: FloatArray = -0.5 * np.square(_GRID / blur)
         return normal
-    density = np.exp(-0.5 * chosen.tail * _UNLIKELY)
+    density = np.exp(-0.5 * tail * _UNLIKELY)
     blurred = np.exp(_APART / (-2.0 * blur**2)) @ density
     log: FloatArray = np.log(np.maximum(blurred / blurred.sum(), 1e-300))
     return log

@@ -19,9 +19,11 @@ The floor is each level's own. (A floor under what levels have in common would m
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -81,18 +83,25 @@ class Scales:
     tail: float
 
     @classmethod
-    def initial(cls, data: Observations, tail: float = USUAL_TAIL, sizes: tuple[float, ...] | None = None) -> Scales:
-        """Where the priors are centred, and the search begins."""
-        logs = np.zeros(data.leaves) if sizes is None else np.log(sizes)
-        parts = tuple(np.zeros(int(owner.max()) + 1) for owner in data.owners[1:])
+    def initial(
+        cls,
+        owners: tuple[IntArray, ...],
+        base: float,
+        noises: int,
+        tail: float = USUAL_TAIL,
+        sizes: Sequence[float] | FloatArray | None = None,
+    ) -> Scales:
+        """Where the priors are centred, and the search begins; ``noises`` is how many kinds of noise there are."""
+        logs = np.zeros(len(owners[0])) if sizes is None else np.log(sizes)
+        parts = tuple(np.zeros(int(owner.max()) + 1) for owner in owners[1:])
         return cls(
-            owners=data.owners,
-            base=data.usual_base,
+            owners=owners,
+            base=base,
             sizes=logs - logs.mean(),
-            groups=(np.array([data.usual_base]), *parts),
-            own=np.ones(data.leaves),
+            groups=(np.array([base]), *parts),
+            own=np.ones(len(owners[0])),
             common=_LOG_NOISE,
-            offsets=np.zeros(len(data.rows)),
+            offsets=np.zeros(noises),
             spreads=(BASE_SD, *(_SPREAD,) * len(parts)),
             tail=tail,
         )
@@ -198,30 +207,45 @@ class Scales:
 _NUMBERS = tuple(field.name for field in fields(Scales))
 
 
-class Maximum(NamedTuple):
+FitT = TypeVar("FitT", bound=Fit)
+
+
+@dataclass(frozen=True, eq=False)
+class Maximum(Generic[FitT]):
     """Where the search ended: the scales, what the rows say of them, and how many rounds it took."""
 
     scales: Scales
-    fit: Fit
+    fit: FitT
     rounds: int
 
 
-def maximise(
+Evaluate: TypeAlias = Callable[[FloatArray, FloatArray], FitT]
+"""What the rows say of given variances of the leaves and noises."""
+
+
+def search(
     data: Observations,
     tail: float | None = None,
     rounds: int | None = None,
     tolerance: float = _TOL,
     sizes: tuple[float, ...] | None = None,
-) -> Maximum:
-    """The scales that maximise evidence times prior; a tail of None is estimated with them."""
-    scales = Scales.initial(data, USUAL_TAIL if tail is None else tail, sizes)
-    fit = evaluate(data, scales.variances, scales.noises)
+) -> Maximum[Fit]:
+    """The scales that suit rows of levels best; a tail of None is estimated with them."""
     if rounds is None:
         many = float(min(len(data.targets), data.leaves)) ** 2 * data.leaves > _MANY
         rounds = _ROUNDS_OF_MANY if many else _ROUNDS
+    start = Scales.initial(data.owners, data.usual_base, len(data.rows), USUAL_TAIL if tail is None else tail, sizes)
+    return maximise(start, functools.partial(evaluate, data), rounds, tail, tolerance)
+
+
+def maximise(
+    scales: Scales, evaluate: Evaluate[FitT], rounds: int, tail: float | None = None, tolerance: float = _TOL
+) -> Maximum[FitT]:
+    """From given scales to those that maximise evidence times prior; a tail of None is estimated with them."""
+    fit = evaluate(scales.variances, scales.noises)
     taken = 0
     for taken in range(1, 1 + rounds):
-        better = _step(data, scales, fit)
+        better = _step(evaluate, scales, fit)
         if better is None:
             break
         before, (scales, fit) = scales, better
@@ -231,13 +255,13 @@ def maximise(
     return Maximum(scales, fit, taken)
 
 
-def _step(data: Observations, scales: Scales, fit: Fit) -> tuple[Scales, Fit] | None:
+def _step(evaluate: Evaluate[FitT], scales: Scales, fit: FitT) -> tuple[Scales, FitT] | None:
     """One move that does not lower evidence times prior; None where none is found."""
     height = fit.log_evidence + scales.log_prior
     there = scales.moved(fit)
     for _ in range(_HALVINGS):
         try:
-            seen = evaluate(data, there.variances, there.noises)
+            seen = evaluate(there.variances, there.noises)
         except LinAlgError:  # as where weights span many orders of magnitude and the noise is next to none
             seen = None
         if seen is not None and seen.log_evidence + there.log_prior >= height - 1e-9 * abs(height):

@@ -1,0 +1,197 @@
+"""Owen values, for deeper trees Winter's, and Shapley values: one game, whose values and base add up to the prediction.
+
+The value of a part is its Shapley value in the game among the parts; that of a leaf its share of it, from how the part
+does with some of its leaves while other parts are there or not as wholes. A part's leaves add up to it by a theorem, and
+everything to the prediction less the output for the empty input. What is not asked is inferred: ``solvers/process.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from c2fa.graph import Smoother
+from c2fa.masks import mask_keys
+from c2fa.methods.base import Attribution, BaseMethod, Task, preferred_rows
+from c2fa.methods.budget import Budget
+from c2fa.methods.c2fa import as_strengths
+from c2fa.penalties import L2
+from c2fa.problem import Level
+from c2fa.querying import Ask, Conversation
+from c2fa.samplers import AnySampler, Apart, draw, ensure
+from c2fa.solvers.expected import solve_game_about
+from c2fa.solvers.process import Game, solve_game
+from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
+
+STRENGTHS = (0.0, 1.0, 3.0, 10.0)
+_PAYS = 64  # rows of a budget in which two that are asked again, to find out whether the model has noise, do not matter
+_SAME = 1e-5  # of the outputs' range: answers that differ by no more differ by rounding
+_PAIRS = 10  # of features that act together, kept for each level
+
+
+@dataclass(frozen=True)
+class Owen(BaseMethod):
+    """Owen values of one game, a function of leaf masks; Winter values where the tree is deeper.
+
+    Parameters
+    ----------
+    sampler
+        Which masks are asked. ``Apart()``, the default, asks them in complementary pairs: parts as wholes, halves of all
+        leaves, then parts taken apart.
+    smooth
+        How strongly leaves that the masker calls neighbours are held to matter alike: a number from 0, about 1 for some
+        and 10 for a lot. Of several numbers the answers decide how much each counts. ``"auto"`` is a few such
+        numbers, 0 among them, where the masker says that neighbours are alike by nature (super-pixels are, words are
+        not); None for not at all. Value moves within a part, never between parts.
+    """
+
+    sampler: AnySampler = field(default_factory=Apart)
+    smooth: float | Sequence[float] | Literal["auto"] | None = "auto"
+
+    def __post_init__(self) -> None:
+        ensure(self.sampler)
+        object.__setattr__(self, "smooth", as_strengths(self.smooth))
+
+    @property
+    def uses_prior(self) -> bool:
+        """The answers decide how much it counts."""
+        return True
+
+    def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
+        """The rows that the sampler prefers for parts."""
+        return preferred_rows(self.sampler, structure)
+
+    def split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
+        """The usual split; all masks of the parts where they leave a row for every leaf."""
+        rows = super().split(budget, structure)
+        parts = 2 ** min(structure.widths[0], 30) - 1
+        if structure.depth == 2 and not isinstance(budget, tuple) and budget - 1 - parts >= structure.leaves:
+            rows = (parts, budget - 1 - parts) if parts <= rows[0] + structure.leaves else rows
+        return rows
+
+    def __call__(self, task: Task) -> Conversation[Attribution]:
+        s, tree = task.structure, self._tree(task.structure)
+        if self.smooth and not isinstance(self.smooth, str) and task.neighbours is None:
+            raise ValueError(f"smooth={self.smooth} needs neighbours, and the masker knows of none; leave it out")
+        masks = [np.ones((1, s.leaves), dtype=np.bool_)]
+        outputs = [task.prediction[None, task.columns]]
+        levels = [np.zeros(1, dtype=np.intp)]
+        left = 0
+        for k in range(s.depth):
+            rows, left = task.budget[k] + left, 0
+            again = k == s.depth - 1 and sum(task.budget) >= _PAYS and not task.tokens
+            drawn = np.zeros((1 if k == 0 and task.allows_empty and rows else 0, s.widths[k]), dtype=np.bool_)
+            rows -= len(drawn)
+            left = rows % 2 + (2 if again and rows % 2 == 0 else 0)
+            level = k - s.depth + tree.depth  # of a tree without parts, the leaves are all there is
+            sampled = drawn[:0]
+            if level >= 0:
+                sampled = draw(ensure(self.sampler), task.rng(k), rows - left, tree, level, task.allows_empty)
+            left += rows - left - len(sampled)
+            drawn = np.concatenate([drawn, sampled])
+            answer = yield Ask(k, drawn)
+            masks.append(s.expand(drawn, k)[answer.ok])
+            outputs.append(answer.outputs[answer.ok][:, task.columns])
+            levels.append(np.full(int(answer.ok.sum()), k))
+        noise = 0.0
+        if left and not task.tokens:
+            ends = np.zeros((min(left, 1 + task.allows_empty), s.leaves), dtype=np.bool_)
+            ends[0] = True
+            answer = yield Ask(s.depth - 1, ends, again=True)
+            noise = _noise(
+                ends, answer.outputs[:, task.columns], answer.ok, np.concatenate(masks), np.concatenate(outputs)
+            )
+        everything, answers = np.concatenate(masks), np.concatenate(outputs)
+        places = list({key: i for i, key in reversed(list(enumerate(mask_keys(everything))))}.values())[::-1]
+        game = Game(
+            tree,
+            everything[places],
+            answers[places],
+            int(np.flatnonzero(task.columns == task.target)[0]),
+            noise > 0.0,
+            self._smoothers(task),
+        )
+        return self._attribution(task, game, np.concatenate(levels)[places], noise)
+
+    def _tree(self, structure: Structure) -> Structure:
+        """The tree whose values are looked for."""
+        return structure
+
+    def _smoothers(self, task: Task) -> tuple[Smoother | None, ...]:
+        """The ways of smoothing among which the answers decide."""
+        strengths = self.smooth
+        if isinstance(strengths, str):
+            strengths = STRENGTHS if task.smooth_by_default else None
+        elif isinstance(strengths, float | int):
+            strengths = (float(strengths),)
+        if strengths is None or task.neighbours is None or not len(task.neighbours().edges):
+            return (None,)
+        graph = task.neighbours()
+        graph.check(task.structure)
+        return tuple(Smoother(graph, t, task.structure.leaves) if t else None for t in strengths)
+
+    def _attribution(self, task: Task, game: Game, levels: IntArray, noise: float) -> Attribution:
+        """The values of the game, with what is needed to judge them."""
+        s = task.structure
+        if task.expected is None:
+            found, share, without = solve_game(game), None, None
+        else:
+            found, share, without = solve_game_about(game, task.expected)
+        notes = []
+        if noise:
+            notes.append(
+                "the model answers one input differently when it is asked again (by "
+                f"{noise:.2g}), so its noise is estimated, and values and base add up to what it says on average"
+            )
+        return Attribution(
+            values=tuple(s.sums(found.values[-1], k) for k in range(s.depth)),
+            intercepts=(found.base,) * s.depth,
+            stderr=found.stderr if game.structure is s else tuple(found.stderr_of(s, k) for k in range(s.depth)),
+            levels=tuple(_level(game, s, k, levels) for k in range(s.depth)),
+            notes=tuple(notes),
+            without_prior=None if without is None else tuple(s.sums(without.values[-1], k) for k in range(s.depth)),
+            prior_share=share,
+            game=found,
+        )
+
+
+@dataclass(frozen=True)
+class Shapley(Owen):
+    """Shapley values: every leaf is a part of its own, and the value of a part is the sum of its leaves'."""
+
+    def split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
+        """All rows are for leaves but the empty one, which is the first level's."""
+        rows = super().split(budget, structure)
+        return rows if structure.depth == 1 else (1, *(0,) * (structure.depth - 2), sum(rows) - 1)
+
+    def _tree(self, structure: Structure) -> Structure:
+        return Structure.flat(structure.names[-1])
+
+
+def _level(game: Game, structure: Structure, level: int, levels: IntArray) -> Level | None:
+    """The rows that were asked of a level, with the input itself and the empty one."""
+    last = structure.depth - 1
+    rows = np.flatnonzero((levels == level) | (levels == 0) & (level < last) | _ends(game.masks))
+    if len(rows) < 2:
+        return None
+    leaves = np.unique(structure.owners(level), return_index=True)[1]
+    return Level(game.masks[rows][:, leaves], game.outputs[rows], penalty=L2(0.0))
+
+
+def _ends(masks: BoolArray) -> BoolArray:
+    """Which masks are full or empty."""
+    ends: BoolArray = masks.all(axis=1) | ~masks.any(axis=1)
+    return ends
+
+
+def _noise(again: BoolArray, answers: FloatArray, ok: BoolArray, masks: BoolArray, outputs: FloatArray) -> float:
+    """By how much answers differ from those to the same masks before; 0 where by no more than rounding does."""
+    apart = 0.0
+    for mask, answer, usable in zip(again, answers, ok, strict=True):
+        before = np.flatnonzero((masks == mask).all(axis=1))
+        if usable and len(before):
+            apart = max(apart, float(np.abs(outputs[before[0]] - answer).max()))
+    return apart if apart > _SAME * float(np.ptp(outputs, axis=0).max()) else 0.0

@@ -1,0 +1,640 @@
+"""The Winter values of a game of which some rows are known: a Gaussian process over leaf masks, and its posterior.
+
+A game is a function of leaf masks, a row x of −1 and 1 for each. It is thought to be
+
+    v(x) = b + ½ Σ_i β_i x_i + odd(x) + even(x) (+ noise, where the model has any):
+
+effects of leaves with the prior of ``scales.py`` (a factor for each part, Student tails within it), and interactions of
+every order (``interactions.py``) in the place of noise. All strengths are chosen by the evidence. The values are linear
+in v, so that their posterior mean and covariance are closed forms; rows are reproduced exactly, and values and base add
+up to the prediction.
+
+Under complements values change their signs, so even orders have none. Where every row was asked with its complement,
+half the difference of the two holds all there is to know of the values, and one system of half the size is enough.
+
+The weight of a leaf in interactions is its prior variance: leaves act together as they matter. How many usually do,
+``order``, is chosen among a few by the evidence, which is their weight in the mean.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import LinAlgError
+from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.special import logsumexp, ndtri, stdtrit
+
+from c2fa.graph import Smoother
+from c2fa.masks import mask_keys
+from c2fa.solvers.evidence import TINY, Fit
+from c2fa.solvers.interactions import Interactions
+from c2fa.solvers.intervals import log_prior, own_strength_variance
+from c2fa.solvers.scales import Scales, maximise
+from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
+
+_ORDERS = (1.5, 5.0)  # how many leaves usually act together: the evidence decides between few and many
+_FIRST_ORDER = 2.0  # where the search begins
+_ROUNDS, _MORE_ROUNDS = 6, 2  # of the search for scales: alike for all leaves, then for each order
+_LEAST_WEIGHT = 0.05  # of an order in the mean: less does not pay for its system
+_ADDITIVE = 0.5  # the share of the outputs' variance that leaves are first thought to explain
+_ROUNDING = 1e-9  # of the outputs' variance: what keeps a system solvable
+_NORMAL_QUANTILE = ndtri(0.975)
+_PAIRED = 200  # features whose pairs are looked at, those that matter most
+_AT_ONCE = 2**22  # numbers held beside the rows
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """What is known of a game.
+
+    Attributes
+    ----------
+    masks, outputs
+        Masks of the leaves, (n, leaves), no two alike, and the model's outputs for them, (n, outputs).
+    output
+        The output by which strengths are chosen.
+    noisy
+        Whether the model answers one input differently when it is asked again.
+    smooth
+        Ways to make leaves' effects alike that are neighbours, among which the rows decide; None is not at all.
+    sizes
+        How large each leaf's effect is expected to be beside the others', as variances.
+    """
+
+    structure: Structure
+    masks: BoolArray
+    outputs: FloatArray
+    output: int = 0
+    noisy: bool = False
+    smooth: tuple[Smoother | None, ...] = (None,)
+    sizes: FloatArray | None = None
+
+    @cached_property
+    def rows(self) -> dict[bytes, int]:
+        """Where each mask is."""
+        return {key: i for i, key in enumerate(mask_keys(self.masks))}
+
+    @cached_property
+    def complements(self) -> IntArray | None:
+        """For every row the row of its complement; None where one of them was not asked."""
+        found = [self.rows.get(key, -1) for key in mask_keys(~self.masks)]
+        return None if -1 in found else np.array(found, dtype=np.intp)
+
+    def less(self, effects: FloatArray) -> Game:
+        """The game without effects of leaves, (leaves, outputs), that are known beforehand."""
+        return replace(self, outputs=self.outputs - self.masks @ effects)
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What the values' process is fitted to: half the differences of complements, or the rows as they are.
+
+    ``unit`` is the root of the deciding output's mean square, in which targets are held.
+    """
+
+    x: FloatArray
+    targets: FloatArray
+    paired: bool
+    unit: float
+
+    @classmethod
+    def of(cls, game: Game) -> Observed | None:
+        """The observations of a game; None where its deciding output is constant."""
+        x = np.where(game.masks, 1.0, -1.0)
+        above = game.outputs - game.outputs[0]
+        if game.complements is not None:
+            first = np.flatnonzero(np.arange(len(x)) < game.complements)
+            x, targets = x[first], 0.5 * (above[first] - above[game.complements[first]])
+        else:
+            targets = above
+        centre = 0.0 if game.complements is not None else targets[:, game.output].mean()
+        square = float(np.square(targets[:, game.output] - centre).mean())
+        if not square > TINY:
+            return None
+        unit = float(np.sqrt(square))
+        return cls(x, targets / unit, game.complements is not None, unit)
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessFit(Fit):
+    """A fit with ``P``, the inverse of the rows' covariance without their mean, ``P y`` and every output's mean."""
+
+    precision: FloatArray
+    pulls: FloatArray
+    means: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Process:
+    """A process of given interactions, with the scales that were chosen for it."""
+
+    game: Game
+    observed: Observed
+    effects: FloatArray  # what a leaf's effect does to the observations, (rows, leaves): half its sign, smoothed
+    smooth: Smoother | None
+    interactions: Interactions
+    scales: Scales
+    fit: ProcessFit
+
+    @property
+    def log_evidence(self) -> float:
+        """Of the deciding output, in its own unit, up to a constant."""
+        rows = len(self.effects) - (not self.observed.paired)
+        return self.fit.log_evidence + self.scales.log_prior - rows * float(np.log(self.observed.unit))
+
+    def refitted(self, variances: FloatArray) -> ProcessFit:
+        """What the rows say where leaves have other variances."""
+        kernels = _kernels(self.game, self.observed, self.interactions)
+        return _evaluate(self.game, self.observed, self.effects, kernels, variances, self.scales.noises)
+
+    @cached_property
+    def covariances(self) -> FloatArray:
+        """Of every observation with the values of the leaves, (rows, leaves)."""
+        effects = self.effects * self.scales.variances
+        if self.smooth is not None:
+            effects = self.smooth(effects)
+        odd = self.interactions.values(self.observed.x, self.game.structure)
+        odd *= self.scales.noises[0]
+        return np.add(effects, odd, out=odd)
+
+    @cached_property
+    def odd_variances(self) -> tuple[FloatArray, ...]:
+        """The prior variance of what interactions of unit variance do to each value, level by level."""
+        return self.interactions.variances(self.game.structure)
+
+    @cached_property
+    def leaves(self) -> FloatArray:
+        """The posterior mean of the leaves' values, (leaves, outputs)."""
+        return self.covariances.T @ self.fit.pulls
+
+    @cached_property
+    def sizes(self) -> FloatArray:
+        """Of each output, how large it is beside what the scales expect, which were chosen for one of them."""
+        energies = np.einsum("ij,ij->j", self.observed.targets, self.fit.pulls)
+        return np.maximum(energies, 0.0) / max(len(self.effects) - (not self.observed.paired), 1)
+
+    def variances(self, level: int) -> FloatArray:
+        """The posterior variances of a level's values where scales are given, (width, outputs)."""
+        s, level = self.game.structure, self.game.structure.level(level)
+        prior = s.sums(self.scales.variances, level)
+        if self.smooth is not None and level == s.depth - 1:
+            prior = _smoothed_variances(self.smooth, prior)
+        prior = prior + self.scales.noises[0] * self.odd_variances[level]
+        sums = s.sums(self.covariances.T, level)
+        known = np.einsum("ij,ij->i", sums @ self.fit.precision, sums)
+        return np.maximum(prior - known, 0.0)[:, None] * self.sizes
+
+    @cached_property
+    def doubt(self) -> FloatArray:
+        """What the doubt about each leaf's own strength adds to its variance, (leaves, outputs)."""
+        scales, size = self.scales, float(self.sizes[self.game.output])
+        effects = scales.variances[:, None] * (self.effects.T @ self.fit.pulls)
+        posterior = scales.variances * np.maximum(1.0 - self.fit.dof, 1e-9)
+        pulled = np.square(effects[:, self.game.output] / posterior) / max(size, TINY)
+        density = log_prior(scales.tail, scales.centre_sd(self.fit.dof))
+        return own_strength_variance(scales.variances, scales.centre, density, posterior, effects, self.sizes, pulled)
+
+    def covariance(self, level: int, features: IntArray) -> FloatArray:
+        """The posterior covariance of some values of a level where scales are given, (features, features)."""
+        s = self.game.structure
+        owners = s.owners(level)
+        indicator = (owners[:, None] == np.asarray(features)).astype(np.float64)
+        spread = indicator if self.smooth is None else self.smooth(indicator.T).T
+        prior = (spread.T * self.scales.variances) @ spread
+        sums = self.covariances @ indicator
+        found = prior - sums.T @ self.fit.precision @ sums
+        # Interactions among the chosen features' values are left out but for their own variances.
+        found[np.diag_indices(len(found))] += self.scales.noises[0] * self.odd_variances[level][features]
+        return 0.5 * (found + found.T)
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """The values of a game.
+
+    Attributes
+    ----------
+    values, stderr
+        For each level, coarse to fine, (width, outputs).
+    base
+        The game's value where everything is masked, (outputs,).
+    exact
+        For each level, whether every mask that a feature's value depends on was asked, (width,).
+    game
+        What was known of it.
+    processes, weights
+        What the values were averaged over.
+    """
+
+    values: tuple[FloatArray, ...]
+    stderr: tuple[FloatArray, ...]
+    base: FloatArray
+    exact: tuple[BoolArray, ...]
+    game: Game
+    processes: tuple[Process, ...] = ()
+    weights: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def likeliest(self) -> Process | None:
+        """The process that the rows speak for most; None where outputs are constant."""
+        return self.processes[int(self.weights.argmax())] if self.processes else None
+
+    @property
+    def log_evidence(self) -> float:
+        """Of the deciding output, averaged over the processes."""
+        if not self.processes:
+            return float("inf")
+        return float(logsumexp([p.log_evidence for p in self.processes]))
+
+    def correlation(self, level: int, features: IntArray) -> FloatArray:
+        """The posterior correlations of some values of a level."""
+        if self.likeliest is None:
+            return np.eye(len(features))
+        covariance = self.likeliest.covariance(self.game.structure.level(level), features)
+        root = np.sqrt(np.maximum(np.diag(covariance), np.finfo(np.float64).tiny))
+        found: FloatArray = covariance / np.outer(root, root)
+        return found
+
+    def stderr_of(self, structure: Structure, level: int) -> FloatArray:
+        """The standard errors of sums of leaves by another tree over the same ones, (width, outputs)."""
+        process = self.likeliest
+        if process is None or structure.level(level) == structure.depth - 1:
+            return self.stderr[-1]
+        owners, width = structure.owners(level), structure.widths[level]
+        prior = structure.sums(process.scales.variances, level)
+        prior = prior + process.scales.noises[0] * process.interactions.sum_variances(owners, width)
+        sums = structure.sums(process.covariances.T, level)
+        known = np.einsum("ij,ij->i", sums @ process.fit.precision, sums)
+        variance = np.maximum(prior - known, 0.0)[:, None] * process.sizes + structure.sums(process.doubt, level)
+        exact = np.bincount(owners, ~self.exact[-1], minlength=width) == 0
+        errors: FloatArray = np.where(exact[:, None], 0.0, np.sqrt(variance) * process.observed.unit)
+        return errors
+
+    @cached_property
+    def even(self) -> Even | None:
+        """What is known of the even orders; None where there are none to know of."""
+        return None if self.likeliest is None else Even.of(self.likeliest)
+
+    @cached_property
+    def left_out(self) -> FloatArray:
+        """By how much each row of the deciding output would be missed without it (and its complement), (n,)."""
+        process = self.likeliest
+        if process is None:
+            return np.zeros(len(self.game.masks))
+        column, unit = self.game.output, process.observed.unit
+        missed = process.fit.pulls[:, column] / process.fit.precision.diagonal() * unit
+        complements = self.game.complements
+        if complements is None:
+            return missed
+        first = np.flatnonzero(np.arange(len(complements)) < complements)
+        both = np.empty(len(complements))
+        common = 0.0 if self.even is None else self.even.left_out
+        both[first], both[complements[first]] = common + missed, common - missed
+        return both
+
+
+    @property
+    def r2_left_out(self) -> float | None:
+        """The share of the deciding output's variance that the process predicts of rows that it was not given."""
+        y = self.game.outputs[:, self.game.output]
+        total = float(np.square(y - y.mean()).sum())
+        return 1.0 - float(np.square(self.left_out).sum()) / total if total > 0 and len(y) > 3 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Even:
+    """The process of even orders given the rows, by which pairs of features act together.
+
+    Attributes
+    ----------
+    x, precision, pulls
+        Rows, the inverse of their covariance without their mean, and that times the deciding output.
+    variance
+        Of the even orders.
+    unit
+        Of the output.
+    """
+
+    x: FloatArray
+    precision: FloatArray
+    pulls: FloatArray
+    variance: float
+    unit: float
+    interactions: Interactions
+    structure: Structure
+
+    @classmethod
+    def of(cls, process: Process) -> Even | None:
+        """From a process of rows as they are, of which even orders are a part; else from the means of complements."""
+        game, observed, s = process.game, process.observed, process.game.structure
+        if not observed.paired:
+            fit, column = process.fit, game.output
+            variance = float(process.scales.noises[1])
+            return cls(
+                observed.x, fit.precision, fit.pulls[:, column], variance, observed.unit, process.interactions, s
+            )
+        complements = game.complements
+        assert complements is not None
+        first = np.flatnonzero(np.arange(len(complements)) < complements)
+        y = game.outputs[:, game.output]
+        means = 0.5 * (y[first] + y[complements[first]])
+        means = means - means.mean()
+        best: tuple[float, Even] | None = None
+        for order in _ORDERS if len(means) > 2 and np.square(means).mean() > TINY else ():
+            interactions = Interactions.of(order, process.scales.variances)
+            kernel = interactions.even(observed.x, observed.x)
+            kernel.ravel()[:: len(kernel) + 1] += _ROUNDING
+            factor, bad = dpotrf(kernel, lower=1)
+            if bad:
+                continue
+            log_root = -np.log(factor.diagonal()).sum()
+            precision = _symmetric_inverse(factor)
+            ones = precision.sum(axis=1)
+            total = ones.sum()
+            precision -= np.outer(ones, ones) / total
+            pulls = precision @ means
+            variance = max(float(means @ pulls), TINY) / (len(means) - 1)
+            evidence = (
+                -np.log(factor.diagonal()).sum() - 0.5 * np.log(ones.sum()) - 0.5 * (len(means) - 1) * np.log(variance)
+            )
+            if best is None or evidence > best[0]:
+                # In the unit in which the even orders' variance is 1 the precision is that of the kernel alone.
+                best = (
+                    evidence,
+                    cls(observed.x, precision, pulls / np.sqrt(variance), 1.0, np.sqrt(variance), interactions, s),
+                )
+        return None if best is None else best[1]
+
+    @property
+    def left_out(self) -> FloatArray:
+        """By how much each row would be missed without it."""
+        missed: FloatArray = self.pulls / np.maximum(self.precision.diagonal(), TINY) * self.unit
+        return missed
+
+    def pairs(self, level: int, count: int) -> list[tuple[int, int, float, float]]:
+        """The pairs of features under one parent that act together most surely: both, their interaction, its error.
+
+        The interaction of a pair is Shapley's: by how much more the two do together than each by itself, on average
+        over what else is there. All pairs are ranked by their own product alone, which is one matrix; those on top get
+        all that is known of them.
+        """
+        s = self.structure
+        level = s.level(level)
+        weights = s.sums(self.interactions.weights, level)
+        features = np.sort(np.argsort(-weights, kind="stable")[:_PAIRED])
+        shares = weights[features] / s.sizes(level)[features]
+        on = s.sums(self.x.T, level)[features] * (shares / np.maximum(shares.max(), TINY))[:, None]
+        parents = s.parents[level - 1] if level else np.zeros(s.widths[0], dtype=np.intp)
+        rough = np.triu(np.abs((on * self.pulls) @ on.T), 1) * (parents[features][:, None] == parents[features])
+        order = np.argsort(-rough, axis=None, kind="stable")[: 2 * count]
+        order = order[rough.ravel()[order] > 0]
+        pairs = features[np.stack(np.unravel_index(order, rough.shape), axis=1)]
+        if not len(pairs):
+            return []
+        covariance = self.variance * self.interactions.pairs(self.x, s, level, pairs)
+        values = covariance.T @ self.pulls * self.unit
+        prior = self.variance * self.interactions.pair_variances(s, level, pairs)
+        known = np.einsum("ji,jk,ki->i", covariance, self.precision, covariance)
+        errors = np.sqrt(np.maximum(prior - known, 0.0)) * self.unit
+        best = np.argsort(-np.abs(values) / np.maximum(errors, TINY), kind="stable")[:count]
+        return [(int(pairs[i, 0]), int(pairs[i, 1]), float(values[i]), float(errors[i])) for i in best]
+
+
+def solve_game(game: Game) -> Solved:
+    """The Winter values of a game, with standard errors and base, from the rows that are known of it."""
+    s = game.structure
+    observed = Observed.of(game)
+    if observed is None:
+        nothing = tuple(np.zeros((width, game.outputs.shape[1])) for width in s.widths)
+        return Solved(nothing, nothing, game.outputs[0], tuple(np.ones(w, dtype=np.bool_) for w in s.widths), game)
+    processes = _processes(game, observed)
+    evidence = np.array([process.log_evidence for process in processes])
+    weights = np.exp(evidence - evidence.max())
+    weights /= weights.sum()
+    counting = weights >= _LEAST_WEIGHT
+    processes = [process for process, counts in zip(processes, counting, strict=True) if counts]
+    weights = weights[counting] / weights[counting].sum()
+    leaves = sum(w * process.leaves for w, process in zip(weights, processes, strict=True)) * observed.unit
+    values, stderr = [], []
+    # Scales are estimated: from as many rows as the leaves' effects leave over.
+    free = sum(w * process.fit.residual_dof[0] for w, process in zip(weights, processes, strict=True))
+    widening = stdtrit(max(free, 2.0), 0.975) / _NORMAL_QUANTILE
+    for k in range(s.depth):
+        values.append(s.sums(leaves, k))
+        variance = np.zeros(values[k].shape)
+        for w, process in zip(weights, processes, strict=True):
+            known, doubt = process.variances(k), s.sums(process.doubt, k)
+            alone = s.sums(process.scales.variances * np.maximum(1.0 - process.fit.dof, 0.0), k)
+            shared = np.minimum(known[:, process.game.output] / np.maximum(alone, TINY), 1.0)
+            apart = s.sums(process.leaves, k) - values[k] / observed.unit
+            variance += w * (known + doubt * np.sqrt(shared)[:, None] + np.square(apart))
+        stderr.append(np.sqrt(variance) * observed.unit * widening)
+    base = _base(game, observed, processes, weights)
+    exact = _exact_values(game)
+    whole = _whole_rows(game)
+    if s.depth > 1 and len(whole) > 3 and any(value is None for level in exact[:-1] for value in level):
+        # Among parts alone less acts together than among leaves: what whole parts do counts by what it says of them.
+        first = np.unique(s.owners(-2), return_index=True)[1]
+        parts = Structure(s.parents[:-1], s.names[:-1])
+        above = solve_game(Game(parts, game.masks[whole][:, first], game.outputs[whole], game.output, game.noisy))
+        for k in range(s.depth - 1):
+            one, other = np.square(stderr[k]) + TINY, np.square(above.stderr[k]) + TINY
+            values[k] = (values[k] * other + above.values[k] * one) / (one + other)
+            stderr[k] = np.sqrt(one * other / (one + other))
+    values, stderr = _adding_up(game, values, stderr, exact, base)
+    known = tuple(np.array([value is not None for value in level]) for level in exact)
+    return Solved(tuple(values), tuple(stderr), base, known, game, tuple(processes), weights)
+
+
+def _processes(game: Game, observed: Observed) -> list[Process]:
+    """Processes of a few orders for each way of smoothing, each with the scales that suit it."""
+    s, found = game.structure, []
+    owners = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
+    kinds = 1 + (not observed.paired) + game.noisy
+    for smooth in game.smooth:
+        effects = 0.5 * observed.x if smooth is None else smooth(0.5 * observed.x)
+        centred = effects if observed.paired else effects - effects.mean(axis=0)
+        energy = float(np.square(centred).sum()) / len(effects)
+        base = float(np.log(_ADDITIVE / max(energy, TINY)))
+        start = Scales.initial((np.zeros(s.leaves, dtype=np.intp), *owners), base, kinds, sizes=game.sizes)
+        kernels = _kernels(game, observed, Interactions.of(_FIRST_ORDER, start.centre))
+        first = maximise(start, functools.partial(_evaluate, game, observed, effects, kernels), _ROUNDS)
+        for order in _ORDERS:
+            interactions = Interactions.of(order, first.scales.variances)
+            kernels = _kernels(game, observed, interactions)
+            best = maximise(first.scales, functools.partial(_evaluate, game, observed, effects, kernels), _MORE_ROUNDS)
+            found.append(Process(game, observed, effects, smooth, interactions, best.scales, best.fit))
+    return found
+
+
+def _kernels(game: Game, observed: Observed, interactions: Interactions) -> list[FloatArray]:
+    """The covariance of each kind of noise: odd orders, then even ones and the model's own where they count."""
+    kernels = [interactions.odd(observed.x, observed.x)]
+    if not observed.paired:
+        kernels.append(interactions.even(observed.x, observed.x))
+    if game.noisy:
+        kernels.append((0.5 if observed.paired else 1.0) * np.eye(len(observed.x)))
+    return kernels
+
+
+def _evaluate(
+    game: Game,
+    observed: Observed,
+    effects: FloatArray,
+    kernels: Sequence[FloatArray],
+    variances: FloatArray,
+    noises: FloatArray,
+) -> ProcessFit:
+    """The evidence and the terms of its derivatives, as in ``evidence.py``, with kernels in the place of noise."""
+    matrix = (effects * variances) @ effects.T
+    for noise, kernel in zip(noises, kernels, strict=True):
+        matrix += noise * kernel
+    matrix.ravel()[:: len(matrix) + 1] += _ROUNDING
+    factor, bad = dpotrf(matrix, lower=1, overwrite_a=1)
+    if bad:
+        raise LinAlgError("the rows' covariance is singular")
+    log_evidence = -float(np.log(factor.diagonal()).sum())
+    precision = _symmetric_inverse(factor)
+    means = np.zeros(observed.targets.shape[1])
+    if not observed.paired:  # the mean is integrated out
+        ones = precision.sum(axis=1)
+        total = float(ones.sum())
+        means = ones @ observed.targets / total
+        precision -= np.outer(ones, ones) / total
+        log_evidence -= 0.5 * float(np.log(total))
+    pulls = precision @ observed.targets
+    pull = pulls[:, game.output]
+    return ProcessFit(
+        log_evidence=log_evidence - 0.5 * float(observed.targets[:, game.output] @ pull),
+        dof=np.clip(variances * np.einsum("ij,ij->j", effects, precision @ effects), 0.0, 1.0),
+        beta2_over_v=variances * np.square(effects.T @ pull),
+        residual_dof=noises * [max(float(np.vdot(precision, kernel)), 0.0) for kernel in kernels],
+        scaled_rss=noises * [float(pull @ kernel @ pull) for kernel in kernels],
+        precision=precision,
+        pulls=pulls,
+        means=means,
+    )
+
+
+def _symmetric_inverse(factor: FloatArray) -> FloatArray:
+    """The inverse of a matrix from its Cholesky factor, which is overwritten."""
+    lower, _ = dpotri(factor, lower=1, overwrite_c=1)
+    inverse: FloatArray = lower + lower.T  # the other triangle of the factor is 0
+    inverse.ravel()[:: len(inverse) + 1] *= 0.5
+    return inverse
+
+
+def _base(game: Game, observed: Observed, processes: Sequence[Process], weights: FloatArray) -> FloatArray:
+    """What the game is where everything is masked: as asked, or as the process has it."""
+    nothing = np.zeros((1, game.structure.leaves), dtype=np.bool_)
+    asked = game.rows.get(mask_keys(nothing)[0])
+    if asked is not None and (not game.noisy or observed.paired):
+        return game.outputs[asked].copy()
+    base = np.zeros(game.outputs.shape[1])
+    gone = -np.ones(nothing.shape)
+    for w, process in zip(weights, processes, strict=True):
+        odd, even = process.scales.noises[:2]
+        half = 0.5 * gone if process.smooth is None else process.smooth(0.5 * gone)
+        covariance = (half * process.scales.variances) @ process.effects.T
+        covariance += odd * process.interactions.odd(gone, observed.x)
+        covariance += even * process.interactions.even(gone, observed.x)
+        base += w * (process.fit.means + (covariance @ process.fit.pulls)[0])
+    return base * observed.unit + game.outputs[0]
+
+
+def _whole_rows(game: Game) -> IntArray:
+    """The rows in which every part of the finest level of parts is there or gone as a whole."""
+    s = game.structure
+    if s.depth == 1:
+        return np.zeros(0, dtype=np.intp)
+    counts = s.sums(game.masks.T.astype(np.float64), s.depth - 2)
+    return np.flatnonzero(((counts == 0) | (counts == s.sizes(-2)[:, None])).all(axis=0))
+
+
+def _exact_values(game: Game) -> list[list[FloatArray | None]]:
+    """Of every feature, level by level, its value where every mask that it depends on was asked."""
+    s, found = game.structure, []
+    beside = np.zeros(1, dtype=np.intp)  # how many features, at all levels so far, a value depends on
+    for k in range(s.depth):
+        parents = s.parents[k - 1] if k else np.zeros(s.widths[0], dtype=np.intp)
+        beside = beside[parents] + np.bincount(parents)[parents] - 1
+        few = (beside < len(game.rows).bit_length()) & (not game.noisy)  # else there are more masks than rows
+        found.append([exact_value(game, k, i) if possible else None for i, possible in enumerate(few.tolist())])
+    return found
+
+
+def _adding_up(
+    game: Game,
+    values: Sequence[FloatArray],
+    stderr: Sequence[FloatArray],
+    exact: Sequence[Sequence[FloatArray | None]],
+    base: FloatArray,
+) -> tuple[list[FloatArray], list[FloatArray]]:
+    """Values that are exact where they can be, and add up at every level; without noise, to the prediction.
+
+    What is left over goes to the features that are not exact, by their variances.
+    """
+    s, found, errors = game.structure, [], []
+    totals = values[0].sum(axis=0)[None]
+    if not game.noisy:
+        everything = mask_keys(np.ones((1, s.leaves), dtype=np.bool_))[0]
+        totals = (game.outputs[game.rows[everything]] - base)[None]
+    for k in range(s.depth):
+        parents = s.parents[k - 1] if k else np.zeros(s.widths[0], dtype=np.intp)
+        level, error = values[k].copy(), stderr[k].copy()
+        known = np.zeros(s.widths[k], dtype=np.bool_)
+        for i, value in enumerate(exact[k]):
+            if value is not None:
+                level[i], error[i], known[i] = value, 0.0, True
+        free = np.where(known[:, None], 0.0, np.square(error) + TINY)
+        share = np.zeros((len(totals), free.shape[1]))
+        np.add.at(share, parents, free)
+        gap = totals.copy()
+        np.subtract.at(gap, parents, level)
+        level += np.divide(free, share[parents], out=np.zeros_like(free), where=share[parents] > 0) * gap[parents]
+        found.append(level)
+        errors.append(error)
+        totals = level
+    return found, errors
+
+
+def exact_value(game: Game, level: int, feature: int) -> FloatArray | None:
+    """The Winter value of a feature from every mask that it depends on; None where one of them was not asked."""
+    s = game.structure
+    leaf = int(np.flatnonzero(s.owners(level) == feature)[0])
+    beside = []
+    for k in range(level + 1):
+        here = int(s.owners(k)[leaf])
+        parents = s.parents[k - 1] if k else np.zeros(s.widths[0], dtype=np.intp)
+        beside.append([j for j in np.flatnonzero(parents == parents[here]).tolist() if j != here])
+    masks, weights = np.zeros((1, s.leaves), dtype=np.bool_), np.ones(1)
+    for k, others in enumerate(beside):
+        chosen = (np.arange(2 ** len(others))[:, None] >> np.arange(len(others))) & 1 == 1
+        there = np.stack([s.owners(k) == j for j in others]) if others else np.zeros((0, s.leaves), dtype=np.bool_)
+        more = (chosen[:, :, None] & there).any(axis=1)
+        counts = chosen.sum(axis=1)
+        of_size = np.array([1.0 / ((len(others) + 1) * math.comb(len(others), c)) for c in range(len(others) + 1)])
+        masks = (masks[:, None] | more).reshape(-1, s.leaves)
+        weights = np.outer(weights, of_size[counts]).ravel()
+    own = s.owners(level) == feature
+    without = [game.rows.get(key) for key in mask_keys(masks)]
+    with_it = [game.rows.get(key) for key in mask_keys(masks | own)]
+    if None in without or None in with_it:
+        return None
+    effects: FloatArray = game.outputs[np.array(with_it)] - game.outputs[np.array(without)]
+    return np.asarray(weights @ effects)
+
+
+def _smoothed_variances(smooth: Smoother, variances: FloatArray) -> FloatArray:
+    """The variances of leaves' effects after smoothing, some leaves at a time."""
+    found, step = np.empty(len(variances)), max(_AT_ONCE // len(variances), 1)
+    for start in range(0, len(variances), step):
+        rows = np.zeros((min(step, len(variances) - start), len(variances)))
+        rows[np.arange(len(rows)), start + np.arange(len(rows))] = 1.0
+        found[start : start + step] = np.square(smooth(rows)) @ variances
+    return found
