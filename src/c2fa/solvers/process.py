@@ -37,12 +37,12 @@ from c2fa.solvers.intervals import log_prior, own_strength_variance
 from c2fa.solvers.scales import Scales, maximise
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
-_ORDERS = (1.5, 5.0)  # how many leaves usually act together: the evidence decides between few and many
-_FIRST_ORDER = 2.0  # where the search begins
-_ROUNDS, _MORE_ROUNDS = 6, 2  # of the search for scales: alike for all leaves, then for each order
-_LEAST_WEIGHT = 0.05  # of an order in the mean: less does not pay for its system
+_ORDERS = (1.5, 6.0)  # how many leaves usually act together: there are interactions of few, and of many
+_ROUNDS, _MORE_ROUNDS = 6, 4  # of the search for scales: where leaves act together alike, and then as they matter
+_LEAST_WEIGHT = 0.05  # of a way of smoothing in the mean: less does not pay for its system
 _ADDITIVE = 0.5  # the share of the outputs' variance that leaves are first thought to explain
 _ROUNDING = 1e-9  # of the outputs' variance: what keeps a system solvable
+_EXTRAPOLATED = 16.0  # times the variance of parts by rows that take them apart, beside rows of whole parts
 _NORMAL_QUANTILE = ndtri(0.975)
 _PAIRED = 200  # features whose pairs are looked at, those that matter most
 _AT_ONCE = 2**22  # numbers held beside the rows
@@ -137,7 +137,7 @@ class Process:
     observed: Observed
     effects: FloatArray  # what a leaf's effect does to the observations, (rows, leaves): half its sign, smoothed
     smooth: Smoother | None
-    interactions: Interactions
+    interactions: tuple[Interactions, ...]
     scales: Scales
     fit: ProcessFit
 
@@ -158,14 +158,20 @@ class Process:
         effects = self.effects * self.scales.variances
         if self.smooth is not None:
             effects = self.smooth(effects)
-        odd = self.interactions.values(self.observed.x, self.game.structure)
-        odd *= self.scales.noises[0]
-        return np.add(effects, odd, out=odd)
+        for noise, kind in zip(self.scales.noises, self.interactions, strict=False):
+            odd = kind.values(self.observed.x, self.game.structure)
+            odd *= noise
+            effects += odd
+        return effects
 
     @cached_property
     def odd_variances(self) -> tuple[FloatArray, ...]:
-        """The prior variance of what interactions of unit variance do to each value, level by level."""
-        return self.interactions.variances(self.game.structure)
+        """The prior variance of what interactions do to each value, level by level."""
+        each = [kind.variances(self.game.structure) for kind in self.interactions]
+        return tuple(
+            sum((noise * of for noise, of in zip(self.scales.noises, level, strict=False)), start=0.0 * level[0])
+            for level in zip(*each, strict=True)
+        )
 
     @cached_property
     def leaves(self) -> FloatArray:
@@ -184,7 +190,7 @@ class Process:
         prior = s.sums(self.scales.variances, level)
         if self.smooth is not None and level == s.depth - 1:
             prior = _smoothed_variances(self.smooth, prior)
-        prior = prior + self.scales.noises[0] * self.odd_variances[level]
+        prior = prior + self.odd_variances[level]
         sums = s.sums(self.covariances.T, level)
         known = np.einsum("ij,ij->i", sums @ self.fit.precision, sums)
         return np.maximum(prior - known, 0.0)[:, None] * self.sizes
@@ -209,7 +215,7 @@ class Process:
         sums = self.covariances @ indicator
         found = prior - sums.T @ self.fit.precision @ sums
         # Interactions among the chosen features' values are left out but for their own variances.
-        found[np.diag_indices(len(found))] += self.scales.noises[0] * self.odd_variances[level][features]
+        found[np.diag_indices(len(found))] += self.odd_variances[level][features]
         return 0.5 * (found + found.T)
 
 
@@ -267,7 +273,8 @@ class Solved:
             return self.stderr[-1]
         owners, width = structure.owners(level), structure.widths[level]
         prior = structure.sums(process.scales.variances, level)
-        prior = prior + process.scales.noises[0] * process.interactions.sum_variances(owners, width)
+        for noise, kind in zip(process.scales.noises, process.interactions, strict=False):
+            prior = prior + noise * kind.sum_variances(owners, width)
         sums = structure.sums(process.covariances.T, level)
         known = np.einsum("ij,ij->i", sums @ process.fit.precision, sums)
         variance = np.maximum(prior - known, 0.0)[:, None] * process.sizes + structure.sums(process.doubt, level)
@@ -296,7 +303,6 @@ class Solved:
         common = 0.0 if self.even is None else self.even.left_out
         both[first], both[complements[first]] = common + missed, common - missed
         return both
-
 
     @property
     def r2_left_out(self) -> float | None:
@@ -333,11 +339,10 @@ class Even:
         """From a process of rows as they are, of which even orders are a part; else from the means of complements."""
         game, observed, s = process.game, process.observed, process.game.structure
         if not observed.paired:
-            fit, column = process.fit, game.output
-            variance = float(process.scales.noises[1])
-            return cls(
-                observed.x, fit.precision, fit.pulls[:, column], variance, observed.unit, process.interactions, s
-            )
+            evens = process.scales.noises[len(process.interactions) :]
+            pulls, largest = process.fit.pulls[:, game.output], int(np.argmax(evens[: len(process.interactions)]))
+            kind, variance = process.interactions[largest], float(evens[largest])
+            return cls(observed.x, process.fit.precision, pulls, variance, observed.unit, kind, s)
         complements = game.complements
         assert complements is not None
         first = np.flatnonzero(np.arange(len(complements)) < complements)
@@ -422,7 +427,7 @@ def solve_game(game: Game) -> Solved:
     leaves = sum(w * process.leaves for w, process in zip(weights, processes, strict=True)) * observed.unit
     values, stderr = [], []
     # Scales are estimated: from as many rows as the leaves' effects leave over.
-    free = sum(w * process.fit.residual_dof[0] for w, process in zip(weights, processes, strict=True))
+    free = sum(w * process.fit.residual_dof.sum() for w, process in zip(weights, processes, strict=True))
     widening = stdtrit(max(free, 2.0), 0.975) / _NORMAL_QUANTILE
     for k in range(s.depth):
         values.append(s.sums(leaves, k))
@@ -443,7 +448,7 @@ def solve_game(game: Game) -> Solved:
         parts = Structure(s.parents[:-1], s.names[:-1])
         above = solve_game(Game(parts, game.masks[whole][:, first], game.outputs[whole], game.output, game.noisy))
         for k in range(s.depth - 1):
-            one, other = np.square(stderr[k]) + TINY, np.square(above.stderr[k]) + TINY
+            one, other = _EXTRAPOLATED * np.square(stderr[k]) + TINY, np.square(above.stderr[k]) + TINY
             values[k] = (values[k] * other + above.values[k] * one) / (one + other)
             stderr[k] = np.sqrt(one * other / (one + other))
     values, stderr = _adding_up(game, values, stderr, exact, base)
@@ -452,31 +457,30 @@ def solve_game(game: Game) -> Solved:
 
 
 def _processes(game: Game, observed: Observed) -> list[Process]:
-    """Processes of a few orders for each way of smoothing, each with the scales that suit it."""
+    """A process for each way of smoothing, with the scales that suit it."""
     s, found = game.structure, []
     owners = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
-    kinds = 1 + (not observed.paired) + game.noisy
+    kinds = len(_ORDERS) * (1 if observed.paired else 2) + game.noisy
     for smooth in game.smooth:
         effects = 0.5 * observed.x if smooth is None else smooth(0.5 * observed.x)
         centred = effects if observed.paired else effects - effects.mean(axis=0)
         energy = float(np.square(centred).sum()) / len(effects)
         base = float(np.log(_ADDITIVE / max(energy, TINY)))
-        start = Scales.initial((np.zeros(s.leaves, dtype=np.intp), *owners), base, kinds, sizes=game.sizes)
-        kernels = _kernels(game, observed, Interactions.of(_FIRST_ORDER, start.centre))
-        first = maximise(start, functools.partial(_evaluate, game, observed, effects, kernels), _ROUNDS)
-        for order in _ORDERS:
-            interactions = Interactions.of(order, first.scales.variances)
+        scales = Scales.initial((np.zeros(s.leaves, dtype=np.intp), *owners), base, kinds, sizes=game.sizes)
+        for rounds in (_ROUNDS, _MORE_ROUNDS):
+            interactions = tuple(Interactions.of(order, scales.variances) for order in _ORDERS)
             kernels = _kernels(game, observed, interactions)
-            best = maximise(first.scales, functools.partial(_evaluate, game, observed, effects, kernels), _MORE_ROUNDS)
-            found.append(Process(game, observed, effects, smooth, interactions, best.scales, best.fit))
+            best = maximise(scales, functools.partial(_evaluate, game, observed, effects, kernels), rounds)
+            scales = best.scales
+        found.append(Process(game, observed, effects, smooth, interactions, best.scales, best.fit))
     return found
 
 
-def _kernels(game: Game, observed: Observed, interactions: Interactions) -> list[FloatArray]:
+def _kernels(game: Game, observed: Observed, interactions: Sequence[Interactions]) -> list[FloatArray]:
     """The covariance of each kind of noise: odd orders, then even ones and the model's own where they count."""
-    kernels = [interactions.odd(observed.x, observed.x)]
+    kernels = [kind.odd(observed.x, observed.x) for kind in interactions]
     if not observed.paired:
-        kernels.append(interactions.even(observed.x, observed.x))
+        kernels += [kind.even(observed.x, observed.x) for kind in interactions]
     if game.noisy:
         kernels.append((0.5 if observed.paired else 1.0) * np.eye(len(observed.x)))
     return kernels
@@ -538,11 +542,11 @@ def _base(game: Game, observed: Observed, processes: Sequence[Process], weights:
     base = np.zeros(game.outputs.shape[1])
     gone = -np.ones(nothing.shape)
     for w, process in zip(weights, processes, strict=True):
-        odd, even = process.scales.noises[:2]
         half = 0.5 * gone if process.smooth is None else process.smooth(0.5 * gone)
         covariance = (half * process.scales.variances) @ process.effects.T
-        covariance += odd * process.interactions.odd(gone, observed.x)
-        covariance += even * process.interactions.even(gone, observed.x)
+        count = len(process.interactions)
+        for odd, even, kind in zip(*np.split(process.scales.noises[: 2 * count], 2), process.interactions, strict=True):
+            covariance += odd * kind.odd(gone, observed.x) + even * kind.even(gone, observed.x)
         base += w * (process.fit.means + (covariance @ process.fit.pulls)[0])
     return base * observed.unit + game.outputs[0]
 
