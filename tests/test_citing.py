@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sqlite3
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -535,3 +536,18 @@ def test_a_model_made_later_and_one_kept_to_a_rate_are_language_models():
     assert len(lm.prompts) == c.queries
     with pytest.raises(TypeError, match="must be callable"):
         c2fa.batch.Limited(3, ":memory:", rate=1.0)
+
+
+# Size.
+
+
+def test_memory_grows_with_the_documents_and_not_with_their_square():
+    many = {f"document {i}": f"Sentence {i} says so." for i in range(3000)}
+    tracemalloc.start()
+    try:
+        c = c2fa.cite(One(), many, "?", "Bern is the capital.", budget=24, progress=False)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert c.structure.widths == (3000, 3000)
+    assert peak < 3000**2 * 8 / 2  # half of a matrix of documents by sentences
