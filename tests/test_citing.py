@@ -555,12 +555,15 @@ def test_ctrl_c_ends_what_is_being_written():
     from servers.fake import Server, reply
 
     class Late(Server):
-        asked = 0
+        asked = waiting = 0
 
         def handle(self, handler, body):
             self.asked += 1
-            if self.asked > 4:
-                time.sleep(30)
+            self.waiting += 1
+            time.sleep(0.2 if self.waiting < 3 else 30)
+            while self.waiting >= 3:
+                time.sleep(0.2)
+            self.waiting -= 1
             reply(handler, 200, {"choices": [{"message": {"content": "Bern."}}]})
 
     with Late() as running:
@@ -570,12 +573,18 @@ def test_ctrl_c_ends_what_is_being_written():
             "c2fa.cite(lm, ['One. Two. Three.', 'Four. Five.'], '?', similarity='words', budget=24)"
         )
         process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-        while running.asked < 7:
+        while running.waiting < 3:
             assert process.poll() is None
             time.sleep(0.02)
+        asked = running.asked
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=15) != 0, "it would wait for three answers, half a minute each"
-        assert running.asked == 7
+        try:
+            assert process.wait(timeout=15) != 0, "it would wait for three answers, half a minute each"
+            assert running.asked == asked
+        finally:
+            process.kill()
+            process.wait()
+            running.waiting = 0
 
 
 def test_a_model_that_only_writes_needs_similarity():
