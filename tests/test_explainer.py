@@ -598,3 +598,17 @@ def test_outputs_too_large_or_too_small_for_their_squares(penalty):
 def test_an_argument_of_another_kind_is_one_sentence(call, words):
     with pytest.raises((TypeError, ValueError), match=words):
         call()
+
+
+def test_another_target_has_a_consistency_of_its_own():
+    structure = c2fa.Structure.from_groups("aabb")
+    model = lambda rows: np.stack([rows.sum(axis=1), np.tanh(rows[:, 0] * rows[:, 1]) * 3.0], axis=1)  # noqa: E731
+    explain = c2fa.Explainer(
+        model, c2fa.maskers.Array(structure), method="lime", outputs="all", target=0, budget=(4, 16)
+    )
+    e = explain(np.array([1.0, 2.0, 3.0, 4.0]))
+    for target in (0, 1):
+        own = e.for_target(target)
+        assert own.diagnostics.consistency == pytest.approx(c2fa.metrics.consistency(own.values, structure))
+    assert 0.0 < e.for_target(1).diagnostics.consistency < 0.5 * e.diagnostics.consistency
+    assert e.for_target(0).diagnostics.consistency == e.diagnostics.consistency

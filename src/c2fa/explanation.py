@@ -224,7 +224,10 @@ class Explanation:
             raise ValueError(
                 f"output {self.output_names[index]!r} was not kept; explain with outputs='all' to switch targets"
             )
-        return replace(self, target=index)
+        at = self.columns.index(index)
+        gaps = (v[:, at] - self.structure.sums(self.all_values[-1][:, at], k) for k, v in enumerate(self.all_values))
+        own = float(sum(np.square(gap).sum() for gap in gaps))
+        return replace(self, target=index, diagnostics=replace(self.diagnostics, consistency=own))
 
     # -- tables ------------------------------------------------------------------------------------
 
