@@ -661,6 +661,35 @@ def test_documents_cannot_forge_turns():
     assert not any("tells turns" in w for w in c.diagnostics.warnings)
 
 
+class Fails(Additive):
+    """Scores one row at a time, and loses its connection after some."""
+
+    after = 10**9
+
+    def score(self, prompts, answer):
+        found = []
+        for prompt in prompts:
+            if len(self.prompts) == self.after:
+                self.after = 10**9
+                error = ConnectionError("gone")
+                error.partial = np.array([*found, *[[np.nan] * len(self.pieces(answer))] * (len(prompts) - len(found))])
+                raise error
+            found += np.asarray(super().score([prompt], answer)).tolist()
+        return found
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 5, 11])
+def test_what_was_scored_before_a_failure_is_kept_by_statements(tmp_path, after):
+    ledger, lm = tmp_path / "answers.sqlite", Fails()
+    lm.after = after
+    whole = c2fa.cite(Additive(), DOCUMENTS, "?", budget=24, batch_size=5)
+    with pytest.raises(c2fa.QueryError, match="gone"):
+        c2fa.cite(lm, DOCUMENTS, "?", budget=24, batch_size=5, ledger=ledger)
+    again = c2fa.cite(lm, DOCUMENTS, "?", budget=24, batch_size=5, ledger=ledger)
+    np.testing.assert_array_equal(again.low, whole.low)
+    assert len(lm.prompts) == whole.queries, "no row is scored twice"
+
+
 # Size.
 
 

@@ -8,7 +8,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from os import PathLike
@@ -414,6 +414,15 @@ class _Said:
     owner: IntArray
 
 
+def _of_statements(scores: FloatArray, said: _Said) -> FloatArray:
+    """The log-probability of the answer and, where it has several, of each of its statements, from those of pieces."""
+    columns = [scores.sum(axis=1)]
+    if len(said.statements) > 1:
+        columns += [scores[:, said.owner == k].sum(axis=1) for k in range(len(said.statements))]
+    outputs: FloatArray = np.column_stack(columns)
+    return outputs
+
+
 class _Scorer(ModelProxy):
     """A model of questions: the log-probability of the answer and, where it has several, of each of its statements.
 
@@ -459,17 +468,19 @@ class _Scorer(ModelProxy):
         prompts = [self._prompt(message) for message in rows.messages]
         if self._compare is not None:
             return self._similarities(prompts, said)
-        scores = np.asarray(self.model.score(prompts, said.answer), dtype=np.float64)
+        try:
+            scores = np.asarray(self.model.score(prompts, said.answer), dtype=np.float64)
+        except BaseException as error:  # what it brings along is of pieces, and a ledger keeps outputs
+            partial = getattr(error, "partial", None)
+            if partial is not None:
+                error.partial = _of_statements(np.asarray(partial), said)  # type: ignore[attr-defined]
+            raise
         if scores.shape != (len(prompts), len(said.owner)):
             raise ValueError(
                 f"score gave an array of shape {scores.shape} for {len(prompts)} prompts and an answer of "
                 f"{len(said.owner)} pieces; it must give one log-probability for each"
             )
-        columns = [scores.sum(axis=1)]
-        if len(said.statements) > 1:
-            columns += [scores[:, said.owner == k].sum(axis=1) for k in range(len(said.statements))]
-        outputs: FloatArray = np.column_stack(columns)
-        return outputs
+        return _of_statements(scores, said)
 
     def said(self, question: Question, keep: Callable[[str], str] | None = None) -> _Said:
         """The answer to a question, given or written, once it is certain that it can be scored."""
@@ -713,6 +724,8 @@ def _documents(given: Documents) -> dict[str, str]:
     if isinstance(given, Mapping):
         pairs: list[tuple[str, Any]] = [(str(name), text) for name, text in given.items()]
     else:
+        if not isinstance(given, Iterable):
+            raise TypeError(f"documents must be texts by their names, or a list of texts; got {given!r}")
         items = [given] if isinstance(given, str) else list(given)
         pairs = [_named(item, f"document {k + 1}") for k, item in enumerate(items)]
     named = dict(pairs)

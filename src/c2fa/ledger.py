@@ -221,7 +221,10 @@ class Ledger:
     @property
     def is_shared(self) -> bool:
         """Whether anyone else has written since the ledger was opened: then answers may come from elsewhere."""
-        return len(self._threads) > 1 or self._data_version() != self._version
+        try:
+            return len(self._threads) > 1 or self._data_version() != self._version
+        except sqlite3.Error:  # whoever then looks for answers says what is wrong
+            return True
 
     def _data_version(self) -> int:
         with self._db.lock:
@@ -312,6 +315,12 @@ def _checked_path(path: Any) -> str:
     if not isinstance(path, str | PathLike):
         raise TypeError(f"a ledger must be a file name, such as 'answers.sqlite', or a c2fa.Ledger; got {path!r}")
     name = os.fsdecode(path)
+    try:
+        os.stat(name)
+    except ValueError:  # a null character, or half of a surrogate pair
+        raise LedgerError(f"no file can have the name {name!r}; give another, such as 'answers.sqlite'") from None
+    except OSError:
+        pass  # it may be made, or what is wrong is said when it is opened
     if not name:
         raise LedgerError("the ledger's file name is empty; give one, such as 'answers.sqlite'")
     return name

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-
+from c2fa.extras import is_whole
 from c2fa.structure import Structure
 
 Budget: TypeAlias = int | tuple[int, ...]
@@ -60,11 +59,6 @@ def masks_of(budget: Budget, rows_per_mask: int, depth: int) -> Budget:
             f"pays for {masks} masks: give a background of fewer rows, such as 10, or a larger budget"
         )
     return masks
-
-
-def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number; True and False are none."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def rows_per_level(
