@@ -234,7 +234,7 @@ def _forgets(folder: Path) -> dict[int, c2fa.Explanation]:
 
 @pytest.mark.parametrize(
     ("run", "counts"),
-    [(_tears, {"lost": 3, "raw": 3}), (_forgets, {"different": 6, "silent": 6}), (calls._with_ledger, {})],
+    [(_tears, {"lost": 3, "raw": 3}), (_forgets, {"different": 6, "silent": 6}), (calls.with_ledger, {})],
 )
 def test_calls_that_fail(run: Callable[[Path], Any], counts: dict[str, int], tmp_path: Path) -> None:
     """Half a file, what is taken for an answer, and none of both: each is counted for each error of each call."""
@@ -253,7 +253,7 @@ def test_calls_that_fail(run: Callable[[Path], Any], counts: dict[str, int], tmp
 def test_a_call_that_never_comes_is_told(tmp_path: Path) -> None:
     tally = Tally("calls")
     trap = calls.Trap(tmp_path, ("rename", 999), 28)
-    calls.judge(tally, "run", calls._with_ledger, trap, calls._with_ledger(tmp_path), "case")
+    calls.judge(tally, "run", calls.with_ledger, trap, calls.with_ledger(tmp_path), "case")
     assert tally.cases == {("silent", "run, rename: the call never came"): "case"}
 
 

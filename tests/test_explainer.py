@@ -216,7 +216,7 @@ def test_options_per_level_and_other_penalties():
         ({"target": 0.5}, TypeError, "target must be an index, a name or None"),
         ({"output_names": ["a"]}, ValueError, "1 output names for a model with 3 outputs"),
         ({"method": "sharp"}, ValueError, "method must be one of"),
-        ({"bugdet": 3}, TypeError, "has no option 'bugdet'; it has kernel"),
+        ({"bugdet": 3}, TypeError, "has no option 'bugdet'; did you mean 'budget'"),
         ({"kernel": "cosin"}, ValueError, "kernel must be a function or one of"),
         ({"sampler": "normal"}, ValueError, "sampler must be a function or one of"),
         ({"penalty": 0.1}, TypeError, "penalty must be L2"),

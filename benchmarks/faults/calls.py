@@ -57,7 +57,7 @@ _ERRORS: Mapping[str, Sequence[int]] = {
 # -- what is run: each gives explanations by number, and continues what is in its folder -------------------------
 
 
-def _with_ledger(folder: Path) -> dict[int, c2fa.Explanation]:
+def with_ledger(folder: Path) -> dict[int, c2fa.Explanation]:
     explain = toys.explainer(ledger=folder / "answers.sqlite")
     try:
         e = explain(toys.inputs(1)[0])
@@ -78,7 +78,7 @@ def _length(texts: Any) -> Any:
     return [float(sum(map(ord, text)) % 31) + text.count("plot") for text in texts]
 
 
-def _prior(folder: Path) -> dict[int, c2fa.Explanation]:
+def learned(folder: Path) -> dict[int, c2fa.Explanation]:
     explain = c2fa.Explainer(_length, c2fa.maskers.Text(mask="_"), output_names=["length"], budget=12, progress=False)
     options: Any = {"engine": "serial", "precision": "float64", "progress": False, "learn": 6, "budget_after": 8}
     return dict(many(explain, _TEXTS, folder / "store", **options).items())
@@ -102,7 +102,7 @@ Run = Callable[[Path], dict[int, c2fa.Explanation]]
 def runs() -> Iterator[dict[str, Run]]:
     """What is run, with a server for as long as it is needed."""
     with LM() as server:
-        yield {"ledger": _with_ledger, "store": _store, "prior": _prior, "cite": lambda f: _cite(f, server.url)}
+        yield {"ledger": with_ledger, "store": _store, "prior": learned, "cite": lambda f: _cite(f, server.url)}
 
 
 # -- calls that fail ---------------------------------------------------------------------------------------------
