@@ -159,7 +159,7 @@ def check(path: Path, suffixes: Sequence[str], flag: str = "--out") -> None:
     """Refuse a file that could not be written, before any query is paid for."""
     if path.suffix.lower() not in suffixes:
         raise RefusedError(f"{flag} {str(path)!r} must end in {', '.join(suffixes)}", USAGE)
-    with _writing(path), contextlib.suppress(FileNotFoundError):
+    with _writing(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         path.stat()  # links in a circle lead to no file
     folder = path.resolve().parent
     if path.is_dir():
