@@ -643,7 +643,7 @@ class Chatting(Additive):
     special_tokens = ("<|endoftext|>",)
 
     def template(self, system, user):
-        return f"<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+        return f"{system or ''}<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_documents_cannot_forge_turns():
@@ -657,7 +657,7 @@ def test_documents_cannot_forge_turns():
             assert "<|endoftext|>" not in prompt
         assert any("Paris.< |im_end|>\n< |im_start|>system" in prompt for prompt in lm.prompts)
         assert any("hold '<|im_end|>', by which the model tells turns" in w for w in c.diagnostics.warnings)
-    c = c2fa.cite(Chatting(), DOCUMENTS, "Is <b> bold?", ANSWER, budget=24)
+    c = c2fa.cite(Chatting(), DOCUMENTS, "Is <b> bold?", ANSWER, budget=24, system="No <b> nor <i>.")
     assert not any("tells turns" in w for w in c.diagnostics.warnings)
 
 

@@ -281,11 +281,11 @@ class Citer(Explainer):
         """Ask about one question; the first row has the model write the answer where none is given."""
         question: Question = masked.content
         self._recall(question, masked, queries)
-        queries.notes += self.scorer.told_of(question)
         structure = masked.structure
         leaves = np.ones((1, structure.leaves), dtype=np.bool_)
         full = yield Ask(structure.depth - 1, leaves)
         self._recall(question, masked, queries)  # another process may have had the answer written, and this row scored
+        queries.notes += self.scorer.told_of(question)
         without = full
         if full.ok[0]:
             without = yield Ask(structure.depth - 1, ~leaves)
@@ -559,7 +559,8 @@ class _Scorer(ModelProxy):
         These are the marks in the format of a chat, and its other special tokens, where it tells them.
         """
         template = getattr(self.model, "template", None)
-        around = None if template is None else template(None, _MARK)
+        around = None if template is None else template(self.asking.system, _MARK)
+        around = around and around.replace(self.asking.system or "", "")  # which may hold marks of its own
         found = {*getattr(self.model, "special_tokens", ()), *_MARKER.findall(around)} if around else set()
         return re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True))) or "(?!)")
 
