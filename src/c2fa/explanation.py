@@ -227,7 +227,8 @@ class Explanation:
             )
         at = self.columns.index(index)
         gaps = (v[:, at] - self.structure.sums(self.all_values[-1][:, at], k) for k, v in enumerate(self.all_values))
-        own = float(sum(np.square(gap).sum() for gap in gaps))
+        with np.errstate(invalid="ignore", over="ignore"):  # a stranger's values may be infinite
+            own = float(sum(np.square(gap).sum() for gap in gaps))
         return replace(self, target=index, diagnostics=replace(self.diagnostics, consistency=own))
 
     # -- tables ------------------------------------------------------------------------------------
