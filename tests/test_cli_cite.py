@@ -207,6 +207,36 @@ def test_questions_go_into_a_store_and_one_that_is_bad_costs_one_line(folder: Pa
     assert result.exit_code == 0, result.stderr
 
 
+ECHO = (
+    MODULE
+    + """
+
+class Echo(Reader):
+    def generate(self, prompt):
+        return "Brief." if "briefly" in prompt else "Bern is the capital."
+
+    def score(self, prompts, answer):
+        if len(prompts) > 1 and not pathlib.Path("calm").exists():
+            raise ConnectionError("gone")
+        return super().score(prompts, answer)
+
+
+echo = Echo()
+"""
+)
+
+
+@pytest.mark.parametrize("change", [("--prompt", "{context} Say briefly: {query}"), ("--system", "Answer briefly.")])
+def test_a_stopped_run_that_is_continued_with_another_prompt_explains_its_own_answer(
+    folder: Path, change: tuple[str, str]
+) -> None:
+    (folder / "mine.py").write_text(ECHO)
+    run = ("--docs", "docs", *ASK[:2], "--model", "python:mine:echo", "--budget", 30, "--json")
+    cite(*run, code=4)
+    (folder / "calm").touch()
+    assert json.loads(cite(*run, *change).stdout)["view"]["answer"] == "Brief."
+
+
 def test_a_line_of_questions_names_no_files_elsewhere(folder: Path) -> None:
     (folder / "lines" / "texts").mkdir(parents=True)
     (folder / "lines" / "texts" / "b.txt").write_text("Bern is the capital.")
