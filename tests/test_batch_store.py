@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -166,3 +168,21 @@ def test_deep_and_flat_structures(tmp_path: Path) -> None:
             assert e.structure.widths == alone.structure.widths
             assert np.array_equal(e.low, alone.low)
             assert np.array_equal(e.high, alone.high)
+
+
+def test_a_finished_store_opens_where_nothing_can_be_written(tmp_path, monkeypatch):
+    explain = c2fa.Explainer(lambda rows: rows.sum(axis=1), c2fa.maskers.Array(c2fa.Structure.flat(4)), budget=8)
+    inputs = list(np.arange(12.0).reshape(3, 4))
+    made = explain.many(inputs, tmp_path / "store", engine="serial", progress=False)
+
+    def refuse(*args, **options):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for name in ("unlink", "mkdir", "rename", "replace", "remove", "rmdir"):  # a missing file cannot be removed either
+        monkeypatch.setattr(os, name, refuse)
+    again = explain.many(inputs, tmp_path / "store", engine="serial", progress=False)
+    assert again.run.inputs == 0
+    assert len(Store.open(tmp_path / "store")) == len(again) == len(made) == 3
+    np.testing.assert_array_equal(again[2].low, made[2].low)
+    with pytest.raises(c2fa.batch.BatchError, match="Read-only file system; 0 inputs were written"):
+        explain.many(inputs, tmp_path / "other", engine="serial", progress=False)

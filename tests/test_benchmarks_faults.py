@@ -21,7 +21,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("httpx2")
 pytest.importorskip("resource", reason="the campaign limits memory by it")
 
-from benchmarks.faults import flips, fuzz, kills, server, toys
+from benchmarks.faults import calls, flips, fuzz, kills, server, toys
 from benchmarks.faults.command import main
 from benchmarks.faults.tally import COUNTS, HangError, Tally, in_processes, same, time_limit, verdict
 
@@ -208,6 +208,53 @@ def test_readers_of_damaged_files() -> None:
     }
     tally = flips.work(0, range(8), kinds)
     assert tally.counts == {"different": 4, "silent": 2, "raw": 2}
+
+
+# ------------------------------------------------------------------------------------------------ calls
+
+
+def _tears(folder: Path) -> dict[int, c2fa.Explanation]:
+    """Writes in place, so that half a file may stay, and then takes it for the whole."""
+    file = folder / "e.json"
+    if not file.exists():
+        with file.open("w") as out:
+            out.write(toys.truth(1)[0].to_json())
+    return {0: c2fa.load(file)}
+
+
+def _forgets(folder: Path) -> dict[int, c2fa.Explanation]:
+    """Takes a failure for an answer, in silence."""
+    try:
+        with (folder / "log").open("w") as out:
+            out.write("asked")
+    except OSError:
+        return {0: altered(toys.truth(1)[0])}
+    return {0: toys.truth(1)[0]}
+
+
+@pytest.mark.parametrize(
+    ("run", "counts"),
+    [(_tears, {"lost": 3, "raw": 3}), (_forgets, {"different": 6, "silent": 6}), (calls.with_ledger, {})],
+)
+def test_calls_that_fail(run: Callable[[Path], Any], counts: dict[str, int], tmp_path: Path) -> None:
+    """Half a file, what is taken for an answer, and none of both: each is counted for each error of each call."""
+    (tmp_path / "calm").mkdir()
+    points = calls.points(run, tmp_path / "calm")
+    expected = run(tmp_path / "calm")
+    tally = Tally("calls")
+    for kind, at, number in points[:: 1 if counts else 40]:
+        folder = tmp_path / f"{kind}-{at}-{number}"
+        folder.mkdir()
+        calls.judge(tally, "run", run, calls.Trap(folder, (kind, at), number), expected, "case")
+    assert tally.tries >= 6
+    assert tally.counts == counts
+
+
+def test_a_call_that_never_comes_is_told(tmp_path: Path) -> None:
+    tally = Tally("calls")
+    trap = calls.Trap(tmp_path, ("rename", 999), 28)
+    calls.judge(tally, "run", calls.with_ledger, trap, calls.with_ledger(tmp_path), "case")
+    assert tally.cases == {("silent", "run, rename: the call never came"): "case"}
 
 
 def _dies(seed: int, cases: Sequence[int]) -> Tally:

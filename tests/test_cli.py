@@ -652,3 +652,15 @@ def test_one_command_installs_all_that_a_file_needs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(output, "find_spec", lambda name: None)
     with pytest.raises(RefusedError, match=r"needs pandas and pyarrow: pip install 'c2fa\[frame,store\]'"):
         output.check(Path("x.parquet"), output.EXPLANATIONS)
+
+
+def test_cells_of_a_table_are_no_formulas(tmp_path, capsys):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"name": ["=HYPERLINK(1)", "+1+1", "-cmd", "@x", "-2.5", "fine", None], "value": [-1.5] * 7})
+    output.write_frame(tmp_path / "x.csv", frame)
+    read = pd.read_csv(tmp_path / "x.csv", keep_default_na=False)
+    assert read["name"].tolist() == ["'=HYPERLINK(1)", "'+1+1", "'-cmd", "'@x", "-2.5", "fine", ""]
+    assert read["value"].tolist() == [-1.5] * 7
+    assert "4 cells of " in capsys.readouterr().err
+    output.write_frame(tmp_path / "x.csv", frame[4:])
+    assert capsys.readouterr().err == ""

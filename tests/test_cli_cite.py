@@ -207,6 +207,68 @@ def test_questions_go_into_a_store_and_one_that_is_bad_costs_one_line(folder: Pa
     assert result.exit_code == 0, result.stderr
 
 
+ECHO = (
+    MODULE
+    + """
+
+class Echo(Reader):
+    def generate(self, prompt):
+        return "Brief." if "briefly" in prompt else "Bern is the capital."
+
+    def score(self, prompts, answer):
+        if len(prompts) > 1 and not pathlib.Path("calm").exists():
+            raise ConnectionError("gone")
+        return super().score(prompts, answer)
+
+
+echo = Echo()
+"""
+)
+
+
+@pytest.mark.parametrize("change", [("--prompt", "{context} Say briefly: {query}"), ("--system", "Answer briefly.")])
+def test_a_stopped_run_that_is_continued_with_another_prompt_explains_its_own_answer(
+    folder: Path, change: tuple[str, str]
+) -> None:
+    (folder / "mine.py").write_text(ECHO)
+    run = ("--docs", "docs", *ASK[:2], "--model", "python:mine:echo", "--budget", 30, "--json")
+    cite(*run, code=4)
+    (folder / "calm").touch()
+    assert json.loads(cite(*run, *change).stdout)["view"]["answer"] == "Brief."
+
+
+def test_a_line_of_questions_names_no_files_elsewhere(folder: Path) -> None:
+    (folder / "lines" / "texts").mkdir(parents=True)
+    (folder / "lines" / "texts" / "b.txt").write_text("Bern is the capital.")
+    (folder / "secret.txt").write_text("A password.")
+    (folder / "lines" / "link.txt").symlink_to(folder / "secret.txt")
+    (folder / "lines" / "folder").mkdir()
+    (folder / "lines" / "folder" / "link.txt").symlink_to(folder / "secret.txt")
+    named = [
+        str(folder / "secret.txt"),
+        "../secret.txt",
+        "link.txt",
+        "folder",
+        "/etc",
+        "texts/../../secret.txt",
+        "texts",
+    ]
+    lines = [json.dumps({"query": "What?", "docs": docs, "answer": "Bern is the capital."}) for docs in named]
+    (folder / "lines" / "q.jsonl").write_text("\n".join(lines))
+    run = ("--questions", "lines/q.jsonl", "--store", "cited", *ASK[2:], "--workers", 1)
+    cite(*run)
+    failures = {failure.index: failure.error for failure in c2fa.batch.Store.open(folder / "cited").errors()}
+    assert failures.keys() == {0, 1, 2, 3, 4, 5}
+    for k in (0, 1, 2, 3, 5):
+        assert "may name no other files; put it there, or name a folder that holds it with --docs-below" in failures[k]
+    assert "password" not in json.dumps(asked(folder))
+    run = (*run[:3], "again", *run[4:])
+    cite(*run, "--docs-below", str(folder))
+    found = c2fa.batch.Store.open(folder / "again")
+    assert [failure.index for failure in found.errors()] == [4]
+    assert "--docs-below goes with --store" in cite("--docs", "docs", *ASK, "--docs-below", "docs", code=2).stderr
+
+
 # Servers.
 
 

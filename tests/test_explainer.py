@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
+import c2fa.citing
+import c2fa.ledger
+import c2fa.models.limits
 from c2fa.fingerprint import identify
 from c2fa.methods import METHODS, PEERS, options_of
 from c2fa.methods.budget import rows_per_level
@@ -213,7 +216,7 @@ def test_options_per_level_and_other_penalties():
         ({"target": 0.5}, TypeError, "target must be an index, a name or None"),
         ({"output_names": ["a"]}, ValueError, "1 output names for a model with 3 outputs"),
         ({"method": "sharp"}, ValueError, "method must be one of"),
-        ({"bugdet": 3}, TypeError, "has no option 'bugdet'; it has kernel"),
+        ({"bugdet": 3}, TypeError, "has no option 'bugdet'; did you mean 'budget'"),
         ({"kernel": "cosin"}, ValueError, "kernel must be a function or one of"),
         ({"sampler": "normal"}, ValueError, "sampler must be a function or one of"),
         ({"penalty": 0.1}, TypeError, "penalty must be L2"),
@@ -597,3 +600,66 @@ def test_outputs_too_large_or_too_small_for_their_squares(penalty):
 def test_an_argument_of_another_kind_is_one_sentence(call, words):
     with pytest.raises((TypeError, ValueError), match=words):
         call()
+
+
+def test_another_target_has_a_consistency_of_its_own():
+    structure = c2fa.Structure.from_groups("aabb")
+    model = lambda rows: np.stack([rows.sum(axis=1), np.tanh(rows[:, 0] * rows[:, 1]) * 3.0], axis=1)  # noqa: E731
+    explain = c2fa.Explainer(
+        model, c2fa.maskers.Array(structure), method="lime", outputs="all", target=0, budget=(4, 16)
+    )
+    e = explain(np.array([1.0, 2.0, 3.0, 4.0]))
+    for target in (0, 1):
+        own = e.for_target(target)
+        assert own.diagnostics.consistency == pytest.approx(c2fa.metrics.consistency(own.values, structure))
+    assert 0.0 < e.for_target(1).diagnostics.consistency < 0.5 * e.diagnostics.consistency
+    assert e.for_target(0).diagnostics.consistency == e.diagnostics.consistency
+
+
+A = c2fa.maskers.Array(c2fa.Structure.from_groups("aab"))
+
+
+def sums(rows):
+    return rows.sum(axis=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: c2fa.Explainer(sums, A, bugdet=9), "has no option 'bugdet'; did you mean 'budget'"),
+        (lambda: c2fa.Explainer(sums, A, kernal="cosine"), "has no option 'kernal'; did you mean 'kernel'"),
+        (lambda: c2fa.Explainer(sums, A, colour="red"), "has no option 'colour'; it has kernel"),
+        (lambda: c2fa.Explainer(sums, A, output_names=3), "output_names must be a list of names"),
+        (lambda: c2fa.Explainer(sums, A, output_names="score"), "output_names must be a list of names"),
+        (lambda: c2fa.Explainer(sums, A, model_name=np.arange(3)), "model_name must be a text"),
+        (lambda: c2fa.Explainer(sums, A, link=np.zeros((0, 3))), "link must be one of"),
+        (lambda: c2fa.Explainer(sums, A, ledger="\ud800", model_name="m"), "no file can have the name"),
+        (lambda: c2fa.Explainer(sums, A, ledger="a\0b", model_name="m"), "no file can have the name"),
+        (lambda: c2fa.Explainer(sums, A)(np.ones(3), key=np.arange(3)), "key must be a text that names the input"),
+        (lambda: c2fa.Explainer(sums, A, method=lambda task: "x")(np.ones(3)), "a method must yield questions"),
+        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).top("5"), "n must be a whole number of features; got '5'"),
+        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).to_text(width=b""), "must be whole numbers; got 5 and b''"),
+        (
+            lambda: c2fa.Explainer(sums, A)(np.ones(3)).as_list("top"),
+            "level must be a whole number, 0 for the",
+        ),
+        (lambda: c2fa.Structure(sorted, ("ab", "abc")), "parents must be a tuple with an array for each level"),
+        (lambda: c2fa.maskers.Array(A.structure, baseline={1: 2}), "baseline must be a number or one for each leaf"),
+        (lambda: c2fa.maskers.Array(A.structure, baseline="top"), "baseline must be a number or one for each leaf"),
+        (lambda: c2fa.until.stderr({"a": 0.1}), "the bound of the standard errors must be a number above 0; got"),
+        (lambda: c2fa.samplers.Keep("0"), "share is the chance of a feature to be kept"),
+        (lambda: c2fa.samplers.Planned(few="nan"), "few must be from 0 to"),
+        (lambda: c2fa.penalties.L2Each([[1.0], 2.0]), "lams must be finite numbers of at least 0"),
+        (lambda: c2fa.penalties.L2Each(2j), "lams must be finite numbers of at least 0"),
+        (lambda: c2fa.L2(True), "must be a finite number of at least 0; got True"),
+        (lambda: c2fa.models.limits.Bucket((1,), 2.0), "path must be the name of a file"),
+        (lambda: c2fa.models.limits.Bucket("b", "fast"), "rate must be a number of requests a second above 0"),
+        (lambda: c2fa.models.limits.Bucket("b", 1.0, burst=[1]), "burst must be a whole number of at least 1"),
+        (lambda: c2fa.load("\ud800"), "path must be the name of a file, and no file can have this one"),
+        (lambda: c2fa.citing.Question(3, "?"), "documents must be texts by their names, or a list of texts; got 3"),
+    ],
+)
+def test_wrong_arguments_are_told_in_words_of_ours(call, said):
+    with pytest.raises((TypeError, ValueError, c2fa.ledger.LedgerError)) as caught:
+        call()
+    assert said in str(caught.value)

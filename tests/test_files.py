@@ -23,6 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import c2fa
+from c2fa.cli import output
+from c2fa.cli.output import RefusedError
+from c2fa.writing import atomic
 
 HALF = "half \ud83d emoji. Then a whole 😀 one."
 STRUCTURE = c2fa.Structure.from_groups(np.repeat(np.arange(4), 5))
@@ -413,8 +416,6 @@ def test_what_cannot_be_encoded_leaves_the_older_file(tmp_path, ending):
 
 def test_every_command_that_writes_leaves_the_older_file(tmp_path, monkeypatch):
     pytest.importorskip("pandas")
-    from c2fa.cli import output
-
     e = explain_once()
     with monkeypatch.context() as broken:
         broken.setattr("os.fsync", full)
@@ -434,8 +435,6 @@ def test_every_command_that_writes_leaves_the_older_file(tmp_path, monkeypatch):
 
 def test_names_of_files_that_are_no_text_can_be_written(tmp_path):
     pd = pytest.importorskip("pandas")
-    from c2fa.cli import output
-
     name = os.fsdecode(b"caf\xe9.txt")
     for ending in ("html", "json", "parquet", "csv"):
         output.write_explanations(tmp_path / f"e.{ending}", [(name, explain_half()), (name, explain_half())])
@@ -443,8 +442,6 @@ def test_names_of_files_that_are_no_text_can_be_written(tmp_path):
 
 
 def test_an_error_leaves_nothing_behind(tmp_path):
-    from c2fa.writing import atomic
-
     with pytest.raises(ZeroDivisionError), atomic(tmp_path / "f") as file:
         file.write(b"half" * (1 // 0))
     assert os.listdir(tmp_path) == []
@@ -452,8 +449,6 @@ def test_an_error_leaves_nothing_behind(tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="links and permissions are another matter there")
 def test_links_and_permissions_stay(tmp_path):
-    from c2fa.writing import atomic
-
     real, link = tmp_path / "real", tmp_path / "link"
     real.write_bytes(b"older")
     real.chmod(0o640)
@@ -470,9 +465,35 @@ def test_links_and_permissions_stay(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
-def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
-    from c2fa.writing import atomic
+@pytest.mark.skipif(os.name == "nt", reason="permissions are others there")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o604])
+def test_what_was_private_is_at_no_time_readable_by_others(tmp_path, mode):
+    file = tmp_path / "e.json"
+    file.write_text("old")
+    file.chmod(mode)
+    with atomic(file) as half:
+        half.write(b"new")
+        half.flush()
+        [new] = [f for f in tmp_path.iterdir() if f != file]
+        assert new.stat().st_mode & 0o077 == 0
+    assert file.read_text() == "new"
+    assert file.stat().st_mode & 0o777 == mode
 
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_links_in_a_circle_are_one_sentence(tmp_path):
+    (tmp_path / "a.json").symlink_to(tmp_path / "b.json")
+    (tmp_path / "b.json").symlink_to(tmp_path / "a.json")
+    with pytest.raises(OSError, match="Too many levels of symbolic links; nothing was written") as caught:
+        explain_once().save(tmp_path / "a.json")
+    assert caught.value.filename == str(tmp_path / "a.json")
+    assert (tmp_path / "a.json").is_symlink()
+    assert len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(RefusedError, match=r"cannot write '.*a.json': Too many levels of symbolic links"):
+        output.check(tmp_path / "a.json", (".json",))
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     read: list[bytes] = []
     reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
@@ -485,8 +506,6 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
 
 
 def test_what_is_not_to_be_written_is_refused_by_its_own_name(tmp_path):
-    from c2fa.writing import atomic
-
     with pytest.raises(IsADirectoryError), atomic(tmp_path):
         pass
     with pytest.raises(FileNotFoundError, match="nowhere") as missing, atomic(tmp_path / "nowhere" / "f"):
@@ -503,8 +522,6 @@ def test_what_is_not_to_be_written_is_refused_by_its_own_name(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is protected from root")
 def test_a_file_that_is_write_protected_is_not_replaced(tmp_path):
-    from c2fa.writing import atomic
-
     (tmp_path / "f").write_bytes(b"older")
     (tmp_path / "f").chmod(0o444)
     with pytest.raises(PermissionError), atomic(tmp_path / "f") as file:

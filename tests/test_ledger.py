@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import multiprocessing
+import os
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from types import FunctionType
 
 import numpy as np
@@ -245,7 +247,7 @@ def asked_elsewhere(path, owner):
 
 
 def test_rows_that_another_process_asks_are_waited_for_and_recalled(path, monkeypatch):
-    ours, rows, e = asked_elsewhere(path, "elsewhere:1:a")
+    ours, rows, e = asked_elsewhere(path, "elsewhere:boot:space:1:2:a")
     looks = []
 
     def look(seconds):
@@ -268,7 +270,7 @@ def test_rows_of_a_process_that_has_ended_are_asked_at_once(path, monkeypatch):
     monkeypatch.setattr("c2fa.driver.time.sleep", lambda seconds: pytest.fail("nobody is asking"))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    ours, _, e = asked_elsewhere(path, f"{ledgers.socket.gethostname()}:{ended.pid}:a")
+    ours, _, e = asked_elsewhere(path, f"{process_here(number=ended.pid)}:a")
     model = Model()
     explain(model, path)
     assert len(model.rows) == e.queries
@@ -276,9 +278,80 @@ def test_rows_of_a_process_that_has_ended_are_asked_at_once(path, monkeypatch):
     ours.close()
 
 
+def process_here(**other):
+    """This process as marks have it, but for what is given."""
+    names = ("host", "boot", "space", "number", "born")
+    known = dict(zip(names, ledgers._process(os.getpid()), strict=True))
+    return ":".join(map(str, (known | other).values()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell when a process began")
+@pytest.mark.parametrize("other", [{"born": 17}, {"boot": "an-earlier-one"}, {"number": 2**22 + 1}])
+def test_a_mark_of_an_earlier_process_with_this_number_is_not_waited_for(path, monkeypatch, other):
+    monkeypatch.setattr("c2fa.driver.time.sleep", lambda seconds: pytest.fail("nobody is asking"))
+    ours, _, e = asked_elsewhere(path, f"{process_here(**other)}:a")
+    model = Model()
+    explain(model, path)
+    assert len(model.rows) == e.queries
+    ours.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell of processes")
+def test_who_is_gone():
+    here, me = process_here(), threading.get_ident()
+    assert not ledgers._is_gone(f"{here}:a:{me}")
+    assert ledgers._is_gone(f"{here}:a:{2**60}"), "a thread that has ended"
+    assert not ledgers._is_gone(f"{process_here(number=1, born=ledgers._process(1)[4])}:a:{me}")
+    assert not ledgers._is_gone(f"{process_here(space=1, born=17)}:a:{me}"), "another container has its own numbers"
+    assert not ledgers._is_gone(f"{process_here(host='elsewhere', boot='x')}:a:{me}")
+    assert ledgers._is_gone("half a mark")
+    zombie = subprocess.Popen([sys.executable, "-c", ""])
+    born = ledgers._process(os.getpid())[4]
+    while ledgers._process(zombie.pid)[4] != "ended":
+        time.sleep(0.01)
+    assert ledgers._is_gone(f"{process_here(number=zombie.pid, born=born)}:a:{me}")
+    zombie.wait()
+
+
+def test_marks_of_a_clock_that_was_ahead_are_not_waited_for(path, monkeypatch):
+    ours, _, e = asked_elsewhere(path, "elsewhere:boot:space:1:2:a")
+    ours._db.execute("UPDATE under_way SET expires=expires+86400")
+    monkeypatch.setattr("c2fa.driver.time.sleep", lambda seconds: pytest.fail("that mark is not of today"))
+    model = Model()
+    explain(model, path)
+    assert len(model.rows) == e.queries
+    ours.close()
+
+
+@pytest.mark.parametrize("where", ["a file", ":memory:"])
+def test_threads_of_one_ledger_ask_each_row_once(path, where):
+    model, start = Model(slowly), threading.Barrier(4)
+    explainer = c2fa.Explainer(
+        model,
+        c2fa.maskers.Array(S),
+        budget=30,
+        batch_size=4,
+        ledger=path if where == "a file" else c2fa.Ledger(where),
+        model_name="m",
+        progress=False,
+    )
+
+    def run(_):
+        start.wait()
+        return explainer(X)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(run, range(4), timeout=60))
+    assert len(model.rows) == len(set(model.rows)) == found[0].queries
+    assert sum(e.diagnostics.sent for e in found) == found[0].queries
+    for e in found[1:]:
+        np.testing.assert_array_equal(e.low, found[0].low)
+    assert marks(explainer.ledger) == 0
+
+
 def test_marks_of_another_machine_do_not_last(path, monkeypatch):
     monkeypatch.setattr(ledgers, "_LEASE_SECONDS", 0.2)
-    ours, _, e = asked_elsewhere(path, "elsewhere:1:a")
+    ours, _, e = asked_elsewhere(path, "elsewhere:boot:space:1:2:a")
     model = Model()
     explain(model, path)
     assert len(model.rows) == e.queries
@@ -456,6 +529,20 @@ def test_no_flipped_bit_gives_other_numbers(path, tmp_path):
         np.testing.assert_array_equal(e.low, truth.low)
         told += any("damaged" in w for w in e.diagnostics.warnings)
     assert told
+
+
+def test_the_first_text_stays_and_a_damaged_one_is_kept_again_if_it_is_the_same(path):
+    ledger = c2fa.Ledger(path)
+    assert ledger.keep_text("m", "x", "one") == "one"
+    assert ledger.keep_text("m", "x", "two") == ledger.get_text("m", "x") == "one"
+    for damage in ("output=x'6f6e66'", "checksum=checksum+1"):
+        ledger._db.execute(f"UPDATE answers SET {damage} WHERE level=-1")
+        with pytest.raises(ledgers.DamagedTextError, match=r"a text in .* is damaged"):
+            ledger.get_text("m", "x")
+        with pytest.raises(ledgers.LedgerError, match="another one was written in its place, with which the rows"):
+            ledger.keep_text("m", "x", "two")
+        assert ledger.keep_text("m", "x", "one") == ledger.get_text("m", "x") == "one"
+    ledger.close()
 
 
 def test_a_model_of_another_width_is_told_to_take_another_name(path):

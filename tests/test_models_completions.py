@@ -399,6 +399,53 @@ def test_tokens_that_do_not_join_to_the_answer_are_an_error(kind):
         KINDS[kind](running.url).pieces(ANSWER)
 
 
+@every_server
+@pytest.mark.parametrize("number", [math.inf, 2.5, -1, "7", None])
+def test_a_number_that_is_no_tokens_is_refused(kind, number):
+    def spoil(path, data):
+        if path != "/tokenize":
+            return data
+        if kind == "tgi":
+            return [token | {"id": number} for token in data]
+        if kind == "llama":
+            return {"tokens": [data["tokens"][0] | {"id": number}, *data["tokens"][1:]]}
+        if kind == "sglang":
+            return {"tokens": [[number, *ids] for ids in data["tokens"]]}
+        return data | {"tokens": [number, *data["tokens"]]}
+
+    with LM(spoil) as running, pytest.raises(EndpointError, match="as a token's number; see that it is the server"):
+        KINDS[kind](running.url).pieces(ANSWER)
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_tokens_that_end_in_another_text_are_an_error(kind):
+    def spoil(path, data):
+        if path != "/detokenize":
+            return data
+        if kind == "sglang":
+            return {"text": [ANSWER, *["no"] * (len(data["text"]) - 1)]}
+        return {"prompt": ANSWER if data["prompt"] == "In" else "no"}
+
+    with LM(spoil) as running, pytest.raises((EndpointError, ValueError), match="do not join to the answer 'In Rome"):
+        KINDS[kind](running.url).pieces(ANSWER)
+
+
+@every_server
+@pytest.mark.parametrize("tokens", [-3, 0.5, math.inf])
+def test_usage_that_cannot_be_counted_is_refused(kind, tokens):
+    def change(data):
+        for used in (data.get("meta_info"), data.setdefault("usage", {})):
+            if used is not None:
+                used |= {"prompt_tokens": tokens, "completion_tokens": tokens}
+        return data | {"details": data.get("details", {}) | {"generated_tokens": tokens}}
+
+    with LM(spoil_after(0, change)) as running:
+        lm = KINDS[kind](running.url, price_per_token=1.0)
+        with pytest.raises(EndpointError, match=r"the server counts .* tokens, by which costs go"):
+            lm.score(PROMPTS, ANSWER)
+        assert lm.cost == 0.0
+
+
 # The way there.
 
 
@@ -512,9 +559,36 @@ def test_an_answer_is_cited(server, kind):
     assert len(writing) == c.view["generations"] == 1
 
 
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (
+            {"message": {"content": None, "refusal": "I cannot say."}},
+            r"refused to answer \('I cannot say.'\); leave out",
+        ),
+        ({"message": {"content": "No"}, "finish_reason": "content_filter"}, r"refused to answer \('content_filter'\)"),
+        ({"message": {"content": None}, "finish_reason": "length"}, "wrote nothing .*went into what it thought; raise"),
+        ({"message": {"content": ""}, "finish_reason": "stop"}, "wrote nothing .finish_reason 'stop'.: see its log"),
+        ({"message": {}}, "wrote nothing"),
+    ],
+)
+def test_a_chat_that_says_nothing_is_one_sentence(choice, said):
+    class Silent(LM):
+        def handle(self, handler, body):
+            reply(handler, 200, {"choices": [choice]})
+
+    with Silent() as running:
+        lm = Chat(running.url + "/v1", "tiny", **FAST)
+        with pytest.raises(EndpointError, match=f"generating: the model {said}"):
+            lm.generate("Say something")
+        with pytest.raises(c2fa.QueryError, match=said):
+            c2fa.cite(lm, ["One. Two.", "Three."], "Which?", "One.", similarity="words", progress=False)
+
+
 def test_a_chat_writes_answers_and_scores_none():
     def chat(path, asked):
-        return {"choices": [{"message": {"content": None}, "finish_reason": "length"}], "usage": {"prompt_tokens": 3}}
+        choice = {"message": {"content": "Half an"}, "finish_reason": "length"}
+        return {"choices": [choice], "usage": {"prompt_tokens": 3}}
 
     class Chats(LM):
         def handle(self, handler, body):
@@ -524,7 +598,7 @@ def test_a_chat_writes_answers_and_scores_none():
     with Chats() as running:
         extra = {"max_tokens": None, "max_completion_tokens": 5}
         lm = load(f"chat:{running.url}/v1#tiny", extra=extra, price_per_token=(2.0, 1.0), **FAST)
-        assert lm.generate("Say something") == ""
+        assert lm.generate("Say something") == "Half an"
         assert lm.cost == 6.0
         assert "cut at 256 tokens" in lm.notes[0]
         assert not hasattr(lm, "score")

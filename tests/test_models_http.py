@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import http.server
 import json
 import math
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 import warnings
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -32,7 +34,7 @@ from c2fa.models._logprobs import class_logprobs
 from c2fa.models._retry import retry_after
 from c2fa.models._rows import WireRows
 from c2fa.models.http import Usage
-from servers.fake import Model, Proxy, reply
+from servers.fake import Model, Proxy, Server, reply
 
 FAST = {"wait": 0.01, "timeout": 5.0}
 X = np.arange(60.0).reshape(20, 3) / 7
@@ -713,3 +715,49 @@ def test_a_body_that_is_not_compressed_as_its_header_says_is_asked_again(server)
     server._invocations = err_once
     server.predict = lambda rows: np.sum(rows, axis=1)
     np.testing.assert_allclose(MLflow(server.url, rows_per_request=4, **FAST)(X)[:, 0], X.sum(axis=1))
+
+
+# What is too much.
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip", "deflate", "refused"])
+def test_a_reply_is_limited_also_unpacked(kind):
+    class Endless(Server):
+        def handle(self, handler, body):
+            large = b"[" + b" " * 3_000_000
+            packed = {"gzip": gzip.compress, "deflate": zlib.compress}.get(kind, bytes)(large)
+            headers = {"content-encoding": kind} if packed != large else {}
+            reply(handler, 500 if kind == "refused" else 200, packed, headers)
+
+    with Endless() as running:
+        model = MLflow(running.url, max_reply=2_000_000, retries=0, wait=0.01)
+        with pytest.raises(EndpointError, match="the answer has more than max_reply=2000000 bytes; lower rows_per_req"):
+            model(np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("packing", ["zstd", "br", "gzip, gzip", "x" * 999])
+def test_what_unpacks_without_bound_is_refused(packing):
+    class Packs(Server):
+        def handle(self, handler, body):
+            reply(handler, 200, gzip.compress(gzip.compress(b" " * 100)), {"content-encoding": packing})
+
+    with (
+        Packs() as running,
+        pytest.raises(EndpointError, match=r"the server packed its answer as '.{2,60}; have it send"),
+    ):
+        MLflow(running.url, retries=0, wait=0.01)(np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("tokens", [-3, 2.5, float("inf"), float("nan"), "9", True, [1]])
+def test_tokens_that_cannot_be_counted_are_refused(tokens):
+    class Counts(Server):
+        def handle(self, handler, body):
+            top = [{"token": "yes", "logprob": -0.5}, {"token": "no", "logprob": -1.0}]
+            choices = [{"index": 0, "logprobs": {"content": [{"token": "yes", "top_logprobs": top}]}}]
+            reply(handler, 200, {"choices": choices, "usage": {"prompt_tokens": tokens, "completion_tokens": 1}})
+
+    with Counts() as running:
+        model = OpenAI(running.url, "lm", classes=["yes", "no"], price_per_token=1.0, wait=0.01)
+        with pytest.raises(EndpointError, match=r"the server counts .* tokens, by which costs go"):
+            model(["a text"])
+        assert model.cost == 0.0

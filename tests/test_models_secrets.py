@@ -186,6 +186,26 @@ def test_a_secret_is_found_however_a_server_writes_it(text, around):
         assert "=***=" in Secret(text).hide(said).replace("%3D", "=")
 
 
+@pytest.mark.parametrize("secret", ["s3cret", "\\s3cret", "s\\\\3", "\\\\\\", "%5c", "&amp;x"])
+@pytest.mark.parametrize("run", ["\\", "%5C", "&#92;", "%25", "&amp;", "&amp;#0"])
+def test_hiding_does_not_take_the_square_of_what_a_server_says(secret, run):
+    said = f"{run * 200_000}{secret[:-1]}«{secret}»"  # by the square this would take an hour
+    assert Secret(secret).hide(said).endswith("***»")
+
+
+@pytest.mark.parametrize("url", ["http://models.example", "HTTP://10.0.0.7:80", "http://[fe80::1]/x"])
+def test_a_secret_does_not_go_to_another_machine_in_the_open(url):
+    with pytest.raises(ValueError, match=r"over http:// whoever is on the way could read the secret; give .*https://"):
+        MLflow(url, **FAST)
+    assert MLflow(url, **FAST, auth_over_http=True).settings.auth_over_http
+    assert MLflow(url).settings.auth_env is None
+
+
+@pytest.mark.parametrize("url", ["https://models.example", "http://localhost:1", "http://127.8.8.8", "http://[::1]:2"])
+def test_a_secret_goes_to_this_machine_and_over_https(url):
+    MLflow(url, **FAST)
+
+
 def test_an_address_is_shown_without_what_may_be_secret():
     with pytest.raises(ValueError, match="must have no") as caught:
         load("mlflow:http://host/x#pa55")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -638,6 +641,69 @@ def test_a_run_that_was_stopped_before_or_after_learning_goes_on(taught, tmp_pat
         explainer(budget=40).many(
             inputs, tmp_path / "store", learn=8, budget_after=20, precision="float64", engine="serial", shard_size=2
         )
+
+
+def test_every_changed_bit_of_a_prior_is_told(prior, tmp_path):
+    prior.save(tmp_path / "prior.json")
+    data = (tmp_path / "prior.json").read_bytes()
+    assert c2fa.Prior.load(tmp_path / "prior.json").fingerprint == prior.fingerprint
+    rng = np.random.default_rng(0)
+    for at in {*range(40), *range(len(data) - 120, len(data)), *rng.integers(len(data), size=400).tolist()}:
+        spoilt = bytearray(data)
+        spoilt[at] ^= 1 << int(rng.integers(8))
+        (tmp_path / "prior.json").write_bytes(spoilt)
+        with pytest.raises(ValueError, match=r"is no prior that Prior.save wrote"):
+            c2fa.Prior.load(tmp_path / "prior.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda r: r["effects"]["liking"].pop(),
+        lambda r: r["sizes"]["liking"].append(0.0),
+        lambda r: r["effects"]["liking"].__setitem__(0, float("nan")),
+        lambda r: next(iter(r["fields"].values()))["knots"].append(1.0),
+    ],
+)
+def test_a_prior_whose_numbers_do_not_fit_is_refused(prior, tmp_path, change):
+    from c2fa import prior as priors
+
+    record = json.loads(json.dumps(prior._record()))
+    change(record)
+    content = json.dumps(record).encode()
+    (tmp_path / "prior.json").write_bytes(content[:-1] + priors._SEAL + priors._sealed(content))
+    with pytest.raises(ValueError, match=r"'liking' must have \d+ finite numbers, one for each feature"):
+        c2fa.Prior.load(tmp_path / "prior.json")
+
+
+def test_a_store_goes_with_the_prior_that_it_was_made_with(taught, prior, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(taught.path, store)
+    last = max(store.glob("part-*.parquet"))
+    inputs = reviews(14, seed=5)
+    prior.save(store / "prior.json")
+    with pytest.raises(c2fa.batch.StoreError, match=r"were explained with .*; put that one back, or give"):
+        learning(inputs, store, engine="serial")
+    (store / "prior.json").write_bytes((taught.path / "prior.json").read_bytes()[:-1])
+    with pytest.raises(c2fa.batch.StoreError, match=r"is no prior .*; delete it, and the same command learns it again"):
+        learning(inputs, store, engine="serial")
+    (store / "prior.json").unlink()
+    last.unlink()
+    for e, whole in zip(learning(inputs, store, engine="serial"), taught, strict=True):
+        np.testing.assert_allclose(e.low, whole.low, atol=1e-12)
+
+
+@pytest.mark.parametrize("power", [-660, 300])
+def test_outputs_of_any_size_teach_the_same(prior, power):
+    def moved(e):
+        levels = {name: [np.ldexp(a, power) for a in getattr(e, name)] for name in ("all_values", "all_stderr")}
+        return dataclasses.replace(e, outputs=np.ldexp(e.outputs, power), **levels)
+
+    learned = c2fa.Prior.learn([moved(e) for e in explainer().many(reviews(40))])
+    usual = c2fa.Prior.learn(explainer().many(reviews(40)))
+    assert learned.worth == usual.worth
+    np.testing.assert_allclose(learned.effects["liking"], np.ldexp(usual.effects["liking"], power), rtol=2e-5)
+    np.testing.assert_array_equal(learned.sizes["liking"], usual.sizes["liking"])
 
 
 def test_fewer_inputs_than_there_are_to_learn_from(tmp_path):

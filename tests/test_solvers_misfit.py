@@ -190,6 +190,44 @@ def test_errors_of_parts_count_what_lies_between_their_two_descriptions():
     assert 0.87 < np.mean(leaves_held) < 0.97  # rows for parts lead them away too
 
 
+def literal_apart(self, level, noise):
+    """With every value's answer to every part, as the docstring has it."""
+    s, leaves = self.problem.structure, self.problem.levels[-1]
+    squares = np.zeros(s.widths[level])
+    for k, rows in enumerate(self.rows[:-1]):
+        owners = s.owners(k)
+        odd = 4.0 * misfit.left_odd(self.sizes, owners)
+        for i, value in enumerate(s.sums(self.influence[:, rows], level)):
+            for part in range(s.widths[k]):
+                follow = value @ (self.problem.design[rows][:, owners == part].mean(axis=1))
+                if (k, part) == (level, i):
+                    follow = max(follow, 1.0 - follow)
+                squares[i] += follow**2 * odd[part]
+    return np.outer(squares, (1.0 - self.share) * noise / leaves.weights[leaves.weights > 0].mean())
+
+
+def test_rows_for_parts_lead_values_away_as_the_literal_sum_says(monkeypatch):
+    seen, apart = [], misfit.Misfit.apart
+
+    def both(self, level, noise):
+        found = apart(self, level, noise)
+        np.testing.assert_allclose(found, literal_apart(self, level, noise), rtol=1e-9, atol=1e-300)
+        seen.append(found.max())
+        return found
+
+    monkeypatch.setattr(misfit.Misfit, "apart", both)
+    c2fa.solve(two_levels(outputs=2, noiseless=True))
+    parents = (np.array([0, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 2, 2, 3]))
+    rng, structure = np.random.default_rng(3), c2fa.Structure(parents, ("ab", "abcd", "abcdefgh"))
+    levels = []
+    for width in structure.widths:
+        masks = planned(rng, width, 4 if width < 3 else 12)
+        levels.append(c2fa.Level(masks, rng.normal(size=len(masks)), None, Auto(noiseless=True), True))
+    c2fa.solve(c2fa.Problem(structure, tuple(levels)))
+    assert len(seen) == 5
+    assert max(seen) > 0.0
+
+
 def test_where_all_masks_were_asked_only_shrinkage_is_uncertain():
     model = Fixed(0, 6)
     with_noise, without = (solved(model, every(6), noiseless=flag) for flag in (False, True))

@@ -1,6 +1,6 @@
 """Attempts to make the library lose, repeat, change or leak something: kills, a bad server, bad arguments, bad disks.
 
-    python -m benchmarks.faults [--only kills,server,fuzz,flips] [--quick] [--seed 0]
+    python -m benchmarks.faults [--only kills,server,fuzz,flips,calls] [--quick] [--seed 0]
 
 Every campaign counts, and every count should be 0:
 

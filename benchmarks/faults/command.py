@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import faults
-from benchmarks.faults import flips, fuzz, kills, server
+from benchmarks.faults import calls, flips, fuzz, kills, server
 from benchmarks.faults.tally import COUNTS, Tally
 from benchmarks.queries.tables import Table
 
@@ -17,6 +17,7 @@ CAMPAIGNS: Mapping[str, tuple[Callable[[int, int], Tally], int, int]] = {
     "server": (server.campaign, 600, 24),
     "fuzz": (fuzz.campaign, 12_000, 1_000),
     "flips": (flips.campaign, 1_000, 100),
+    "calls": (calls.campaign, 10_000, 60),
 }
 
 
@@ -45,6 +46,11 @@ def main(
         tally = run(args.seed, quick if args.quick else full)
         tallies.append(tally)
         print(*(f"  {line}" for line in tally.examples()), sep="\n")
+        if tally.tried:
+            kinds = [kind.split(", ") for kind in tally.tried]
+            runs, columns = (sorted({kind[i] for kind in kinds}) for i in (0, 1))
+            rows = [{"run": r, **{c: tally.tried[f"{r}, {c}"] for c in columns}} for r in runs]
+            print(Table("Points tried", rows))
         print(f"  ({tally.tries} tries in {time.monotonic() - begin:.0f} s)\n", flush=True)
     print(Table(f"Every count from {COUNTS[0]} to {COUNTS[-1]} should be 0", [tally.row for tally in tallies]))
     return int(any(tally.failed for tally in tallies))

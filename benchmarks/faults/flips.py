@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.faults import toys
+from benchmarks.faults import calls, toys
 from benchmarks.faults.tally import HangError, Tally, compare, in_processes, time_limit
 
 import c2fa
@@ -53,6 +53,12 @@ def _write_store(folder: Path, model: toys.Model | None = None) -> Store:
     return many(toys.explainer(model), toys.inputs(_COUNT), folder, **options)  # type: ignore[arg-type]
 
 
+def _write_lesson(folder: Path) -> None:
+    """A store whose first inputs have taught, and whose others are yet to be explained."""
+    calls.learned(folder)
+    max((folder / "store").glob("part-*.parquet")).unlink()
+
+
 KINDS = {
     ".json": _saved(".json"),
     ".npz": _saved(".npz"),
@@ -61,6 +67,7 @@ KINDS = {
     "store, continued": Kind(
         lambda folder: _write_store(folder) and None, lambda f, model: dict(_write_store(f, model).items())
     ),
+    "lesson, continued": Kind(_write_lesson, lambda f, _: calls.learned(f)),
 }
 
 
@@ -91,7 +98,7 @@ def work(seed: int, cases: Sequence[int], kinds: Mapping[str, Kind] = KINDS) -> 
 
 def flip(folder: Path, rng: random.Random) -> str:
     """Flip a bit of one of the files of a folder; say which."""
-    file = rng.choice(sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith("_")))
+    file = rng.choice(sorted(f for f in folder.rglob("*") if f.is_file() and not f.name.startswith("_")))
     data = bytearray(file.read_bytes())
     at, bit = rng.randrange(len(data)), rng.randrange(8)
     data[at] ^= 1 << bit

@@ -45,6 +45,7 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
     cases: dict[tuple[str, str], str] = field(default_factory=dict)
     times: Counter[tuple[str, str]] = field(default_factory=Counter)
+    tried: Counter[str] = field(default_factory=Counter)  # of each kind, where a campaign tells kinds apart
 
     def note(self, count: str, kind: str, case: str, times: int = 1) -> None:
         """Count something that should not have been; ``case`` says how to see it again."""
@@ -71,6 +72,7 @@ class Tally:
         self.reported += other.reported
         self.counts += other.counts
         self.times += other.times
+        self.tried += other.tried
         self.cases = {**other.cases, **self.cases}
 
     @property

@@ -8,7 +8,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from os import PathLike
@@ -19,6 +19,7 @@ import numpy as np
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.fingerprint import fingerprint
+from c2fa.ledger import DamagedTextError
 from c2fa.maskers import Text
 from c2fa.maskers._words import sentence_starts
 from c2fa.masking import Inputs, Masked
@@ -35,14 +36,15 @@ Similarity: TypeAlias = str | Callable[[str, str], float]
 _MARK = "c2fa-puts-the-documents-here"
 _REMEMBERED = 4096  # the most questions whose answers are kept in memory
 _FIELDS = ("documents", "query", "answer")
+_MARKER = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")  # as <|im_start|>, <end_of_turn>, [INST]
 
 
 class LanguageModel(Protocol):
     """What can write an answer and say how likely a given one is, as ``c2fa.models.CausalLM``.
 
     It may also have ``template(system, user)``, which puts a message into the model's chat format; ``fits(prompts,
-    answer)``, which says whether each prompt and the answer fit into its window; and ``concurrency``, how many threads
-    may call ``generate`` at once.
+    answer)``, which says whether each prompt and the answer fit into its window; ``special_tokens``, which documents
+    must not hold; ``concurrency``, how many threads may call ``generate`` at once; and ``close()``, which ends them.
     """
 
     def generate(self, prompt: str, /) -> str:
@@ -278,11 +280,12 @@ class Citer(Explainer):
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one question; the first row has the model write the answer where none is given."""
         question: Question = masked.content
-        self._recall(question, masked)
+        self._recall(question, masked, queries)
         structure = masked.structure
         leaves = np.ones((1, structure.leaves), dtype=np.bool_)
         full = yield Ask(structure.depth - 1, leaves)
-        self._recall(question, masked)  # another process may have had the answer written, and this row scored
+        self._recall(question, masked, queries)  # another process may have had the answer written, and this row scored
+        queries.notes += self.scorer.told_of(question)
         without = full
         if full.ok[0]:
             without = yield Ask(structure.depth - 1, ~leaves)
@@ -300,16 +303,22 @@ class Citer(Explainer):
         }
         return dataclasses.replace(e, view=view)
 
-    def _recall(self, question: Question, masked: Masked) -> None:
+    def _recall(self, question: Question, masked: Masked, queries: Queries) -> None:
         """Take the answer that was scored before from the ledger; a new one is kept there before it is scored."""
         if self.ledger is None:
             return
-        name, key = self.model_name or "", fingerprint(question)
-        kept = self.ledger.get_text(name, key)
+        # The very prompt names it: all that the answer depends on is in there.
+        name, key = self.model_name or "", fingerprint(self.scorer.full(question), question.answer)
+        assert isinstance(masked.inputs, _QuestionInputs)
+        masked.inputs.keep = functools.partial(self.ledger.keep_text, name, key)
+        try:
+            kept = self.ledger.get_text(name, key)
+        except DamagedTextError as error:
+            self.scorer.said(question, masked.inputs.keep)
+            queries.notes.append(f"{error}; the answer was written again, and is the same")
+            return
         if kept is not None:
             self.scorer.learn(question, json.loads(kept))
-        assert isinstance(masked.inputs, _QuestionInputs)
-        masked.inputs.keep = functools.partial(self.ledger.put_text, name, key)
 
 
 # ---------------------------------------------------------------------------------- masking
@@ -363,12 +372,12 @@ class QuestionMasker:
 
 @dataclasses.dataclass(eq=False)
 class _QuestionInputs:
-    """Gives rows of one question; ``keep`` is told the pieces of its answer, as JSON, before they are scored."""
+    """Gives rows of one question; ``keep`` gets the pieces of its answer, as JSON, and returns those to be scored."""
 
     question: Question
     asking: Asking
     documents: Callable[[BoolArray, int], Inputs]
-    keep: Callable[[str], None] | None = None
+    keep: Callable[[str], str] | None = None
 
     def __call__(self, masks: BoolArray, level: int) -> Rows:
         messages = [self.asking.message(left, self.question.query) for left in self.documents(masks, level)]
@@ -384,7 +393,7 @@ class Rows:
 
     question: Question
     messages: Sequence[str]
-    keep: Callable[[str], None] | None = None
+    keep: Callable[[str], str] | None = None
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -403,6 +412,15 @@ class _Said:
     answer: str
     statements: Sequence[str]
     owner: IntArray
+
+
+def _of_statements(scores: FloatArray, said: _Said) -> FloatArray:
+    """The log-probability of the answer and, where it has several, of each of its statements, from those of pieces."""
+    columns = [scores.sum(axis=1)]
+    if len(said.statements) > 1:
+        columns += [scores[:, said.owner == k].sum(axis=1) for k in range(len(said.statements))]
+    outputs: FloatArray = np.column_stack(columns)
+    return outputs
 
 
 class _Scorer(ModelProxy):
@@ -450,19 +468,21 @@ class _Scorer(ModelProxy):
         prompts = [self._prompt(message) for message in rows.messages]
         if self._compare is not None:
             return self._similarities(prompts, said)
-        scores = np.asarray(self.model.score(prompts, said.answer), dtype=np.float64)
+        try:
+            scores = np.asarray(self.model.score(prompts, said.answer), dtype=np.float64)
+        except BaseException as error:  # what it brings along is of pieces, and a ledger keeps outputs
+            partial = getattr(error, "partial", None)
+            if partial is not None:
+                error.partial = _of_statements(np.asarray(partial), said)  # type: ignore[attr-defined]
+            raise
         if scores.shape != (len(prompts), len(said.owner)):
             raise ValueError(
                 f"score gave an array of shape {scores.shape} for {len(prompts)} prompts and an answer of "
                 f"{len(said.owner)} pieces; it must give one log-probability for each"
             )
-        columns = [scores.sum(axis=1)]
-        if len(said.statements) > 1:
-            columns += [scores[:, said.owner == k].sum(axis=1) for k in range(len(said.statements))]
-        outputs: FloatArray = np.column_stack(columns)
-        return outputs
+        return _of_statements(scores, said)
 
-    def said(self, question: Question, keep: Callable[[str], None] | None = None) -> _Said:
+    def said(self, question: Question, keep: Callable[[str], str] | None = None) -> _Said:
         """The answer to a question, given or written, once it is certain that it can be scored."""
         key = fingerprint(question)
         if key not in self._known:
@@ -477,9 +497,11 @@ class _Scorer(ModelProxy):
             pieces = self._pieces(answer)
             self._check_window(question, answer)
             said = self._taken_apart(answer, pieces)
-            if keep is not None:
-                keep(json.dumps(pieces))
-            _remember(self._known, key, said)
+            kept = pieces if keep is None else json.loads(keep(json.dumps(pieces)))
+            if kept == pieces:
+                _remember(self._known, key, said)
+            else:  # another was faster, and its answer is the one that rows are kept of
+                self.learn(question, kept)
         return self._known[key]
 
     def learn(self, question: Question, pieces: list[str]) -> None:
@@ -519,7 +541,7 @@ class _Scorer(ModelProxy):
             raise ValueError(f"the chat template of {kind} leaves out the message, so that no document would be read")
         self._checked = True
 
-    def _full(self, question: Question) -> str:
+    def full(self, question: Question) -> str:
         """The prompt with all documents."""
         return self._prompt(self.asking.message(question.texts, question.query))
 
@@ -527,13 +549,35 @@ class _Scorer(ModelProxy):
         """A message in the model's chat template where it has one, with the system's text before it."""
         system = self.asking.system
         template = getattr(self.model, "template", None)
-        shown = None if template is None else template(system, message)
+        shown = None if template is None else template(system, self._markers.sub(lambda m: _broken(m[0]), message))
         return shown or "\n\n".join(part for part in (system, message) if part)
+
+    @functools.cached_property
+    def _markers(self) -> re.Pattern[str]:
+        """What a document must not say, for the model would read it as the end of a turn or the beginning of another.
+
+        These are the marks in the format of a chat, and its other special tokens, where it tells them.
+        """
+        template = getattr(self.model, "template", None)
+        around = None if template is None else template(self.asking.system, _MARK)
+        around = around and around.replace(self.asking.system or "", "")  # which may hold marks of its own
+        found = {*getattr(self.model, "special_tokens", ()), *_MARKER.findall(around)} if around else set()
+        return re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True))) or "(?!)")
+
+    def told_of(self, question: Question) -> list[str]:
+        """What is to be said of a question whose documents, or query, hold a special token of the model."""
+        found = self._markers.findall(self.asking.message(question.texts, question.query))
+        if not found:
+            return []
+        return [
+            f"the documents or the query hold {found[0]!r}, by which the model tells turns of a chat apart; in its "
+            f"prompts a blank stands in each such mark, as in {_broken(found[0])!r}"
+        ]
 
     def _write(self, question: Question) -> str:
         if not hasattr(self.model, "generate"):
             raise TypeError(f"{type(self.model).__name__} writes no answers; give answer='…'")
-        answer: str = self.model.generate(self._full(question))
+        answer: str = self.model.generate(self.full(question))
         return answer
 
     def _pieces(self, answer: str) -> list[str]:
@@ -552,7 +596,7 @@ class _Scorer(ModelProxy):
     def _check_window(self, question: Question, answer: str) -> None:
         """Refuse a context that is too long: the row with all documents is the longest."""
         fits = None if self._compare is not None else getattr(self.model, "fits", None)
-        if fits is not None and not fits([self._full(question)], answer)[0]:
+        if fits is not None and not fits([self.full(question)], answer)[0]:
             longest = max(question.texts, key=lambda name: len(question.texts[name]))
             raise ValueError(
                 f"the prompt with all {len(question.texts)} documents and the answer are longer than the model's "
@@ -576,6 +620,11 @@ class _Scorer(ModelProxy):
         return outputs
 
 
+def _broken(marker: str) -> str:
+    """A special token with a blank in it, which a tokenizer does not take for one."""
+    return f"{marker[0]} {marker[1:]}"
+
+
 def _remember(known: dict[str, Any], key: str, value: Any) -> None:
     known[key] = value
     while len(known) > _REMEMBERED:
@@ -589,6 +638,7 @@ def _written(lm: Any, prompts: Sequence[str]) -> Iterator[tuple[int, str]]:
         yield from ((i, lm.generate(prompt)) for i, prompt in enumerate(prompts))
         return
     pool = ThreadPoolExecutor(threads, "c2fa-writing")
+    ended = False
     try:
         futures: list[Future[str]] = [
             pool.submit(contextvars.copy_context().run, lm.generate, prompt) for prompt in prompts
@@ -600,10 +650,13 @@ def _written(lm: Any, prompts: Sequence[str]) -> Iterator[tuple[int, str]]:
             except Exception as error:  # those behind it may have been answered, and paid for
                 failure = failure or error
                 pool.shutdown(wait=False, cancel_futures=True)
+        ended = True
         if failure is not None:
             raise failure
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+        if not ended and hasattr(lm, "close"):  # Ctrl-C: Python would wait for every request under way before it ends
+            lm.close()
 
 
 def _comparison(given: Similarity) -> Callable[[str, str], float]:
@@ -672,6 +725,8 @@ def _documents(given: Documents) -> dict[str, str]:
     if isinstance(given, Mapping):
         pairs: list[tuple[str, Any]] = [(str(name), text) for name, text in given.items()]
     else:
+        if not isinstance(given, Iterable):
+            raise TypeError(f"documents must be texts by their names, or a list of texts; got {given!r}")
         items = [given] if isinstance(given, str) else list(given)
         pairs = [_named(item, f"document {k + 1}") for k, item in enumerate(items)]
     named = dict(pairs)

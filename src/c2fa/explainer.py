@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -17,12 +17,13 @@ from c2fa.descriptors import Descriptors
 from c2fa.diagnosing import diagnose
 from c2fa.driver import Job, drive
 from c2fa.explanation import Explanation, resolve_target
+from c2fa.extras import is_whole
 from c2fa.fingerprint import check_masker, identify
 from c2fa.ledger import Ledger
 from c2fa.links import ensure, on_scale
 from c2fa.masking import Masked, Masker, check_masked
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
-from c2fa.methods.budget import as_budget, is_whole, masks_of
+from c2fa.methods.budget import as_budget, masks_of
 from c2fa.methods.presets import PRESETS
 from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
@@ -150,11 +151,12 @@ class Explainer:
             raise ValueError(f"seed must be a whole number of at least 0; got {seed!r}")
         self.model: Model = model
         self.masker, self.preset = masker, preset
-        self.method = make(method, options)
+        self.method = make(method, options, also=Explainer.__init__.__kwdefaults__ or ())
         self.method_name = method if isinstance(method, str) else type(method).__name__
         self.budget = as_budget(budget)
         self.until = None if until is None else as_rule(until)
-        self.link = ensure(link, log_probabilities=link == "logit" and describe(model).log_probabilities)
+        logit = isinstance(link, str) and link == "logit"
+        self.link = ensure(link, log_probabilities=logit and describe(model).log_probabilities)
         self.prior = prior if prior is None or isinstance(prior, Prior) else Prior.load(prior)
         if self.prior is not None:
             self._check_prior(self.prior)
@@ -165,6 +167,10 @@ class Explainer:
             )
         self.target, self.seed, self.batch_size, self.on_error = target, int(seed), int(batch_size), on_error
         self.outputs, self.progress = outputs, progress
+        if isinstance(output_names, str) or not isinstance(output_names, Iterable | None):
+            raise TypeError(f"output_names must be a list of names, one for each output; got {output_names!r}")
+        if not isinstance(model_name, str | None):
+            raise TypeError(f"model_name must be a text, which changes whenever the model does; got {model_name!r}")
         self.output_names = None if output_names is None else tuple(map(str, output_names))
         # A model's own name may be a hash of its weights, so it is asked for only where it is needed.
         self.model_name = model_name or (None if ledger is None else describe(model).name)
@@ -197,6 +203,8 @@ class Explainer:
 
     def __call__(self, x: Any, *, key: str | None = None) -> Explanation:
         """Explain one input. ``key`` names it, in the ledger and for its masks where it cannot be hashed."""
+        if not isinstance(key, str | None):
+            raise TypeError(f"key must be a text that names the input, and no other; got {key!r}")
         masked = self.under(self.masker(x))
         queries = self.queries(x, masked, key)
         progress = sys.stderr.isatty() if self.progress is None else self.progress

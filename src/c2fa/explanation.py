@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from c2fa.descriptors import Column
+from c2fa.extras import is_whole
 from c2fa.links import Link, ensure
 from c2fa.masking import level_names
 from c2fa.pixels import heatmaps
@@ -224,12 +225,18 @@ class Explanation:
             raise ValueError(
                 f"output {self.output_names[index]!r} was not kept; explain with outputs='all' to switch targets"
             )
-        return replace(self, target=index)
+        at = self.columns.index(index)
+        gaps = (v[:, at] - self.structure.sums(self.all_values[-1][:, at], k) for k, v in enumerate(self.all_values))
+        with np.errstate(invalid="ignore", over="ignore"):  # a stranger's values may be infinite
+            own = float(sum(np.square(gap).sum() for gap in gaps))
+        return replace(self, target=index, diagnostics=replace(self.diagnostics, consistency=own))
 
     # -- tables ------------------------------------------------------------------------------------
 
     def top(self, n: int = 5, level: int = -1) -> list[tuple[str, float]]:
         """The n features of a level with the largest absolute attributions."""
+        if not is_whole(n):
+            raise TypeError(f"n must be a whole number of features; got {n!r}")
         return self.as_list(level)[:n]
 
     def as_list(self, level: int = -1) -> list[tuple[str, float]]:
@@ -324,6 +331,8 @@ class Explanation:
 
     def to_text(self, leaves: int = 5, width: int = 100) -> str:
         """A tree: the parts with their attributions, the most important features under each."""
+        if not (is_whole(leaves) and is_whole(width)):
+            raise TypeError(f"leaves and width must be whole numbers; got {leaves!r} and {width!r}")
         return tree(self, leaves=leaves, width=width)
 
     def plot(self, kind: str | None = None, **options: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from importlib.metadata import version
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,24 @@ def refuse_older(package: str, least: str, danger: str) -> None:
 def _numbers(text: str) -> list[int]:
     """The two numbers that a version begins with."""
     return [int(number) for number in re.findall(r"\d+", text)[:2]]
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number; True and False are none, nor is a time.
+
+    >>> [is_whole(value) for value in (3, np.int8(3), 3.0, True, "3")]
+    [True, True, False, False, False]
+    """
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
+
+
+def is_real(value: Any) -> bool:
+    """Whether a value is a real number, be it infinite or none.
+
+    >>> [is_real(value) for value in (3, np.float32(0.5), float("nan"), True, "3", 2j)]
+    [True, True, True, False, False, False]
+    """
+    return isinstance(value, Real) and not isinstance(value, bool | np.timedelta64)
 
 
 def host_array(values: Any) -> npt.NDArray[Any]:

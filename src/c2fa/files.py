@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from os import PathLike, fspath
+from os import PathLike, fsencode, fspath
 from pathlib import Path
 from typing import Any, TypeAlias
 from zipfile import ZipFile
@@ -79,8 +79,11 @@ def load_all(path: str | PathLike[str]) -> list[Explanation]:
 def _as_path(path: str | PathLike[str]) -> Path:
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path must be the name of a file, such as 'explained.json'; got {path!r}")
-    if "\0" in fspath(path):
-        raise ValueError(f"path must be the name of a file, and no name holds a null character; got {path!r}")
+    try:
+        if "\0" in fspath(path) or not fsencode(path):
+            raise ValueError
+    except ValueError:  # half of a surrogate pair is no letter
+        raise ValueError(f"path must be the name of a file, and no file can have this one: {path!r}") from None
     return Path(path)
 
 

@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import sqlite3
+import sys
 import threading
 import time
 import weakref
@@ -49,6 +50,10 @@ class LedgerError(RuntimeError):
     """The file is not a ledger, or cannot be read or written."""
 
 
+class DamagedTextError(LedgerError):
+    """A text that is kept does not fit its checksum."""
+
+
 class Connection(sqlite3.Connection):
     """A connection that several threads may use, each while it holds the lock."""
 
@@ -68,10 +73,10 @@ class Ledger:
     ledger; one that is sent to another process opens the file anew there. The file is closed when the ledger is no
     longer used, or by ``close``.
 
-    Rows that are being asked are marked in the file, so that another process waits for their answers instead of asking
-    too. A mark is set when a batch is about to be sent and taken away when the batch is back, answered or not, and
-    whoever waits has no batch under way: processes never wait for each other in a circle. A mark whose process has
-    ended does not count, nor does one older than five minutes, so that nobody waits for long.
+    Rows that are being asked are marked in the file, so that another process or thread waits for their answers instead
+    of asking too. A mark is set when a batch is about to be sent and taken away when the batch is back, answered or
+    not, and whoever waits has no batch under way: nobody waits for another in a circle. A mark whose process or thread
+    has ended does not count, nor does one older than five minutes, so that nobody waits for long.
 
     >>> ledger = Ledger(":memory:")
     >>> ledger.put("m", "x", 1, [b"a"], np.array([[0.25, 0.75]]))
@@ -89,7 +94,8 @@ class Ledger:
         except (sqlite3.Error, OSError) as error:
             raise self._unusable(error) from error
         self._close = weakref.finalize(self, self._db.close)
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._owner = f"{':'.join(_process(os.getpid()))}:{secrets.token_hex(4)}"
+        self._threads: set[int] = set()  # those that have set marks
         try:
             if new:
                 self._db.executescript(_CREATE)
@@ -130,24 +136,48 @@ class Ledger:
         return known
 
     def get_text(self, model: str, key: str) -> str | None:
-        """Return the text that is kept of an input, or None; one that is damaged raises LedgerError."""
+        """Return the text that is kept of an input, or None; one that is damaged raises DamagedTextError."""
+        name = (model, key, _TEXT, b"")
         try:
-            with self._db.lock:
-                query = f"SELECT CAST(output AS BLOB), CAST(checksum AS INTEGER) FROM answers WHERE {_THIS_ROW}"
-                row = self._db.execute(query, (model, key, _TEXT, b"")).fetchone()
+            row = self._text(name)
         except sqlite3.Error as error:
             raise LedgerError(f"cannot read a text from {self.path}: {error}; give another ledger") from error
         if row is None:
             return None
-        blob, checksum = row
-        if checksum != _checksum((model, key, _TEXT, b""), blob):
-            raise LedgerError(f"a text in {self.path} is damaged, and the answers that go with it; give another ledger")
-        return str(blob, "utf-8", "surrogatepass")
+        if row[1] != _checksum(name, row[0]):
+            raise DamagedTextError(f"a text in {self.path} is damaged")
+        return str(row[0], "utf-8", "surrogatepass")
 
-    def put_text(self, model: str, key: str, text: str) -> None:
-        """Keep a text of an input, such as the answer that a language model wrote."""
+    def _text(self, name: Name) -> tuple[bytes, int] | None:
+        query = f"SELECT CAST(output AS BLOB), CAST(checksum AS INTEGER) FROM answers WHERE {_THIS_ROW}"
+        with self._db.lock:
+            row: tuple[bytes, int] | None = self._db.execute(query, name).fetchone()
+        return row
+
+    def keep_text(self, model: str, key: str, text: str) -> str:
+        """Keep a text of an input, such as the answer that a language model wrote; return the one that is kept.
+
+        Rows go with it, so that the first one stays. One that is damaged is written anew if it is the same again: its
+        checksum tells.
+        """
         name, blob = (model, key, _TEXT, b""), text.encode(errors="surrogatepass")
-        self.write([(*name, blob, _checksum(name, blob))])
+        checksum = _checksum(name, blob)
+        try:
+            self._check_file()
+            with self._transaction() as db:
+                kept = self._text(name)
+                if kept is None or kept[0] == blob or kept[1] == checksum:
+                    db.execute("INSERT OR REPLACE INTO answers VALUES (?,?,?,?,?,?)", (*name, blob, checksum))
+                    return text
+        except sqlite3.Error as error:
+            raise LedgerError(f"cannot write a text to {self.path}: {error}") from error
+        try:
+            return self.get_text(model, key) or text
+        except DamagedTextError as error:
+            raise LedgerError(
+                f"{error}, and another one was written in its place, with which the rows there do not go; give another "
+                "ledger"
+            ) from error
 
     def count(self, model: str, key: str) -> int:
         """How many answers about an input are kept."""
@@ -191,28 +221,31 @@ class Ledger:
     @property
     def is_shared(self) -> bool:
         """Whether anyone else has written since the ledger was opened: then answers may come from elsewhere."""
-        return self._data_version() != self._version
+        try:
+            return len(self._threads) > 1 or self._data_version() != self._version
+        except sqlite3.Error:  # whoever then looks for answers says what is wrong
+            return True
 
     def _data_version(self) -> int:
         with self._db.lock:
             return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
     def mark(self, names: Sequence[Name]) -> set[Name]:
-        """Mark rows as under way; return those that are already, for another process, and were not marked.
+        """Mark rows as under way; return those that are already, for another process or thread, and were not marked.
 
         Where the ledger is shared, an answer may have come since the caller looked, who has to look again.
         """
-        if self.path == ":memory:":
-            return set()
-        now = time.time()
+        self._threads.add(threading.get_ident())
         try:
             with self._transaction(durable=False) as db:
-                db.execute("DELETE FROM under_way WHERE expires<?", (now,))
-                others = db.execute("SELECT DISTINCT owner FROM under_way WHERE owner<>?", (self._owner,)).fetchall()
+                now = time.time()
+                # One that expires later than any that is set now is of a clock that was ahead.
+                db.execute("DELETE FROM under_way WHERE expires NOT BETWEEN ? AND ?", (now, now + 1.1 * _LEASE_SECONDS))
+                others = db.execute("SELECT DISTINCT owner FROM under_way WHERE owner<>?", (self._me,)).fetchall()
                 gone = [owner for owner in others if _is_gone(*owner)]
                 db.executemany("DELETE FROM under_way WHERE owner=?", gone)
                 taken = {name for name in names if self._is_taken(name)} if len(others) > len(gone) else set()
-                free = [(*name, self._owner, now + _LEASE_SECONDS) for name in names if name not in taken]
+                free = [(*name, self._me, now + _LEASE_SECONDS) for name in names if name not in taken]
                 db.executemany("INSERT OR REPLACE INTO under_way VALUES (?,?,?,?,?,?)", free)
         except sqlite3.Error:  # without marks a row may be asked twice; that answers cannot be written is said then
             return set()
@@ -220,15 +253,20 @@ class Ledger:
 
     def _is_taken(self, name: Name) -> bool:
         query = f"SELECT 1 FROM under_way WHERE {_THIS_ROW} AND owner<>?"
-        return self._db.execute(query, (*name, self._owner)).fetchone() is not None
+        return self._db.execute(query, (*name, self._me)).fetchone() is not None
 
     def _unmark(self, names: Sequence[Name]) -> None:
-        if names and self.path != ":memory:":
+        if names:
             with contextlib.suppress(sqlite3.Error), self._transaction(durable=False) as db:
                 db.executemany(f"DELETE FROM under_way WHERE {_THIS_ROW} AND owner=?", self._owned(names))
 
     def _owned(self, names: Sequence[Name]) -> list[tuple[Any, ...]]:
-        return [(*name, self._owner) for name in names]
+        return [(*name, self._me) for name in names]
+
+    @property
+    def _me(self) -> str:
+        """Who sets marks: this thread of this process."""
+        return f"{self._owner}:{threading.get_ident()}"
 
     @contextlib.contextmanager
     def _transaction(self, durable: bool = True) -> Iterator[Connection]:
@@ -277,6 +315,12 @@ def _checked_path(path: Any) -> str:
     if not isinstance(path, str | PathLike):
         raise TypeError(f"a ledger must be a file name, such as 'answers.sqlite', or a c2fa.Ledger; got {path!r}")
     name = os.fsdecode(path)
+    try:
+        os.stat(name)
+    except ValueError:  # a null character, or half of a surrogate pair
+        raise LedgerError(f"no file can have the name {name!r}; give another, such as 'answers.sqlite'") from None
+    except OSError:
+        pass  # it may be made, or what is wrong is said when it is opened
     if not name:
         raise LedgerError("the ledger's file name is empty; give one, such as 'answers.sqlite'")
     return name
@@ -320,18 +364,44 @@ def _file(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _is_gone(owner: str) -> bool:
-    """Whether the process that set a mark has ended, as far as can be seen from this machine."""
-    host, pid, _ = owner.rsplit(":", 2)
-    if host != socket.gethostname() or os.name == "nt":  # where signal 0 is Ctrl-C
-        return False
+def _process(pid: int) -> list[str]:
+    """What tells a process from others: its machine, boot and view of processes, its number, and when it began.
+
+    Numbers are given again. What the system does not tell is empty.
+    """
+    space = ""
+    with contextlib.suppress(OSError):
+        space = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    state = _first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    born = "" if not state else "ended" if state[0] in "ZX" else state[19]
+    return [socket.gethostname(), _first_line("/proc/sys/kernel/random/boot_id"), space, str(pid), born]
+
+
+def _first_line(path: str) -> str:
     try:
+        with open(path) as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
+
+
+def _is_gone(owner: str) -> bool:
+    """Whether the process or thread that set a mark has ended, as far as can be seen from here."""
+    try:
+        host, boot, space, pid, born, _, thread = owner.split(":")
+        here = _process(int(pid))
+        if here[:3] != [host, boot, space]:
+            return host == here[0] and boot != here[1]
+        if pid == str(os.getpid()):
+            return born != here[4] or int(thread) not in sys._current_frames()
+        if os.name == "nt":  # where signal 0 is Ctrl-C
+            return False
         os.kill(int(pid), 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, ValueError):  # a mark that is damaged is nobody's
         return True
     except OSError:
-        return False
-    return False
+        pass  # another user's
+    return here[4] not in ("", born)
 
 
 def _chunks(items: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -129,7 +129,7 @@ def ensure(link: Any, *, log_probabilities: bool = False) -> Link:
     ('log-odds', 'logit-of-log')
     """
     name = link.name if isinstance(link, Link) else link
-    if name == "logit" and log_probabilities:
+    if log_probabilities and name == "logit":
         name = "logit-of-log"
     if not isinstance(name, str) or name not in LINKS:
         raise ValueError(f"link must be one of {', '.join(map(repr, LINKS))}; got {link!r}")
@@ -138,6 +138,8 @@ def ensure(link: Any, *, log_probabilities: bool = False) -> Link:
 
 def on_scale(conversation: Conversation[T], scale: Scale) -> Conversation[T]:
     """Transform every answer that a conversation receives; whoever drives it keeps the model's own."""
+    if not isinstance(conversation, Generator):
+        raise TypeError(f"a method must yield questions, and give an Attribution in the end; it gave {conversation!r}")
     try:
         ask, result = step(conversation, None)
         while ask is not None:

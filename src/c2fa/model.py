@@ -124,7 +124,16 @@ def launcher(model: Any) -> Callable[[Inputs], Callable[[], Any]] | None:
     return launch
 
 
-_LANGUAGE = ("generate", "pieces", "score", "template", "fits", "concurrency")  # of c2fa.citing.LanguageModel
+_LANGUAGE = (
+    "generate",
+    "pieces",
+    "score",
+    "template",
+    "fits",
+    "concurrency",
+    "special_tokens",
+    "close",
+)  # of c2fa.citing.LanguageModel
 _ATTRIBUTES = frozenset(name for name, value in vars(Description).items() if isinstance(value, property))
 
 

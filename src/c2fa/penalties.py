@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
+from c2fa.extras import is_real
 from c2fa.structure import FloatArray
 
 
@@ -100,7 +101,10 @@ class L2Each:
     lams: FloatArray
 
     def __post_init__(self) -> None:
-        lams = np.array(self.lams, dtype=np.float64)
+        try:
+            lams = np.array(self.lams, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            lams = np.array(np.nan)
         if lams.ndim != 1 or not (np.isfinite(lams) & (lams >= 0)).all():
             raise ValueError("lams must be finite numbers of at least 0, one for each feature of the level")
         lams.setflags(write=False)
@@ -227,8 +231,7 @@ _NOT_YET = "Auto() has no strength until its problem is solved; solve it with c2
 
 
 def _check_strength(name: str, value: float) -> None:
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (number and np.isfinite(value) and value >= 0):
+    if not (is_real(value) and 0 <= value < np.inf):
         raise ValueError(f"{name} must be a finite number of at least 0; got {value!r}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from c2fa.explanation import Explanation
 
-_VERSION = 3
+_VERSION = 4
 _WITH = "with the prediction"  # the field that is added to those of a masker
 _KNOTS = 9  # of a field of numbers, at its quantiles
 _FOLDS = 4
@@ -36,6 +37,7 @@ _SIZE_ROUNDS = 3  # of scoring, for each of them
 _MOST = 4.0  # a leaf's size is e⁴ times the usual one, or a part of it, at the most
 _LEAST_SHRUNK = 0.25  # values are taken to be shrunk to a quarter at the most: below it noise would be all there is
 _BETTER = 1e-4  # of R²: what a step must gain
+_SEAL = b', "checksum": '
 
 
 @dataclass(frozen=True)
@@ -158,21 +160,30 @@ class Prior:
         return fingerprint(json.dumps(self._record(), sort_keys=True))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write it to a JSON file."""
+        """Write it to a JSON file, which ends with a checksum of all that is before it."""
+        content = json.dumps(self._record()).encode()
         with atomic(path) as file:
-            file.write(json.dumps(self._record()).encode())
+            file.write(content[:-1] + _SEAL + _sealed(content))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Prior:
-        """Read what ``save`` wrote."""
+        """Read what ``save`` wrote; a file in which a single bit has changed is refused."""
         try:
-            record = json.loads(Path(path).read_bytes())
+            data = Path(path).read_bytes()
+            record = json.loads(data)
             if record.get("c2fa prior") != _VERSION:
                 raise ValueError(f"it has version {record.get('c2fa prior')!r} and not {_VERSION}")
+            content, _, seal = data.rpartition(_SEAL)
+            if seal != _sealed(content + b"}"):
+                raise ValueError("its content does not fit its checksum")
             fields = {name: Field.named(f["categories"], f["knots"]) for name, f in record["fields"].items()}
             effects, sizes = (
                 {name: np.array(values) for name, values in record[kind].items()} for kind in ("effects", "sizes")
             )
+            width = sum(one.width for one in fields.values())
+            for name, numbers in [*effects.items(), *sizes.items()]:
+                if numbers.shape != (width,) or not np.isfinite(numbers).all():
+                    raise ValueError(f"{name!r} must have {width} finite numbers, one for each feature")
             rest = (record[name] for name in ("worth", "inputs", "middle", "link", "model"))
             return cls(fields, effects, sizes, *rest)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -199,6 +210,11 @@ class Prior:
     def __repr__(self) -> str:
         worth = ", ".join(f"{name!r}: {value:.2f}" for name, value in self.worth.items())
         return f"Prior(from {self.inputs} inputs; correlation with effects on others: {worth})"
+
+
+def _sealed(content: bytes) -> bytes:
+    """What comes behind the name of the checksum."""
+    return f'"{hashlib.sha256(content).hexdigest()}"}}'.encode()
 
 
 def _kind(prediction: FloatArray, names: Sequence[str], middle: float) -> str:
@@ -309,9 +325,9 @@ class _Data:
 
     def learned(self, output: str) -> tuple[FloatArray, FloatArray, float]:
         """The features' effects on an output, their sizes, and the correlation of effects with it on other inputs."""
-        y = self.values[output]
+        y, errors, power = _near_one(self.values[output], self.errors[output])
         known = np.isfinite(y)
-        noise = np.where(np.isfinite(self.errors[output]), np.square(self.errors[output]), 0.0)
+        noise = np.where(np.isfinite(errors), np.square(errors), 0.0)
         weights = 1.0 / (noise + max(float(noise[known].mean()), float(np.var(y[known])), 1e-300))
         weights *= np.var(y[known]) or 1.0
         fold = self.inputs % _FOLDS
@@ -323,7 +339,8 @@ class _Data:
             foreseen[fold == k] = self.features[fold == k] @ there
         measured_on = known & (fold == 1)
         worth = _correlation(foreseen[measured_on], y[measured_on])
-        return _rounded(effects), _rounded(self._sizes(np.where(known, y - foreseen, 0.0), known)), worth
+        sizes = self._sizes(np.where(known, y - foreseen, 0.0), known)
+        return _rounded(np.ldexp(effects, power)), _rounded(sizes), worth
 
     def _sizes(self, left: FloatArray, known: Any) -> FloatArray:
         """What features add to the logarithm of a leaf's size, from what is left of the leaves' values.
@@ -414,13 +431,20 @@ def _correlation(a: FloatArray, b: FloatArray) -> float:
     return float(np.corrcoef(a, b)[0, 1]) if len(a) > 1 and np.ptp(a) > 0.0 and np.ptp(b) > 0.0 else 0.0
 
 
+def _near_one(values: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray, int]:
+    """Values and their errors over a power of two, so that squares do not underflow, and its exponent."""
+    power = int(np.frexp(np.abs(values[np.isfinite(values)]).max(initial=0.0))[1])
+    return np.ldexp(values, -power), np.ldexp(errors, -power), power
+
+
 def _unshrunk(values: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
     """An input's values as large as they should be, and their errors: few rows leave values that are too small.
 
     Of a posterior mean ``v`` and its error ``s`` the truth has the mean square ``v² + s²``.
     """
+    near, errors_near, _ = _near_one(values, errors)
     known = np.isfinite(values) & np.isfinite(errors)
-    found, unsure = np.square(values[known]).sum(), np.square(errors[known]).sum()
+    found, unsure = np.square(near[known]).sum(), np.square(errors_near[known]).sum()
     shrunk = max(found / (found + unsure), _LEAST_SHRUNK) if found > 0.0 else 1.0
     return values / shrunk, errors / shrunk
 

@@ -36,6 +36,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from c2fa.extras import is_real
 from c2fa.masks import redrawn
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
@@ -173,7 +174,7 @@ class Planned:
     few: int = 5
 
     def __post_init__(self) -> None:
-        if not 0 <= self.few <= _LISTED:
+        if not (is_real(self.few) and 0 <= self.few <= _LISTED):
             raise ValueError(f"few must be from 0 to {_LISTED}, above which the masks are too many; got {self.few!r}")
 
     def preferred_rows(self, width: int) -> int:
@@ -258,7 +259,7 @@ class Keep:
     share: float = 0.7
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.share < 1.0:
+        if not (is_real(self.share) and 0.0 < self.share < 1.0):
             raise ValueError(f"share is the chance of a feature to be kept, between 0 and 1; got {self.share!r}")
 
     def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:

@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from c2fa.extras import is_real, is_whole
 from c2fa.masking import Masked, level_names
 from c2fa.methods.base import Attribution
-from c2fa.methods.budget import is_whole
 from c2fa.printing import singular
 from c2fa.structure import FloatArray, IntArray, Structure
 
@@ -191,7 +191,7 @@ class Stderr:
     every: int | None = None
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.bound) and self.bound > 0):
+        if not (is_real(self.bound) and 0 < self.bound < np.inf):
             raise ValueError(f"the bound of the standard errors must be a number above 0; got {self.bound!r}")
         _check_every(self.every)
 

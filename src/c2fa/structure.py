@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.extras import host_array
+from c2fa.extras import host_array, is_whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -53,6 +53,8 @@ class Structure:
             raise TypeError(f"names must be a tuple with the names of each level, coarse to fine; got {self.names!r}")
         if not self.names or not self.names[-1]:
             raise ValueError("the structure has no features: give at least one part with one leaf")
+        if not isinstance(self.parents, tuple | list):
+            raise TypeError(f"parents must be a tuple with an array for each level but the first; got {self.parents!r}")
         if len(self.parents) != len(self.names) - 1:
             raise ValueError(
                 f"{len(self.names)} levels of names need {len(self.names) - 1} arrays of parents, "
@@ -207,6 +209,8 @@ class Structure:
 
     def level(self, level: int) -> int:
         """Turn a level that may be negative into its index, or say which levels there are."""
+        if not is_whole(level):
+            raise TypeError(f"level must be a whole number, 0 for the coarsest and -1 for the leaves; got {level!r}")
         if not -self.depth <= level < self.depth:
             raise IndexError(f"level {level} does not exist: the structure has levels 0..{self.depth - 1}")
         return level % self.depth

@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -18,19 +19,21 @@ def atomic(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     """Give a file to write to, which takes its place only when all of it is on the disk.
 
     Until then it has another name in the same folder, so that a crash, a full disk or Ctrl-C leaves an older file as it
-    was. A link stays a link, and an older file's permissions stay.
+    was. A link stays a link, and an older file's permissions stay; until then its owner alone can read the new one.
     """
     given = Path(path)
     if given.exists() and not given.is_file():  # a pipe or a device has no older content, and no other name
         with given.open("wb") as file:
             yield file
         return
-    target = given.resolve()
+    target = Path(os.path.realpath(given))
     half = target.with_name(f"_{target.stem.lstrip('_')[:32]}-{secrets.token_hex(4)}.tmp")
     try:
-        if target.exists():
+        mode = 0o666
+        with contextlib.suppress(FileNotFoundError):  # links in a circle are another error
+            mode = stat.S_IMODE(target.stat().st_mode) & 0o700
             target.open("r+b").close()  # a rename would replace a file that is write-protected
-        with half.open("xb") as file:
+        with open(half, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from c2fa.batch.recipe import Recipe, settings_of
+from c2fa.batch.records import StoreError
 from c2fa.batch.store import Store
 from c2fa.explainer import Explainer
 from c2fa.methods.budget import as_budget
@@ -63,7 +64,17 @@ class Lesson:
         if not file.exists():
             first = takewhile(lambda item: item[0] < self.inputs, Store(store.path).items())
             Prior.learn(e for _, e in first).save(file)
-        prior = Prior.load(file)
+        try:
+            prior = Prior.load(file)
+        except ValueError as error:
+            raise StoreError(f"{error}; delete it, and the same command learns it again") from error
+        shards = (store.shard(number) for number in store.finished())
+        used = {s.shared.get("prior", prior.name) for s in shards if s.number * s.settings["shard_size"] >= self.inputs}
+        if not used <= {prior.name}:
+            raise StoreError(
+                f"{str(file)!r} is the prior {prior.name}, and inputs in the store were explained with "
+                f"{min(used - {prior.name})}; put that one back, or give another folder"
+            )
         if isinstance(explainer, Recipe):
             after = {} if self.budget_after is None else {"budget": self.budget_after}
             return replace(explainer, options={**explainer.options, "prior": prior, **after})

@@ -390,7 +390,9 @@ class _Run:
                 if not self.failed or self.ending:
                     break
         self.store.sweep()
-        self.store.sign_of_life(self.id).unlink(missing_ok=True)
+        sign = self.store.sign_of_life(self.id)
+        if sign.exists():  # a finished store has none, and may be where nothing can be removed
+            sign.unlink(missing_ok=True)
         self._raise_what_ended_it()
 
     def _raise_what_ended_it(self) -> None:

@@ -114,7 +114,7 @@ def _pick(row: Any, pick: Pick, what: str) -> Any:
         return pick(row)
     try:
         return row[pick]
-    except (KeyError, TypeError, IndexError):
+    except (KeyError, TypeError, IndexError, OverflowError):
         names = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
         raise KeyError(f"{what}={pick!r} is not in the rows; they have {names}") from None
 

@@ -44,6 +44,15 @@ Questions = Annotated[
         help='A .jsonl of {"query", "documents" or "docs": PATH, "answer"}, explained into --store.',
     ),
 ]
+DocsBelow = Annotated[
+    Path | None,
+    o.flag(
+        o.DATASETS,
+        metavar="DIR",
+        help='Where the "docs" of a question may be.',
+        show_default="the folder of the questions",
+    ),
+]
 _MODEL = (
     "The language model: hf:folder (or a .gguf file), llama:URL, vllm:URL#model, sglang:URL, tgi:URL, "
     "openai:URL#model (with --similarity) or python:module:object."
@@ -102,6 +111,7 @@ def cite(
     model_name: o.ModelName = None,
     resume: o.Resume = True,
     questions: Questions = None,
+    docs_below: DocsBelow = None,
     store: o.Store = None,
     workers: o.Workers = None,
     retry_failed: o.RetryFailed = False,
@@ -152,7 +162,7 @@ def cite(
         }
         request = Request([], spec, model_option, model_name=model_name)
         if questions is None and store is None:
-            flags = {"--workers": workers, "--retry-failed": retry_failed or None}
+            flags = {"--workers": workers, "--retry-failed": retry_failed or None, "--docs-below": docs_below}
             refuse_dataset_flags({**flags, "--store-option": store_option or None})
             order = Order(request, settings, docs, query, answer, out, json, quiet, ledger, resume)
             _cite_one(order)
@@ -167,7 +177,8 @@ def cite(
                 raise RefusedError(f"{name} is for one question, and --questions has its own: leave {name} out", USAGE)
         order = Order(request, settings, docs, None, None, out, json, quiet, ledger, resume)
         chosen = o.read("--store-option", store_option, STORE_OPTIONS, "a store")
-        _cite_many(order, questions, store, {"workers": workers, "retry_failed": retry_failed, **chosen})
+        crew = {"workers": workers, "retry_failed": retry_failed, **chosen}
+        _cite_many(order, questions, docs_below or questions.resolve().parent, store, crew)
 
 
 @dataclass(frozen=True)
@@ -243,21 +254,27 @@ def _citer(settings: Mapping[str, Any], lm: Any, ledger: Path | None, request: R
         return Citer(lm, ledger=ledger, model_name=name, **settings)
 
 
-def read_documents(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Read documents from folders, files and standard input, each with its name."""
+def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[dict[str, Any]]:
+    """Read documents from folders, files and standard input, each with its name; with ``below``, of that folder alone.
+
+    Links count as what they lead to.
+    """
     found: list[dict[str, Any]] = []
     for path in paths:
         if str(path) != "-":
             must_exist(path)
+        files = [path]
         if path.is_dir():
             files = sorted(f for f in path.iterdir() if f.suffix.lower() in _TEXTS and not f.name.startswith("."))
             if not files:
                 raise RefusedError(f"the folder {str(path)!r} holds no texts ({', '.join(_TEXTS)}); give one that does")
-            found += [_document(file) for file in files]
-        elif path.suffix.lower() in _RECORDS:
-            found += _records(path)
-        else:
-            found.append(_document(path))
+        for file in files:
+            if below is not None and not file.resolve().is_relative_to(below.resolve()):
+                raise RefusedError(
+                    f"{str(file)!r} is not in the folder {str(below)!r}, and a line of questions may name no other "
+                    "files; put it there, or name a folder that holds it with --docs-below"
+                )
+            found += _records(file) if file.suffix.lower() in _RECORDS else [_document(file)]
     return found
 
 
@@ -305,17 +322,18 @@ class MakeCiter:
 
 @dataclass(frozen=True, eq=False)
 class AsQuestion:
-    """Makes a question of a line of the file; paths in it are beside the file."""
+    """Makes a question of a line of the file; paths in it are beside the file, and below a folder."""
 
     folder: Path
     documents: Sequence[Mapping[str, Any]] | None
+    below: Path
 
     def __call__(self, row: Any) -> Any:
         from c2fa.batch.packing import Unreadable
 
         try:
             return self._question(row)
-        except (RefusedError, ValueError, TypeError) as error:
+        except (RefusedError, ValueError, TypeError, OSError) as error:
             return Unreadable(error)  # one bad question costs one line
 
     def _question(self, row: Any) -> Question:
@@ -327,7 +345,7 @@ class AsQuestion:
         documents = row.get("documents", self.documents)
         if "docs" in row:
             given = [row["docs"]] if isinstance(row["docs"], str) else row["docs"]
-            documents = read_documents([self.folder / path for path in given])
+            documents = read_documents([self.folder / path for path in given], self.below)
         if documents is None:
             raise ValueError('the question has no documents: give it "documents" or "docs", or all of them --docs')
         return Question.of({"query": row.get("query"), "documents": documents, "answer": row.get("answer")})
@@ -342,7 +360,7 @@ class _NoModel:
     pieces = score = generate
 
 
-def _cite_many(order: Order, questions: Path, store: Path, crew: Mapping[str, Any]) -> None:
+def _cite_many(order: Order, questions: Path, below: Path, store: Path, crew: Mapping[str, Any]) -> None:
     """Explain a file of questions into a store; the same command continues one that stopped."""
     from c2fa.batch import Store, many
     from c2fa.batch.recipe import settings_of
@@ -365,7 +383,7 @@ def _cite_many(order: Order, questions: Path, store: Path, crew: Mapping[str, An
         make,
         str(questions),
         store,
-        column=AsQuestion(questions.resolve().parent, documents),
+        column=AsQuestion(questions.resolve().parent, documents, below),
         batch_size=order.settings["batch_size"],
         progress=output.interactive(order.quiet),
         **{"views": "all", **crew},

@@ -6,6 +6,7 @@ complete or absent.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -158,6 +159,8 @@ def check(path: Path, suffixes: Sequence[str], flag: str = "--out") -> None:
     """Refuse a file that could not be written, before any query is paid for."""
     if path.suffix.lower() not in suffixes:
         raise RefusedError(f"{flag} {str(path)!r} must end in {', '.join(suffixes)}", USAGE)
+    with _writing(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.stat()  # links in a circle lead to no file
     folder = path.resolve().parent
     if path.is_dir():
         raise RefusedError(f"{flag} {str(path)!r} is a folder; give a file in it")
@@ -215,11 +218,26 @@ def write_frame(path: Path, frame: Any) -> None:
     """Write a pandas frame as .csv, .json (records) or .parquet."""
     suffix = path.suffix.lower()
     if suffix == ".csv":
-        write(path, frame.to_csv(index=False).encode())
+        safe = frame.map(_no_formula)
+        changed = int((safe != frame).where(frame.notna(), False).sum().sum())
+        if changed:
+            say(f"{changed} cells of {str(path)!r} begin as formulas do; they have an apostrophe before them")
+        write(path, safe.to_csv(index=False).encode())
     elif suffix == ".json":
         write(path, f"{json.dumps(records(frame), ensure_ascii=False)}\n".encode())
     else:
         write(path, frame.to_parquet(index=False))
+
+
+def _no_formula(cell: Any) -> Any:
+    """A cell that no spreadsheet runs: a text that begins as a formula does gets an apostrophe before it.
+
+    >>> [_no_formula(cell) for cell in ("=1+1", "-2.5", -2.5, "@x")]
+    ["'=1+1", '-2.5', -2.5, "'@x"]
+    """
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    return cell if re.fullmatch(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", cell) else f"'{cell}"
 
 
 def write_figure(path: Path, figure: Any, dpi: int) -> None:

@@ -19,6 +19,7 @@ from c2fa.evaluation.sizes import Size, check_depth, rows_of
 from c2fa.evaluation.store import Store
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
+from c2fa.extras import is_whole
 from c2fa.fingerprint import Identity, fingerprint, identify
 from c2fa.masking import Masked, Masker, check_masked, level_names
 from c2fa.methods import AnyMethod
@@ -62,7 +63,7 @@ class Plan:
             )
         seeds = self.seeds
         numbers = list(range(seeds) if isinstance(seeds, int | np.integer) else seeds)
-        if not numbers:
+        if not numbers or not all(map(is_whole, numbers)):
             raise ValueError(f"seeds must be their number, at least 1, or the seeds themselves; got {seeds!r}")
         settings: dict[str, Any] = {
             "target": self.target,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from c2fa.methods.budget import Budget, as_budget, is_whole
+from c2fa.extras import is_whole
+from c2fa.methods.budget import Budget, as_budget
 
 Size: TypeAlias = int | tuple[int, ...]
 """Rows in all, the prediction's among them; or the masks of each level, the prediction's row on top."""

@@ -40,7 +40,10 @@ class Array:
             raise TypeError(
                 f"structure must be a Structure, such as c2fa.Structure.from_groups('aab'); got {self.structure!r}"
             )
-        base = np.asarray(self.baseline, dtype=np.float64)
+        try:
+            base = np.asarray(self.baseline, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise TypeError(f"baseline must be a number or one for each leaf; got {self.baseline!r}") from None
         if base.shape not in ((), (1,), (self.structure.leaves,)):
             raise ValueError(
                 f"baseline must be a number or {self.structure.leaves} values, one per leaf; got shape {base.shape}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from c2fa.methods.base import AnyMethod, Attribution, BaseMethod, Method, Task, as_method
@@ -75,8 +76,11 @@ __all__ = [
 ]
 
 
-def make(method: str | AnyMethod, options: Mapping[str, Any]) -> Method:
-    """Return a method by its name with its options, or the method itself; what it does not take is refused."""
+def make(method: str | AnyMethod, options: Mapping[str, Any], also: Iterable[str] = ()) -> Method:
+    """Return a method by its name with its options, or the method itself; what it does not take is refused.
+
+    ``also`` is what a misspelt option may have been meant to be.
+    """
     if not isinstance(method, str):
         if options:
             raise TypeError(f"options {sorted(options)} belong to the method object; set them there")
@@ -88,7 +92,9 @@ def make(method: str | AnyMethod, options: Mapping[str, Any]) -> Method:
     known = options_of(method)
     for option in options:
         if option not in known:
-            raise TypeError(f"Explainer with method {method!r} has no option {option!r}; it has {', '.join(known)}")
+            near = get_close_matches(option, [*known, *also], 1)
+            meant = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
+            raise TypeError(f"Explainer with method {method!r} has no option {option!r}{meant}")
     made: Method = METHODS[method](**options)
     return made
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-
+from c2fa.extras import is_whole
 from c2fa.structure import Structure
 
 Budget: TypeAlias = int | tuple[int, ...]
@@ -62,11 +61,6 @@ def masks_of(budget: Budget, rows_per_mask: int, depth: int) -> Budget:
     return masks
 
 
-def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number; True and False are none."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
 def rows_per_level(
     budget: Budget, structure: Structure, min_rows: int = 1, preferred: Sequence[int | None] = ()
 ) -> tuple[int, ...]:
@@ -104,6 +98,8 @@ def rows_per_level(
             f"a budget of {budget} is too small for {depth} levels: it takes at least {depth + 1} rows, one for the "
             "prediction and one for each level"
         )
+    if not is_whole(min_rows):
+        raise TypeError(f"min_rows must be a whole number of rows; got {min_rows!r}")
     left, rows = budget - 1, []
     quarter, third = ((budget - 1) // (parts * max(depth - 1, 1)) for parts in (4, 3))
     preferred = (*preferred, *(None,) * depth)

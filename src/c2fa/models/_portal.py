@@ -8,15 +8,13 @@ import os
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import httpx2
 
-from c2fa.models._settings import Settings
+from c2fa.models._settings import Settings, is_local
 from c2fa.models.limits import Bucket
 
 T = TypeVar("T")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Portal:
@@ -30,7 +28,7 @@ class Portal:
         self.url, self.settings, self.bucket = url, settings, bucket
         self.pid = os.getpid()  # a forked child has the object but not the thread
         # A proxy of the environment is for other hosts; a server on this machine is reached directly.
-        self._trust_env = urlsplit(url).hostname not in _LOOPBACK
+        self._trust_env = not is_local(url)
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="c2fa-http", daemon=True)

@@ -14,6 +14,7 @@ from c2fa.models._portal import Portal
 from c2fa.models._retry import concerns_all, is_transient, retry_after
 from c2fa.models._settings import Secret, shown
 
+_PACKINGS = ("", "identity", "gzip", "deflate")  # others, and several at once, unpack without any bound
 _CRASH = 500  # the server failed on the request itself, as several do on a shape that they will never take
 _HINTS = {
     401: "set the secret in the environment variable named by auth_env",
@@ -126,7 +127,7 @@ def _final(failure: _Failure, what: str, tries: int, never_worked: bool) -> Endp
 async def _send_once(portal: Portal, request: Request) -> Reply:
     settings = portal.settings
     secret = settings.secret()
-    headers = {"accept": "application/json", **settings.headers, **request.headers}
+    headers = {"accept": "application/json", "accept-encoding": "gzip, deflate", **settings.headers, **request.headers}
     if request.body is not None:
         headers.setdefault("content-type", "application/json")
     if secret:
@@ -137,9 +138,7 @@ async def _send_once(portal: Portal, request: Request) -> Reply:
             await asyncio.sleep(seconds)
         try:
             async with asyncio.timeout(settings.timeout):
-                response = await portal.client.request(
-                    method, portal.url + request.path, content=request.body, headers=headers
-                )
+                response = await _received(portal, method, request, headers)
         except TimeoutError:
             reason = f"no whole answer within {settings.timeout:g} s"
             raise _Failure(reason, "raise timeout or lower rows_per_request", transient=True) from None
@@ -149,6 +148,24 @@ async def _send_once(portal: Portal, request: Request) -> Reply:
     if response.is_success:
         return _reply(response, secret)
     raise _refusal(response, settings.max_wait, secret)
+
+
+async def _received(portal: Portal, method: str, request: Request, headers: Mapping[str, str]) -> httpx2.Response:
+    """The whole response, unless it is larger than a reply may be."""
+    most, body = portal.settings.max_reply, bytearray()
+    sent = portal.client.stream(method, portal.url + request.path, content=request.body, headers=headers)
+    async with sent as response:
+        packing = response.headers.get("content-encoding", "").strip().lower()
+        if packing not in _PACKINGS:
+            reason = f"the server packed its answer as {packing[:40]!r}"
+            raise _Failure(reason, "have it send gzip, deflate, or plain answers", transient=False)
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > most:
+                reason = f"the answer has more than max_reply={most} bytes"
+                raise _Failure(reason, "lower rows_per_request, or raise max_reply", transient=False)
+        kept = {k: v for k, v in response.headers.items() if k.lower() not in ("content-encoding", "transfer-encoding")}
+        return httpx2.Response(response.status_code, headers=kept, content=bytes(body))
 
 
 def _reply(response: httpx2.Response, secret: Secret) -> Reply:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,12 +41,16 @@ class Settings:
         is in no message, file or repr.
     auth_header, auth_scheme
         The header that carries the secret and the word before it, ``Authorization: Bearer ...``.
+    auth_over_http
+        Whether the secret may go to another machine over ``http://``, where whoever is on the way can read it.
     headers
         Further headers, none of them secret.
     price_per_row
         What one answered row costs.
     price_per_token
         What one token costs, or (input token, output token), where the server counts them.
+    max_reply
+        The most bytes of one reply, unpacked.
 
     Examples
     --------
@@ -67,12 +72,14 @@ class Settings:
     auth_env: str | None = None
     auth_header: str = "Authorization"
     auth_scheme: str = "Bearer"
+    auth_over_http: bool = False
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     price_per_row: float = 0.0
     price_per_token: float | tuple[float, float] = 0.0
+    max_reply: int = 2**28
 
     def __post_init__(self) -> None:
-        for name, least in (("rows_per_request", 1), ("concurrency", 1), ("retries", 0)):
+        for name, least in (("rows_per_request", 1), ("concurrency", 1), ("retries", 0), ("max_reply", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value!r}")
@@ -143,7 +150,7 @@ class Secret:
         """A server's words without the secret. Hide first and cut then: half a secret is not recognised."""
         if not self._text:
             return said
-        return re.sub("".join(map(_written, self._text)), "***", said, flags=re.IGNORECASE)
+        return re.sub(_written(self._text), "***", said, flags=re.IGNORECASE)
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -152,12 +159,21 @@ class Secret:
         raise TypeError("a secret is not sent to other processes or files; each reads its own environment")
 
 
-def _written(letter: str) -> str:
-    """A pattern of the ways to write a letter: plain or escaped, in JSON, in an address, in HTML."""
-    code, plain = ord(letter), re.escape(letter)
-    spaced = r"|\+" if letter == " " else ""
-    html = rf"&(?:amp;)*(?:#0*{code}|#x0*{code:x}|{re.escape(escape(letter).strip('&;'))});"
-    return rf"(?:%(?:25)*{code:02x}|\\+u{code:04x}|\\+x{code:02x}|{html}{spaced}|\\*{plain})"
+def _written(text: str) -> str:
+    """A pattern of the ways to write a text: plain or escaped, in JSON, in an address, in HTML.
+
+    Backslashes escape what follows in any number, so that those of the text itself tell nothing. A run of them is read
+    from its beginning alone: a search from each of its places would take the square of its length.
+    """
+    letters = []
+    for letter in text.replace("\\", ""):
+        code, plain, spaced = ord(letter), re.escape(letter), r"|\+" if letter == " " else ""
+        html = rf"&(?:amp;)*(?:#0*{code}|#x0*{code:x}|{re.escape(escape(letter).strip('&;'))});"
+        letters.append(rf"(?:%(?:25)*{code:02x}|u{code:04x}|x{code:02x}|{html}{spaced}|{plain})")
+    run = r"(?:\\++|%(?:25)*5c|&(?:amp;)*(?:#0*92|#x0*5c|bsol);)" if "\\" in text else r"\\"
+    if not letters:
+        return f"{run}+"
+    return rf"(?:(?<!\\)(?<!5c)(?<!;){run}+)?" + f"{run}*".join(letters) + f"{run}*" * text.endswith("\\")
 
 
 def shown(address: str) -> str:
@@ -167,6 +183,19 @@ def shown(address: str) -> str:
     'mlflow:http://***@host/m'
     """
     return re.sub(r"(//).*@|[^/]*:[^/]*@", r"\1***@", address.split("?")[0])
+
+
+def is_local(url: str) -> bool:
+    """Whether an address is on this machine.
+
+    >>> is_local("http://127.0.0.1:8080"), is_local("http://[::1]"), is_local("http://models.example")
+    (True, True, False)
+    """
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def check_url(url: str) -> str:

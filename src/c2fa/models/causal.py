@@ -149,6 +149,11 @@ class CausalLM:
             raise AttributeError("the tokenizer has no chat template; prompts are plain text")
         return self._in_template
 
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The texts that the tokenizer reads as tokens of their own kind, such as the end of a turn."""
+        return tuple(map(str, getattr(self.tokenizer, "all_special_tokens", ())))
+
     def _in_template(self, system: str | None, user: str) -> str:
         system = self.system if system is None else system
         said = [] if system is None else [{"role": "system", "content": system}]

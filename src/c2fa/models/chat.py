@@ -62,7 +62,7 @@ class Chat(Writer):
         messages = [{"role": "user", "content": prompt}]
         body = {"model": self.model, "messages": messages, "max_tokens": self.max_new_tokens, "temperature": 0}
         body = {name: value for name, value in (body | self.extra).items() if value is not None}
-        return post("/chat/completions", body), lambda data: data["choices"][0]["message"].get("content") or ""
+        return post("/chat/completions", body), _content
 
     def request(self, rows: WireRows) -> Request:
         """Refuse rows: a chat writes answers and has no outputs."""
@@ -71,3 +71,17 @@ class Chat(Writer):
     def answer(self, reply: Reply, rows: WireRows) -> Floats:
         """Refuse rows, as ``request`` does."""
         raise TypeError(f"{self!r} writes answers and takes no rows")
+
+
+def _content(data: Any) -> str:
+    """What the model wrote; a refusal is no answer, and what is not there cannot be compared."""
+    choice = data["choices"][0]
+    message, ending = choice["message"], choice.get("finish_reason")
+    if message.get("refusal") or ending == "content_filter":
+        said = str(message.get("refusal") or ending)
+        raise ValueError(f"the model refused to answer ({said[:200]!r}); leave out what it refuses, or use another")
+    content: str = message.get("content")
+    if not content:
+        why = "all of max_new_tokens went into what it thought; raise it" if ending == "length" else "see its log"
+        raise ValueError(f"the model wrote nothing (finish_reason {ending!r}): {why}")
+    return content

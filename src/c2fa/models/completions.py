@@ -71,10 +71,10 @@ class Writer(Endpoint):
         """How many answers may be written at the same time, each for a thread of its own."""
         return self.settings.concurrency
 
-    def count(self, data: Any) -> tuple[int, int]:
+    def count(self, data: Any) -> tuple[Any, Any]:
         """Return how many tokens a reply says were read and written."""
         used = data.get("usage") or {}
-        return used.get("prompt_tokens") or 0, used.get("completion_tokens") or 0
+        return used.get("prompt_tokens"), used.get("completion_tokens")
 
     def ending(self, data: Any) -> str | None:
         """Return why a reply says that its text ended; ``"length"`` is where it was cut."""
@@ -88,7 +88,7 @@ class Writer(Endpoint):
 
         def text(data: Any) -> str:
             answer, before = _text("the generated text", read(data)), self.cost
-            self._count(data)
+            self.spend(*self.count(data))
             self.usage.requests += 1
             charge(self.cost - before)
             self._written += 1
@@ -118,11 +118,6 @@ class Writer(Endpoint):
     def finish(self) -> None:
         """Note what is not whole about the answers."""
         self.notes = list(cut_answers(self._cut, self._written, self.max_new_tokens))
-
-    def _count(self, data: Any) -> None:
-        read, written = self.count(data)
-        self.usage.tokens_in += read
-        self.usage.tokens_out += written
 
 
 class Completions(Writer):
@@ -310,6 +305,13 @@ def no_logprobs(server: str) -> ValueError:
     return ValueError(f"the server gave no log-probabilities of the answer, as {server} does; {_ELSEWHERE}")
 
 
+def token_id(number: Any) -> int:
+    """A token's number as a server gives it, which must be one."""
+    if type(number) is not int or number < 0:
+        raise ValueError(f"the server gave {number!r:.40} as a token's number; see that it is the server of the class")
+    return number
+
+
 def from_texts(texts: Iterable[str], answer: str) -> tuple[str, ...]:
     """The texts of the tokens, without the blank that a tokenizer of words puts before every text.
 
@@ -328,13 +330,13 @@ def from_prefixes(texts: Iterable[str], answer: str) -> tuple[str, ...]:
     >>> from_prefixes(["caf", "caf\\ufffd", "café"], "café")
     ('caf', '', 'é')
     """
-    pieces, end = [], 0
+    pieces, end, text = [], 0, answer
     for text in texts:
         whole = text.rstrip("\ufffd")  # what decoders write for a part of a character
         new = max(end, len(whole)) if answer.startswith(whole) else end
         pieces.append(answer[end:new])
         end = new
-    return _joined(pieces, answer)
+    return _joined(pieces if text == answer else [text], answer)
 
 
 def _joined(pieces: list[str], answer: str) -> tuple[str, ...]:

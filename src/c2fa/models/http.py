@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from c2fa.model import charge, describe
 from c2fa.models._portal import Portal
 from c2fa.models._rows import WireRows
 from c2fa.models._send import EndpointError, Reply, Request, send
-from c2fa.models._settings import Settings, check_url
+from c2fa.models._settings import Settings, check_url, is_local
 from c2fa.models.limits import Bucket, Paced
 
 __all__ = ["Endpoint", "EndpointError", "Reply", "Request", "Settings", "Usage", "WireRows"]
@@ -65,6 +66,12 @@ class Endpoint(Paced):
             known = ", ".join(Settings.__dataclass_fields__)
             wrong = ", ".join(repr(k) for k in settings if k not in Settings.__dataclass_fields__)
             raise TypeError(f"{type(self).__name__} has no option {wrong}; it takes {known}") from None
+        in_the_open = urlsplit(self.url).scheme == "http" and not is_local(self.url)
+        if self.settings.auth_env and in_the_open and not self.settings.auth_over_http:
+            raise ValueError(
+                f"{self.url} is another machine, and over http:// whoever is on the way could read the secret; "
+                "give an address with https://, or auth_over_http=True where nobody is"
+            )
         rate = self.settings.rate
         self.bucket = Bucket(":memory:", rate, burst=max(int(rate or 1), 1))  # what a second allows may go at once
         self.output_names = tuple(output_names)
@@ -122,6 +129,14 @@ class Endpoint(Paced):
     def batch_size(self) -> int:
         """How many rows keep every connection busy."""
         return self.chunk_size() * self.settings.concurrency
+
+    def spend(self, read: Any, written: Any) -> None:
+        """Count the tokens that a reply says were read and written; what it does not say is 0."""
+        for tokens in (read, written):
+            if tokens is not None and (type(tokens) is not int or tokens < 0):
+                raise ValueError(f"the server counts {tokens!r} tokens, by which costs go; see the server's log")
+        self.usage.tokens_in += read or 0
+        self.usage.tokens_out += written or 0
 
     def pace(self, bucket: Bucket) -> None:
         """Take the turns of all requests from this bucket, in place of the model's own ``rate``."""

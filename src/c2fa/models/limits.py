@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any
 
+from c2fa.extras import is_real
 from c2fa.ledger import Connection
 from c2fa.model import ModelProxy, describe
 from c2fa.models._retry import Retry, concerns_all, is_transient
@@ -45,10 +46,12 @@ class Bucket:
     """
 
     def __init__(self, path: str | PathLike[str], rate: float | None, burst: int = 1) -> None:
-        if rate is not None and not 0 < rate < math.inf:
+        if rate is not None and not (is_real(rate) and 0 < rate < math.inf):
             raise ValueError(f"rate must be a number of requests a second above 0, not {rate!r}")
-        if not 1 <= burst < math.inf:
+        if not (is_real(burst) and 1 <= burst < math.inf):
             raise ValueError(f"burst must be a whole number of at least 1, not {burst!r}")
+        if not isinstance(path, str | PathLike):
+            raise TypeError(f"path must be the name of a file, or ':memory:'; got {path!r}")
         self.path, self.rate, self.burst = fspath(path), rate, int(burst)
         self._db: Connection | None = None
         self._pid = 0

@@ -10,7 +10,7 @@ import numpy as np
 from c2fa.models._portal import Portal
 from c2fa.models._rows import WireRows
 from c2fa.models._send import EndpointError, Reply, Request
-from c2fa.models.completions import Completions, Tokens, columns, from_texts, no_logprobs, post
+from c2fa.models.completions import Completions, Tokens, columns, from_texts, no_logprobs, post, token_id
 from c2fa.models.http import Floats, _Batch
 
 
@@ -70,7 +70,8 @@ class LlamaServer(Completions):
                     "log-probabilities; leave emoji and rare letters out of the answer, or use another server"
                 )
             return Tokens(
-                tuple(int(token["id"]) for token in tokens), from_texts((token["piece"] for token in tokens), answer)
+                tuple(token_id(token["id"]) for token in tokens),
+                from_texts((token["piece"] for token in tokens), answer),
             )
 
         return await self.ask(portal, post("/tokenize", body), "reading the answer's tokens", read)
@@ -103,7 +104,7 @@ class LlamaServer(Completions):
         content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
         if not content:
             raise no_logprobs(self.server)
-        self._count(reply.data)
+        self.spend(*self.count(reply.data))
         found = [(token.get("id"), token.get("logprob")) for token in content]
         return np.asarray([self.logprobs(0, answer, found)])
 

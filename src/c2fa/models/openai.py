@@ -124,8 +124,7 @@ class OpenAI(Endpoint):
         if not isinstance(choices, list):
             raise ValueError("the answer has no list of choices; is this an OpenAI-compatible server?")
         used = reply.data.get("usage") or {}
-        self.usage.tokens_in += used.get("prompt_tokens") or 0
-        self.usage.tokens_out += used.get("completion_tokens") or 0
+        self.spend(used.get("prompt_tokens"), used.get("completion_tokens"))
         outputs = []
         for choice in sorted(choices, key=lambda c: int(c.get("index", 0))):
             values, censored, several = class_logprobs(first_token(choice), self.answers)

@@ -10,7 +10,7 @@ import numpy as np
 from c2fa.models._portal import Portal
 from c2fa.models._rows import WireRows
 from c2fa.models._send import Reply, Request
-from c2fa.models.completions import Completions, Tokens, columns, from_prefixes, no_logprobs, post
+from c2fa.models.completions import Completions, Tokens, columns, from_prefixes, no_logprobs, post, token_id
 from c2fa.models.http import Floats
 
 
@@ -37,10 +37,10 @@ class SGLang(Completions):
         """Return how many rows one request may hold."""
         return 1
 
-    def count(self, data: Any) -> tuple[int, int]:
+    def count(self, data: Any) -> tuple[Any, Any]:
         """Return how many tokens a reply says were read and written."""
         used = data.get("meta_info") or {}
-        return used.get("prompt_tokens") or 0, used.get("completion_tokens") or 0
+        return used.get("prompt_tokens"), used.get("completion_tokens")
 
     def ending(self, data: Any) -> str | None:
         """Return why a reply says that its text ended."""
@@ -67,7 +67,7 @@ class SGLang(Completions):
 
     async def _ids(self, portal: Portal, texts: list[str], special: bool) -> list[list[int]]:
         def read(data: Any) -> list[list[int]]:
-            listed = [[int(token) for token in ids] for ids in data["tokens"]]
+            listed = [[token_id(token) for token in ids] for ids in data["tokens"]]
             if len(listed) != len(texts):
                 raise ValueError(f"the server returned the tokens of {len(listed)} texts for {len(texts)}")
             return listed
@@ -94,6 +94,6 @@ class SGLang(Completions):
         listed = (reply.data.get("meta_info") or {}).get("input_token_logprobs")
         if not listed:
             raise no_logprobs(self.server)
-        self._count(reply.data)
+        self.spend(*self.count(reply.data))
         found = [(entry[1], entry[0]) for entry in listed[-len(answer.ids) :]]
         return np.asarray([self.logprobs(0, answer, found)])

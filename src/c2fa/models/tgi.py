@@ -10,7 +10,7 @@ import numpy as np
 from c2fa.models._portal import Portal
 from c2fa.models._rows import WireRows
 from c2fa.models._send import Reply, Request
-from c2fa.models.completions import Completions, Tokens, columns, from_prefixes, no_logprobs, post
+from c2fa.models.completions import Completions, Tokens, columns, from_prefixes, no_logprobs, post, token_id
 from c2fa.models.http import Floats, RowError
 
 
@@ -38,10 +38,10 @@ class TGI(Completions):
         """Return how many rows one request may hold."""
         return 1
 
-    def count(self, data: Any) -> tuple[int, int]:
+    def count(self, data: Any) -> tuple[Any, Any]:
         """Return how many tokens a reply says were read and written."""
         details = data.get("details") or {}
-        return len(details.get("prefill") or ()), details.get("generated_tokens") or 0
+        return len(details.get("prefill") or ()), details.get("generated_tokens")
 
     def ending(self, data: Any) -> str | None:
         """Return why a reply says that its text ended."""
@@ -53,8 +53,8 @@ class TGI(Completions):
 
         def read(data: Any) -> Tokens:
             tokens = [token for token in data if token["stop"] > token["start"]]  # the others begin or end a text
-            texts = [answer[: int(token["stop"])] for token in tokens]
-            return Tokens(tuple(int(token["id"]) for token in tokens), from_prefixes(texts, answer))
+            texts = [answer[: token_id(token["stop"])] for token in tokens]
+            return Tokens(tuple(token_id(token["id"]) for token in tokens), from_prefixes(texts, answer))
 
         return await self.ask(portal, post("/tokenize", {"inputs": answer}), "reading the answer's tokens", read)
 
@@ -84,7 +84,7 @@ class TGI(Completions):
         listed = (reply.data.get("details") or {}).get("prefill")
         if not listed:
             raise no_logprobs(self.server)
-        self._count(reply.data)
+        self.spend(*self.count(reply.data))
         found = [(token.get("id"), token.get("logprob")) for token in listed[-len(answer.ids) :]]
         if tuple(token for token, _ in found) != answer.ids:
             raise RowError(

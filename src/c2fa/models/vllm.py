@@ -11,7 +11,7 @@ import numpy as np
 from c2fa.models._portal import Portal
 from c2fa.models._rows import WireRows
 from c2fa.models._send import EndpointError, Reply, Request
-from c2fa.models.completions import Completions, Tokens, columns, from_prefixes, no_logprobs, post
+from c2fa.models.completions import Completions, Tokens, columns, from_prefixes, no_logprobs, post, token_id
 from c2fa.models.http import Floats, RowError
 
 _REFUSED = 400
@@ -100,7 +100,7 @@ class VLLM(Completions):
 
     async def _ids(self, portal: Portal, asked: Mapping[str, Any]) -> list[int]:
         request = post("/tokenize", {"model": self.model, **asked})
-        return await self.ask(portal, request, "reading tokens", lambda data: [int(token) for token in data["tokens"]])
+        return await self.ask(portal, request, "reading tokens", lambda data: [token_id(i) for i in data["tokens"]])
 
     async def _text_of(self, portal: Portal, ids: list[int]) -> str:
         request = post("/detokenize", {"model": self.model, "tokens": ids})
@@ -128,7 +128,7 @@ class VLLM(Completions):
             self._row(position, prompt, answer, choice.get("prompt_logprobs"))
             for position, ((prompt, answer), choice) in enumerate(zip(columns(rows), choices, strict=True))
         ]
-        self._count(reply.data)
+        self.spend(*self.count(reply.data))
         return np.asarray(outputs)
 
     def _row(self, position: int, prompt: list[int], answer: Tokens, listed: Any) -> list[float]:

@@ -375,7 +375,9 @@ def loss_alone(level: Level) -> float:
         if sizes.min() > _FULL_RANK * sizes.max():
             return 0.5 * float(upper[-1, -1]) ** 2
     if not ridge.min() > _NOTHING:
-        penalty = np.diag(np.sqrt(2.0 * ridge))[ridge > 0]
+        penalised = np.flatnonzero(ridge)
+        penalty = np.zeros((len(penalised), level.width))  # of a square, most rows would be thrown away
+        penalty[np.arange(len(penalised)), penalised] = np.sqrt(2.0 * ridge[penalised])
         padded = np.concatenate([targets, np.zeros((len(penalty), 1))])
         values = np.linalg.lstsq(np.concatenate([rows, penalty]), padded, rcond=None)[0]
     elif len(rows) < level.width:

@@ -138,14 +138,17 @@ class Misfit:
         squares = np.zeros(s.widths[level])
         for k, rows in enumerate(self.rows[:-1]):
             owners = s.owners(k)
-            even = (owners[:, None] == np.arange(s.widths[k])) / np.bincount(owners)[owners][:, None]
-            # By how much values follow where the rows of one part, and no others, say more of it.
-            follow = s.sums(self.influence[:, rows], level) @ (self.problem.design[rows] @ even)
+            odd = 4.0 * left_odd(self.sizes, owners)
+            # By how much values follow where the rows of one part, and no others, say more of it: the product of what
+            # rows do to values and of what they say of parts. Its squares are summed without it, for there may be very
+            # many of both.
+            does = s.sums(self.influence[:, rows], level)
+            says = s.sums(self.problem.design[rows].T, k) / np.bincount(owners)[:, None]
+            squares += np.einsum("ij,ij->i", does @ (says.T @ (odd[:, None] * says)), does)
             if k == level:
-                own = np.diag(follow)
-                np.fill_diagonal(follow, np.maximum(own, 1.0 - own))
-            squares += np.square(follow) @ (4.0 * left_odd(self.sizes, owners))
-        return np.outer(squares, triples)
+                own = np.einsum("ij,ij->i", does, says)
+                squares += odd * (np.square(np.maximum(own, 1.0 - own)) - np.square(own))
+        return np.outer(np.maximum(squares, 0.0), triples)
 
 
 def left_odd(sizes: FloatArray, owners: IntArray) -> FloatArray:

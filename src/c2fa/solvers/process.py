@@ -162,7 +162,8 @@ class Process:
             odd = kind.values(self.observed.x, self.game.structure)
             odd *= noise
             effects += odd
-        return effects
+        covariances: FloatArray = effects
+        return covariances
 
     @cached_property
     def odd_variances(self) -> tuple[FloatArray, ...]:
@@ -176,7 +177,8 @@ class Process:
     @cached_property
     def leaves(self) -> FloatArray:
         """The posterior mean of the leaves' values, (leaves, outputs)."""
-        return self.covariances.T @ self.fit.pulls
+        leaves: FloatArray = self.covariances.T @ self.fit.pulls
+        return leaves
 
     @cached_property
     def sizes(self) -> FloatArray:
@@ -193,7 +195,8 @@ class Process:
         prior = prior + self.odd_variances[level]
         sums = s.sums(self.covariances.T, level)
         known = np.einsum("ij,ij->i", sums @ self.fit.precision, sums)
-        return np.maximum(prior - known, 0.0)[:, None] * self.sizes
+        variances: FloatArray = np.maximum(prior - known, 0.0)[:, None] * self.sizes
+        return variances
 
     @cached_property
     def doubt(self) -> FloatArray:
