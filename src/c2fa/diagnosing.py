@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from c2fa.explanation import Diagnostics, LevelReport
+from c2fa.explanation import Diagnostics, Interaction, LevelReport
 from c2fa.masking import Masked, level_names
 from c2fa.methods.base import Attribution
 from c2fa.problem import Level, Problem
 from c2fa.querying import Queries
 from c2fa.solvers.direct import loss_alone
 from c2fa.solvers.expected import expected_part
+from c2fa.solvers.process import Solved
 from c2fa.solvers.solve import solve
 from c2fa.stopping import Judge
 from c2fa.structure import FloatArray, Structure
@@ -23,6 +24,7 @@ _MIN_LOO_R2 = 0.0  # below this the mean of the other rows predicts a left-out r
 _ROUNDING = 1e-6  # outputs that differ by this share of their size may be one number in single precision
 _TINY = 1e-140  # the square of a difference this small underflows
 _LIGHT = 1e-12  # a row that weighs this share of the heaviest or less does not count
+_PAIRS = 10  # of features that act together, kept for each level
 _TELLING = 20  # so many masked inputs, each without about half of the features, show whether any of them matters
 
 
@@ -90,6 +92,21 @@ def diagnose(
         prior_share=None if prior_worth is None else found.prior_share or 0.0,
         prior_part=None if prior_worth is None else _prior_part(found, column),
         prior_worth=prior_worth,
+        exact=() if found.game is None else found.game.exact_levels(structure),
+        interactions=() if found.game is None else _interactions(found.game, structure),
+    )
+
+
+def _interactions(game: Solved, structure: Structure) -> tuple[Interaction, ...]:
+    """The pairs that act together most surely at each level, those of leaves within their parts."""
+    if game.even is None:
+        return ()
+    levels = range(structure.depth) if game.game.structure is structure else [structure.depth - 1]
+    own = game.game.structure.depth - structure.depth
+    return tuple(
+        Interaction(k, first, second, value, error)
+        for k in levels
+        for first, second, value, error in game.even.pairs(k + own, _PAIRS)
     )
 
 

@@ -50,7 +50,9 @@ class Explainer:
     masker
         What turns an input into masked inputs: ``c2fa.maskers.Text()``, ``Array``, ``Custom``, …
     method
-        ``"c2fa"``, another method's name, or a method object.
+        ``"owen"``, the default, whose values and base add up to the prediction; ``"shapley"``, the same without parts;
+        ``"c2fa"``, the paper's joint fit, which is meant where a preset or an option of its alone (``penalty``,
+        ``kernel``, …) is given; another method's name, or a method object.
     budget
         Model rows, every one of them counted, never exceeded: a number that the method splits over the levels, or a
         tuple with the rows of each level, coarse to fine (the prediction itself is one of the first level's). None, the
@@ -114,7 +116,7 @@ class Explainer:
         model: Any,
         masker: Masker,
         *,
-        method: str | AnyMethod = "c2fa",
+        method: str | AnyMethod | None = None,
         budget: int | Sequence[int] | None = None,
         target: int | str | None = None,
         seed: int = 0,
@@ -135,6 +137,9 @@ class Explainer:
         if not callable(masker) or isinstance(masker, type):
             what = f"the class {masker.__name__}" if isinstance(masker, type) else type(masker).__name__
             raise TypeError(f"masker must be a masker such as c2fa.maskers.Text(), not {what}")
+        if method is None:
+            of_the_fit = set(options_of("c2fa")) - set(options_of("owen"))
+            method = "c2fa" if preset is not None or of_the_fit & set(options) else "owen"
         if preset is not None:
             _check_word("preset", preset, sorted(PRESETS))
             known = options_of(method)

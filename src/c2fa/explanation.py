@@ -38,6 +38,26 @@ class LevelReport:
 
 
 @dataclass(frozen=True)
+class Interaction:
+    """Two features of a level, under one parent, that do more together than each by itself, or less.
+
+    ``value`` is Shapley's interaction index: above 0 where the two complement each other, below 0 where either will do;
+    features that each speak against the target have the signs the other way round.
+    """
+
+    level: int
+    first: int
+    second: int
+    value: float
+    stderr: float
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is more than three standard errors from 0."""
+        return abs(self.value) > 3.0 * self.stderr
+
+
+@dataclass(frozen=True)
 class Diagnostics:
     """How far an explanation may be trusted.
 
@@ -62,6 +82,10 @@ class Diagnostics:
     settled, stop
         With a stopping rule (``until=``): whether it held in the end, and in words what was spent and why. Without one,
         None and empty.
+    exact
+        For each level, whether every mask that its values depend on was asked, so that they are exact.
+    interactions
+        The pairs of features that act together most surely, of the target it was explained for.
     prior_share, prior_part, prior_worth
         With a prior: the share of what it expected that this input's answers bear out, 0 where it was ignored or knew
         nothing of the leaves; what part of the target's leaves it is, between 0 and 1 (``from_prior`` has it leaf by
@@ -83,6 +107,8 @@ class Diagnostics:
     prior_share: float | None = None
     prior_part: float | None = None
     prior_worth: float | None = None
+    exact: tuple[bool, ...] = ()
+    interactions: tuple[Interaction, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +193,20 @@ class Explanation:
     def intercepts(self) -> tuple[float, ...]:
         """What the surrogate of each level says of an empty input."""
         return tuple(float(b[self._column]) for b in self.all_intercepts)
+
+    @property
+    def base(self) -> float:
+        """What the model says of an empty input, as far as the method knows: with the parts it makes the prediction."""
+        return self.intercepts[0]
+
+    def interactions(self, level: int = 0, n: int = 5) -> list[tuple[str, str, float, float]]:
+        """The n pairs of a level's features that act together most surely: names, interaction, standard error.
+
+        Both are under one parent. Above 0 the two do more together than each by itself; below 0 either will do.
+        """
+        level, names = self.structure.level(level), self.names[self.structure.level(level)]
+        pairs = [pair for pair in self.diagnostics.interactions if pair.level == level]
+        return [(names[pair.first], names[pair.second], pair.value, pair.stderr) for pair in pairs[:n]]
 
     @property
     def high(self) -> FloatArray:

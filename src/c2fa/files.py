@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa.descriptors import pack, unpack
-from c2fa.explanation import Diagnostics, Explanation, LevelReport
+from c2fa.explanation import Diagnostics, Explanation, Interaction, LevelReport
 from c2fa.extras import host_array
 from c2fa.links import ensure
 from c2fa.structure import Structure
@@ -118,7 +118,8 @@ def _fields(e: Explanation) -> dict[str, Any]:
     d = e.diagnostics
     fields = {name: getattr(e, name) for name in Explanation.__dataclass_fields__}
     fields["structure"] = {"parents": e.structure.parents, "names": e.structure.names}
-    fields["diagnostics"] = {**d.__dict__, "levels": [level.__dict__ for level in d.levels]}
+    pairs = [pair.__dict__ for pair in d.interactions]
+    fields["diagnostics"] = {**d.__dict__, "levels": [level.__dict__ for level in d.levels], "interactions": pairs}
     fields["descriptors"] = None if e.descriptors is None else pack(e.descriptors, e.structure)
     return {"schema": SCHEMA, **fields}
 
@@ -142,7 +143,9 @@ def _read(document: Any, arrays: Arrays | None = None) -> Explanation:
             fields[name] = tuple(fields[name])
     d, s = fields["diagnostics"], fields["structure"]
     levels = tuple(LevelReport(**level) for level in d["levels"])
-    fields["diagnostics"] = Diagnostics(**{**d, "levels": levels, "warnings": tuple(d["warnings"])})
+    told = {"levels": levels, "warnings": tuple(d["warnings"]), "exact": tuple(d.get("exact", ()))}
+    pairs = tuple(Interaction(**pair) for pair in d.get("interactions", ()))
+    fields["diagnostics"] = Diagnostics(**{**d, **told, "interactions": pairs})
     fields["structure"] = Structure(tuple(s["parents"]), tuple(map(tuple, s["names"])))
     if fields["descriptors"] is not None:
         fields["descriptors"] = unpack(fields["descriptors"], fields["structure"])
@@ -163,7 +166,10 @@ def _check(e: Explanation) -> None:
     _check_kind("names and warnings", str, [*e.output_names, *d.warnings, d.stop, *chain(*e.names)])
     _check_kind("target, columns and rows", int, [e.target, *e.columns, e.queries, d.sent, d.recalled, d.dropped])
     told = [value for level in d.levels for value in vars(level).values() if value is not None]
-    _check_kind("diagnostics", int | float, [*told, d.consistency])
+    _check_kind("diagnostics", int | float, [*told, d.consistency, *chain(*(vars(p).values() for p in d.interactions))])
+    for pair in d.interactions:
+        if not (0 <= pair.level < len(widths) and max(pair.first, pair.second) < widths[pair.level]):
+            raise ValueError(f"{pair} names features that are not there")
     _check_kind("view and provenance", Mapping, [e.view, e.provenance])
     if e.descriptors is not None:
         len(e.descriptors)  # a look at the table checks it

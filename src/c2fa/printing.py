@@ -57,7 +57,7 @@ def shown_cells(view: Mapping[str, Any]) -> list[str]:
 
 def notes(e: Explanation) -> list[str]:
     """What a reader should know beside the numbers: which leaves masking does not change, how an answer was scored."""
-    return [*_from_prior(e), *_at_baseline(e), *answer_notes(e)]
+    return [*_from_prior(e), *_at_baseline(e), *answer_notes(e), *together(e)]
 
 
 def _from_prior(e: Explanation) -> list[str]:
@@ -101,7 +101,7 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     d = e.diagnostics
     spent = ", ".join([f"{e.queries} rows", *fit(e)])
     lines = [
-        f"{one_line(e.target_name)}: {number(e.prediction)}{on_scale(e)}   ({spent})",
+        f"{one_line(e.target_name)}: {number(e.prediction)}{on_scale(e)}{made_of(e)}   ({spent})",
         *map(one_line_at, answer_lines(e, width) if "statements" in e.view else []),
         *_Tree(e, leaves, width).lines(),
     ]
@@ -111,8 +111,36 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     return printable("\n".join([*lines, *(f"! {warning}" for warning in d.warnings)]))
 
 
+def made_of(e: Explanation) -> str:
+    """Base and attributions, where they make the prediction."""
+    if not e.diagnostics.exact or abs(e.base + e.high.sum() - e.linked) > 1e-6 * max(abs(e.linked), abs(e.base)):
+        return ""
+    r = e.rounded
+    return f" = base {r.text(r.base, sign=False)} {'−' if r.total < 0 else '+'} {r.text(abs(r.total), sign=False)}"
+
+
+def together(e: Explanation, most: int = 3) -> list[str]:
+    """The pairs of features that are known to act together, in words."""
+    lines = []
+    for k, names in enumerate(shown_names(e.structure, e.view)):
+        pairs = [pair for pair in e.diagnostics.interactions if pair.level == k and pair.settled]
+        for pair in pairs[:most]:
+            first, second = (_clip(names[i], 30) for i in (pair.first, pair.second))
+            amount = f"{e.rounded.plain(pair.value)} ± {e.rounded.plain(pair.stderr)}"
+            lines.append(f"{e.level_names[k]} that act together: “{first}” and “{second}”, {amount}")
+    return lines
+
+
 def fit(e: Explanation) -> list[str]:
-    """The R² of each level that was fitted, in words."""
+    """How well the numbers reproduce the model, in words: of each level that was fitted, or of the whole game."""
+    if e.diagnostics.exact:
+        exact = [
+            f"{name} exact" for name, all_asked in zip(e.level_names, e.diagnostics.exact, strict=True) if all_asked
+        ]
+        left_out = e.diagnostics.levels[-1].r2_left_out
+        return (
+            exact if left_out is None or all(e.diagnostics.exact) else [*exact, f"R² {left_out:.2f} of rows left out"]
+        )
     reports = zip(e.level_names, e.diagnostics.levels, strict=False)
     return [f"R² {report.r2:.2f} of {name}" for name, report in reports if report.rows]
 

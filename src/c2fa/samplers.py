@@ -192,9 +192,10 @@ class Apart:
     """Rows for Winter values, each followed by its complement: parts as wholes, then taken apart.
 
     A value's sign changes with the complement, so a row and its complement together are not misled by any even number
-    of features that work together. (Fewer rows than leaves are better spent on others: the complements of the first half
-    as many rows as leaves come after all of these.) Levels of parts get balanced masks, all but the full and the empty one where there are few
-    features. Leaves get three kinds of rows, as many of each as inform the values more than the next:
+    of features that work together. (Fewer rows than leaves are better spent on others: the complements of the first
+    half as many rows as leaves come after all of these.) Levels of parts get balanced masks, all but the full and the
+    empty one where there are few features. Leaves get three kinds of rows, as many of each as inform the values more
+    than the next:
 
     - balanced halves, which tell of all leaves at once, a pair for every leaf;
     - each leaf alone in its part, the other parts whole;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -17,7 +18,7 @@ import numpy as np
 from c2fa import files
 from c2fa.batch.packing import Outcome
 from c2fa.descriptors import pack, unpack
-from c2fa.explanation import Diagnostics, Explanation, LevelReport
+from c2fa.explanation import Diagnostics, Explanation, Interaction, LevelReport
 from c2fa.printing import printable
 from c2fa.structure import FloatArray, Structure
 from c2fa.writing import atomic
@@ -76,6 +77,8 @@ def schema(levels: int, precision: Precision) -> Any:
         "prior_share": pa.float64(),
         "prior_part": pa.float64(),
         "prior_worth": pa.float64(),
+        "exact": pa.list_(pa.bool_()),
+        "interactions": pa.list_(pa.float64()),
         "budget": counts,
         **{name: counts if name == "rows" else pa.list_(pa.float64()) for name in _FITS},
         "intercepts": numbers,
@@ -226,6 +229,7 @@ def _row(outcome: Outcome, views: Views) -> dict[str, Any]:
     others = [i for i in range(len(e.columns)) if i != at]
     row |= {name: getattr(d, name) for name in Diagnostics.__dataclass_fields__ if name != "levels"}
     row |= {name: [getattr(level, name) for level in d.levels] for name in _FITS}
+    row["interactions"] = [number for pair in d.interactions for number in dataclasses.astuple(pair)]
     row |= {
         "prediction": e.prediction,
         "target": e.target,
@@ -281,6 +285,9 @@ def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
     fields = {name: row[name] for name in Diagnostics.__dataclass_fields__ if name != "levels" and name in row}
     fields["stop"] = fields.get("stop") or ""
     fields["warnings"] = tuple(fields["warnings"])
+    fields["exact"] = tuple(fields.get("exact") or ())
+    pairs = np.reshape(fields.get("interactions") or (), (-1, len(Interaction.__dataclass_fields__))).tolist()
+    fields["interactions"] = tuple(Interaction(*map(int, pair[:3]), *pair[3:]) for pair in pairs)
     structure = Structure(
         tuple(np.asarray(row[f"parents_{k}"], dtype=np.intp) for k in range(1, depth)),
         tuple(tuple(row[f"names_{k}"]) for k in range(depth)),

@@ -32,7 +32,7 @@ def demo(
         str | None, o.flag(o.INPUTS, "--text", "-t", help="A text of your own.", show_default="a review of a backpack")
     ] = None,
     file: Annotated[Path | None, o.flag(o.INPUTS, "--file", "-f", help="A file with a text of your own.")] = None,
-    method: o.Method = "c2fa",
+    method: o.Method = None,
     budget: o.Budget = None,
     seed: o.Seed = 0,
     html: Annotated[Path | None, o.flag(o.OUTPUT, metavar="FILE", help="Write a page (.html).")] = None,

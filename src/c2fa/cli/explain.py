@@ -43,7 +43,7 @@ def explain(
     model: o.Model,
     model_option: o.ModelOption = [],  # noqa: B006
     allow_pickle: o.AllowPickle = False,
-    method: o.Method = "c2fa",
+    method: o.Method = None,
     option: o.Option = [],  # noqa: B006
     budget: o.Budget = None,
     until: o.Until = None,
@@ -152,12 +152,13 @@ def refuse_dataset_flags(given: Mapping[str, Any]) -> None:
             raise RefusedError(f"{flag} goes with --store DIR, the folder of a dataset's explanations", USAGE)
 
 
-def method_options(method: str, texts: Sequence[str]) -> dict[str, Any]:
+def method_options(method: str | None, texts: Sequence[str]) -> dict[str, Any]:
     """Read the options of a method, and those of the explainer that have no flag."""
-    if method not in METHODS:
+    if method is not None and method not in METHODS:
         return {}  # the explainer refuses the method and lists those there are
-    readers = dict.fromkeys([*options_of(method), *_EXPLAINER_OPTIONS], o.value)
-    return o.read("--option", texts, readers, f"the method {method!r}")
+    known = [*options_of("owen"), *options_of("c2fa")] if method is None else options_of(method)
+    readers = dict.fromkeys([*known, *_EXPLAINER_OPTIONS], o.value)
+    return o.read("--option", texts, readers, "the explainer" if method is None else f"the method {method!r}")
 
 
 # ---------------------------------------------------------------------------------- files

@@ -76,8 +76,8 @@ ModelOption = Annotated[
 AllowPickle = Annotated[
     bool, flag(ASKING, "--allow-pickle", help="Let sklearn: load a pickle, which can run any code in it.")
 ]
-METHOD = "The method; 'c2fa info' lists them."
-Method = Annotated[str, flag(ASKING, metavar="NAME", help=METHOD, autocompletion=complete_methods, show_default=True)]
+METHOD = "The method, by default owen; 'c2fa info' lists them."
+Method = Annotated[str | None, flag(ASKING, metavar="NAME", help=METHOD, autocompletion=complete_methods)]
 Methods = Annotated[str, flag(ASKING, metavar="NAMES", help="The methods to compare.", show_default=True)]
 Option = Annotated[
     list[str],

@@ -1,8 +1,9 @@
 """Owen values, for deeper trees Winter's, and Shapley values: one game, whose values and base add up to the prediction.
 
 The value of a part is its Shapley value in the game among the parts; that of a leaf its share of it, from how the part
-does with some of its leaves while other parts are there or not as wholes. A part's leaves add up to it by a theorem, and
-everything to the prediction less the output for the empty input. What is not asked is inferred: ``solvers/process.py``.
+does with some of its leaves while other parts are there or not as wholes. A part's leaves add up to it by a theorem,
+and everything to the prediction less the output for the empty input. What is not asked is inferred
+(``solvers/process.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 STRENGTHS = (0.0, 1.0, 3.0, 10.0)
 _PAYS = 64  # rows of a budget in which two that are asked again, to find out whether the model has noise, do not matter
 _SAME = 1e-5  # of the outputs' range: answers that differ by no more differ by rounding
-_PAIRS = 10  # of features that act together, kept for each level
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Owen(BaseMethod):
     Parameters
     ----------
     sampler
-        Which masks are asked. ``Apart()``, the default, asks them in complementary pairs: parts as wholes, halves of all
-        leaves, then parts taken apart.
+        Which masks are asked. ``Apart()``, the default, asks them in complementary pairs: parts as wholes, halves of
+        all leaves, then parts taken apart.
     smooth
         How strongly leaves that the masker calls neighbours are held to matter alike: a number from 0, about 1 for some
         and 10 for a lot. Of several numbers the answers decide how much each counts. ``"auto"`` is a few such
@@ -67,10 +67,11 @@ class Owen(BaseMethod):
     def split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
         """The usual split; all masks of the parts where they leave a row for every leaf."""
         rows = super().split(budget, structure)
+        if structure.depth != 2 or isinstance(budget, tuple):
+            return rows
         parts = 2 ** min(structure.widths[0], 30) - 1
-        if structure.depth == 2 and not isinstance(budget, tuple) and budget - 1 - parts >= structure.leaves:
-            rows = (parts, budget - 1 - parts) if parts <= rows[0] + structure.leaves else rows
-        return rows
+        enough = budget - 1 - parts >= structure.leaves and rows[0] < parts
+        return (parts, budget - 1 - parts) if enough else rows
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         s, tree = task.structure, self._tree(task.structure)
@@ -183,8 +184,7 @@ def _level(game: Game, structure: Structure, level: int, levels: IntArray) -> Le
 
 def _ends(masks: BoolArray) -> BoolArray:
     """Which masks are full or empty."""
-    ends: BoolArray = masks.all(axis=1) | ~masks.any(axis=1)
-    return ends
+    return np.asarray(masks.all(axis=1) | ~masks.any(axis=1))
 
 
 def _noise(again: BoolArray, answers: FloatArray, ok: BoolArray, masks: BoolArray, outputs: FloatArray) -> float:

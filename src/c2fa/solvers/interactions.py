@@ -4,10 +4,10 @@ A mask is a row x of −1 and 1. With a weight ``ρ_i`` between 0 and 1 for each
 
     k(x, x') = Π_i (1 + ρ_i x_i x_i') = exp(Σ_i ½ log(1 − ρ_i²) + Σ_i x_i x_i' artanh ρ_i),
 
-which expands into the products of every set of leaves: a set counts by the product of its weights. With ``Σ ρ_i = c`` the
-orders are about Poisson distributed with mean c, so that c says how many leaves usually act together. A constant and the
-orders that are additive are taken out, and the rest is divided in two: what a mask and its complement have in common (the
-*even* orders) and by what they differ (the *odd* ones).
+which expands into the products of every set of leaves: a set counts by the product of its weights. With ``Σ ρ_i = c``
+the orders are about Poisson distributed with mean c, so that c says how many leaves usually act together. A constant
+and the orders that are additive are taken out, and the rest is divided in two: what a mask and its complement have in
+common (the *even* orders) and by what they differ (the *odd* ones).
 
 The Winter value of leaf i is its mean effect where, at every level, the other features under the same parent are there
 with a chance t of their own, as wholes, and t is uniform. A kernel that is a product over leaves stays one under each
@@ -127,7 +127,7 @@ class Interactions:
         return np.maximum(found, 0.0)
 
     def pairs(self, x: FloatArray, structure: Structure, level: int, pairs: IntArray) -> FloatArray:
-        """The covariance of the interactions of pairs, (pairs, 2) features under one parent, with the even part of rows."""
+        """The covariance of interactions of pairs, (pairs, 2) features of one parent, with the even parts of rows."""
         if not self.even_scale:
             return np.zeros((len(x), len(pairs)))
         there, gone = self._with_and_without(x, structure, level)
@@ -198,10 +198,12 @@ def _first_leaf(structure: Structure, level: int) -> IntArray:
 
 def _sums(of_features: FloatArray, parents: IntArray) -> FloatArray:
     """Sums over the features of each parent, (rows, parents)."""
-    if not parents[-1]:  # all have one in common
-        return of_features.sum(axis=1, keepdims=True)
+    if not parents.any():
+        total: FloatArray = of_features.sum(axis=1, keepdims=True)
+        return total
     if (parents[1:] >= parents[:-1]).all():
         starts = np.searchsorted(parents, np.arange(parents[-1] + 1))
         sums: FloatArray = np.add.reduceat(of_features, starts, axis=1)
         return sums
-    return of_features @ (parents[:, None] == np.arange(int(parents.max()) + 1))
+    scattered: FloatArray = of_features @ (parents[:, None] == np.arange(int(parents.max()) + 1))
+    return scattered

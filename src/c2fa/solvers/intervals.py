@@ -240,8 +240,8 @@ def own_strength_variance(
 ) -> FloatArray:
     """The same from each leaf's prior and posterior variance, and from ``pulled``, which is ``q²/σ²``.
 
-    ``centre`` is the prior variance where the leaf's own factor is 1, ``density`` the logarithm of that of its factor on
-    the grid (``log_prior``), ``size`` the scale of each output's values.
+    ``centre`` is the prior variance where the leaf's own factor is 1, ``density`` the logarithm of that of its factor
+    on the grid (``log_prior``), ``size`` the scale of each output's values.
     """
     says = np.maximum(1.0 / posterior - 1.0 / prior, 0.0)  # s: the precision that the rows alone give
     variances = centre[:, None] * np.exp(_GRID)

@@ -184,7 +184,8 @@ class Process:
     def sizes(self) -> FloatArray:
         """Of each output, how large it is beside what the scales expect, which were chosen for one of them."""
         energies = np.einsum("ij,ij->j", self.observed.targets, self.fit.pulls)
-        return np.maximum(energies, 0.0) / max(len(self.effects) - (not self.observed.paired), 1)
+        sizes: FloatArray = np.maximum(energies, 0.0) / max(len(self.effects) - (not self.observed.paired), 1)
+        return sizes
 
     def variances(self, level: int) -> FloatArray:
         """The posterior variances of a level's values where scales are given, (width, outputs)."""
@@ -219,7 +220,8 @@ class Process:
         found = prior - sums.T @ self.fit.precision @ sums
         # Interactions among the chosen features' values are left out but for their own variances.
         found[np.diag_indices(len(found))] += self.odd_variances[level][features]
-        return 0.5 * (found + found.T)
+        symmetric: FloatArray = 0.5 * (found + found.T)
+        return symmetric
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,6 +309,12 @@ class Solved:
         both[first], both[complements[first]] = common + missed, common - missed
         return both
 
+    def exact_levels(self, structure: Structure) -> tuple[bool, ...]:
+        """For each level of a tree over the same leaves, whether all of its values are exact."""
+        if structure is self.game.structure:
+            return tuple(bool(level.all()) for level in self.exact)
+        return (bool(self.exact[-1].all()),) * structure.depth
+
     @property
     def r2_left_out(self) -> float | None:
         """The share of the deciding output's variance that the process predicts of rows that it was not given."""
@@ -367,15 +375,10 @@ class Even:
             precision -= np.outer(ones, ones) / total
             pulls = precision @ means
             variance = max(float(means @ pulls), TINY) / (len(means) - 1)
-            evidence = (
-                -np.log(factor.diagonal()).sum() - 0.5 * np.log(ones.sum()) - 0.5 * (len(means) - 1) * np.log(variance)
-            )
+            evidence = float(log_root - 0.5 * np.log(total) - 0.5 * (len(means) - 1) * np.log(variance))
             if best is None or evidence > best[0]:
-                # In the unit in which the even orders' variance is 1 the precision is that of the kernel alone.
-                best = (
-                    evidence,
-                    cls(observed.x, precision, pulls / np.sqrt(variance), 1.0, np.sqrt(variance), interactions, s),
-                )
+                unit = float(np.sqrt(variance))  # in which the even orders' variance is 1
+                best = evidence, cls(observed.x, precision, pulls / unit, 1.0, unit, interactions, s)
         return None if best is None else best[1]
 
     @property
@@ -455,8 +458,8 @@ def solve_game(game: Game) -> Solved:
             values[k] = (values[k] * other + above.values[k] * one) / (one + other)
             stderr[k] = np.sqrt(one * other / (one + other))
     values, stderr = _adding_up(game, values, stderr, exact, base)
-    known = tuple(np.array([value is not None for value in level]) for level in exact)
-    return Solved(tuple(values), tuple(stderr), base, known, game, tuple(processes), weights)
+    asked = tuple(np.array([value is not None for value in level], dtype=np.bool_) for level in exact)
+    return Solved(tuple(values), tuple(stderr), base, asked, game, tuple(processes), weights)
 
 
 def _processes(game: Game, observed: Observed) -> list[Process]:
@@ -541,7 +544,8 @@ def _base(game: Game, observed: Observed, processes: Sequence[Process], weights:
     nothing = np.zeros((1, game.structure.leaves), dtype=np.bool_)
     asked = game.rows.get(mask_keys(nothing)[0])
     if asked is not None and (not game.noisy or observed.paired):
-        return game.outputs[asked].copy()
+        answer: FloatArray = game.outputs[asked].copy()
+        return answer
     base = np.zeros(game.outputs.shape[1])
     gone = -np.ones(nothing.shape)
     for w, process in zip(weights, processes, strict=True):
@@ -551,7 +555,8 @@ def _base(game: Game, observed: Observed, processes: Sequence[Process], weights:
         for odd, even, kind in zip(*np.split(process.scales.noises[: 2 * count], 2), process.interactions, strict=True):
             covariance += odd * kind.odd(gone, observed.x) + even * kind.even(gone, observed.x)
         base += w * (process.fit.means + (covariance @ process.fit.pulls)[0])
-    return base * observed.unit + game.outputs[0]
+    inferred: FloatArray = base * observed.unit + game.outputs[0]
+    return inferred
 
 
 def _whole_rows(game: Game) -> IntArray:
