@@ -197,7 +197,8 @@ class Apart:
     empty one where there are few features. Leaves get three kinds of rows, as many of each as inform the values more
     than the next:
 
-    - balanced halves, which tell of all leaves at once, a pair for every leaf;
+    - balanced halves, which tell of all leaves at once: a pair for every two leaves, or for each where there are no
+      parts, and these are rows of the last kind too;
     - each leaf alone in its part, the other parts whole;
     - some leaves of one part, their number as likely as any other, while the features beside each of its ancestors are
       there with one chance for all of them, as likely as any other: what Winter values are means over. Each comes once,
@@ -221,18 +222,16 @@ class Apart:
         if level < structure.depth - 1 or width == 1:
             full = np.ones((1, width), dtype=np.bool_)
             return _paired(n + 2, itertools.chain([full], _balanced(rng, width)), width)[2:]
-        half = -(-width // 2)
-        halves = map(functools.partial(_not_whole, structure), _balanced(rng, width))
-        first = np.concatenate([*_up_to(min(half, n), halves)])
+        if structure.depth > 1 and structure.widths[-2] in (1, width):  # parts that are everything, or nothing more
+            structure = Structure.flat(width)
+        apart = functools.partial(_not_whole, structure)
+        half, halves = -(-width // 2), _balanced(rng, width)
+        first = np.concatenate([apart(rows) for rows in _up_to(min(half, n), halves)])
         if n <= 2 * len(first):
             return np.concatenate([first, ~first])[:n]
-        rows = itertools.chain(
-            [first],
-            _up_to(half, halves),
-            _alone(rng.permutation(width), structure),
-            _taken_apart(rng, structure),
-        )
-        found = _paired(n, map(functools.partial(_not_whole, structure), rows), width)
+        more = _up_to(half if structure.depth == 1 else 0, halves)
+        rows = itertools.chain(more, _alone(rng.permutation(width), structure), _taken_apart(rng, structure))
+        found = _paired(n, itertools.chain([first], map(apart, rows)), width)
         return np.concatenate([first, ~first, found[2 * len(first) :]])
 
 
