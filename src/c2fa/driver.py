@@ -20,7 +20,7 @@ import numpy as np
 
 from c2fa.ledger import Ledger, LedgerError, Name, Row
 from c2fa.masking import Inputs, MaskedBatch, MaskedRows
-from c2fa.model import BILL, Bill, Model, ModelProxy, describe, launcher
+from c2fa.model import BILL, Bill, Model, ModelProxy, contained, describe, launcher
 from c2fa.querying import (
     Ask,
     Cache,
@@ -274,7 +274,8 @@ class _Driver(Generic[T]):
         if self.launch is None:
             return _Later(lambda: self._reply(batch))
         try:
-            answers = self.launch(concatenate([share.inputs for share in batch]))
+            with contained():
+                answers = self.launch(concatenate([share.inputs for share in batch]))
         except (Exception, KeyboardInterrupt) as error:
             failed = Failed.of(error)
             return _Later(lambda: failed)
@@ -291,7 +292,8 @@ class _Driver(Generic[T]):
         batches: dict[Any, list[Share]] = {}
         for share in self._mark(self._take()):
             try:
-                share.inputs = self._inputs(share.job.queries, share.rows)
+                with contained("the masker"):
+                    share.inputs = self._inputs(share.job.queries, share.rows)
                 batches.setdefault(kind_of(share.inputs), []).append(share)
             except Exception as error:
                 self._abandon(share, error)
@@ -354,7 +356,8 @@ class _Driver(Generic[T]):
         before = BILL.set(bill)
         self.till.begin(self.model)
         try:
-            reply = answers()
+            with contained():
+                reply = answers()
         finally:
             BILL.reset(before)
             spent = self.till.end(self.model, bill)

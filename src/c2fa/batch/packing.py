@@ -22,7 +22,7 @@ from c2fa.explanation import Explanation
 from c2fa.fingerprint import Identity, fingerprint
 from c2fa.ledger import LedgerError
 from c2fa.masking import Masked
-from c2fa.model import Model
+from c2fa.model import Model, contained
 from c2fa.querying import Ask, BudgetError, Cache, Conversation, Failed, Queries, QueryError
 from c2fa.structure import FloatArray
 
@@ -169,7 +169,8 @@ def _jobs(explainer: Explainer, items: Iterable[Item], unusable: list[Outcome]) 
         try:
             if isinstance(item.x, Unreadable):
                 raise ValueError(item.x)
-            masked = explainer.masker(item.x)
+            with contained("the masker"):
+                masked = explainer.masker(item.x)
             queries = explainer.queries(item.x, masked, item.key)
         except Exception as error:  # a stranger's masker may raise anything
             unusable.append(_set_aside(item, error))

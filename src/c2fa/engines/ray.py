@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ class _Actor:
     """Holds one worker; it is made again, with its model, whenever the actor is restarted."""
 
     def __init__(self, hire: Hire, number: int) -> None:
+        _leave_signals()
         self._work = hire(number)
 
     def run(self, task: Any) -> Result:
@@ -27,12 +29,19 @@ class _ModelActor:
 
     def serve(self, serving: Serving, number: int, host: str | None) -> Exception | None:
         """Answer workers, for ever; return the error of a model that cannot be made."""
+        _leave_signals()
         try:
             server = serving.start(number, host or library("ray", "Ray").util.get_node_ip_address())
         except Exception as error:
             return sendable(error)
         server.run()
         return None
+
+
+def _leave_signals() -> None:
+    """End by SIGTERM as any process does: Ray's own handler calls sys.exit(), as a model may, and that is told apart."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def engine(

@@ -33,7 +33,7 @@ from c2fa.engines.load import Meter, has_gpu
 from c2fa.engines.sending import dumps, sendable
 from c2fa.engines.time_limit import TimeLimit
 from c2fa.masking import MaskedRows
-from c2fa.model import BILL, Bill, Model, describe, launcher
+from c2fa.model import BILL, Bill, Model, contained, describe, launcher
 from c2fa.querying import as_outputs
 from c2fa.switching import swift
 
@@ -257,7 +257,7 @@ class Server:
         answers: Callable[[], Any]
         try:
             inputs = concatenate([inputs for request in requests for inputs in request.body])
-            with self.limit:
+            with self.limit, contained():
                 if self.launch is not None:
                     answers = self.launch(inputs)
                 else:
@@ -298,7 +298,7 @@ class Server:
         """Wait for a call, and send each worker its answers."""
         before = BILL.set(call.bill)
         try:
-            with self.limit:
+            with self.limit, contained():
                 reply = call.answers()
             outputs = as_outputs(reply, call.rows, f"querying {call.rows} rows")
         except Exception as error:
