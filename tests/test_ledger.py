@@ -6,6 +6,7 @@ import functools
 import gc
 import multiprocessing
 import sqlite3
+import socket
 import subprocess
 import sys
 import threading
@@ -245,7 +246,7 @@ def asked_elsewhere(path, owner):
 
 
 def test_rows_that_another_process_asks_are_waited_for_and_recalled(path, monkeypatch):
-    ours, rows, e = asked_elsewhere(path, "elsewhere:1:a")
+    ours, rows, e = asked_elsewhere(path, "1~elsewhere~00c0ffee")
     looks = []
 
     def look(seconds):
@@ -268,7 +269,7 @@ def test_rows_of_a_process_that_has_ended_are_asked_at_once(path, monkeypatch):
     monkeypatch.setattr("c2fa.driver.time.sleep", lambda seconds: pytest.fail("nobody is asking"))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    ours, _, e = asked_elsewhere(path, f"{ledgers.socket.gethostname()}:{ended.pid}:a")
+    ours, _, e = asked_elsewhere(path, f"{ended.pid}~{socket.gethostname()}~00c0ffee")
     model = Model()
     explain(model, path)
     assert len(model.rows) == e.queries

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-import socket
 import sqlite3
 import threading
 import time
@@ -17,6 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
+from c2fa.owners import is_gone, this_process
 from c2fa.structure import FloatArray
 
 Name: TypeAlias = tuple[str, str, int, bytes]
@@ -89,7 +88,7 @@ class Ledger:
         except (sqlite3.Error, OSError) as error:
             raise self._unusable(error) from error
         self._close = weakref.finalize(self, self._db.close)
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._owner = this_process()
         try:
             if new:
                 self._db.executescript(_CREATE)
@@ -209,7 +208,7 @@ class Ledger:
             with self._transaction(durable=False) as db:
                 db.execute("DELETE FROM under_way WHERE expires<?", (now,))
                 others = db.execute("SELECT DISTINCT owner FROM under_way WHERE owner<>?", (self._owner,)).fetchall()
-                gone = [owner for owner in others if _is_gone(*owner)]
+                gone = [owner for owner in others if is_gone(*owner)]
                 db.executemany("DELETE FROM under_way WHERE owner=?", gone)
                 taken = {name for name in names if self._is_taken(name)} if len(others) > len(gone) else set()
                 free = [(*name, self._owner, now + _LEASE_SECONDS) for name in names if name not in taken]
@@ -318,20 +317,6 @@ def _file(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _is_gone(owner: str) -> bool:
-    """Whether the process that set a mark has ended, as far as can be seen from this machine."""
-    host, pid, _ = owner.rsplit(":", 2)
-    if host != socket.gethostname() or os.name == "nt":  # where signal 0 is Ctrl-C
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _chunks(items: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:

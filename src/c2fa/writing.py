@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
+
+from c2fa.owners import this_process
 
 
 @contextmanager
@@ -26,7 +27,7 @@ def atomic(path: str | PathLike[str]) -> Iterator[BinaryIO]:
             yield file
         return
     target = given.resolve()
-    half = target.with_name(f"_{target.stem.lstrip('_')[:32]}-{secrets.token_hex(4)}.tmp")
+    half = target.with_name(f"_{target.stem.lstrip('_')[:32]}-{this_process()}.tmp")
     try:
         if target.exists():
             target.open("r+b").close()  # a rename would replace a file that is write-protected

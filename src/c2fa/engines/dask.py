@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from c2fa.engines.base import Done, Hire, MakeWork, Result, Work, attempt, gpu_of, keep_busy, library
+from c2fa.engines.contact import LOCAL
 from c2fa.engines.sending import dumps, sendable
 from c2fa.engines.serving import Server, Serving
 
@@ -29,7 +30,7 @@ def _run(run: str, payload: bytes, number: int, task: Any) -> Result:
 def _serve(payload: bytes, number: int, local: bool) -> Exception | None:
     """Answer workers until the run ends; return the error of a model that cannot be made."""
     worker = library("distributed", "Dask").get_worker()
-    host = "127.0.0.1" if local else worker.address.rpartition("//")[2].rpartition(":")[0]
+    host = LOCAL if local else worker.address.rpartition("//")[2].rpartition(":")[0]
     try:
         server = pickle.loads(payload).start(number, host)
     except Exception as error:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from c2fa.engines.base import Done, Hire, MakeWork, Result, attempt, keep_busy, library
+from c2fa.engines.contact import LOCAL
 from c2fa.engines.sending import WorkerError, sendable
 from c2fa.engines.serving import Serving
 
@@ -39,7 +40,7 @@ class _ModelActor:
 
 
 def _leave_signals() -> None:
-    """End by SIGTERM as any process does: Ray's own handler calls sys.exit(), as a model may, and that is told apart."""
+    """End by SIGTERM as any process does: Ray's handler calls sys.exit(), which is told from a model that does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -64,7 +65,7 @@ def engine(
         count = workers + (0 if serving is None else serving.models)
         room = {"num_cpus": max(os.cpu_count() or 1, math.ceil(count * cpus))} if local else {}
         ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="WARNING", **room)
-    host = "127.0.0.1" if local else None  # else the node's own address
+    host = LOCAL if local else None  # else the node's own address
     again = {"max_restarts": -1, "max_task_retries": -1}
     models: list[Any] = []
     serves: list[Any] = []

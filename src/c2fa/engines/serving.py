@@ -21,14 +21,24 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from c2fa.driver import concatenate, kind_of
-from c2fa.engines.contact import Address, Contact, Notes, admit, receive, send, shut_down
+from c2fa.engines.contact import (
+    LOCAL,
+    Address,
+    Contact,
+    Notes,
+    dumps_message,
+    greet,
+    open_door,
+    receive,
+    send,
+    shut_down,
+)
 from c2fa.engines.load import Meter, has_gpu
 from c2fa.engines.sending import dumps, sendable
 from c2fa.engines.time_limit import TimeLimit
@@ -74,7 +84,7 @@ class Serving:
         """The same, ready to travel: what makes the model is read only when the model is made."""
         return replace(self, make=_Packed(dumps(self.make, "the model")))
 
-    def start(self, number: int, host: str = "127.0.0.1") -> Server:
+    def start(self, number: int, host: str = LOCAL) -> Server:
         """Load the model and let workers connect; ``run`` of what is returned answers them."""
         notes = Notes(self.contact, number)
         begin = time.monotonic()
@@ -159,19 +169,20 @@ class Server:
 
     def listen(self, host: str) -> Address:
         """Let workers connect, at the address that is returned."""
-        self.door = socket.create_server((host, 0), backlog=128)
-        threading.Thread(target=self._accept, args=(self.door,), name="c2fa-accept", daemon=True).start()
-        address: Address = self.door.getsockname()[:2]
+        self.door, address = open_door(host)
+        threading.Thread(target=self._accept, args=(self.door, address), name="c2fa-accept", daemon=True).start()
         return address
 
-    def _accept(self, door: socket.socket) -> None:
+    def _accept(self, door: socket.socket, address: Address) -> None:
         while not self.stopped:
             try:
-                pipe = Connection(door.accept()[0].detach())
+                line = door.accept()[0]
+                if line.family != getattr(socket, "AF_UNIX", None):
+                    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             except OSError:  # whoever connected is gone, or the door is closed
                 time.sleep(_PAUSE_SECONDS)
                 continue
-            guest = _Guest(pipe, self)
+            guest = _Guest(Connection(line.detach()), self, address)
             self.guests.add(guest)
             guest.begin()
 
@@ -374,8 +385,8 @@ class Server:
 class _Guest:
     """A worker's connection, the inputs that it has sent, and the answers that wait to be sent to it."""
 
-    def __init__(self, pipe: Connection, server: Server) -> None:
-        self.pipe, self.server = pipe, server
+    def __init__(self, pipe: Connection, server: Server, address: Address) -> None:
+        self.pipe, self.server, self.address = pipe, server, address
         self.token, self.gone = "", False
         self.inputs: dict[int, Any] = {}
         self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -398,13 +409,16 @@ class _Guest:
             partial, error = getattr(error, "partial", None), sendable(error)
             if partial is not None:
                 error.partial = partial  # type: ignore[union-attr]
-        self.outbox.put(pickle.dumps((id_, answer, error, cost, news, load), protocol=5))
+        try:
+            self.outbox.put(dumps_message((id_, answer, error, cost, news, load)))
+        except ValueError as too_large:
+            self.outbox.put(dumps_message((id_, None, too_large, cost, news, load)))
 
     def _read(self) -> None:
         """The body of the thread that reads."""
         writing = threading.Thread(target=self._write, name="c2fa-write", daemon=True)
         try:
-            admit(self.pipe, self.server.key)
+            greet(self.pipe, self.server.key, "model", self.address)
             self.token = receive(self.pipe)
             server = self.server
             self.told = server.told()
@@ -414,7 +428,7 @@ class _Guest:
             writing.start()
             while True:
                 self._take(receive(self.pipe))
-        except (EOFError, OSError, AuthenticationError):  # it is gone, or it is none of ours
+        except (EOFError, OSError):  # it is gone, or it is none of ours
             pass
         finally:
             self.hang_up()
