@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import c2fa
-from batch_helpers import EXITS, INTERRUPTS, STRUCTURE, Model, explainer, inputs, repeated, side_files
+from batch_helpers import EXITS, INTERRUPTS, LACKS, STRUCTURE, WIDENS, Model, explainer, inputs, repeated, side_files
 from serving_helpers import Renders, Vectors
 
 pytest.importorskip("pyarrow")
@@ -146,3 +146,55 @@ def test_whatever_ends_a_worker_is_a_crash_and_an_error_is_not(tmp_path: Path) -
             work()
         assert len(Journal(path, "run").crashes().get((0, 4), ())) == crashes
     assert threading.current_thread() is threading.main_thread()  # where Ctrl-C comes, and is no crash
+
+
+# -- rows of another width
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("bad", [0, 10])
+def test_an_input_whose_rows_are_of_another_width_is_set_aside_alone(
+    tmp_path: Path, how: dict[str, Any], bad: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model answers whole batches with three outputs where a row of one input is in them, and else with two."""
+    xs = inputs(24)
+    xs[bad][0] = WIDENS
+    store = run(tmp_path / "s", xs, how, monkeypatch)
+    same_but_for(store, {bad}, xs)
+    assert all(len(e.outputs) == 2 for e in store)
+    [failure] = store.errors()
+    assert "the model returned 3 outputs a row and 2 for other inputs" in failure.error
+
+
+def test_a_model_of_two_widths_ends_all_the_same(tmp_path: Path) -> None:
+    """As many inputs of one width as of the other: nothing tells which are right, and the first is taken."""
+    xs = inputs(2)
+    xs[1][0] = WIDENS
+    store = many(explainer(), xs, tmp_path / "s", engine="serial")
+    assert [failure.index for failure in store.errors()] == [1]
+
+
+# -- packages that are missing
+
+
+@EVERYWHERE
+def test_a_missing_package_ends_the_run_and_is_no_input_s_fault(
+    tmp_path: Path, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xs = inputs(24)
+    xs[3][0] = LACKS
+    with pytest.raises(
+        ImportError, match=r"No module named 'a_package_that_nobody_has'.*no input is set aside"
+    ) as said:
+        run(tmp_path / "s", xs, how, monkeypatch)
+    assert "install it where the workers run, then run the same command again" in str(said.value)
+    assert Store.open(tmp_path / "s").errors() == []
+
+
+def test_a_masker_that_lacks_a_package_ends_the_run(tmp_path: Path) -> None:
+    def masker(x: Any) -> Any:
+        raise ImportError("images need Pillow: pip install 'c2fa[images]'")
+
+    made = c2fa.Explainer(Model(), masker, **BUDGET, progress=False)
+    with pytest.raises(ImportError, match=r"images need Pillow: pip install 'c2fa\[images\]'; no input is set aside"):
+        many(made, inputs(4), tmp_path / "s", engine="serial")

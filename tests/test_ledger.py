@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import gc
 import multiprocessing
-import sqlite3
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -279,7 +279,7 @@ def test_rows_of_a_process_that_has_ended_are_asked_at_once(path, monkeypatch):
 
 def test_marks_of_another_machine_do_not_last(path, monkeypatch):
     monkeypatch.setattr(ledgers, "_LEASE_SECONDS", 0.2)
-    ours, _, e = asked_elsewhere(path, "elsewhere:1:a")
+    ours, _, e = asked_elsewhere(path, "1~elsewhere~00c0ffee")
     model = Model()
     explain(model, path)
     assert len(model.rows) == e.queries

@@ -92,10 +92,15 @@ Verdict: TypeAlias = Received | Exception
 
 
 class Policy(Protocol):
-    """What to do about batches that fail; ``drive`` calls both methods from the thread that iterates over it."""
+    """What to do about batches that fail; ``drive`` calls all of it from the thread that iterates over it."""
 
-    def answered(self, batch: Sequence[Share]) -> None:
-        """A batch was answered."""
+    @property
+    def mixes(self) -> bool:
+        """Whether rows of several jobs may be in one batch by now."""
+        ...
+
+    def answered(self, batch: Sequence[Share], outputs: FloatArray) -> Received:
+        """A batch was answered: return the outputs, or the failure that they are."""
         ...
 
     def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
@@ -106,8 +111,11 @@ class Policy(Protocol):
 class Blame:
     """The plain policy: a failed batch is every share's failure."""
 
-    def answered(self, batch: Sequence[Share]) -> None:
+    mixes = True
+
+    def answered(self, batch: Sequence[Share], outputs: FloatArray) -> Received:
         """Nothing needs to be noted."""
+        return outputs
 
     def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
         """Hand the error to every share, each with its piece of what was answered."""
@@ -328,7 +336,7 @@ class _Driver(Generic[T]):
         waiting = [(job, job._unsent) for job in self.open if job._unsent is not None]
         for job, unsent in sorted(waiting, key=lambda pair: len(pair[1])):
             masks = room // job.queries.rows_per_mask
-            if masks == 0 and shares:
+            if shares and (masks == 0 or not self.policy.mixes):
                 break
             masks = max(masks, 1)  # the rows of one mask stay together
             rows, left = unsent[:masks], unsent[masks:]
@@ -368,7 +376,8 @@ class _Driver(Generic[T]):
     def _receive(self, batch: list[Share], reply: Received) -> None:
         """Keep a batch's answers, or what the policy makes of its failure."""
         if not isinstance(reply, Failed):
-            self.policy.answered(batch)
+            reply = self.policy.answered(batch, reply)
+        if not isinstance(reply, Failed):
             self._keep(_pieces(batch, reply))
         elif reply.interrupted:
             self._keep(_pieces(batch, reply))

@@ -448,7 +448,7 @@ class _Run:
         """What ends the run, where it is of no use to go on with other shards."""
         if isinstance(error, NoAnswerError):  # a whole shard of bad inputs looks the same, until others are answered
             return self._never_answered(least=UNANSWERED)
-        if isinstance(error, ModelDownError | StoreError):
+        if isinstance(error, ModelDownError | StoreError | ImportError):
             return error
         if isinstance(error, LedgerError):
             error.add_note(f"{self._written()}; no input is set aside for it, and the same command continues")

@@ -44,7 +44,7 @@ from c2fa.engines.sending import dumps, sendable
 from c2fa.engines.time_limit import TimeLimit
 from c2fa.masking import MaskedRows
 from c2fa.model import BILL, Bill, Model, contained, describe, launcher
-from c2fa.querying import as_outputs
+from c2fa.querying import QueryError, as_outputs
 from c2fa.switching import swift
 
 _BATCH = 64  # rows in a call of a model that says nothing of it
@@ -157,6 +157,7 @@ class Server:
         self.guests: weakref.WeakSet[_Guest] = weakref.WeakSet()
         self.door: socket.socket | None = None
         self.stopped = False
+        self.widths: dict[int, set[str]] = {}  # workers whose rows, with no others beside them, got so many outputs
         self.charges, self.spent = False, float(describe(model).cost or 0.0)
 
     def told(self) -> dict[str, Any]:
@@ -250,8 +251,9 @@ class Server:
         with self.changed:
             first = self.waiting.popleft()
             taken, rows, left = [first], first.rows, deque[_Request]()
+            strange = self._usual_width() is None  # a call has as many outputs for all, because of any of them
             for request in (request for request in self.waiting if not request.guest.gone):
-                joins = request.kind == first.kind and not (first.alone or request.alone)
+                joins = request.kind == first.kind and not (first.alone or request.alone or strange)
                 if joins and rows + request.rows <= most:
                     taken.append(request)
                     rows += request.rows
@@ -319,11 +321,21 @@ class Server:
         finally:
             BILL.reset(before)
         self._divide_cost(call)
+        if len(call.requests) == 1:
+            self.widths.setdefault(outputs.shape[1], set()).add(call.requests[0].guest.token)
+        elif outputs.shape[1] != self._usual_width():  # which may be the doing of one of them
+            self._fail(call.requests, QueryError("rows of another width"))
+            return
         self.meter.end(call.rows)
         start = 0
         for request in call.requests:
             self._reply(request, outputs[start : start + request.rows])
             start += request.rows
+
+    def _usual_width(self) -> int | None:
+        """How many outputs the model gives a row, once two workers agree on that."""
+        most = max(self.widths, key=lambda width: len(self.widths[width]), default=0)
+        return most if len(self.widths.get(most, ())) > 1 else None
 
     def _fail(self, requests: list[_Request], error: Exception) -> None:
         """Have each worker's rows asked about alone, so that an error reaches the one that it belongs to."""
