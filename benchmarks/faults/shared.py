@@ -1,7 +1,7 @@
 """A model that workers share, under attack: whoever has a part in a run is killed or stopped, and strangers come.
 
 In each run a driver explains a dataset with two workers around one model. The model's process, a worker or the driver
-is killed, or stopped for a while, and strangers without the key connect to the model: they say nothing, half a greeting,
+is killed, or stopped for a while, and strangers without the key connect to the model: they say nothing, half a word,
 rubbish, or send a pickle that leaves a trace where it is read. Beside these runs, models do what no model should to
 some of their inputs: they end their process, eat all its memory, or answer another number of outputs.
 
