@@ -17,6 +17,7 @@ from c2fa.engines.serving import Server, Serving
 
 _MADE: dict[str, Work] = {}  # the worker of each run, once in each process; Dask's own actors are not restarted
 _LOOK_SECONDS = 0.5  # how often a model's task sees whether it is still wanted
+_MEND_SECONDS = 5.0  # how often to see that no process of our own cluster is missing
 _WORKER = {"WORKER": 1}  # what a Dask worker offers that explains, where others have the model
 
 
@@ -85,7 +86,13 @@ def engine(
 
     def first_of(running: list[Any]) -> tuple[Any, Result | None]:
         while True:
-            ready = next(iter(distributed.wait([*models, *running], return_when="FIRST_COMPLETED").done))
+            try:
+                both = distributed.wait([*models, *running], _MEND_SECONDS, return_when="FIRST_COMPLETED")
+            except TimeoutError:
+                if cluster is not None:
+                    cluster.scale(len(cluster.worker_spec))  # a nanny whose worker dies while it starts gives up
+                continue
+            ready = next(iter(both.done))
             try:
                 result = ready.result()
             except distributed.KilledWorker:
