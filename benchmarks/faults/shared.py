@@ -86,8 +86,8 @@ class _Shared(Run):
         workers = [pid for pid in parts if pid != model]
         whom = rng.choice(["model", "worker", "driver"] if self.way == "shared" else ["model", "worker"])
         pid = {"model": model, "worker": rng.choice(workers or [0]), "driver": driver.pid}[whom]
-        how = rng.choice(["kill", "kill", "stop", "strangers"])
-        if how == "strangers" and self.way == "shared":
+        how = rng.choice(["kill", "kill", "stop", "strangers"]) if self.way == "shared" else "kill"
+        if how == "strangers":
             self._send_strangers(rng)
         elif pid not in (*parts, driver.pid):
             return

@@ -12,7 +12,7 @@ from typing import Any
 
 from c2fa.engines.base import Done, Hire, MakeWork, Result, Work, attempt, gpu_of, keep_busy, library
 from c2fa.engines.contact import LOCAL
-from c2fa.engines.sending import dumps, sendable
+from c2fa.engines.sending import WorkerError, dumps, sendable
 from c2fa.engines.serving import Server, Serving
 
 _MADE: dict[str, Work] = {}  # the worker of each run, once in each process; Dask's own actors are not restarted
@@ -68,7 +68,10 @@ def engine(
     cluster, started = None, client is None
     local = client is None and address is None
     if local:
-        cluster = _cluster(distributed, workers, serving)
+        try:
+            cluster = _cluster(distributed, workers, serving)
+        except RuntimeError as error:  # one of its processes was killed before all were there
+            raise WorkerError(f"the Dask cluster did not start ({error}); run the same command again") from error
     if client is None:
         client = distributed.Client(cluster if cluster is not None else address)
     run = secrets.token_hex(8)
