@@ -332,11 +332,11 @@ class _Driver(Generic[T]):
     def _take(self) -> list[Share]:
         """Take the next batch's rows: small questions first, since large ones wait behind them."""
         shares: list[Share] = []
-        room = self.batch_size
+        room, mixes = self.batch_size, self.policy.mixes
         waiting = [(job, job._unsent) for job in self.open if job._unsent is not None]
         for job, unsent in sorted(waiting, key=lambda pair: len(pair[1])):
             masks = room // job.queries.rows_per_mask
-            if shares and (masks == 0 or not self.policy.mixes):
+            if shares and (masks == 0 or not mixes):
                 break
             masks = max(masks, 1)  # the rows of one mask stay together
             rows, left = unsent[:masks], unsent[masks:]
