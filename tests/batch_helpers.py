@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,8 @@ KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows ends a process by e
 LEAVES = 12
 STRUCTURE = c2fa.Structure.from_groups("aaabbbcccddd", names=[f"x{i}" for i in range(LEAVES)])
 WEIGHTS = np.linspace(-1.0, 2.0, LEAVES)
-RAISES, KILLS, STALLS, NAN, TIRES = 1e3, 2e3, 3e3, 4e3, 5e3  # in the first entry of an input: what it does to the model
+# In the first entry of an input: what it does to the model.
+RAISES, KILLS, STALLS, NAN, TIRES, EXITS, INTERRUPTS, WIDENS, LACKS = (1e3 * k for k in range(1, 10))
 
 
 @dataclass
@@ -51,16 +53,24 @@ class Model:
                 os.kill(os.getpid(), KILL)
         if (marks == STALLS).any():
             time.sleep(600)
+        if (marks == LACKS).any():
+            import_module("a_package_that_nobody_has")
+        if np.isin(marks, (EXITS, INTERRUPTS)).any():
+            self._write_down(batch)
+            raise SystemExit(3) if (marks == EXITS).any() else KeyboardInterrupt
         if self.delay:
             time.sleep(self.delay)
         score = np.sin((batch * WEIGHTS).sum(axis=1))
         score[marks == NAN] = np.nan
+        self._write_down(batch)
+        return np.stack([score, -score, *[score] * int((marks == WIDENS).any())], axis=1)
+
+    def _write_down(self, batch: npt.NDArray[np.float64]) -> None:
         if self.log is not None:
             lines = "".join(hashlib.sha1(row.tobytes()).hexdigest() + "\n" for row in batch)
             handle = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             os.write(handle, lines.encode())
             os.close(handle)
-        return np.stack([score, -score], axis=1)
 
 
 def inputs(count: int, seed: int = 0) -> list[npt.NDArray[np.float64]]:

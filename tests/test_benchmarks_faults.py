@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 import c2fa
+from c2fa.batch import many
 from c2fa.solvers.threads import suited
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("httpx2")
 pytest.importorskip("resource", reason="the campaign limits memory by it")
 
-from benchmarks.faults import calls, flips, fuzz, kills, server, toys
+from benchmarks.faults import calls, flips, fuzz, kills, server, shared, toys
 from benchmarks.faults.command import main
 from benchmarks.faults.tally import COUNTS, HangError, Tally, in_processes, same, time_limit, verdict
 
@@ -108,6 +109,23 @@ def test_a_run_that_loses_changes_and_repeats(tmp_path: Path) -> None:
     assert tally.billed == 3
     assert tally.counts == {"lost": 2, "doubled": 1, "set aside": 1, "different": 1, "silent": 2, "raw": 1}
     assert all("run 0/0" in case for case in tally.cases.values())
+
+
+def test_rows_asked_again_of_a_model_that_is_shared(tmp_path: Path) -> None:
+    """A kill excuses what was under way, and no more."""
+    run = shared._Shared(tmp_path, "shared", True, "0/0", 4, campaign="shared")
+    log = [f"1 0:{k}" for k in range(200)]
+    assert run.repeated(log, []) == 0
+    assert run.repeated([*log, *log], []) == 200 - shared._WINDOW
+    assert run.repeated([*log, *log], [7]) == max(200 - 2 * shared._WINDOW, 0)
+
+
+def test_misdeeds_that_are_not_seen_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "_DEEDS", ("nothing",))
+    monkeypatch.setattr(shared, "many", lambda *args, models, workers, **more: many(*args, engine="serial", **more))
+    monkeypatch.setattr(shared.Hostile, "__call__", toys.Model.__call__)
+    tally = shared.misdeeds(0, range(1))
+    assert tally.counts == {"silent": 1}
 
 
 # ------------------------------------------------------------------------------------------------ server

@@ -1,6 +1,6 @@
 """Attempts to make the library lose, repeat, change or leak something: kills, a bad server, bad arguments, bad disks.
 
-    python -m benchmarks.faults [--only kills,server,fuzz,flips,calls] [--quick] [--seed 0]
+    python -m benchmarks.faults [--only kills,shared,server,fuzz,flips,calls] [--quick] [--seed 0]
 
 Every campaign counts, and every count should be 0:
 
@@ -19,6 +19,6 @@ raised in the library, but in Python's words ("'int' object is not iterable"); t
 (billed); and those that the library says it took (reported), which lack rows in flight at a kill or answered in vain.
 
 The exit status is 1 where a count is above 0, and for each kind of case the first is shown, with what reproduces it. A
-full run takes about ten minutes on two cores, ``--quick`` one. Everything happens in temporary folders and on
+full run takes about fifteen minutes on two cores, ``--quick`` one. Everything happens in temporary folders and on
 127.0.0.1.
 """

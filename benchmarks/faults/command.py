@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import faults
-from benchmarks.faults import calls, flips, fuzz, kills, server
+from benchmarks.faults import calls, flips, fuzz, kills, server, shared
 from benchmarks.faults.tally import COUNTS, Tally
 from benchmarks.queries.tables import Table
 
 # For each campaign: what runs it, and how many tries make it full and quick.
 CAMPAIGNS: Mapping[str, tuple[Callable[[int, int], Tally], int, int]] = {
     "kills": (kills.campaign, 340, 12),
+    "shared": (shared.campaign, 120, 16),
     "server": (server.campaign, 600, 24),
     "fuzz": (fuzz.campaign, 12_000, 1_000),
     "flips": (flips.campaign, 1_000, 100),

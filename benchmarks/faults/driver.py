@@ -1,10 +1,11 @@
 """The process that is killed: it explains a small dataset into a folder, and continues where the last one was killed.
 
-    python -m benchmarks.faults.driver FOLDER many|one COUNT SEED [--ledger]
+    python -m benchmarks.faults.driver FOLDER many|one|shared|ray|dask COUNT SEED [--ledger]
 
-``many`` is ``c2fa.batch.many`` with two workers; ``one`` explains one input after the other and saves each. The model
-is slow until the folder has a file ``calm``; until then this process and its workers also kill themselves now and then
-where they open, rename or remove a file of the folder: moments that a kill from outside seldom hits.
+``many`` is ``c2fa.batch.many`` with two workers; ``shared`` the same around one model, and ``ray`` and ``dask`` that on
+another engine; ``one`` explains one input after the other and saves each. The model is slow until the folder has a file
+``calm``; until then this process and its workers also kill themselves now and then where they open, rename or remove a
+file of the folder: moments that a kill from outside seldom hits.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ def main(name: str, way: str, count: str, seed: str, *ledger: str) -> None:
     options: dict[str, Any] = {"ledger": folder / "answers.sqlite"} if ledger else {}
     explain = toys.explainer(toys.Model(folder, _DELAY), **options)
     xs = toys.inputs(int(count))
-    if way == "many":
+    if way != "one":
         settings: Any = {"workers": 2, "shard_size": toys.SHARD, "precision": "float64", "progress": False}
+        settings |= {"models": int(way != "many"), "engine": way if way in ("ray", "dask") else "processes"}
         many(explain, xs, folder / "store", **settings)
         return
     (folder / "saved").mkdir(exist_ok=True)
@@ -61,7 +63,7 @@ def main(name: str, way: str, count: str, seed: str, *ledger: str) -> None:
             explain(x).save(file)
 
 
-if __name__ in ("__main__", "__mp_main__"):  # the workers too
+if __name__ in ("__main__", "__mp_main__") and sys.argv[2] not in ("ray", "dask"):  # the workers too
     kill_at_files(Path(sys.argv[1]), f"{sys.argv[4]}/{os.getpid()}")
 if __name__ == "__main__":
     try:

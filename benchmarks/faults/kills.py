@@ -30,6 +30,7 @@ from c2fa.batch import Store
 Batch: TypeAlias = tuple[int, list[str]]
 """A process and the rows that it asked at once."""
 
+_ROOT = Path(__file__).parents[2]
 _AT_ONCE = 3
 _PER_RUN = 28
 _INPUTS = {"many": 15, "one": 5}  # for each kill: more than a run gets done before the last
@@ -71,14 +72,19 @@ class Run:
     count: int
     driver: subprocess.Popen[bytes] | None = None
     stuck: bool = False
+    campaign: str = "kills"
 
     def start(self) -> subprocess.Popen[bytes]:
         """The driver, a new one where the last has ended."""
         if self.driver is None or self.driver.poll() is not None:
             arguments = [str(self.folder), self.way, str(self.count), self.seed, *["--ledger"] * self.ledger]
             with (self.folder / "said").open("ab") as said:
+                path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])  # for workers of other engines
                 self.driver = subprocess.Popen(
-                    [sys.executable, "-m", "benchmarks.faults.driver", *arguments], stdout=said, stderr=said
+                    [sys.executable, "-m", "benchmarks.faults.driver", *arguments],
+                    stdout=said,
+                    stderr=said,
+                    env={**os.environ, "PYTHONPATH": path},
                 )
         return self.driver
 
@@ -149,10 +155,10 @@ class Run:
     def judged(self) -> Tally:
         """Count what is missing, set aside or different, what was asked again, and which errors were raw."""
         kind = f"{self.way} {'with' if self.ledger else 'without'} a ledger"
-        case = f"run {self.seed} of --only kills"
+        case = f"run {self.seed} of --only {self.campaign}"
         killed = [int(pid) for pid in lines(self.folder / "killed")]
         log = lines(self.folder / "log")
-        tally = Tally("kills", tries=len(killed), billed=sum(len(line.split()) - 1 for line in log))
+        tally = Tally(self.campaign, tries=len(killed), billed=sum(len(line.split()) - 1 for line in log))
         expected = toys.truth(self.count)
         found, failed = self._results()
         tally.reported = sum(e.queries for e in found.values())
@@ -160,15 +166,18 @@ class Run:
         for index, reason in failed.items():
             tally.note("set aside", f"{kind}: a healthy input", f"{case}, input {index}: {reason}")
         tally.note("lost", f"{kind}: a driver that did not end", case, int(self.stuck))
-        again = repeated(log, {*killed, *map(int, lines(self.folder / "orphans"))}, self.ledger)
-        tally.note("doubled", f"{kind}: rows", case, again)
+        tally.note("doubled", f"{kind}: rows", case, self.repeated(log, killed))
         for line in lines(self.folder / "errors"):
             clear, where, message = line.split("\t")
             tally.note("raw", f"{kind}: {where}", f"{case}: {message}", clear == "False")
         return tally
 
+    def repeated(self, log: Sequence[str], killed: Sequence[int]) -> int:
+        """Rows that were asked again although no kill excuses it."""
+        return repeated(log, {*killed, *map(int, lines(self.folder / "orphans"))}, self.ledger)
+
     def _results(self) -> tuple[dict[int, c2fa.Explanation], dict[int, str]]:
-        if self.way == "many":
+        if self.way != "one":
             store = Store.open(self.folder / "store")
             return dict(store.items()), {failure.index: failure.error for failure in store.errors()}
         found, failed = {}, {}

@@ -17,7 +17,7 @@ import c2fa
 
 Floats = npt.NDArray[np.float64]
 
-LEAVES, BATCH, SHARD = 12, 16, 6
+LEAVES, BATCH, SHARD, ROWS = 12, 16, 6, 32
 STRUCTURE = c2fa.Structure.from_groups("aaabbbcccddd")
 UNMASKED = np.packbits(np.ones(LEAVES, dtype=bool)).tobytes().hex()  # as the log writes an input itself
 _WEIGHTS = np.linspace(-1.0, 2.0, LEAVES)

@@ -20,7 +20,7 @@ import numpy as np
 
 from c2fa.ledger import Ledger, LedgerError, Name, Row
 from c2fa.masking import Inputs, MaskedBatch, MaskedRows
-from c2fa.model import BILL, Bill, Model, ModelProxy, describe, launcher
+from c2fa.model import BILL, Bill, Model, ModelProxy, contained, describe, launcher
 from c2fa.querying import (
     Ask,
     Cache,
@@ -92,10 +92,15 @@ Verdict: TypeAlias = Received | Exception
 
 
 class Policy(Protocol):
-    """What to do about batches that fail; ``drive`` calls both methods from the thread that iterates over it."""
+    """What to do about batches that fail; ``drive`` calls all of it from the thread that iterates over it."""
 
-    def answered(self, batch: Sequence[Share]) -> None:
-        """A batch was answered."""
+    @property
+    def mixes(self) -> bool:
+        """Whether rows of several jobs may be in one batch by now."""
+        ...
+
+    def answered(self, batch: Sequence[Share], outputs: FloatArray) -> Received:
+        """A batch was answered: return the outputs, or the failure that they are."""
         ...
 
     def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
@@ -106,8 +111,11 @@ class Policy(Protocol):
 class Blame:
     """The plain policy: a failed batch is every share's failure."""
 
-    def answered(self, batch: Sequence[Share]) -> None:
+    mixes = True
+
+    def answered(self, batch: Sequence[Share], outputs: FloatArray) -> Received:
         """Nothing needs to be noted."""
+        return outputs
 
     def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
         """Hand the error to every share, each with its piece of what was answered."""
@@ -274,7 +282,8 @@ class _Driver(Generic[T]):
         if self.launch is None:
             return _Later(lambda: self._reply(batch))
         try:
-            answers = self.launch(concatenate([share.inputs for share in batch]))
+            with contained():
+                answers = self.launch(concatenate([share.inputs for share in batch]))
         except (Exception, KeyboardInterrupt) as error:
             failed = Failed.of(error)
             return _Later(lambda: failed)
@@ -291,7 +300,8 @@ class _Driver(Generic[T]):
         batches: dict[Any, list[Share]] = {}
         for share in self._mark(self._take()):
             try:
-                share.inputs = self._inputs(share.job.queries, share.rows)
+                with contained("the masker"):
+                    share.inputs = self._inputs(share.job.queries, share.rows)
                 batches.setdefault(kind_of(share.inputs), []).append(share)
             except Exception as error:
                 self._abandon(share, error)
@@ -322,11 +332,11 @@ class _Driver(Generic[T]):
     def _take(self) -> list[Share]:
         """Take the next batch's rows: small questions first, since large ones wait behind them."""
         shares: list[Share] = []
-        room = self.batch_size
+        room, mixes = self.batch_size, self.policy.mixes
         waiting = [(job, job._unsent) for job in self.open if job._unsent is not None]
         for job, unsent in sorted(waiting, key=lambda pair: len(pair[1])):
             masks = room // job.queries.rows_per_mask
-            if masks == 0 and shares:
+            if shares and (masks == 0 or not mixes):
                 break
             masks = max(masks, 1)  # the rows of one mask stay together
             rows, left = unsent[:masks], unsent[masks:]
@@ -354,7 +364,8 @@ class _Driver(Generic[T]):
         before = BILL.set(bill)
         self.till.begin(self.model)
         try:
-            reply = answers()
+            with contained():
+                reply = answers()
         finally:
             BILL.reset(before)
             spent = self.till.end(self.model, bill)
@@ -365,7 +376,8 @@ class _Driver(Generic[T]):
     def _receive(self, batch: list[Share], reply: Received) -> None:
         """Keep a batch's answers, or what the policy makes of its failure."""
         if not isinstance(reply, Failed):
-            self.policy.answered(batch)
+            reply = self.policy.answered(batch, reply)
+        if not isinstance(reply, Failed):
             self._keep(_pieces(batch, reply))
         elif reply.interrupted:
             self._keep(_pieces(batch, reply))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from c2fa.masking import Inputs
+from c2fa.signals import from_outside
 
 
 class Model(Protocol):
@@ -108,6 +110,23 @@ def charge(amount: float) -> None:
     if bill is not None:
         bill.amount += amount
         bill.told = True
+
+
+class ExitError(RuntimeError):
+    """A model or a masker wanted to end the process that called it."""
+
+
+@contextlib.contextmanager
+def contained(what: str = "the model") -> Iterator[None]:
+    """Calls of a stranger's code: where it would end the process, by ``sys.exit()`` for instance, it has failed."""
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt) as error:
+        if from_outside(error):
+            raise
+        failure = ExitError(f"{what} raised {type(error).__name__}({error}), which would end the process")
+        failure.partial = getattr(error, "partial", None)  # type: ignore[attr-defined]
+        raise failure from error
 
 
 def _renders_nothing(inputs: Any) -> bool:

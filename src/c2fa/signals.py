@@ -18,14 +18,33 @@ class Signals:
     def __init__(self, handle: Callable[[int], None]) -> None:
         self._handle = handle
         self._before: dict[int, Any] = {}
+        self.caught = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        """A signal has come."""
+        self.caught = True
+        self._handle(number)
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, lambda caught, _: self._handle(caught))
+                    self._before[number] = signal.signal(number, self)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+def from_outside(error: BaseException) -> bool:
+    """Whether a signal such as Ctrl-C may have raised this; else whoever was called has raised it."""
+    if isinstance(error, Exception) or threading.current_thread() is not threading.main_thread():
+        return False  # Python calls handlers in the main thread alone
+    return any(_raises(signal.getsignal(number), error) for number in (signal.SIGINT, signal.SIGTERM))
+
+
+def _raises(handler: Any, error: BaseException) -> bool:
+    if isinstance(handler, Signals):
+        return handler.caught
+    return isinstance(error, KeyboardInterrupt) if handler is signal.default_int_handler else callable(handler)

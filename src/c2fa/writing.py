@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
+
+from c2fa.owners import this_process
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def atomic(path: str | PathLike[str]) -> Iterator[BinaryIO]:
             yield file
         return
     target = Path(os.path.realpath(given))
-    half = target.with_name(f"_{target.stem.lstrip('_')[:32]}-{secrets.token_hex(4)}.tmp")
+    half = target.with_name(f"_{target.stem.lstrip('_')[:32]}-{this_process()}.tmp")
     try:
         mode = 0o666
         with contextlib.suppress(FileNotFoundError):  # links in a circle are another error

@@ -7,7 +7,6 @@ import errno
 import functools
 import itertools
 import os
-import secrets
 import signal
 import sys
 import time
@@ -28,6 +27,7 @@ from c2fa.batch.worker import Assignment, MakeWorker, full_settings
 from c2fa.engines import Contact, Crew, Done, Engine, Serving
 from c2fa.explainer import Explainer
 from c2fa.ledger import LedgerError
+from c2fa.owners import this_process
 from c2fa.signals import Signals
 
 _SHARD = 256  # inputs in a file, where the number of inputs is not known
@@ -291,7 +291,7 @@ class _Run:
     retry_failed: bool
     tries: int
     crew: Crew
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    id: str = field(default_factory=this_process)
     report: Report = field(default_factory=Report)
     canary: Item | None = None
     given: int = 0
@@ -450,7 +450,7 @@ class _Run:
         """What ends the run, where it is of no use to go on with other shards."""
         if isinstance(error, NoAnswerError):  # a whole shard of bad inputs looks the same, until others are answered
             return self._never_answered(least=UNANSWERED)
-        if isinstance(error, ModelDownError | StoreError):
+        if isinstance(error, ModelDownError | StoreError | ImportError):
             return error
         if isinstance(error, LedgerError):
             error.add_note(f"{self._written()}; no input is set aside for it, and the same command continues")

@@ -22,7 +22,7 @@ from c2fa.explanation import Explanation
 from c2fa.fingerprint import Identity, fingerprint
 from c2fa.ledger import LedgerError
 from c2fa.masking import Masked
-from c2fa.model import Model
+from c2fa.model import Model, contained
 from c2fa.querying import Ask, BudgetError, Cache, Conversation, Failed, Queries, QueryError
 from c2fa.structure import FloatArray
 
@@ -40,6 +40,10 @@ class NoAnswerError(ModelDownError):
 
 class PostponedError(RuntimeError):
     """An input failed before the model has answered anything: who is to blame shows later."""
+
+
+class WidthError(QueryError):
+    """The model gave rows of one input another number of outputs than those of others."""
 
 
 class Unreadable(str):
@@ -148,6 +152,8 @@ def packed(
             isolation.report.recalled += job.queries.recalled
             if isinstance(job.error, LedgerError):  # no input's fault
                 raise job.error
+            if isinstance(job.error, ImportError):
+                raise _missing(job.error) from job.error
             if isinstance(job.error, PostponedError):
                 postponed.append(job.about)
             elif job.error is not None:
@@ -169,8 +175,11 @@ def _jobs(explainer: Explainer, items: Iterable[Item], unusable: list[Outcome]) 
         try:
             if isinstance(item.x, Unreadable):
                 raise ValueError(item.x)
-            masked = explainer.under(explainer.masker(item.x))
+            with contained("the masker"):
+                masked = explainer.under(explainer.masker(item.x))
             queries = explainer.queries(item.x, masked, item.key)
+        except ImportError as error:
+            raise _missing(error) from error
         except Exception as error:  # a stranger's masker may raise anything
             unusable.append(_set_aside(item, error))
             continue
@@ -200,6 +209,13 @@ def together(items: Sequence[Item]) -> list[Item]:
 def _set_aside(item: Item, error: Exception) -> Outcome:
     plain = isinstance(error, QueryError | BudgetError | ValueError | TypeError)
     return Outcome(item.index, item.key, None, str(error) if plain and str(error) else _words(error))
+
+
+def _missing(error: ImportError) -> ImportError:
+    """What ends a run in which a package is missing, whichever input it showed at."""
+    return ImportError(
+        f"{error}; no input is set aside for it: install it where the workers run, then run the same command again"
+    )
 
 
 def _words(error: BaseException) -> str:
@@ -246,6 +262,9 @@ class Health:
         The first row that was answered; a model that fails on it is down, whatever else it is asked.
     suspects
         A row of each input that failed before any was answered: it, or the model, is to blame.
+    widths
+        Some inputs for each number of outputs that the model gave when it was asked about one input alone. The number
+        that most have is the model's: a batch has as many for all, and another may be that of one bad input.
     """
 
     patience: float = 60.0
@@ -253,6 +272,8 @@ class Health:
     find_canary: Callable[[], Share] | None = field(default=None, repr=False)
     canary: Share | None = field(default=None, repr=False)
     suspects: list[Share] = field(default_factory=list, repr=False)
+    widths: dict[int, set[int]] = field(default_factory=dict, repr=False)
+    undecided: set[int] = field(default_factory=set, repr=False)
     _answered: bool = False
     _silent_since: float | None = None
 
@@ -265,6 +286,28 @@ class Health:
         if self.canary is None:
             self.canary = _first_row(share)
             self.suspects.clear()
+
+    def of_usual_width(self, batch: Sequence[Share], width: int) -> bool:
+        """Whether the model gave these rows as many outputs as it does for most inputs."""
+        indices = {share.job.about.index for share in batch}
+        known = self.widths.setdefault(width, set()) if len(indices) == 1 else set()
+        if len(known) < UNANSWERED:
+            known |= indices
+        return width == self.width
+
+    @property
+    def width(self) -> int | None:
+        """How many outputs the model gives a row; None before it was asked about an input alone."""
+        return max(self.widths, key=lambda width: len(self.widths[width]), default=None)
+
+    def is_undecided(self, share: Share) -> bool:
+        """Whether other inputs are to be asked about first, because as many have this one's width as the other."""
+        index = share.job.about.index
+        counts = sorted(map(len, self.widths.values()))
+        if counts[-2:-1] != counts[-1:] or index in self.undecided:
+            return False
+        self.undecided.add(index)
+        return True
 
     def failed(self) -> None:
         """Note when the model began to answer nothing."""
@@ -352,10 +395,28 @@ class Isolation:
         if self.tries < 1:
             raise ValueError(f"tries must be at least 1, not {self.tries!r}")
 
-    def answered(self, batch: Sequence[Share]) -> None:
-        """Count a batch."""
-        self.report.cost += sum(share.cost for share in batch)
-        self._count(batch)
+    @property
+    def mixes(self) -> bool:
+        """Inputs share batches once two of them agree on how many outputs the model gives."""
+        return len(self.health.widths.get(self.health.width or 0, ())) > 1
+
+    def answered(self, batch: Sequence[Share], outputs: FloatArray) -> Received:
+        """Count a batch, unless it is of another width than it should be."""
+        checked = self._checked(batch, outputs)
+        if not isinstance(checked, Failed):
+            self.report.cost += sum(share.cost for share in batch)
+            self._count(batch)
+        return checked
+
+    def _checked(self, batch: Sequence[Share], outputs: FloatArray) -> Received:
+        if self.health.of_usual_width(batch, outputs.shape[1]):
+            return outputs
+        return Failed(
+            WidthError(
+                f"querying {batch[0].rows}: the model returned {outputs.shape[1]} outputs a row and "
+                f"{self.health.width} for other inputs; it must always return the same number"
+            )
+        )
 
     def _count(self, batch: Sequence[Share]) -> None:
         self.report.rows += sum(share.size for share in batch)
@@ -388,11 +449,14 @@ class Isolation:
         except Exception as error:
             return Failed.of(error)
         self._count([share])
-        return outputs
+        return self._checked([share], outputs)
 
     def _judge(self, share: Share, failure: Failed, resend: AskModel) -> Verdict:
         """Send one input's rows, each time after the canary, until they are answered or the input is to blame."""
-        if self.health.postpones(share):
+        if isinstance(failure.error, ImportError):
+            raise _missing(failure.error) from failure.error
+        undecided = isinstance(failure.error, WidthError) and self.health.is_undecided(share)
+        if undecided or self.health.postpones(share):
             return PostponedError(_words(failure.error))
         for _ in range(self.tries):
             self.health.wait(failure.error, resend)

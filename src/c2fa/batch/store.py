@@ -27,6 +27,7 @@ from c2fa.batch.records import (
     write,
 )
 from c2fa.explanation import Explanation
+from c2fa.owners import is_gone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _SCHEMA = 1
 _STALE = 3600.0  # seconds after which a half-written file belongs to no one
 _SHARD_FILE = re.compile(r"part-(\d+)\.parquet")
-_SIDE_FILE = re.compile(r"_part-(\d+)-.*\.(tmp|journal|kept|answers.*)|_answered-.*|_model-.*")
+_SIDE_FILE = re.compile(r"_part-(\d+)-.*\.(?:tmp|journal|kept|answers.*)|_answered-.*|_model-.*")
 
 
 class NotExplainedError(LookupError):
@@ -240,7 +241,11 @@ class Store(Sequence[Explanation]):
         for left in self.path.glob("_*"):
             side = _SIDE_FILE.fullmatch(left.name)
             with contextlib.suppress(OSError):
-                if side is not None and (self._is_finished(side[1]) or time.time() - left.stat().st_mtime > _STALE):
+                if side is not None and (
+                    self._is_finished(side[1])
+                    or is_gone(left.name)
+                    or time.time() - left.stat().st_mtime > _STALE  # of another machine, or by a file of no process
+                ):
                     left.unlink()
 
     def _is_finished(self, number: str | None) -> bool:

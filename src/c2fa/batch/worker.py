@@ -39,6 +39,7 @@ from c2fa.explainer import Explainer
 from c2fa.fingerprint import check_masker, fingerprint, identify
 from c2fa.ledger import Ledger, LedgerError
 from c2fa.model import Model, ModelProxy
+from c2fa.signals import from_outside
 
 _CANARY = (0, 0)  # the range of no input: an input that was explained before is asked about
 _DIED = "the worker died"
@@ -291,7 +292,8 @@ class Journal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is not None:  # it raised an error, so that no crash is to be found in the last range
+        # An error is no crash, nor is Ctrl-C; whatever else gets here ends the process, and may be an input's doing.
+        if error is not None and (isinstance(error, Exception) or from_outside(error)):
             with contextlib.suppress(OSError):
                 self.note({"end": True})
         self._file.close()

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import os
 import pickle
 import secrets
 import socket
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from c2fa.engines.sending import WorkerError
+from c2fa.owners import this_process
 
 _STARTS = 3  # a model's process may die so often, one time after another, before it has loaded the model
-_GREETING_SECONDS = 10.0  # within which a model's process greets whoever connects
+_GREETING_SECONDS = 10.0  # within which both ends of a connection prove who they are
+_NONCE = _PROOF = 32  # bytes
+_LARGEST = 1 << 32  # bytes of a message
+_FOLDER, _SOCKET = "c2fa-model-", "socket"  # how a model's private folder begins, and what is in it
+_NEW_SECONDS = 10.0  # a socket that is younger may be about to be used
 _DIED = "the model's process died"
+LOCAL = "127.0.0.1"
 
-Address: TypeAlias = tuple[str, int]
+Address: TypeAlias = tuple[str, int] | str
+"""A host and a port or, for workers of the same machine, a file."""
+Role: TypeAlias = Literal["model", "worker"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +48,7 @@ class Contact:
 
     folder: str
     patience: float = 60.0
-    run: str = field(default_factory=lambda: secrets.token_hex(4))
+    run: str = field(default_factory=this_process)
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     def file(self, number: int) -> Path:
@@ -48,51 +58,140 @@ class Contact:
     def publish(self, number: int, address: Address) -> None:
         """Tell where a model is, in place of where it was."""
         file = self.file(number)
+        _remove_socket(_address_in(file))
         new = file.with_name(f"{file.name}.tmp")
         new.write_text(json.dumps(address), encoding="utf-8")
         os.replace(new, file)
 
     def connect(self, number: int) -> Connection | None:
         """A connection to a model, or None where there is none yet, or no longer."""
+        address = _address_in(self.file(number))
         try:
-            host, port = json.loads(self.file(number).read_text(encoding="utf-8"))
-            pipe = Client((host, port))
-        except (OSError, ValueError):
+            line = _dialled(address)
+        except (OSError, ValueError):  # it is gone, or the file holds no address
             return None
+        pipe = Connection(line.detach())
         try:
-            if pipe.poll(_GREETING_SECONDS):  # else it is some other program that has the port by now
-                answer_challenge(pipe, self.key)
-                deliver_challenge(pipe, self.key)
-                return at_once(pipe)
-        except (OSError, EOFError, ValueError, AssertionError, AuthenticationError):  # a stranger may send anything
-            pass
-        pipe.close()
-        return None
+            greet(pipe, self.key, "worker", address)
+        except OSError:  # some other program has the port by now
+            pipe.close()
+            return None
+        return pipe
 
     def clear(self) -> None:
         """Remove what the models of this run have written."""
         for file in Path(self.folder).glob(f"_model-{self.run}-*"):
+            _remove_socket(_address_in(file))
             file.unlink(missing_ok=True)
 
 
-def admit(pipe: Connection, key: bytes) -> Connection:
-    """Let a worker in that has the key, at the model's end of its connection."""
-    deliver_challenge(pipe, key)
-    answer_challenge(pipe, key)
-    return at_once(pipe)
+def open_door(host: str) -> tuple[socket.socket, Address]:
+    """Listen for workers; where the host is ``LOCAL``, for those of this machine, in a folder of its user alone.
+
+    What processes that were killed have left of such folders is removed.
+    """
+    if host == LOCAL and hasattr(socket, "AF_UNIX"):
+        for old in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/{_SOCKET}"):
+            if _is_left(old):
+                _remove_socket(str(old))
+        path = os.path.join(tempfile.mkdtemp(prefix=_FOLDER), _SOCKET)
+        door = socket.socket(socket.AF_UNIX)
+        try:
+            door.bind(path)
+            door.listen(128)
+            return door, path
+        except OSError:  # the path is too long for a socket
+            door.close()
+            os.rmdir(os.path.dirname(path))
+    door = socket.create_server((host, 0), backlog=128)
+    return door, door.getsockname()[:2]
+
+
+def _dialled(address: Any) -> socket.socket:
+    match address:
+        case [str(host), int(port)]:
+            line = socket.create_connection((host, port), _GREETING_SECONDS)
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers wait for no acknowledgements
+            return line
+        case str(path):
+            line = socket.socket(socket.AF_UNIX)
+            try:
+                line.settimeout(_GREETING_SECONDS)
+                line.connect(path)
+            except OSError:
+                line.close()
+                raise
+            return line
+    raise ValueError(f"{address!r} is no address")
+
+
+def _address_in(file: Path) -> Any:
+    """The address that a file tells, or None."""
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _is_left(path: Path) -> bool:
+    """Whether nobody listens any more at a socket of this kind."""
+    try:
+        if time.time() - path.stat().st_mtime > _NEW_SECONDS:
+            _dialled(str(path)).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _remove_socket(address: Any) -> None:
+    """Remove a socket and its folder, if it is one of ours: anyone who may write to the store may write addresses."""
+    path = Path(address) if isinstance(address, str) else Path()
+    with contextlib.suppress(OSError, ValueError):
+        if path.name == _SOCKET and path.parent.name.startswith(_FOLDER) and path.is_socket():
+            path.unlink()
+            path.parent.rmdir()
+
+
+def greet(pipe: Connection, key: bytes, role: Role, address: Address) -> None:
+    """Prove to the other end that this one has the key, and see that it has it too; an ``OSError`` where it has not.
+
+    Each proof is for one role, at one address, of one connection, to which both ends have added something new: what is
+    said to one process is of no use with another. Until it is over only so many bytes are read, in so much time.
+    """
+    end = time.monotonic() + _GREETING_SECONDS
+    with _socket(pipe) as line:
+
+        def read(size: int) -> bytes:
+            got = b""
+            while len(got) < size:
+                line.settimeout(max(end - time.monotonic(), 0.001))
+                piece = line.recv(size - len(got))
+                if not piece:
+                    raise ConnectionResetError("the other end has hung up")
+                got += piece
+            return got
+
+        def proof(of: Role) -> bytes:
+            return hmac.digest(key, f"{of} {json.dumps(address)} ".encode() + nonces, "sha256")
+
+        line.settimeout(_GREETING_SECONDS)
+        ours = secrets.token_bytes(_NONCE)
+        line.sendall(ours)
+        theirs = read(_NONCE)
+        nonces = ours + theirs if role == "model" else theirs + ours
+        if role == "worker":
+            line.sendall(proof("worker"))
+        if not hmac.compare_digest(read(_PROOF), proof("worker" if role == "model" else "model")):
+            raise ConnectionRefusedError("the other end does not have the key")
+        if role == "model":
+            line.sendall(proof("model"))
+        line.settimeout(None)
 
 
 def shut_down(pipe: Connection) -> None:
     """End a connection for both ends, and for every thread that waits for it."""
     with contextlib.suppress(OSError), _socket(pipe) as handle:
         handle.shutdown(socket.SHUT_RDWR)
-
-
-def at_once(pipe: Connection) -> Connection:
-    """The connection, with small messages sent when they are written and not after others are acknowledged."""
-    with _socket(pipe) as handle:
-        handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return pipe
 
 
 @contextlib.contextmanager
@@ -105,14 +204,32 @@ def _socket(pipe: Connection) -> Iterator[socket.socket]:
         handle.detach()
 
 
+def dumps_message(message: Any) -> bytes:
+    """A message as bytes, if it is not too large."""
+    payload = pickle.dumps(message, protocol=5)
+    if len(payload) > _LARGEST:
+        raise ValueError(
+            f"{len(payload) / 2**30:.1f} GiB are too much for one message between a worker and the model's process, "
+            f"which may have {_LARGEST / 2**30:g} GiB; give a smaller batch_size, or leave out models= and gpus="
+        )
+    return payload
+
+
 def send(pipe: Connection, message: Any) -> None:
     """Send a message."""
-    pipe.send_bytes(pickle.dumps(message, protocol=5))
+    pipe.send_bytes(dumps_message(message))
 
 
 def receive(pipe: Connection) -> Any:
     """Wait for a message; ``EOFError`` or ``OSError`` where the other end is gone."""
-    return pickle.loads(pipe.recv_bytes())
+    return pickle.loads(pipe.recv_bytes(_LARGEST))
+
+
+def receive_soon(pipe: Connection) -> Any:
+    """The other end's first message, which must not be long in coming."""
+    if not pipe.poll(_GREETING_SECONDS):
+        raise TimeoutError(f"no word from the model's process within {_GREETING_SECONDS:g} s")
+    return receive(pipe)
 
 
 class Notes:

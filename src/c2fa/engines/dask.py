@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from c2fa.engines.base import Done, Hire, MakeWork, Result, Work, attempt, gpu_of, keep_busy, library
-from c2fa.engines.sending import dumps, sendable
+from c2fa.engines.contact import LOCAL
+from c2fa.engines.sending import WorkerError, dumps, sendable
 from c2fa.engines.serving import Server, Serving
 
 _MADE: dict[str, Work] = {}  # the worker of each run, once in each process; Dask's own actors are not restarted
 _LOOK_SECONDS = 0.5  # how often a model's task sees whether it is still wanted
+_MEND_SECONDS = 5.0  # how often to see that no process of our own cluster is missing
 _WORKER = {"WORKER": 1}  # what a Dask worker offers that explains, where others have the model
 
 
@@ -29,7 +31,7 @@ def _run(run: str, payload: bytes, number: int, task: Any) -> Result:
 def _serve(payload: bytes, number: int, local: bool) -> Exception | None:
     """Answer workers until the run ends; return the error of a model that cannot be made."""
     worker = library("distributed", "Dask").get_worker()
-    host = "127.0.0.1" if local else worker.address.rpartition("//")[2].rpartition(":")[0]
+    host = LOCAL if local else worker.address.rpartition("//")[2].rpartition(":")[0]
     try:
         server = pickle.loads(payload).start(number, host)
     except Exception as error:
@@ -66,7 +68,10 @@ def engine(
     cluster, started = None, client is None
     local = client is None and address is None
     if local:
-        cluster = _cluster(distributed, workers, serving)
+        try:
+            cluster = _cluster(distributed, workers, serving)
+        except RuntimeError as error:  # one of its processes was killed before all were there
+            raise WorkerError(f"the Dask cluster did not start ({error}); run the same command again") from error
     if client is None:
         client = distributed.Client(cluster if cluster is not None else address)
     run = secrets.token_hex(8)
@@ -84,7 +89,13 @@ def engine(
 
     def first_of(running: list[Any]) -> tuple[Any, Result | None]:
         while True:
-            ready = next(iter(distributed.wait([*models, *running], return_when="FIRST_COMPLETED").done))
+            try:
+                both = distributed.wait([*models, *running], _MEND_SECONDS, return_when="FIRST_COMPLETED")
+            except TimeoutError:
+                if cluster is not None:
+                    cluster.scale(len(cluster.worker_spec))  # a nanny whose worker dies while it starts gives up
+                continue
+            ready = next(iter(both.done))
             try:
                 result = ready.result()
             except distributed.KilledWorker:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from c2fa.engines.base import Done, Hire, MakeWork, Result, attempt, keep_busy, library
+from c2fa.engines.contact import LOCAL
 from c2fa.engines.sending import WorkerError, sendable
 from c2fa.engines.serving import Serving
 
@@ -16,6 +18,7 @@ class _Actor:
     """Holds one worker; it is made again, with its model, whenever the actor is restarted."""
 
     def __init__(self, hire: Hire, number: int) -> None:
+        _leave_signals()
         self._work = hire(number)
 
     def run(self, task: Any) -> Result:
@@ -27,12 +30,19 @@ class _ModelActor:
 
     def serve(self, serving: Serving, number: int, host: str | None) -> Exception | None:
         """Answer workers, for ever; return the error of a model that cannot be made."""
+        _leave_signals()
         try:
             server = serving.start(number, host or library("ray", "Ray").util.get_node_ip_address())
         except Exception as error:
             return sendable(error)
         server.run()
         return None
+
+
+def _leave_signals() -> None:
+    """End by SIGTERM as any process does: Ray's handler calls sys.exit(), which is told from a model that does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def engine(
@@ -55,7 +65,7 @@ def engine(
         count = workers + (0 if serving is None else serving.models)
         room = {"num_cpus": max(os.cpu_count() or 1, math.ceil(count * cpus))} if local else {}
         ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="WARNING", **room)
-    host = "127.0.0.1" if local else None  # else the node's own address
+    host = LOCAL if local else None  # else the node's own address
     again = {"max_restarts": -1, "max_task_retries": -1}
     models: list[Any] = []
     serves: list[Any] = []

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from c2fa.engines.contact import Contact, receive, send
+from c2fa.engines.contact import Contact, receive, receive_soon, send
 from c2fa.engines.load import Load, Loads
 from c2fa.masking import Inputs, MaskedBatch, MaskedRows
 from c2fa.model import charge
@@ -191,8 +191,8 @@ class RemoteModel:
 
     def _send_input(self, number: int, payload: bytes) -> None:
         with self._sending:
-            self._there.add(number)
             self._put(("input", number, payload))
+            self._there.add(number)
 
     def _put(self, message: Any) -> None:
         try:
@@ -245,7 +245,7 @@ class RemoteModel:
             if pipe is not None:
                 try:
                     send(pipe, self._token)
-                    hello = receive(pipe)
+                    hello = receive_soon(pipe)
                     break
                 except (EOFError, OSError):
                     pipe.close()

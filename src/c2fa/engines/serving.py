@@ -21,20 +21,30 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from c2fa.driver import concatenate, kind_of
-from c2fa.engines.contact import Address, Contact, Notes, admit, receive, send, shut_down
+from c2fa.engines.contact import (
+    LOCAL,
+    Address,
+    Contact,
+    Notes,
+    dumps_message,
+    greet,
+    open_door,
+    receive,
+    send,
+    shut_down,
+)
 from c2fa.engines.load import Meter, has_gpu
 from c2fa.engines.sending import dumps, sendable
 from c2fa.engines.time_limit import TimeLimit
 from c2fa.masking import MaskedRows
-from c2fa.model import BILL, Bill, Model, describe, launcher
-from c2fa.querying import as_outputs
+from c2fa.model import BILL, Bill, Model, contained, describe, launcher
+from c2fa.querying import QueryError, as_outputs
 from c2fa.switching import swift
 
 _BATCH = 64  # rows in a call of a model that says nothing of it
@@ -74,7 +84,7 @@ class Serving:
         """The same, ready to travel: what makes the model is read only when the model is made."""
         return replace(self, make=_Packed(dumps(self.make, "the model")))
 
-    def start(self, number: int, host: str = "127.0.0.1") -> Server:
+    def start(self, number: int, host: str = LOCAL) -> Server:
         """Load the model and let workers connect; ``run`` of what is returned answers them."""
         notes = Notes(self.contact, number)
         begin = time.monotonic()
@@ -147,6 +157,7 @@ class Server:
         self.guests: weakref.WeakSet[_Guest] = weakref.WeakSet()
         self.door: socket.socket | None = None
         self.stopped = False
+        self.widths: dict[int, set[str]] = {}  # workers whose rows, with no others beside them, got so many outputs
         self.charges, self.spent = False, float(describe(model).cost or 0.0)
 
     def told(self) -> dict[str, Any]:
@@ -159,19 +170,20 @@ class Server:
 
     def listen(self, host: str) -> Address:
         """Let workers connect, at the address that is returned."""
-        self.door = socket.create_server((host, 0), backlog=128)
-        threading.Thread(target=self._accept, args=(self.door,), name="c2fa-accept", daemon=True).start()
-        address: Address = self.door.getsockname()[:2]
+        self.door, address = open_door(host)
+        threading.Thread(target=self._accept, args=(self.door, address), name="c2fa-accept", daemon=True).start()
         return address
 
-    def _accept(self, door: socket.socket) -> None:
+    def _accept(self, door: socket.socket, address: Address) -> None:
         while not self.stopped:
             try:
-                pipe = Connection(door.accept()[0].detach())
+                line = door.accept()[0]
+                if line.family != getattr(socket, "AF_UNIX", None):
+                    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             except OSError:  # whoever connected is gone, or the door is closed
                 time.sleep(_PAUSE_SECONDS)
                 continue
-            guest = _Guest(pipe, self)
+            guest = _Guest(Connection(line.detach()), self, address)
             self.guests.add(guest)
             guest.begin()
 
@@ -239,8 +251,9 @@ class Server:
         with self.changed:
             first = self.waiting.popleft()
             taken, rows, left = [first], first.rows, deque[_Request]()
+            strange = self._usual_width() is None  # a call has as many outputs for all, because of any of them
             for request in (request for request in self.waiting if not request.guest.gone):
-                joins = request.kind == first.kind and not (first.alone or request.alone)
+                joins = request.kind == first.kind and not (first.alone or request.alone or strange)
                 if joins and rows + request.rows <= most:
                     taken.append(request)
                     rows += request.rows
@@ -257,7 +270,7 @@ class Server:
         answers: Callable[[], Any]
         try:
             inputs = concatenate([inputs for request in requests for inputs in request.body])
-            with self.limit:
+            with self.limit, contained():
                 if self.launch is not None:
                     answers = self.launch(inputs)
                 else:
@@ -298,7 +311,7 @@ class Server:
         """Wait for a call, and send each worker its answers."""
         before = BILL.set(call.bill)
         try:
-            with self.limit:
+            with self.limit, contained():
                 reply = call.answers()
             outputs = as_outputs(reply, call.rows, f"querying {call.rows} rows")
         except Exception as error:
@@ -308,11 +321,21 @@ class Server:
         finally:
             BILL.reset(before)
         self._divide_cost(call)
+        if len(call.requests) == 1:
+            self.widths.setdefault(outputs.shape[1], set()).add(call.requests[0].guest.token)
+        elif outputs.shape[1] != self._usual_width():  # which may be the doing of one of them
+            self._fail(call.requests, QueryError("rows of another width"))
+            return
         self.meter.end(call.rows)
         start = 0
         for request in call.requests:
             self._reply(request, outputs[start : start + request.rows])
             start += request.rows
+
+    def _usual_width(self) -> int | None:
+        """How many outputs the model gives a row, once two workers agree on that."""
+        most = max(self.widths, key=lambda width: len(self.widths[width]), default=0)
+        return most if len(self.widths.get(most, ())) > 1 else None
 
     def _fail(self, requests: list[_Request], error: Exception) -> None:
         """Have each worker's rows asked about alone, so that an error reaches the one that it belongs to."""
@@ -374,8 +397,8 @@ class Server:
 class _Guest:
     """A worker's connection, the inputs that it has sent, and the answers that wait to be sent to it."""
 
-    def __init__(self, pipe: Connection, server: Server) -> None:
-        self.pipe, self.server = pipe, server
+    def __init__(self, pipe: Connection, server: Server, address: Address) -> None:
+        self.pipe, self.server, self.address = pipe, server, address
         self.token, self.gone = "", False
         self.inputs: dict[int, Any] = {}
         self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -398,13 +421,16 @@ class _Guest:
             partial, error = getattr(error, "partial", None), sendable(error)
             if partial is not None:
                 error.partial = partial  # type: ignore[union-attr]
-        self.outbox.put(pickle.dumps((id_, answer, error, cost, news, load), protocol=5))
+        try:
+            self.outbox.put(dumps_message((id_, answer, error, cost, news, load)))
+        except ValueError as too_large:
+            self.outbox.put(dumps_message((id_, None, too_large, cost, news, load)))
 
     def _read(self) -> None:
         """The body of the thread that reads."""
         writing = threading.Thread(target=self._write, name="c2fa-write", daemon=True)
         try:
-            admit(self.pipe, self.server.key)
+            greet(self.pipe, self.server.key, "model", self.address)
             self.token = receive(self.pipe)
             server = self.server
             self.told = server.told()
@@ -414,7 +440,7 @@ class _Guest:
             writing.start()
             while True:
                 self._take(receive(self.pipe))
-        except (EOFError, OSError, AuthenticationError):  # it is gone, or it is none of ours
+        except (EOFError, OSError):  # it is gone, or it is none of ours
             pass
         finally:
             self.hang_up()
