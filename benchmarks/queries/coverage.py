@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from benchmarks.queries.family import Floats, leaf_additive, leaf_shapley, part_additive, part_shapley, suite
 from benchmarks.queries.tables import Estimate, Table, Target, left_out
-from benchmarks.queries.variants import COINS, DEFAULT, PLANNED, Variant, usable
+from benchmarks.queries.variants import COINS, DEFAULT, JOINT, PLANNED, Variant, usable
 
 import c2fa
 from c2fa.metrics import coverage
@@ -33,7 +33,7 @@ sys.modules.setdefault("synthetic", import_module("benchmarks.synthetic"))
 alone: Any = import_module("benchmarks.intervals")
 
 NOMINAL = Target(least=0.93, most=0.97)
-VARIANTS = (DEFAULT, COINS, PLANNED)
+VARIANTS = (DEFAULT, JOINT, COINS, PLANNED)
 ROWS = 200
 
 

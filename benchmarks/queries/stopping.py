@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from benchmarks.queries.family import FIRST, Floats, Saturating, leaf_shapley, part_shapley, suite
 from benchmarks.queries.tables import Estimate, Table, Target, interval, left_out, resampled
-from benchmarks.queries.variants import COINS, DEFAULT, Variant, usable
+from benchmarks.queries.variants import COINS, DEFAULT, JOINT, Variant, usable
 from experiments.harness.queries_needed import crossing
 
 import c2fa
 
 HALF = Target(most=0.5)
-VARIANTS = (DEFAULT, COINS)
+VARIANTS = (DEFAULT, JOINT, COINS)
 RULES = (
     ("top(3)", c2fa.until.top(3)),
     ("top(3, 0.8)", c2fa.until.top(3, 0.8)),

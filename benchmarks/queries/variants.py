@@ -29,7 +29,8 @@ FIXED: Mapping[str, Any] = {"kernel": "cosine", "penalty": None, "smooth": None}
 CHOSEN: Mapping[str, Any] = {"kernel": "uniform", "penalty": "auto", "smooth": None}
 """Everything but the masks: strengths fixed by the widths, under LIME's kernel, and strengths chosen by the answers."""
 
-DEFAULT = Variant("c2fa, the default", main=True)
+DEFAULT = Variant("owen, the default", "owen", main=True)
+JOINT = Variant("c2fa, the joint fit", main=True)
 COINS = Variant("c2fa, coins, fixed penalty", options={"sampler": "uniform", **FIXED}, main=True)
 PLANNED = Variant("c2fa, planned, fixed penalty", options={"sampler": "planned", **FIXED}, main=True)
 LIME = Variant("lime", "lime", main=True)
@@ -37,6 +38,8 @@ LIME_PACKAGE = Variant("lime package", "lime-package", main=True)
 
 VARIANTS: Sequence[Variant] = (
     DEFAULT,
+    Variant("shapley", "shapley", main=True),
+    JOINT,
     Variant("c2fa as the paper has it", options={"preset": "paper"}),
     COINS,
     Variant("c2fa, coins, auto", options={"sampler": "uniform", **CHOSEN}),

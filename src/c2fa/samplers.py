@@ -192,13 +192,12 @@ class Apart:
     """Rows for Winter values, each followed by its complement: parts as wholes, then taken apart.
 
     A value's sign changes with the complement, so a row and its complement together are not misled by any even number
-    of features that work together. (Fewer rows than leaves are better spent on others: the complements of the first
-    half as many rows as leaves come after all of these.) Levels of parts get balanced masks, all but the full and the
+    of features that work together. (Where leaves work alone, complements say nothing more: those of the halves come
+    after all of these.) Levels of parts get balanced masks, all but the full and the
     empty one where there are few features. Leaves get three kinds of rows, as many of each as inform the values more
     than the next:
 
-    - balanced halves, which tell of all leaves at once: a pair for every two leaves, or for each where there are no
-      parts, and these are rows of the last kind too;
+    - balanced halves, which tell of all leaves at once, a pair for each;
     - each leaf alone in its part, the other parts whole;
     - some leaves of one part, their number as likely as any other, while the features beside each of its ancestors are
       there with one chance for all of them, as likely as any other: what Winter values are means over. Each comes once,
@@ -225,12 +224,10 @@ class Apart:
         if structure.depth > 1 and structure.widths[-2] in (1, width):  # parts that are everything, or nothing more
             structure = Structure.flat(width)
         apart = functools.partial(_not_whole, structure)
-        half, halves = -(-width // 2), _balanced(rng, width)
-        first = np.concatenate([apart(rows) for rows in _up_to(min(half, n), halves)])
+        first = np.concatenate([apart(rows) for rows in _up_to(min(width, n), _balanced(rng, width))])
         if n <= 2 * len(first):
             return np.concatenate([first, ~first])[:n]
-        more = _up_to(half if structure.depth == 1 else 0, halves)
-        rows = itertools.chain(more, _alone(rng.permutation(width), structure), _taken_apart(rng, structure))
+        rows = itertools.chain(_alone(rng.permutation(width), structure), _taken_apart(rng, structure))
         found = _paired(n, itertools.chain([first], map(apart, rows)), width)
         return np.concatenate([first, ~first, found[2 * len(first) :]])
 

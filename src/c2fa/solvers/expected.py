@@ -112,8 +112,7 @@ def solve_game_about(game: Game, expected: Expectation) -> tuple[Solved, float, 
     fit = process.refitted(process.scales.variances * np.exp(logs - logs.mean()))
     rows = 0.5 * observed.x @ expected.effects / observed.unit
     answers = observed.targets[:, column]
-    free = len(answers) - (not observed.paired)
-    unit = float(answers @ fit.pulls[:, column]) / max(free, 1)
+    unit = float(answers @ fit.pulls[:, column]) / max(observed.free, 1)
     if not unit > TINY:
         return without, 0.0, without
     reached = fit.precision @ rows

@@ -9,8 +9,8 @@ every order (``interactions.py``) in the place of noise. All strengths are chose
 in v, so that their posterior mean and covariance are closed forms; rows are reproduced exactly, and values and base add
 up to the prediction.
 
-Under complements values change their signs, so even orders have none. Where every row was asked with its complement,
-half the difference of the two holds all there is to know of the values, and one system of half the size is enough.
+Under complements values change their signs, so even orders have none: half the difference of a row and its complement
+holds all that they know of the values. In rows whose complements were not asked, even orders are noise.
 
 The weight of a leaf in interactions is its prior variance: leaves act together as they matter. How many usually do,
 ``order``, is chosen among a few by the evidence, which is their weight in the mean.
@@ -80,10 +80,15 @@ class Game:
         return {key: i for i, key in enumerate(mask_keys(self.masks))}
 
     @cached_property
-    def complements(self) -> IntArray | None:
-        """For every row the row of its complement; None where one of them was not asked."""
-        found = [self.rows.get(key, -1) for key in mask_keys(~self.masks)]
-        return None if -1 in found else np.array(found, dtype=np.intp)
+    def complements(self) -> IntArray:
+        """For every row the row of its complement, -1 where that was not asked."""
+        return np.array([self.rows.get(key, -1) for key in mask_keys(~self.masks)], dtype=np.intp)
+
+    @property
+    def pairs(self) -> tuple[IntArray, IntArray]:
+        """The rows whose complements come after them, and these."""
+        first = np.flatnonzero(np.arange(len(self.masks)) < self.complements)
+        return first, self.complements[first]
 
     def less(self, effects: FloatArray) -> Game:
         """The game without effects of leaves, (leaves, outputs), that are known beforehand."""
@@ -92,32 +97,38 @@ class Game:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """What the values' process is fitted to: half the differences of complements, or the rows as they are.
+    """What the process is fitted to: half the differences of complements, and the rows that have none.
 
-    ``unit`` is the root of the deciding output's mean square, in which targets are held.
+    A row that is ``alone`` also holds the mean and even orders, which are noise to it. ``unit`` is the root of the
+    deciding output's mean square, in which targets are held.
     """
 
     x: FloatArray
     targets: FloatArray
-    paired: bool
+    alone: FloatArray
     unit: float
 
     @classmethod
     def of(cls, game: Game) -> Observed | None:
         """The observations of a game; None where its deciding output is constant."""
-        x = np.where(game.masks, 1.0, -1.0)
         above = game.outputs - game.outputs[0]
-        if game.complements is not None:
-            first = np.flatnonzero(np.arange(len(x)) < game.complements)
-            x, targets = x[first], 0.5 * (above[first] - above[game.complements[first]])
-        else:
-            targets = above
-        centre = 0.0 if game.complements is not None else targets[:, game.output].mean()
-        square = float(np.square(targets[:, game.output] - centre).mean())
+        if not np.ptp(above[:, game.output]) > 0:
+            return None
+        first, second = game.pairs
+        single = np.flatnonzero(game.complements < 0)
+        x = np.where(game.masks[np.concatenate([first, single])], 1.0, -1.0)
+        centred = above[single] - (above[single].mean(axis=0) if len(single) else 0.0)
+        targets = np.concatenate([0.5 * (above[first] - above[second]), centred])
+        square = float(np.square(targets[:, game.output]).mean())
         if not square > TINY:
             return None
-        unit = float(np.sqrt(square))
-        return cls(x, targets / unit, game.complements is not None, unit)
+        alone = np.repeat([0.0, 1.0], [len(first), len(single)])
+        return cls(x, targets / np.sqrt(square), alone, float(np.sqrt(square)))
+
+    @property
+    def free(self) -> int:
+        """How many observations there are beside the mean of rows that are alone."""
+        return len(self.x) - bool(self.alone.any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,8 +155,8 @@ class Process:
     @property
     def log_evidence(self) -> float:
         """Of the deciding output, in its own unit, up to a constant."""
-        rows = len(self.effects) - (not self.observed.paired)
-        return self.fit.log_evidence + self.scales.log_prior - rows * float(np.log(self.observed.unit))
+        in_unit = self.observed.free * float(np.log(self.observed.unit))
+        return self.fit.log_evidence + self.scales.log_prior - in_unit
 
     def refitted(self, variances: FloatArray) -> ProcessFit:
         """What the rows say where leaves have other variances."""
@@ -184,7 +195,7 @@ class Process:
     def sizes(self) -> FloatArray:
         """Of each output, how large it is beside what the scales expect, which were chosen for one of them."""
         energies = np.einsum("ij,ij->j", self.observed.targets, self.fit.pulls)
-        sizes: FloatArray = np.maximum(energies, 0.0) / max(len(self.effects) - (not self.observed.paired), 1)
+        sizes: FloatArray = np.maximum(energies, 0.0) / max(self.observed.free, 1)
         return sizes
 
     def variances(self, level: int) -> FloatArray:
@@ -267,7 +278,9 @@ class Solved:
         if self.likeliest is None:
             return np.eye(len(features))
         covariance = self.likeliest.covariance(self.game.structure.level(level), features)
-        root = np.sqrt(np.maximum(np.diag(covariance), np.finfo(np.float64).tiny))
+        sizes, directions = np.linalg.eigh(covariance)  # what was left out of it may have made some negative
+        covariance = (directions * np.maximum(sizes, 1e-9 * max(sizes[-1], TINY))) @ directions.T
+        root = np.sqrt(np.diag(covariance))
         found: FloatArray = covariance / np.outer(root, root)
         return found
 
@@ -300,14 +313,12 @@ class Solved:
             return np.zeros(len(self.game.masks))
         column, unit = self.game.output, process.observed.unit
         missed = process.fit.pulls[:, column] / process.fit.precision.diagonal() * unit
-        complements = self.game.complements
-        if complements is None:
-            return missed
-        first = np.flatnonzero(np.arange(len(complements)) < complements)
-        both = np.empty(len(complements))
+        first, second = self.game.pairs
         common = 0.0 if self.even is None else self.even.left_out
-        both[first], both[complements[first]] = common + missed, common - missed
-        return both
+        found = np.empty(len(self.game.masks))
+        found[first], found[second] = common + missed[: len(first)], common - missed[: len(first)]
+        found[self.game.complements < 0] = missed[len(first) :]
+        return found
 
     def exact_levels(self, structure: Structure) -> tuple[bool, ...]:
         """For each level of a tree over the same leaves, whether all of its values are exact."""
@@ -347,23 +358,16 @@ class Even:
 
     @classmethod
     def of(cls, process: Process) -> Even | None:
-        """From a process of rows as they are, of which even orders are a part; else from the means of complements."""
-        game, observed, s = process.game, process.observed, process.game.structure
-        if not observed.paired:
-            evens = process.scales.noises[len(process.interactions) :]
-            pulls, largest = process.fit.pulls[:, game.output], int(np.argmax(evens[: len(process.interactions)]))
-            kind, variance = process.interactions[largest], float(evens[largest])
-            return cls(observed.x, process.fit.precision, pulls, variance, observed.unit, kind, s)
-        complements = game.complements
-        assert complements is not None
-        first = np.flatnonzero(np.arange(len(complements)) < complements)
-        y = game.outputs[:, game.output]
-        means = 0.5 * (y[first] + y[complements[first]])
-        means = means - means.mean()
+        """From the means of complements; None where there are too few."""
+        game, s = process.game, process.game.structure
+        first, second = game.pairs
+        x, y = process.observed.x[: len(first)], game.outputs[:, game.output]
+        means = 0.5 * (y[first] + y[second])
+        means = means - means.mean() if len(means) else means
         best: tuple[float, Even] | None = None
         for order in _ORDERS if len(means) > 2 and np.square(means).mean() > TINY else ():
             interactions = Interactions.of(order, process.scales.variances)
-            kernel = interactions.even(observed.x, observed.x)
+            kernel = interactions.even(x, x)
             kernel.ravel()[:: len(kernel) + 1] += _ROUNDING
             factor, bad = dpotrf(kernel, lower=1)
             if bad:
@@ -378,7 +382,7 @@ class Even:
             evidence = float(log_root - 0.5 * np.log(total) - 0.5 * (len(means) - 1) * np.log(variance))
             if best is None or evidence > best[0]:
                 unit = float(np.sqrt(variance))  # in which the even orders' variance is 1
-                best = evidence, cls(observed.x, precision, pulls / unit, 1.0, unit, interactions, s)
+                best = evidence, cls(x, precision, pulls / unit, 1.0, unit, interactions, s)
         return None if best is None else best[1]
 
     @property
@@ -466,11 +470,10 @@ def _processes(game: Game, observed: Observed) -> list[Process]:
     """A process for each way of smoothing, with the scales that suit it."""
     s, found = game.structure, []
     owners = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
-    kinds = len(_ORDERS) * (1 if observed.paired else 2) + game.noisy
+    kinds = len(_ORDERS) + bool(observed.alone.any()) + game.noisy
     for smooth in game.smooth:
         effects = 0.5 * observed.x if smooth is None else smooth(0.5 * observed.x)
-        centred = effects if observed.paired else effects - effects.mean(axis=0)
-        energy = float(np.square(centred).sum()) / len(effects)
+        energy = float(np.square(effects).sum()) / len(effects)
         base = float(np.log(_ADDITIVE / max(energy, TINY)))
         scales = Scales.initial((np.zeros(s.leaves, dtype=np.intp), *owners), base, kinds, sizes=game.sizes)
         for rounds in (_ROUNDS, _MORE_ROUNDS):
@@ -483,12 +486,12 @@ def _processes(game: Game, observed: Observed) -> list[Process]:
 
 
 def _kernels(game: Game, observed: Observed, interactions: Sequence[Interactions]) -> list[FloatArray]:
-    """The covariance of each kind of noise: odd orders, then even ones and the model's own where they count."""
+    """The covariance of each kind of noise: odd orders, even ones of rows that are alone, and the model's own."""
     kernels = [kind.odd(observed.x, observed.x) for kind in interactions]
-    if not observed.paired:
-        kernels += [kind.even(observed.x, observed.x) for kind in interactions]
+    if observed.alone.any():
+        kernels.append(np.diag(observed.alone))
     if game.noisy:
-        kernels.append((0.5 if observed.paired else 1.0) * np.eye(len(observed.x)))
+        kernels.append(np.diag(0.5 + 0.5 * observed.alone))
     return kernels
 
 
@@ -511,9 +514,9 @@ def _evaluate(
     log_evidence = -float(np.log(factor.diagonal()).sum())
     precision = _symmetric_inverse(factor)
     means = np.zeros(observed.targets.shape[1])
-    if not observed.paired:  # the mean is integrated out
-        ones = precision.sum(axis=1)
-        total = float(ones.sum())
+    if observed.alone.any():  # their mean is integrated out
+        ones = precision @ observed.alone
+        total = float(ones @ observed.alone)
         means = ones @ observed.targets / total
         precision -= np.outer(ones, ones) / total
         log_evidence -= 0.5 * float(np.log(total))
@@ -543,20 +546,19 @@ def _base(game: Game, observed: Observed, processes: Sequence[Process], weights:
     """What the game is where everything is masked: as asked, or as the process has it."""
     nothing = np.zeros((1, game.structure.leaves), dtype=np.bool_)
     asked = game.rows.get(mask_keys(nothing)[0])
-    if asked is not None and (not game.noisy or observed.paired):
+    if asked is not None:
         answer: FloatArray = game.outputs[asked].copy()
         return answer
-    base = np.zeros(game.outputs.shape[1])
+    single = game.complements < 0
+    level = game.outputs[single].mean(axis=0)
     gone = -np.ones(nothing.shape)
     for w, process in zip(weights, processes, strict=True):
         half = 0.5 * gone if process.smooth is None else process.smooth(0.5 * gone)
         covariance = (half * process.scales.variances) @ process.effects.T
-        count = len(process.interactions)
-        for odd, even, kind in zip(*np.split(process.scales.noises[: 2 * count], 2), process.interactions, strict=True):
-            covariance += odd * kind.odd(gone, observed.x) + even * kind.even(gone, observed.x)
-        base += w * (process.fit.means + (covariance @ process.fit.pulls)[0])
-    inferred: FloatArray = base * observed.unit + game.outputs[0]
-    return inferred
+        for odd, kind in zip(process.scales.noises, process.interactions, strict=False):
+            covariance += odd * kind.odd(gone, observed.x)
+        level = level + w * observed.unit * (process.fit.means + (covariance @ process.fit.pulls)[0])
+    return np.asarray(level)
 
 
 def _whole_rows(game: Game) -> IntArray:
