@@ -221,6 +221,8 @@ class Apart:
         if level < structure.depth - 1 or width == 1:
             full = np.ones((1, width), dtype=np.bool_)
             return _paired(n + 2, itertools.chain([full], _balanced(rng, width)), width)[2:]
+        if n == 0 or (structure.depth > 1 and structure.sizes(-2).max() == 1):  # no part can be taken apart
+            return np.empty((0, width), dtype=np.bool_)
         half = -(-width // 2)
         halves = map(functools.partial(_not_whole, structure), _balanced(rng, width))
         first = np.concatenate([*_up_to(min(half, n), halves)])

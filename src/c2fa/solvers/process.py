@@ -524,7 +524,7 @@ def _evaluate(
         dof=np.clip(variances * np.einsum("ij,ij->j", effects, precision @ effects), 0.0, 1.0),
         beta2_over_v=variances * np.square(effects.T @ pull),
         residual_dof=noises * [max(float(np.vdot(precision, kernel)), 0.0) for kernel in kernels],
-        scaled_rss=noises * [float(pull @ kernel @ pull) for kernel in kernels],
+        scaled_rss=noises * [max(float(pull @ kernel @ pull), 0.0) for kernel in kernels],
         precision=precision,
         pulls=pulls,
         means=means,
