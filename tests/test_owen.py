@@ -266,3 +266,202 @@ def test_everything_adds_up(s, seed, kind, paired, share):
         assert np.isfinite(found.stderr[k]).all()
         assert (found.stderr[k] >= 0).all()
         assert (found.stderr[k][found.exact[k]] == 0).all()
+
+
+@given(seed=seeds, tree=st.sampled_from(["aaabbbccc", "abcabcabb", "aaaaaaaaa"]), scale=st.sampled_from([1e-6, 1.0, 1e6]))
+def test_an_additive_model_is_found_from_few_more_rows_than_leaves(seed, tree, scale):
+    s, rng = c2fa.Structure.from_groups(tree), np.random.default_rng(seed)
+    beta = rng.normal(size=s.leaves) * scale
+    rows = Apart()(rng, 2 * s.leaves, s, 1)
+    ends = np.array([[True], [False]]).repeat(s.leaves, axis=1)
+    masks = np.concatenate([ends, rows])
+    found = solve_game(Game(s, masks, (3.0 * scale + masks @ beta)[:, None]))
+    assert np.allclose(found.values[1][:, 0], beta, atol=1e-3 * np.abs(beta).max())
+    assert found.stderr[1].max() < 0.05 * np.abs(beta).max()
+    assert np.allclose(found.base, 3.0 * scale)
+
+
+@given(s=trees, seed=seeds, level=st.sampled_from([0.0, 1.0, -1e6]))
+def test_a_constant_has_no_values(s, seed, level):
+    found = solve_game(game_of(s, np.full((2**s.leaves, 2), level), some_rows(s, seed, 0.5, False)))
+    assert not any(v.any() for v in (*found.values, *found.stderr))
+    assert (found.base == level).all()
+    assert found.even is None
+    assert [found.stderr_of(s, k).shape for k in range(s.depth)] == [(width, 2) for width in s.widths]
+
+
+@given(s=trees, seed=seeds, kind=kinds, paired=st.booleans(), output=st.integers(0, 1))
+def test_an_output_that_varies_has_values_beside_one_that_does_not(s, seed, kind, paired, output):
+    table = full_game(s, seed, kind, outputs=2)
+    table[:, output] = 5.0
+    found = solve_game(game_of(s, table, some_rows(s, seed, 0.5, paired), output=output))
+    for k in range(s.depth):
+        assert np.allclose(found.base + found.values[k].sum(axis=0), table[-1])
+        assert not found.values[k][:, output].any()
+        assert not found.stderr[k][:, output].any()
+    alone = solve_game(game_of(s, table[:, [1 - output]], some_rows(s, seed, 0.5, paired)))
+    assert np.allclose(found.values[-1][:, 1 - output], alone.values[-1][:, 0], atol=1e-4)
+    assert found.even is None
+    assert not found.left_out.any()
+    assert all((a == b).all() for a, b in zip(found.exact, alone.exact, strict=True))
+
+
+@given(s=trees, seed=seeds, kind=kinds, paired=st.booleans(), scale=st.sampled_from([-2.0, 1e-6, 1e6]))
+def test_values_go_with_the_scale_of_outputs_and_not_with_their_level(s, seed, kind, paired, scale):
+    table, places = full_game(s, seed, kind), some_rows(s, seed, 0.5, paired)
+    one, other = (solve_game(game_of(s, t, places)) for t in (table, scale * (table + 10.0)))
+    size = abs(scale) * np.abs(table).max()
+    assert np.allclose(other.base, scale * (one.base + 10.0), atol=1e-6 * size)
+    for k in range(s.depth):
+        assert np.allclose(other.values[k], scale * one.values[k], atol=1e-4 * size)
+        assert np.allclose(other.stderr[k], abs(scale) * one.stderr[k], atol=1e-3 * size)
+
+
+@given(s=trees, seed=seeds, kind=kinds, paired=st.booleans())
+def test_an_output_that_is_there_twice_has_the_same_values_twice(s, seed, kind, paired):
+    table, places = full_game(s, seed, kind), some_rows(s, seed, 0.5, paired)
+    alone = solve_game(game_of(s, table, places))
+    found = solve_game(game_of(s, np.concatenate([table, -3.0 * table], axis=1), places))
+    for k in range(s.depth):
+        assert np.allclose(found.values[k][:, 0], alone.values[k][:, 0], atol=1e-4)
+        assert np.allclose(found.values[k][:, 1], -3.0 * alone.values[k][:, 0], atol=3e-4)
+        assert np.allclose(found.stderr[k][:, 1], 3.0 * alone.stderr[k][:, 0], atol=3e-3)
+
+
+@given(s=trees, seed=seeds, kind=kinds, paired=st.booleans(), noisy=st.booleans())
+def test_the_order_of_rows_does_not_matter(s, seed, kind, paired, noisy):
+    table, places = full_game(s, seed, kind), some_rows(s, seed, 0.5, paired)
+    one, other = (solve_game(game_of(s, table, p, noisy=noisy)) for p in (places, places[::-1]))
+    for k in range(s.depth):
+        assert np.allclose(one.values[k], other.values[k], atol=1e-4)
+    assert np.allclose(one.base, other.base, atol=1e-4)
+
+
+@given(seed=seeds, kind=kinds, paired=st.booleans())
+def test_renaming_leaves_renames_values(seed, kind, paired):
+    """Which leaf is first, or beside which, says nothing."""
+    rng, s = np.random.default_rng(seed), c2fa.Structure.from_groups("aaabbc")
+    order = rng.permutation(s.leaves)
+    moved = c2fa.Structure((s.parents[0][order],), s.names)
+    game = game_of(s, full_game(s, seed, kind), some_rows(s, seed, 0.4, paired))
+    one, other = solve_game(game), solve_game(Game(moved, game.masks[:, order], game.outputs))
+    assert np.allclose(one.values[1][order], other.values[1], atol=1e-4)
+    assert np.allclose(one.values[0], other.values[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_what_only_even_orders_do_is_not_taken_for_nothing(paired):
+    """Of two leaves either one: neither has a value, and the two are found to act together."""
+    s = c2fa.Structure.flat(8)
+    z = all_masks(8)
+    found = solve_game(game_of(s, (z[:, 2] ^ z[:, 5])[:, None].astype(float), some_rows(s, 0, 0.4, paired)))
+    assert np.abs(found.values[0]).max() < 0.2
+    assert found.stderr[0].max() > 0.0
+    assert not found.exact[0].any()
+    assert found.even is not None
+    [(first, second, value, stderr)] = found.even.pairs(0, 1)
+    assert (first, second) == (2, 5)
+    assert value < -5 * stderr
+
+
+def test_noise_is_averaged_out():
+    s, rng = c2fa.Structure.from_groups("aaabbbccc"), np.random.default_rng(3)
+    beta = rng.normal(size=9)
+    masks = np.unique(rng.random((260, 9)) < 0.5, axis=0)
+    masks = np.concatenate([np.ones((1, 9), bool), np.zeros((1, 9), bool), masks])
+    masks = masks[np.sort(np.unique(masks, axis=0, return_index=True)[1])]
+    clear = solve_game(Game(s, masks, (masks @ beta)[:, None]))
+    errors, errors_of_noiseless = [], []
+    for _ in range(6):
+        y = (masks @ beta + rng.normal(size=len(masks)))[:, None]
+        noisy, fooled = (solve_game(Game(s, masks, y, noisy=said)) for said in (True, False))
+        errors.append(np.square(noisy.values[1][:, 0] - beta).mean())
+        errors_of_noiseless.append(np.square(fooled.values[1][:, 0] - beta).mean())
+        assert noisy.stderr[1].min() > 10 * clear.stderr[1].max()
+        assert np.mean(np.abs(noisy.values[1][:, 0] - beta) <= 3 * noisy.stderr[1][:, 0]) > 0.8
+    assert np.mean(errors) < 0.06
+    assert np.mean(errors) < np.mean(errors_of_noiseless)
+    assert np.allclose(clear.values[1][:, 0], beta, atol=1e-3)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_rows_left_out_are_missed_by_as_much_as_without_them(paired):
+    """Against fits of all rows but one (and its complement), the scales as they are."""
+    s = c2fa.Structure.from_groups("aabbb")
+    game = game_of(s, full_game(s, 5), some_rows(s, 1, 0.6, paired))
+    found = solve_game(game)
+    process = found.likeliest
+    x, y = signs(game.masks), game.outputs[:, 0]
+    odd, even = covariance(process, x, x)
+    if paired:
+        kind = found.even.interactions
+        even = found.even.unit**2 * scaled(literal(kind, x, x)[1], s, 1, kind) / process.observed.unit**2
+    v = odd + even + 1e-9 * np.eye(len(x))
+    close = 1e-4 * np.abs(y).max()
+    for i in range(len(x)):
+        out = [i, *(np.flatnonzero((game.masks == ~game.masks[i]).all(axis=1)) if paired else ())]
+        kept = np.setdiff1d(np.arange(len(x)), out)
+        inverse, ones = np.linalg.inv(v[np.ix_(kept, kept)]), np.ones(len(kept))
+        mean = ones @ inverse @ y[kept] / (ones @ inverse @ ones)
+        predicted = mean + v[i, kept] @ inverse @ (y[kept] - mean)
+        assert found.left_out[i] == pytest.approx(y[i] - predicted, abs=close)
+    total = np.square(y - y.mean()).sum()
+    assert found.r2_left_out == pytest.approx(1 - np.square(found.left_out).sum() / total)
+
+
+# -- what is expected beforehand -------------------------------------------------------------------
+
+
+def expected_game(seed, noise):
+    s, rng = c2fa.Structure.from_groups(np.repeat(range(6), 10).tolist()), np.random.default_rng(seed)
+    beta = rng.normal(size=60) * (rng.random(60) < 0.4)
+    rows = Apart()(rng, 40, s, 1)
+    masks = np.concatenate([np.ones((1, 60), bool), np.zeros((1, 60), bool), rows])
+    expectation = Expectation((beta + noise * rng.normal(size=60))[:, None], np.ones((60, 1)))
+    return Game(s, masks, np.tanh((masks @ beta) / 3.0)[:, None]), expectation, beta
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_evidence_compares_processes_of_other_tails(scale):
+    """Rows with and without an additive part that is known: the likelier the less is left, whatever the tails are."""
+    for seed in range(5):
+        game, expectation, beta = expected_game(seed, 0.0)
+        additive = Game(game.structure, game.masks, scale * (game.masks @ beta)[:, None])
+        heights = [solve_game(additive.less(t * scale * beta[:, None])).log_evidence for t in (0.0, 0.3, 0.6, 0.9)]
+        rows = len(game.masks) - 1  # a game that is k times as large is less likely by a factor k for each row
+        assert np.allclose(np.diff(heights), -rows * np.diff(np.log([1.0, 0.7, 0.4, 0.1])), atol=1.0)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_what_is_expected_and_right_makes_values_better(noise):
+    better = []
+    for seed in range(5):
+        game, expectation, beta = expected_game(seed, noise)
+        found, share, without = solve_game_about(game, expectation)
+        correlations = [np.corrcoef(v.values[1][:, 0], beta)[0, 1] for v in (found, without)]
+        better.append(correlations[0] - correlations[1])
+        assert 0.0 < share < 1.0
+        for k in (0, 1):
+            assert np.allclose(found.base + found.values[k].sum(axis=0), game.outputs[0])
+            assert np.allclose(found.values[k], game.structure.sums(found.values[1], k))
+            assert np.isfinite(found.stderr[k]).all()
+    assert np.mean(better) > 0.1
+
+
+def test_what_is_expected_and_wrong_changes_little():
+    for seed in range(5):
+        game, expectation, beta = expected_game(seed, 0.0)
+        rng = np.random.default_rng(seed + 100)
+        wrong = Expectation(rng.permutation(expectation.effects), expectation.sizes)
+        found, _, without = solve_game_about(game, wrong)
+        one, other = (np.corrcoef(v.values[1][:, 0], beta)[0, 1] for v in (found, without))
+        assert one > other - 0.1
+
+
+def test_nothing_is_expected_of_a_constant():
+    game, expectation, _ = expected_game(0, 0.0)
+    constant = Game(game.structure, game.masks, np.ones_like(game.outputs))
+    found, share, without = solve_game_about(constant, expectation)
+    assert share == 0.0
+    assert found is without
+    assert not found.values[1].any()

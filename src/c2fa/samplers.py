@@ -224,13 +224,13 @@ class Apart:
         if n == 0 or (structure.depth > 1 and structure.sizes(-2).max() == 1):  # no part can be taken apart
             return np.empty((0, width), dtype=np.bool_)
         half = -(-width // 2)
-        halves = map(functools.partial(_not_whole, structure), _balanced(rng, width))
-        first = np.concatenate([*_up_to(min(half, n), halves)])
+        # Row by row, so that the second half goes on in the block where the first one stopped.
+        halves = itertools.chain.from_iterable(map(functools.partial(_not_whole, structure), _balanced(rng, width)))
+        first = np.stack(list(itertools.islice(halves, min(half, n))))
         if n <= 2 * len(first):
             return np.concatenate([first, ~first])[:n]
         rows = itertools.chain(
-            [first],
-            _up_to(half, halves),
+            [first, np.stack(list(itertools.islice(halves, half)))],
             _alone(rng.permutation(width), structure),
             _taken_apart(rng, structure),
         )
@@ -432,14 +432,6 @@ def _paired(n: int, blocks: Iterable[BoolArray], width: int) -> BoolArray:
         if len(found) >= n or barren == _BARREN or len(known) >= 2 ** min(width, 60):
             break
     return np.array(found[:n], dtype=np.bool_).reshape(-1, width)
-
-
-def _up_to(n: int, blocks: Iterator[BoolArray]) -> Iterator[BoolArray]:
-    """The first n rows of blocks."""
-    while n > 0:
-        block = next(blocks)[:n]
-        n -= len(block)
-        yield block
 
 
 def _not_whole(structure: Structure, rows: BoolArray) -> BoolArray:

@@ -94,7 +94,8 @@ class Game:
 class Observed:
     """What the values' process is fitted to: half the differences of complements, or the rows as they are.
 
-    ``unit`` is the root of the deciding output's mean square, in which targets are held.
+    Where no row differs from its complement, the rows as they are tell at least of even orders. ``unit`` is the root of
+    the deciding output's mean square, in which targets are held.
     """
 
     x: FloatArray
@@ -109,15 +110,15 @@ class Observed:
         above = game.outputs - game.outputs[0]
         if game.complements is not None:
             first = np.flatnonzero(np.arange(len(x)) < game.complements)
-            x, targets = x[first], 0.5 * (above[first] - above[game.complements[first]])
-        else:
-            targets = above
-        centre = 0.0 if game.complements is not None else targets[:, game.output].mean()
-        square = float(np.square(targets[:, game.output] - centre).mean())
+            halves = 0.5 * (above[first] - above[game.complements[first]])
+            unit = float(np.sqrt(np.square(halves[:, game.output]).mean()))
+            if unit**2 > TINY:
+                return cls(x[first], halves / unit, True, unit)
+        square = float(above[:, game.output].var())
         if not square > TINY:
             return None
         unit = float(np.sqrt(square))
-        return cls(x, targets / unit, game.complements is not None, unit)
+        return cls(x, above / unit, False, unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,11 +142,16 @@ class Process:
     scales: Scales
     fit: ProcessFit
 
-    @property
+    @cached_property
     def log_evidence(self) -> float:
-        """Of the deciding output, in its own unit, up to a constant."""
+        """Of the deciding output as it is, up to a constant that all processes of the same rows have in common.
+
+        Leaves' own factors are left out, as in ``auto.py``: they follow the rows, and the density of their prior goes
+        with the tail, which differs from process to process.
+        """
+        usual = self.scales.centre * np.exp(np.log(self.scales.own).mean())
         rows = len(self.effects) - (not self.observed.paired)
-        return self.fit.log_evidence + self.scales.log_prior - rows * float(np.log(self.observed.unit))
+        return self.refitted(usual).log_evidence - rows * float(np.log(self.observed.unit))
 
     def refitted(self, variances: FloatArray) -> ProcessFit:
         """What the rows say where leaves have other variances."""
@@ -273,10 +279,11 @@ class Solved:
 
     def stderr_of(self, structure: Structure, level: int) -> FloatArray:
         """The standard errors of sums of leaves by another tree over the same ones, (width, outputs)."""
-        process = self.likeliest
-        if process is None or structure.level(level) == structure.depth - 1:
+        process, owners, width = self.likeliest, structure.owners(level), structure.widths[level]
+        if process is None:
+            return np.zeros((width, self.stderr[-1].shape[1]))
+        if structure.level(level) == structure.depth - 1:
             return self.stderr[-1]
-        owners, width = structure.owners(level), structure.widths[level]
         prior = structure.sums(process.scales.variances, level)
         for noise, kind in zip(process.scales.noises, process.interactions, strict=False):
             prior = prior + noise * kind.sum_variances(owners, width)
@@ -289,8 +296,9 @@ class Solved:
 
     @cached_property
     def even(self) -> Even | None:
-        """What is known of the even orders; None where there are none to know of."""
-        return None if self.likeliest is None else Even.of(self.likeliest)
+        """What is known of the even orders of the deciding output; None where there are none to know of."""
+        process = self.likeliest
+        return None if process is None or process.game.output != self.game.output else Even.of(process)
 
     @cached_property
     def left_out(self) -> FloatArray:
@@ -301,7 +309,7 @@ class Solved:
         column, unit = self.game.output, process.observed.unit
         missed = process.fit.pulls[:, column] / process.fit.precision.diagonal() * unit
         complements = self.game.complements
-        if complements is None:
+        if complements is None or not process.observed.paired:
             return missed
         first = np.flatnonzero(np.arange(len(complements)) < complements)
         both = np.empty(len(complements))
@@ -420,16 +428,21 @@ def solve_game(game: Game) -> Solved:
     """The Winter values of a game, with standard errors and base, from the rows that are known of it."""
     s = game.structure
     observed = Observed.of(game)
+    spreads = (game.outputs - game.outputs[0]).var(axis=0)
+    if observed is None and spreads.max() > TINY:  # of other outputs, the one that varies most decides
+        return replace(solve_game(replace(game, output=int(spreads.argmax()))), game=game)
     if observed is None:
         nothing = tuple(np.zeros((width, game.outputs.shape[1])) for width in s.widths)
         return Solved(nothing, nothing, game.outputs[0], tuple(np.ones(w, dtype=np.bool_) for w in s.widths), game)
     processes = _processes(game, observed)
-    evidence = np.array([process.log_evidence for process in processes])
-    weights = np.exp(evidence - evidence.max())
-    weights /= weights.sum()
-    counting = weights >= _LEAST_WEIGHT
-    processes = [process for process, counts in zip(processes, counting, strict=True) if counts]
-    weights = weights[counting] / weights[counting].sum()
+    weights = np.ones(1)
+    if len(processes) > 1:
+        evidence = np.array([process.log_evidence for process in processes])
+        weights = np.exp(evidence - evidence.max())
+        weights /= weights.sum()
+        counting = weights >= _LEAST_WEIGHT
+        processes = [process for process, counts in zip(processes, counting, strict=True) if counts]
+        weights = weights[counting] / weights[counting].sum()
     leaves = sum(w * process.leaves for w, process in zip(weights, processes, strict=True)) * observed.unit
     values, stderr = [], []
     # Scales are estimated: from as many rows as the leaves' effects leave over.
