@@ -220,7 +220,7 @@ class Apart:
         width = structure.widths[level]
         if level < structure.depth - 1 or width == 1:
             full = np.ones((1, width), dtype=np.bool_)
-            return _paired(n + 2, itertools.chain([full], _balanced(rng, width)), width)[2:]
+            return _paired(n + 2, itertools.chain([full], _balanced(rng, width)), width, math.inf)[2:]
         if n == 0 or (structure.depth > 1 and structure.sizes(-2).max() == 1):  # no part can be taken apart
             return np.empty((0, width), dtype=np.bool_)
         half = -(-width // 2)
@@ -418,8 +418,11 @@ def _first(n: int, blocks: Iterator[BoolArray], width: int) -> BoolArray:
     return np.concatenate(kept)[:n]
 
 
-def _paired(n: int, blocks: Iterable[BoolArray], width: int) -> BoolArray:
-    """The first n rows of blocks, each followed by its complement, none twice; fewer where no others come."""
+def _paired(n: int, blocks: Iterable[BoolArray], width: int, patience: float = _BARREN) -> BoolArray:
+    """The first n rows of blocks, each followed by its complement, none twice; fewer where no others come.
+
+    ``patience`` is how many blocks in a row may bring nothing new.
+    """
     known, found, barren = set[bytes](), list[BoolArray](), 0
     for block in blocks:
         before = len(known)
@@ -429,7 +432,7 @@ def _paired(n: int, blocks: Iterable[BoolArray], width: int) -> BoolArray:
                 known.update((key, (~row).tobytes()))
                 found += [row, ~row]
         barren = barren + 1 if len(known) == before else 0
-        if len(found) >= n or barren == _BARREN or len(known) >= 2 ** min(width, 60):
+        if len(found) >= n or barren >= patience or len(known) >= 2 ** min(width, 60):
             break
     return np.array(found[:n], dtype=np.bool_).reshape(-1, width)
 

@@ -215,19 +215,27 @@ class Process:
         density = log_prior(scales.tail, scales.centre_sd(self.fit.dof))
         return own_strength_variance(scales.variances, scales.centre, density, posterior, effects, self.sizes, pulled)
 
-    def covariance(self, level: int, features: IntArray) -> FloatArray:
-        """The posterior covariance of some values of a level where scales are given, (features, features)."""
-        s = self.game.structure
-        owners = s.owners(level)
+    def covariance(self, structure: Structure, level: int, features: IntArray) -> FloatArray:
+        """About the posterior covariance of sums of leaves where scales are given, (features, features).
+
+        They are those of some features of a level, of the game's tree or of another over the same leaves. Of what
+        interactions do to each feature's value only the variance is counted, so that numbers below 0 may come out
+        among the covariance's eigenvalues: these are 0.
+        """
+        owners = structure.owners(level)
         indicator = (owners[:, None] == np.asarray(features)).astype(np.float64)
         spread = indicator if self.smooth is None else self.smooth(indicator.T).T
         prior = (spread.T * self.scales.variances) @ spread
+        if structure is self.game.structure:
+            odd = self.odd_variances[structure.level(level)]
+        else:
+            each = (kind.sum_variances(owners, structure.widths[level]) for kind in self.interactions)
+            odd = sum((n * of for n, of in zip(self.scales.noises, each, strict=False)), start=np.zeros(1))
+        prior[np.diag_indices(len(prior))] += odd[features]
         sums = self.covariances @ indicator
-        found = prior - sums.T @ self.fit.precision @ sums
-        # Interactions among the chosen features' values are left out but for their own variances.
-        found[np.diag_indices(len(found))] += self.odd_variances[level][features]
-        symmetric: FloatArray = 0.5 * (found + found.T)
-        return symmetric
+        sizes, axes = np.linalg.eigh(prior - sums.T @ self.fit.precision @ sums)
+        covariance: FloatArray = (axes * np.maximum(sizes, 0.0)) @ axes.T
+        return covariance
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,11 +276,11 @@ class Solved:
             return float("inf")
         return float(logsumexp([p.log_evidence for p in self.processes]))
 
-    def correlation(self, level: int, features: IntArray) -> FloatArray:
-        """The posterior correlations of some values of a level."""
+    def correlation(self, structure: Structure, level: int, features: IntArray) -> FloatArray:
+        """About the posterior correlations of some values of a level, of this tree or of another over its leaves."""
         if self.likeliest is None:
             return np.eye(len(features))
-        covariance = self.likeliest.covariance(self.game.structure.level(level), features)
+        covariance = self.likeliest.covariance(structure, level, features)
         root = np.sqrt(np.maximum(np.diag(covariance), np.finfo(np.float64).tiny))
         found: FloatArray = covariance / np.outer(root, root)
         return found
