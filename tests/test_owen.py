@@ -438,7 +438,7 @@ def expected_game(seed, noise):
 def test_evidence_compares_processes_of_other_tails(scale):
     """Rows with and without an additive part that is known: the likelier the less is left, whatever the tails are."""
     for seed in range(5):
-        game, expectation, beta = expected_game(seed, 0.0)
+        game, _, beta = expected_game(seed, 0.0)
         additive = Game(game.structure, game.masks, scale * (game.masks @ beta)[:, None])
         heights = [solve_game(additive.less(t * scale * beta[:, None])).log_evidence for t in (0.0, 0.3, 0.6, 0.9)]
         rows = len(game.masks) - 1  # a game that is k times as large is less likely by a factor k for each row

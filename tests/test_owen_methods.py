@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from batch_helpers import explainer as batch_explainer
-from batch_helpers import inputs as batch_inputs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
+from batch_helpers import explainer as batch_explainer
+from batch_helpers import inputs as batch_inputs
 from c2fa.graph import Graph
 from c2fa.maskers import Array, Custom
 from c2fa.samplers import Apart, draw
@@ -426,6 +426,9 @@ def test_a_store_keeps_them_too(tmp_path):
     for x, kept in zip(some, store, strict=True):
         e = made(x)
         assert kept.diagnostics.exact == e.diagnostics.exact == (True, False)
-        assert kept.diagnostics.interactions == e.diagnostics.interactions
         assert kept.base == e.base
-        assert np.array_equal(kept.low, e.low)
+        # Another process adds numbers up in another order, and kernels are next to singular.
+        assert np.allclose(kept.low, e.low, atol=1e-5)
+        for one, other in zip(kept.diagnostics.interactions, e.diagnostics.interactions, strict=True):
+            assert (one.level, one.first, one.second) == (other.level, other.first, other.second)
+            assert one.value == pytest.approx(other.value, abs=1e-5)
