@@ -159,3 +159,64 @@ def shapley(game, n):
                 mask[i] = True
                 values[i] += weight * (game(mask) - without)
     return values
+
+
+def orders(structure, level):
+    """Every order of a level's features in which those of one parent come together, at every level above too."""
+    from itertools import chain, permutations, product
+
+    if level == 0:
+        yield from permutations(range(structure.widths[0]))
+        return
+    for above in orders(structure, level - 1):
+        each = [permutations(np.flatnonzero(structure.parents[level - 1] == p).tolist()) for p in above]
+        for chosen in product(*each):
+            yield tuple(chain(*chosen))
+
+
+def winter_weights(structure, level):
+    """Winter values as numbers for every mask: entry (feature, mask), the mask's bit i being leaf i.
+
+    The value of a feature is the mean, over all orders that keep features of one parent together, of what it adds to
+    those before it.
+    """
+    bits = membership(structure, level) @ 2 ** np.arange(structure.leaves)
+    weights, count = np.zeros((structure.widths[level], 2**structure.leaves)), 0
+    for order in orders(structure, level):
+        count, before = count + 1, 0
+        for feature in order:
+            weights[feature, before] -= 1
+            before += int(bits[feature])
+            weights[feature, before] += 1
+    return weights / count
+
+
+def pair_weights(structure, level, first, second):
+    """Shapley's interaction index of two features of one parent, in the same way.
+
+    It is the mean, over the orders in which one comes right after the other, of what both add to those before them less
+    what each of them does.
+    """
+    bits = membership(structure, level) @ 2 ** np.arange(structure.leaves)
+    weights, count = np.zeros(2**structure.leaves), 0
+    for order in orders(structure, level):
+        at = order.index(first)
+        if order[at + 1 : at + 2] != (second,):
+            continue
+        count, before = count + 1, int(sum(bits[feature] for feature in order[:at]))
+        a, b = int(bits[first]), int(bits[second])
+        weights[before + a + b] += 1
+        weights[before + a] -= 1
+        weights[before + b] -= 1
+        weights[before] += 1
+    return weights / count
+
+
+def all_masks(leaves):
+    """Every mask, in the order of those weights."""
+    return (np.arange(2**leaves)[:, None] >> np.arange(leaves)) & 1 == 1
+
+
+def product_kernel(weights, masks, others):
+    """Π (1 + ρ_i x_i x_i') leaf by leaf, for rows of −1 and 1."""
+    return np.array([[np.prod(1 + weights * x * y) for y in others] for x in masks])

@@ -206,7 +206,7 @@ class Apart:
     Examples
     --------
     >>> masks = Apart()(np.random.default_rng(0), 20, Structure.from_groups("aaabbb"), 1)
-    >>> bool((masks[::2] == ~masks[1::2]).all())
+    >>> {row.tobytes() for row in masks} == {row.tobytes() for row in ~masks}
     True
     """
 
@@ -220,11 +220,14 @@ class Apart:
         width = structure.widths[level]
         if level < structure.depth - 1 or width == 1:
             full = np.ones((1, width), dtype=np.bool_)
-            return _paired(n + 2, itertools.chain([full], _balanced(rng, width)), width)[2:]
+            return _paired(n + 2, itertools.chain([full], _balanced(rng, width)), width, math.inf)[2:]
+        if n == 0:
+            return np.empty((0, width), dtype=np.bool_)
         if structure.depth > 1 and structure.widths[-2] in (1, width):  # parts that are everything, or nothing more
             structure = Structure.flat(width)
         apart = functools.partial(_not_whole, structure)
-        first = np.concatenate([apart(rows) for rows in _up_to(min(width, n), _balanced(rng, width))])
+        halves = map(apart, _up_to(min(width, n), _balanced(rng, width)))
+        first = _paired(2 * min(width, n), halves, width)[::2]
         if n <= 2 * len(first):
             return np.concatenate([first, ~first])[:n]
         rows = itertools.chain(_alone(rng.permutation(width), structure), _taken_apart(rng, structure))
@@ -412,8 +415,11 @@ def _first(n: int, blocks: Iterator[BoolArray], width: int) -> BoolArray:
     return np.concatenate(kept)[:n]
 
 
-def _paired(n: int, blocks: Iterable[BoolArray], width: int) -> BoolArray:
-    """The first n rows of blocks, each followed by its complement, none twice; fewer where no others come."""
+def _paired(n: int, blocks: Iterable[BoolArray], width: int, patience: float = _BARREN) -> BoolArray:
+    """The first n rows of blocks, each followed by its complement, none twice; fewer where no others come.
+
+    ``patience`` is how many blocks in a row may bring nothing new.
+    """
     known, found, barren = set[bytes](), list[BoolArray](), 0
     for block in blocks:
         before = len(known)
@@ -423,7 +429,7 @@ def _paired(n: int, blocks: Iterable[BoolArray], width: int) -> BoolArray:
                 known.update((key, (~row).tobytes()))
                 found += [row, ~row]
         barren = barren + 1 if len(known) == before else 0
-        if len(found) >= n or barren == _BARREN or len(known) >= 2 ** min(width, 60):
+        if len(found) >= n or barren >= patience or len(known) >= 2 ** min(width, 60):
             break
     return np.array(found[:n], dtype=np.bool_).reshape(-1, width)
 

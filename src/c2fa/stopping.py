@@ -59,7 +59,7 @@ class Standing:
     def correlation(self, level: int, features: IntArray) -> FloatArray:
         """The posterior correlations of some values of a level; none where the method has no posterior."""
         if self.found.game is not None:
-            return self.found.game.correlation(level, features)
+            return self.found.game.correlation(self.structure, level, features)
         posterior = None if self.found.solution is None else self.found.solution.posterior
         return np.eye(len(features)) if posterior is None else posterior.correlation(level, features)
 

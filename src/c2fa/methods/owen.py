@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Owen(BaseMethod):
         numbers, 0 among them, where the masker says that neighbours are alike by nature (super-pixels are, words are
         not); None for not at all. Value moves within a part, never between parts.
     """
+
+    in_pairs: ClassVar[bool] = True
 
     sampler: AnySampler = field(default_factory=Apart)
     smooth: float | Sequence[float] | Literal["auto"] | None = "auto"
@@ -86,7 +88,7 @@ class Owen(BaseMethod):
             again = k == s.depth - 1 and sum(task.budget) >= _PAYS and not task.tokens
             drawn = np.zeros((1 if k == 0 and task.allows_empty and rows else 0, s.widths[k]), dtype=np.bool_)
             rows -= len(drawn)
-            left = rows % 2 + (2 if again and rows % 2 == 0 else 0)
+            left = rows % 2 + (2 if again and rows and rows % 2 == 0 else 0)
             level = k - s.depth + tree.depth  # of a tree without parts, the leaves are all there is
             sampled = drawn[:0]
             if level >= 0:

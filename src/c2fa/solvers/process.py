@@ -112,18 +112,17 @@ class Observed:
     def of(cls, game: Game) -> Observed | None:
         """The observations of a game; None where its deciding output is constant."""
         above = game.outputs - game.outputs[0]
-        if not np.ptp(above[:, game.output]) > 0:
-            return None
         first, second = game.pairs
-        single = np.flatnonzero(game.complements < 0)
-        x = np.where(game.masks[np.concatenate([first, single])], 1.0, -1.0)
-        centred = above[single] - (above[single].mean(axis=0) if len(single) else 0.0)
-        targets = np.concatenate([0.5 * (above[first] - above[second]), centred])
-        square = float(np.square(targets[:, game.output]).mean())
-        if not square > TINY:
-            return None
-        alone = np.repeat([0.0, 1.0], [len(first), len(single)])
-        return cls(x, targets / np.sqrt(square), alone, float(np.sqrt(square)))
+        for pairs in (len(first), 0):  # where no row differs from its complement, all of them are taken as they are
+            single = np.flatnonzero((game.complements < 0) | (pairs == 0))
+            x = np.where(game.masks[np.concatenate([first[:pairs], single])], 1.0, -1.0)
+            centred = above[single] - (above[single].mean(axis=0) if len(single) else 0.0)
+            targets = np.concatenate([0.5 * (above[first[:pairs]] - above[second[:pairs]]), centred])
+            square = float(np.square(targets[:, game.output]).mean())
+            if square > TINY:
+                alone = np.repeat([0.0, 1.0], [pairs, len(single)])
+                return cls(x, targets / np.sqrt(square), alone, float(np.sqrt(square)))
+        return None
 
     @property
     def free(self) -> int:
@@ -152,11 +151,15 @@ class Process:
     scales: Scales
     fit: ProcessFit
 
-    @property
+    @cached_property
     def log_evidence(self) -> float:
-        """Of the deciding output, in its own unit, up to a constant."""
-        in_unit = self.observed.free * float(np.log(self.observed.unit))
-        return self.fit.log_evidence + self.scales.log_prior - in_unit
+        """Of the deciding output as it is, up to a constant that all processes of the same rows have in common.
+
+        Leaves' own factors are left out, as in ``auto.py``: they follow the rows, and the density of their prior goes
+        with the tail, which differs from process to process.
+        """
+        usual = self.scales.centre * np.exp(np.log(self.scales.own).mean())
+        return self.refitted(usual).log_evidence - self.observed.free * float(np.log(self.observed.unit))
 
     def refitted(self, variances: FloatArray) -> ProcessFit:
         """What the rows say where leaves have other variances."""
@@ -220,19 +223,27 @@ class Process:
         density = log_prior(scales.tail, scales.centre_sd(self.fit.dof))
         return own_strength_variance(scales.variances, scales.centre, density, posterior, effects, self.sizes, pulled)
 
-    def covariance(self, level: int, features: IntArray) -> FloatArray:
-        """The posterior covariance of some values of a level where scales are given, (features, features)."""
-        s = self.game.structure
-        owners = s.owners(level)
+    def covariance(self, structure: Structure, level: int, features: IntArray) -> FloatArray:
+        """About the posterior covariance of sums of leaves where scales are given, (features, features).
+
+        They are those of some features of a level, of the game's tree or of another over the same leaves. Of what
+        interactions do to each feature's value only the variance is counted, so that numbers below 0 may come out
+        among the covariance's eigenvalues: these are 0.
+        """
+        owners = structure.owners(level)
         indicator = (owners[:, None] == np.asarray(features)).astype(np.float64)
         spread = indicator if self.smooth is None else self.smooth(indicator.T).T
         prior = (spread.T * self.scales.variances) @ spread
+        if structure is self.game.structure:
+            odd = self.odd_variances[structure.level(level)]
+        else:
+            each = (kind.sum_variances(owners, structure.widths[level]) for kind in self.interactions)
+            odd = sum((n * of for n, of in zip(self.scales.noises, each, strict=False)), start=np.zeros(1))
+        prior[np.diag_indices(len(prior))] += odd[features]
         sums = self.covariances @ indicator
-        found = prior - sums.T @ self.fit.precision @ sums
-        # Interactions among the chosen features' values are left out but for their own variances.
-        found[np.diag_indices(len(found))] += self.odd_variances[level][features]
-        symmetric: FloatArray = 0.5 * (found + found.T)
-        return symmetric
+        sizes, axes = np.linalg.eigh(prior - sums.T @ self.fit.precision @ sums)
+        covariance: FloatArray = (axes * np.maximum(sizes, 0.0)) @ axes.T
+        return covariance
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,23 +284,22 @@ class Solved:
             return float("inf")
         return float(logsumexp([p.log_evidence for p in self.processes]))
 
-    def correlation(self, level: int, features: IntArray) -> FloatArray:
-        """The posterior correlations of some values of a level."""
+    def correlation(self, structure: Structure, level: int, features: IntArray) -> FloatArray:
+        """About the posterior correlations of some values of a level, of this tree or of another over its leaves."""
         if self.likeliest is None:
             return np.eye(len(features))
-        covariance = self.likeliest.covariance(self.game.structure.level(level), features)
-        sizes, directions = np.linalg.eigh(covariance)  # what was left out of it may have made some negative
-        covariance = (directions * np.maximum(sizes, 1e-9 * max(sizes[-1], TINY))) @ directions.T
-        root = np.sqrt(np.diag(covariance))
+        covariance = self.likeliest.covariance(structure, level, features)
+        root = np.sqrt(np.maximum(np.diag(covariance), np.finfo(np.float64).tiny))
         found: FloatArray = covariance / np.outer(root, root)
         return found
 
     def stderr_of(self, structure: Structure, level: int) -> FloatArray:
         """The standard errors of sums of leaves by another tree over the same ones, (width, outputs)."""
-        process = self.likeliest
-        if process is None or structure.level(level) == structure.depth - 1:
+        process, owners, width = self.likeliest, structure.owners(level), structure.widths[level]
+        if process is None:
+            return np.zeros((width, self.stderr[-1].shape[1]))
+        if structure.level(level) == structure.depth - 1:
             return self.stderr[-1]
-        owners, width = structure.owners(level), structure.widths[level]
         prior = structure.sums(process.scales.variances, level)
         for noise, kind in zip(process.scales.noises, process.interactions, strict=False):
             prior = prior + noise * kind.sum_variances(owners, width)
@@ -302,8 +312,9 @@ class Solved:
 
     @cached_property
     def even(self) -> Even | None:
-        """What is known of the even orders; None where there are none to know of."""
-        return None if self.likeliest is None else Even.of(self.likeliest)
+        """What is known of the even orders of the deciding output; None where there are none to know of."""
+        process = self.likeliest
+        return None if process is None or process.game.output != self.game.output else Even.of(process)
 
     @cached_property
     def left_out(self) -> FloatArray:
@@ -313,6 +324,8 @@ class Solved:
             return np.zeros(len(self.game.masks))
         column, unit = self.game.output, process.observed.unit
         missed = process.fit.pulls[:, column] / process.fit.precision.diagonal() * unit
+        if process.observed.alone.all():
+            return missed
         first, second = self.game.pairs
         common = 0.0 if self.even is None else self.even.left_out
         found = np.empty(len(self.game.masks))
@@ -361,7 +374,7 @@ class Even:
         """From the means of complements; None where there are too few."""
         game, s = process.game, process.game.structure
         first, second = game.pairs
-        x, y = process.observed.x[: len(first)], game.outputs[:, game.output]
+        x, y = np.where(game.masks[first], 1.0, -1.0), game.outputs[:, game.output]
         means = 0.5 * (y[first] + y[second])
         means = means - means.mean() if len(means) else means
         best: tuple[float, Even] | None = None
@@ -424,16 +437,21 @@ def solve_game(game: Game) -> Solved:
     """The Winter values of a game, with standard errors and base, from the rows that are known of it."""
     s = game.structure
     observed = Observed.of(game)
+    spreads = (game.outputs - game.outputs[0]).var(axis=0)
+    if observed is None and spreads.max() > TINY:  # of other outputs, the one that varies most decides
+        return replace(solve_game(replace(game, output=int(spreads.argmax()))), game=game)
     if observed is None:
         nothing = tuple(np.zeros((width, game.outputs.shape[1])) for width in s.widths)
         return Solved(nothing, nothing, game.outputs[0], tuple(np.ones(w, dtype=np.bool_) for w in s.widths), game)
     processes = _processes(game, observed)
-    evidence = np.array([process.log_evidence for process in processes])
-    weights = np.exp(evidence - evidence.max())
-    weights /= weights.sum()
-    counting = weights >= _LEAST_WEIGHT
-    processes = [process for process, counts in zip(processes, counting, strict=True) if counts]
-    weights = weights[counting] / weights[counting].sum()
+    weights = np.ones(1)
+    if len(processes) > 1:
+        evidence = np.array([process.log_evidence for process in processes])
+        weights = np.exp(evidence - evidence.max())
+        weights /= weights.sum()
+        counting = weights >= _LEAST_WEIGHT
+        processes = [process for process, counts in zip(processes, counting, strict=True) if counts]
+        weights = weights[counting] / weights[counting].sum()
     leaves = sum(w * process.leaves for w, process in zip(weights, processes, strict=True)) * observed.unit
     values, stderr = [], []
     # Scales are estimated: from as many rows as the leaves' effects leave over.
@@ -470,7 +488,7 @@ def _processes(game: Game, observed: Observed) -> list[Process]:
     """A process for each way of smoothing, with the scales that suit it."""
     s, found = game.structure, []
     owners = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
-    kinds = len(_ORDERS) + bool(observed.alone.any()) + game.noisy
+    kinds = len(_ORDERS) * (2 if observed.alone.any() else 1) + game.noisy
     for smooth in game.smooth:
         effects = 0.5 * observed.x if smooth is None else smooth(0.5 * observed.x)
         energy = float(np.square(effects).sum()) / len(effects)
@@ -488,8 +506,10 @@ def _processes(game: Game, observed: Observed) -> list[Process]:
 def _kernels(game: Game, observed: Observed, interactions: Sequence[Interactions]) -> list[FloatArray]:
     """The covariance of each kind of noise: odd orders, even ones of rows that are alone, and the model's own."""
     kernels = [kind.odd(observed.x, observed.x) for kind in interactions]
-    if observed.alone.any():
-        kernels.append(np.diag(observed.alone))
+    if observed.alone.any():  # beside pairs, what even orders of single rows have in common with theirs counts little
+        kernels += [
+            kind.even(observed.x, observed.x) * np.outer(observed.alone, observed.alone) for kind in interactions
+        ]
     if game.noisy:
         kernels.append(np.diag(0.5 + 0.5 * observed.alone))
     return kernels
@@ -527,7 +547,7 @@ def _evaluate(
         dof=np.clip(variances * np.einsum("ij,ij->j", effects, precision @ effects), 0.0, 1.0),
         beta2_over_v=variances * np.square(effects.T @ pull),
         residual_dof=noises * [max(float(np.vdot(precision, kernel)), 0.0) for kernel in kernels],
-        scaled_rss=noises * [float(pull @ kernel @ pull) for kernel in kernels],
+        scaled_rss=noises * [max(float(pull @ kernel @ pull), 0.0) for kernel in kernels],
         precision=precision,
         pulls=pulls,
         means=means,
