@@ -226,7 +226,7 @@ class Apart:
         if structure.depth > 1 and structure.widths[-2] in (1, width):  # parts that are everything, or nothing more
             structure = Structure.flat(width)
         apart = functools.partial(_not_whole, structure)
-        halves = map(apart, _up_to(min(width, n), _balanced(rng, width)))
+        halves = map(apart, _up_to(width, _balanced(rng, width)))
         first = _paired(2 * min(width, n), halves, width)[::2]
         if n <= 2 * len(first):
             return np.concatenate([first, ~first])[:n]

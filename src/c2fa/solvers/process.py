@@ -323,7 +323,9 @@ class Solved:
         if process is None:
             return np.zeros(len(self.game.masks))
         column, unit = self.game.output, process.observed.unit
-        missed = process.fit.pulls[:, column] / process.fit.precision.diagonal() * unit
+        known = process.fit.precision.diagonal()  # 0 for a single row whose mean is its own
+        pulls = process.fit.pulls[:, column]
+        missed = np.divide(pulls, known, out=process.observed.targets[:, column].copy(), where=known > TINY) * unit
         if process.observed.alone.all():
             return missed
         first, second = self.game.pairs
