@@ -1,7 +1,7 @@
 """Two methods on the same review: levels that contradict each other, levels that add up
 
-LIME fits sentences and words separately; Owen values, the default, are of one game at both levels. Each has eleven masks
-of sentences and fifty of words. The red rows show by how much a sentence and its words disagree.
+LIME fits sentences and words separately; Owen values, the default, are of one game at both levels. Each has eleven
+masks of sentences and fifty of words. The red rows show by how much a sentence and its words disagree.
 
 Needs: pip install 'c2fa[plots]'
 """
