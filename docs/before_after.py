@@ -13,7 +13,7 @@ REVIEW = (
 )
 METHODS = {
     "lime": "Apart: LIME for sentences, LIME for words",
-    "c2fa": "Together: c2fa",
+    "owen": "Together: c2fa",
 }
 PLACE = "<!-- before and after -->"
 _LEAST, _MOST = -0.25, 0.75  # what the bars have room for

@@ -23,7 +23,7 @@ REVIEWS = [
 
 def main(folder: Path) -> None:
     result = c2fa.evaluate(
-        ["c2fa", "lime"],
+        ["owen", "lime"],
         REVIEWS,
         c2fa.models.DemoSentiment(),
         c2fa.maskers.Text(),

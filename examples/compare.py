@@ -1,7 +1,7 @@
 """Two methods on the same review: levels that contradict each other, levels that add up
 
-LIME fits sentences and words separately, C2FA fits them together, each from eleven masks of sentences and fifty of
-words. The red rows show by how much a sentence and its words disagree.
+LIME fits sentences and words separately; Owen values, the default, are of one game at both levels. Each has eleven
+masks of sentences and fifty of words. The red rows show by how much a sentence and its words disagree.
 
 Needs: pip install 'c2fa[plots]'
 """
@@ -20,7 +20,7 @@ REVIEW = (
 def main(folder: Path) -> None:
     model, masker = c2fa.models.DemoSentiment(), c2fa.maskers.Text()
     found = {}
-    for method in ("lime", "c2fa"):
+    for method in ("lime", "owen"):
         found[method] = c2fa.Explainer(model, masker, method=method, budget=(12, 50), target="positive")(REVIEW)
         print(f"{method}: sentences and words differ by {found[method].diagnostics.consistency:.4f} (squared)")
         for name, part, words in zip(

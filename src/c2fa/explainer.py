@@ -104,9 +104,9 @@ class Explainer:
     >>> import numpy as np, c2fa
     >>> s = c2fa.Structure.from_groups(["a", "a", "b"])
     >>> model = lambda batch: batch @ np.array([1.0, 2.0, 4.0])
-    >>> e = c2fa.Explainer(model, c2fa.maskers.Array(s), budget=30, penalty=c2fa.L2(1e-9))(np.ones(3))
-    >>> e.high.round(3), e.low.round(3)
-    (array([3., 4.]), array([1., 2., 4.]))
+    >>> e = c2fa.Explainer(model, c2fa.maskers.Array(s), budget=30)(np.ones(3))
+    >>> e.base, e.high.round(3), e.low.round(3)
+    (0.0, array([3., 4.]), array([1., 2., 4.]))
     """
 
     model_may_be_apart = True  # whether workers may reach the model in a process of its own, by batches of rows alone
