@@ -154,9 +154,8 @@ def say_contradiction(made: Figure, ax: Axes | None, *sentences: str) -> Figure:
         return made
     more = (8.5 * 1.25 * len(lines) + 10) / 72
     made.set_size_inches(width, height + more)
-    if not isinstance(
-        made.get_layout_engine(), ConstrainedLayoutEngine
-    ):  # axes that were placed by hand stay where they are, from the top
+    # Axes that were placed by hand stay where they are, from the top.
+    if not isinstance(made.get_layout_engine(), ConstrainedLayoutEngine):
         for placed in made.axes:
             x, y, across, down = placed.get_position(original=True).bounds
             placed.set_position((x, (y * height + more) / (height + more), across, down * height / (height + more)))

@@ -43,8 +43,8 @@ class Row:
     """One bar: it runs from ``start`` to ``start + value``; ``text`` is the number beside it.
 
     ``kind`` is ``"part"``, ``"leaf"``, ``"rest"`` (features that are not shown, together), ``"gap"`` (what a part's
-    children miss of it, for methods whose levels do not add up) or ``"level"`` (the name of a level, above its features,
-    where levels that contradict each other are shown apart).
+    children miss of it, for methods whose levels do not add up) or ``"level"`` (the name of a level, above its
+    features, where levels that contradict each other are shown apart).
     """
 
     name: str
@@ -61,8 +61,8 @@ class NestedDisplay:
     """The rows of a nested bar chart, ready to be drawn.
 
     Under each part its children run as a waterfall: each bar begins where the one above it ends, and the last ends
-    where the part's own bar does, because a part's attribution is the sum of its children's. Where the levels contradict
-    each other each is a block of its own, and all bars begin at 0.
+    where the part's own bar does, because a part's attribution is the sum of its children's. Where the levels
+    contradict each other, each is a block of its own and all bars begin at 0.
     """
 
     rows: tuple[Row, ...]

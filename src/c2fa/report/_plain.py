@@ -98,9 +98,9 @@ def _apart(e: Explanation) -> list[tuple[str, list[tuple[str, str]]]]:
         units, order = e.rounded.values[k], np.argsort(-np.abs(e.values[k]), kind="stable")
         best, rest = order[:_PARTS], order[_PARTS:]
         features = [(names[i], signed(e, units[i])) for i in best]
-        found.append(
-            (label, [*features, *([(f"{len(rest)} more", signed(e, units[rest].sum()))] if len(rest) else [])])
-        )
+        if len(rest):
+            features.append((f"{len(rest)} more", signed(e, units[rest].sum())))
+        found.append((label, features))
     return found
 
 
