@@ -148,18 +148,20 @@ def say_contradiction(made: Figure, ax: Axes | None, *sentences: str) -> Figure:
     width, height = made.get_size_inches()
     room = width * 72 - 16 if ax is None else ax.get_position().width * width * 72
     lines = [line for sentence in told for line in wrap(f"! {sentence}", max(int(room / 4.6), 24))]
-    style = {"fontsize": 8.5, "color": WARN, "ha": "left", "parse_math": False}
+    style: dict[str, Any] = {"fontsize": 8.5, "color": WARN, "ha": "left"}
     if ax is not None:
         beside(ax, 0, "\n".join(lines), x=0, shift=(0, -34), y_in="axes fraction", va="top", **style)
         return made
     more = (8.5 * 1.25 * len(lines) + 10) / 72
     made.set_size_inches(width, height + more)
-    # Axes that were placed by hand stay where they are, from the top.
+    place: dict[str, Any] = {"x": 8 / 72 / width, "va": "bottom", **style}
     if not isinstance(made.get_layout_engine(), ConstrainedLayoutEngine):
-        for placed in made.axes:
-            x, y, across, down = placed.get_position(original=True).bounds
-            placed.set_position((x, (y * height + more) / (height + more), across, down * height / (height + more)))
-    made.supxlabel("\n".join(lines), x=8 / 72 / width, y=4 / 72 / (height + more), va="bottom", **style)
+        # Axes that were placed by hand stay where they are, from the top; else the layout makes room, if no y is given.
+        place["y"] = 4 / 72 / (height + more)
+        for ours in made.axes:
+            x, y, across, down = ours.get_position(original=True).bounds
+            ours.set_position((x, (y * height + more) / (height + more), across, down * height / (height + more)))
+    made.supxlabel("\n".join(lines), **place).set_parse_math(False)  # a name with dollars is no formula
     return made
 
 
