@@ -1,8 +1,8 @@
 // The tree of bars: under an open part its children run as a waterfall that ends where the part's own bar does.
-// With a level it is a list of that level's features alone, whatever a reader chooses to see of the input.
+// With a level it is a list of that level's features alone.
 
 function treeView(model, level = null) {
-  const list = h("ul", { role: "tree", class: "tree", "aria-label": level === null ? "Attributions" : `Attributions of ${model.labels[level]}` });
+  const list = h("ul", { role: "tree", class: "tree", "aria-label": level === null ? "Attributions" : model.labels[level] });
   const mode = () => (level === null ? model.mode : level);
   const items = new Map();
   let scale = null;

@@ -11,13 +11,13 @@ function explanationView(raw, heading = "") {
   const drawn = input && raw.view ? input(model) : null;
   // Levels that contradict each other are lists of their own: no part is shown as the sum of its leaves.
   const trees = raw.contradiction ? model.labels.map((_, k) => treeView(model, k)) : [treeView(model)];
+  const lists = trees.map((tree, k) => [raw.contradiction && h("h3", { class: "level" }, capital(model.labels[k])), tree]);
   model.reveal = (k, i) => trees.forEach((tree) => tree.reveal(k, i));
-  const lists = raw.contradiction ? trees.flatMap((tree, k) => [h("h3", { class: "level" }, capital(model.labels[k])), tree]) : trees;
   const panes = h("div", { class: drawn ? "panes" : "panes alone" },
     drawn && h("section", { class: "pane input", "aria-label": "The input" }, drawn, raw.kind === "images" ? null : legend(model)),
     h("section", { class: "pane", "aria-label": "Attributions" }, sums(model), treeTools(model), lists, drawn ? null : legend(model)));
   const above = raw.answer ? [answerView(model, heading), factsView(model)] : [summaryView(model)];
-  fill(root, null, [contradictionView(raw), above, warningList(raw), controls(model), status, panes, tableView(model, say)]);
+  fill(root, null, [raw.contradiction && h("p", { class: "warnings contradiction" }, "⚠ ", capital(raw.contradiction), "."), above, warningList(raw), controls(model), status, panes, tableView(model, say)]);
   model.listen((changes) => {
     if (!("focus" in changes)) return;
     say(model.focus ? sentenceAbout(model, ...model.focus) + (model.pinned ? " (kept; Escape lets go)" : "") : idle);
@@ -65,10 +65,6 @@ function factsView(model) {
 
 function quality(r2) {
   return r2 === null ? "unknown" : r2 >= 0.8 ? "good" : r2 >= 0.5 ? "fair" : "weak";
-}
-
-function contradictionView(raw) {
-  return raw.contradiction ? h("p", { class: "warnings contradiction", role: "note" }, h("span", { "aria-hidden": "true" }, "⚠ "), capital(raw.contradiction), ".") : null;
 }
 
 function warningList(raw) {
