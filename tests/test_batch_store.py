@@ -193,7 +193,9 @@ def test_a_store_still_says_that_levels_contradict_each_other(tmp_path: Path) ->
     said = showcases.explain_contradiction().diagnostics
     model = lambda bags: np.array([len(bag) + np.sin(9 * np.sum(bag)) for bag in bags])  # noqa: E731
     explainer = c2fa.Explainer(model, c2fa.maskers.Bag(absent="remove"), preset="paper", budget=60)
-    store = many(explainer, [np.random.default_rng(0).normal(size=(5, 4))], tmp_path, precision="float64")
+    store = many(
+        explainer, [np.random.default_rng(0).normal(size=(5, 4))], tmp_path, precision="float64", engine="serial"
+    )
     found = store[0].diagnostics
     assert said.contradiction
     assert (found.contradiction, found.warnings[0]) == (said.contradiction, said.contradiction)

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
-import showcases
 import c2fa.citing
 import c2fa.ledger
 import c2fa.models.limits
+import showcases
 from c2fa.fingerprint import identify
 from c2fa.methods import METHODS, PEERS, options_of
 from c2fa.methods.budget import rows_per_level
@@ -690,7 +690,7 @@ def test_levels_that_contradict_each_other_are_given_apart():
 
 
 def test_a_part_that_is_not_what_its_leaves_make_is_said():
-    """Either leaf of a part will do, so that each alone is worth nothing; without standard errors, half a part counts."""
+    """Either leaf of a part will do, so that each alone is worth nothing."""
     s = c2fa.Structure.from_tree({"a": ["a1", "a2"], "b": ["b1", "b2"]})
     either = lambda b: 2.0 * b[:, :2].max(axis=1) + b[:, 2:].sum(axis=1)  # noqa: E731
     e = explain(s, either, method="hierarchical-leave-one-out", budget=40)
