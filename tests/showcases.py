@@ -290,3 +290,11 @@ def planted(e: Any, seed: int = 7) -> Any:
     changed |= {"all_values": values, "all_stderr": tuple(np.full_like(v, 0.02) for v in values), "queries": 200}
     changed |= {"all_intercepts": tuple(np.full_like(b, 0.1) for b in e.all_intercepts)}
     return c2fa.Explanation(**changed)
+
+
+def explain_contradiction(**options: Any) -> Any:
+    """A bag whose instances, removed, and features, filled, say different things under the paper's masks."""
+    model = lambda bags: np.array([len(bag) + np.sin(9 * np.sum(bag)) for bag in bags])  # noqa: E731
+    bag = np.random.default_rng(0).normal(size=(5, 4))
+    options = {"preset": "paper", "budget": 60, **options}
+    return c2fa.Explainer(model, c2fa.maskers.Bag(absent="remove"), progress=False, **options)(bag)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import c2fa
+import showcases
 from batch_helpers import RAISES, STRUCTURE, Model, explainer, inputs, side_files
 
 pytest.importorskip("pyarrow")
@@ -186,3 +187,15 @@ def test_a_finished_store_opens_where_nothing_can_be_written(tmp_path, monkeypat
     np.testing.assert_array_equal(again[2].low, made[2].low)
     with pytest.raises(c2fa.batch.BatchError, match="Read-only file system; 0 inputs were written"):
         explain.many(inputs, tmp_path / "other", engine="serial", progress=False)
+
+
+def test_a_store_still_says_that_levels_contradict_each_other(tmp_path: Path) -> None:
+    said = showcases.explain_contradiction().diagnostics
+    model = lambda bags: np.array([len(bag) + np.sin(9 * np.sum(bag)) for bag in bags])  # noqa: E731
+    explainer = c2fa.Explainer(model, c2fa.maskers.Bag(absent="remove"), preset="paper", budget=60)
+    store = many(
+        explainer, [np.random.default_rng(0).normal(size=(5, 4))], tmp_path, precision="float64", engine="serial"
+    )
+    found = store[0].diagnostics
+    assert said.contradiction
+    assert (found.contradiction, found.warnings[0]) == (said.contradiction, said.contradiction)

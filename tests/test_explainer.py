@@ -13,6 +13,7 @@ import c2fa
 import c2fa.citing
 import c2fa.ledger
 import c2fa.models.limits
+import showcases
 from c2fa.fingerprint import identify
 from c2fa.methods import METHODS, PEERS, options_of
 from c2fa.methods.budget import rows_per_level
@@ -277,6 +278,7 @@ def test_warnings_in_words():
         c2fa.Structure.from_tree([[f"{j}{i}" for i in range(20)] for j in range(12)]),
         lambda b: np.sin(b.sum(1)),
         budget=(5, 9),
+        method="c2fa",
     )
     text = " ".join(few.diagnostics.warnings)
     assert "there are 12 parts and only 5 rows for them" in text
@@ -288,8 +290,8 @@ def test_warnings_in_words():
         return np.where(np.isin(shown, (0, 1)).all(axis=1), masked, -masked)
 
     masker = c2fa.maskers.Custom(S, lambda x, masks, level: masks.astype(float))
-    e = c2fa.Explainer(contrary, masker, budget=(60, 200), anchor=False)(0)
-    assert any("fitted much worse together" in w for w in e.diagnostics.warnings)
+    e = c2fa.Explainer(contrary, masker, method="c2fa", budget=(60, 200), anchor=False)(0)
+    assert "explain less than nothing" in e.diagnostics.contradiction
     assert e.diagnostics.levels[0].loss > 5 * e.diagnostics.levels[0].loss_alone
 
 
@@ -465,14 +467,14 @@ def test_too_few_rows_that_agree_do_not_blame_the_model():
 
 
 def test_a_poor_fit_of_too_few_rows_does_not_blame_the_model():
-    few = explain(WIDE, lambda b: b[:, 49], budget=4).diagnostics.warnings
+    few = explain(WIDE, lambda b: b[:, 49], method="c2fa", budget=4).diagnostics.warnings
     assert "parts are fitted much worse together" in few[0]
     assert few[0].endswith("2 rows are too few for 10 parts to tell why; raise the budget")
     assert not any("does not add up" in warning or "far from additive" in warning for warning in few)
     parity = lambda b: np.prod(1 - 2 * b[:, :6], axis=1)  # noqa: E731
-    strong = explain(WIDE, parity, budget=(20, 50), penalty=c2fa.L2(1e4)).diagnostics.warnings
+    strong = explain(WIDE, parity, method="c2fa", budget=(20, 50), penalty=c2fa.L2(1e4)).diagnostics.warnings
     assert any("(R² 0.00); 51 rows are too few for 100 leaves to tell why" in warning for warning in strong)
-    enough = explain(WIDE, parity, budget=300).diagnostics.warnings
+    enough = explain(WIDE, parity, method="c2fa", budget=300).diagnostics.warnings
     assert any(warning.endswith("it is far from additive") for warning in enough)
 
 
@@ -663,3 +665,73 @@ def test_wrong_arguments_are_told_in_words_of_ours(call, said):
     with pytest.raises((TypeError, ValueError, c2fa.ledger.LedgerError)) as caught:
         call()
     assert said in str(caught.value)
+
+
+def test_levels_that_contradict_each_other_are_given_apart():
+    e = showcases.explain_contradiction()
+    d = e.diagnostics
+    told = " and ".join(f"{name} (R² {d.levels[k].r2:.2f})" for k, name in enumerate(e.level_names))
+    assert d.levels[0].r2 < 0 > d.levels[1].r2
+    assert d.contradiction == (
+        f"{told} explain less than nothing of what the model does under their masks, so instances and features are "
+        "given apart: read each level by itself"
+    )
+    assert d.warnings[0] == d.contradiction
+    assert not any("much worse" in warning or "explain little" in warning for warning in d.warnings)
+    text = c2fa.printing.tree(e, leaves=2)
+    lines = text.splitlines()
+    first, second = lines.index("instances:"), lines.index("features:")
+    assert [line.split()[-2:] for line in lines[first + 1 : second]] == [["instance", str(j + 1)] for j in range(5)]
+    shown = np.argsort(-np.abs(e.low), kind="stable")[:8]
+    assert [line.endswith(e.names[1][i]) for line, i in zip(lines[second + 1 :], shown, strict=False)] == [True] * 8
+    assert "in 12 more" in lines[second + 9]
+    assert not any(mark in text for mark in ("├", "└", "gap"))
+    assert f"! {d.contradiction}" in lines
+
+
+def test_a_part_that_is_not_what_its_leaves_make_is_said():
+    """Either leaf of a part will do, so that each alone is worth nothing."""
+    s = c2fa.Structure.from_tree({"a": ["a1", "a2"], "b": ["b1", "b2"]})
+    either = lambda b: 2.0 * b[:, :2].max(axis=1) + b[:, 2:].sum(axis=1)  # noqa: E731
+    e = explain(s, either, method="hierarchical-leave-one-out", budget=40)
+    assert e.diagnostics.contradiction == (
+        "parts and leaves contradict each other by more than half of the largest (“a” has +2 by itself, and its leaves "
+        "make +0), so parts and leaves are given apart: read each level by itself"
+    )
+    few = explain(s, lambda b: b.sum(axis=1), method="hierarchical-leave-one-out", budget=5)
+    assert "for want of rows" in few.diagnostics.warnings[0]  # what was not looked at contradicts nothing
+    assert not few.diagnostics.contradiction
+
+
+def test_a_part_beyond_the_standard_errors_of_its_leaves_is_said():
+    s = c2fa.Structure.from_groups(np.arange(12) // 3)
+    either = lambda b: b.reshape(len(b), 4, 3).max(axis=2) @ [1.0, 2.0, 3.0, 4.0]  # noqa: E731
+    e = explain(s, either, method="lime", budget=(200, 4000), penalty=None)
+    errors = [error**2 for error in e.stderr]
+    apart = np.abs(e.high - s.sums(e.low, 0)) > 3 * np.sqrt(errors[0] + s.sums(errors[1], 0))
+    assert apart.any()
+    assert "contradict each other beyond their standard errors" in e.diagnostics.contradiction
+
+
+@given(structures(depths=(2, 3)), st.integers(0, 100), st.sampled_from(["c2fa", "lime"]))
+@settings(max_examples=40)
+def test_additive_models_never_contradict_themselves(s, seed, method):
+    """Not so under the paper's preset: with its penalties and no intercept, few features explain less than nothing."""
+    rng = np.random.default_rng(seed)
+    w, base = rng.normal(size=s.leaves), rng.normal()
+    budget = tuple(4 * width + 8 for width in s.widths)
+    e = explain(s, lambda b: b @ w + base, budget=budget, seed=seed, method=method)
+    assert e.diagnostics.contradiction == ""
+
+
+@given(structures(depths=(2, 3)), st.integers(0, 100), st.sampled_from(["owen", "shapley"]))
+@settings(max_examples=20)
+def test_values_of_a_game_never_contradict_themselves(s, seed, method):
+    w = np.random.default_rng(seed).normal(size=s.leaves)
+    e = explain(s, lambda b: np.sin(9 * b @ w), budget=20, seed=seed, method=method)
+    assert e.diagnostics.contradiction == ""
+    text = " ".join(e.diagnostics.warnings)
+    assert not any(word in text for word in ("rows for", "additive", "explain little", "together with"))
+    left_out = e.diagnostics.levels[-1].r2_left_out
+    rough = left_out is not None and left_out < 0.2 and not all(e.diagnostics.exact)
+    assert ("these values are rough" in text) == rough

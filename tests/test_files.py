@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import c2fa
+import showcases
 from c2fa.cli import output
 from c2fa.cli.output import RefusedError
 from c2fa.writing import atomic
@@ -527,3 +528,10 @@ def test_a_file_that_is_write_protected_is_not_replaced(tmp_path):
     with pytest.raises(PermissionError), atomic(tmp_path / "f") as file:
         file.write(b"newer")
     assert (tmp_path / "f").read_bytes() == b"older"
+
+
+def test_what_contradicts_itself_is_still_said_when_it_is_read_back(tmp_path):
+    e = showcases.explain_contradiction()
+    assert e.diagnostics.contradiction
+    e.save(tmp_path / "e.json")
+    assert c2fa.load(tmp_path / "e.json").diagnostics == e.diagnostics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -352,3 +353,30 @@ def test_rounding_is_not_drawn_as_if_it_were_something() -> None:
     passage = plots.text(e).axes[0]
     assert not [p for p in passage.patches if "FancyBbox" in type(p).__name__], "no word has a box"
     assert [axes.get_xlim() for axes in plots.text(e).axes[-2:]] == [(-1.0, 1.0)] * 2
+
+
+def test_every_figure_says_that_levels_contradict_each_other() -> None:
+    e = showcases.explain_contradiction()
+    said = e.diagnostics.contradiction
+    owen = showcases.explain_contradiction(preset=None)
+    given = Figure().subplots()
+    made = [plots.plot(e), plots.plot(e, kind="nested"), plots.compare([e, owen]), plots.nested(e, given)]
+    text, pictures = showcases.explain_text(), showcases.explain_images()
+    for other in (text, pictures):
+        d = dataclasses.replace(other.diagnostics, contradiction=said)
+        made += [plots.plot(dataclasses.replace(other, diagnostics=d))]
+    for figure in made:
+        told = [artist for artist in figure.findobj(Text) if said in " ".join(artist.get_text().split())]
+        assert [artist.get_color() for artist in told] == [_style.WARN]
+    for figure in map(plots.plot, (owen, text, pictures)):
+        assert not any("given apart" in artist.get_text() for artist in figure.findobj(Text))
+
+
+def test_levels_that_contradict_each_other_are_drawn_as_blocks() -> None:
+    e = showcases.explain_contradiction()
+    rows = plots.NestedDisplay.from_explanation(e, parts=3).rows
+    top = sorted(np.argsort(-np.abs(e.high))[:3].tolist())
+    best = np.argsort(-np.abs(e.low), kind="stable")[:20].tolist()
+    blocks = ["instances:", *(e.names[0][j] for j in top), "2 more", "features:", *(e.names[1][i] for i in best)]
+    assert [row.name for row in rows] == blocks
+    assert all(row.start == 0.0 and row.depth == 0 and row.kind != "gap" for row in rows)

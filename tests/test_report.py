@@ -299,7 +299,7 @@ def test_the_plain_view_shows_words_pictures_and_parts() -> None:
 
 
 def test_assets_are_small_and_name_no_library() -> None:
-    assert len(_page.script()) < 60_000
+    assert len(_page.script()) < 61_000
     assert len(_page.style()) < 30_000
     assert "innerHTML" not in _page.script()
     assert "eval(" not in _page.script()
@@ -381,3 +381,17 @@ def test_recordings_of_any_numbers_are_drawn_without_a_warning(number: float, st
     assert shown == ([0.5] * min(steps, 600) if np.isfinite(number) else [])
     if steps > max(e.view["starts"]) and find_spec("matplotlib"):
         odd.plot()
+
+
+def test_levels_that_contradict_each_other_are_no_tree_on_a_page() -> None:
+    e = showcases.explain_contradiction()
+    page = report.html(e)
+    block = blocks(page)["c2fa-data-0"]
+    said = e.diagnostics.contradiction
+    assert block["contradiction"] == said
+    assert said not in block["warnings"]  # it stands at the top, once
+    plain = _plain.table(e, "key")
+    assert "most important in it" not in plain
+    assert plain.index("<caption>instances") < plain.index("instance 5") < plain.index("<caption>features")
+    assert "<details>" not in _plain.styled(e)
+    assert _data.pack(showcases.explain_contradiction(preset=None), "", 0)["contradiction"] == ""

@@ -306,3 +306,17 @@ def test_a_column_that_is_in_no_group_shows_its_value(driver: Browser, show: Ope
     show(report.html(e))
     assert texts(driver, PARTS + " .name") == ["g", "c = 7 (equal to the baseline)"]
     assert sorted(texts(driver, "[aria-level='2'] .name")) == ["a = 5", "b = 6"]
+
+
+def test_levels_that_contradict_each_other_are_two_lists(driver: Browser, show: Open) -> None:
+    e = showcases.explain_contradiction()
+    show(report.html(e))
+    assert e.diagnostics.contradiction[1:] in one(driver, ".contradiction").text
+    assert texts(driver, "h3.level") == ["Instances", "Features"]
+    assert [len(tree.find_elements("css selector", ".row")) for tree in all_of(driver, ".tree")] == [
+        5,
+        16,
+    ]  # the largest, and the rest
+    assert texts(driver, ".row.gap, [aria-expanded], [aria-level='2']") == []
+    hover(driver, all_of(driver, PARTS)[0])
+    assert "sum of" not in one(driver, ".status").text

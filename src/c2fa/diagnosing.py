@@ -9,6 +9,7 @@ import numpy as np
 from c2fa.explanation import Diagnostics, Interaction, LevelReport
 from c2fa.masking import Masked, level_names
 from c2fa.methods.base import Attribution
+from c2fa.printing import one_line
 from c2fa.problem import Level, Problem
 from c2fa.querying import Queries
 from c2fa.solvers.direct import loss_alone
@@ -20,6 +21,8 @@ from c2fa.structure import FloatArray, Structure
 
 _MAX_GAP = 0.25  # the share of the variance by which the joint fit may miss the level's own fit
 _MIN_R2 = 0.2  # below this the surrogate says little about the model
+_APART = 3.0  # combined standard errors by which a part and the sum of its leaves may differ
+_MAX_SHARE = 0.5  # where there are none: the share of the largest part by which they may
 _MIN_LOO_R2 = 0.0  # below this the mean of the other rows predicts a left-out row better
 _ROUNDING = 1e-6  # outputs that differ by this share of their size may be one number in single precision
 _TINY = 1e-140  # the square of a difference this small underflows
@@ -43,6 +46,15 @@ class _Fit:
         return self.rows.width
 
     @property
+    def worthless(self) -> bool:
+        """Whether the mean of the outputs describes them better than the attributions, by a figure that is shown."""
+        return self.null > 0 and round(self.report.r2, 2) < 0
+
+    @property
+    def few(self) -> str:
+        return f"{self.report.rows} rows are too few for {self.width} {self.name}"
+
+    @property
     def scarce(self) -> bool:
         """Whether any model could be fitted to the rows, or missed: only more of them tell what it is like."""
         enough: int = min(self.width + 1, 2 ** min(self.width, 30))
@@ -63,8 +75,11 @@ def diagnose(
     structure = masked.structure
     names = level_names(structure, masked.view)
     fits = [None if found.levels[k] is None else _fit(found, k, column, name) for k, name in enumerate(names)]
+    fitted = [fit for fit in fits if fit is not None]
+    contradiction = "" if found.game is not None else _contradiction(structure, found, column, fitted, names)
     stop = "" if judge is None else judge.says()
-    warnings = [*masked.notes, *found.notes, *_warnings(structure, [fit for fit in fits if fit is not None])]
+    told = _warnings(structure, fitted, found.game, bool(contradiction))
+    warnings = [*([contradiction] if contradiction else []), *masked.notes, *found.notes, *told]
     if structure.depth > 1 and structure.widths[0] == 1:
         warnings.append("the input has only one part, so the parts' level says no more than the prediction itself")
     if found.status.remedy:
@@ -92,6 +107,7 @@ def diagnose(
         prior_share=None if prior_worth is None else found.prior_share or 0.0,
         prior_part=None if prior_worth is None else _prior_part(found, column),
         prior_worth=prior_worth,
+        contradiction=contradiction,
         exact=() if found.game is None else found.game.exact_levels(structure),
         interactions=() if found.game is None else _interactions(found.game, structure),
     )
@@ -156,13 +172,54 @@ def _r2_left_out(level: Level, spread: FloatArray, found: Attribution, k: int, c
 # -- warnings ------------------------------------------------------------------------------------------
 
 
-def _warnings(structure: Structure, fits: list[_Fit]) -> list[str]:
+def _contradiction(
+    structure: Structure, found: Attribution, column: int, fits: list[_Fit], names: tuple[str, ...]
+) -> str:
+    """Why the levels cannot be shown as one answer: one is worse than none, or a part is not what its leaves make."""
+    if structure.depth == 1:
+        return ""
+    apart = f"{', '.join(names[:-1])} and {names[-1]} are given apart: read each level by itself"
+    worthless = [fit for fit in fits if fit.worthless]
+    if worthless:
+        told = " and ".join(
+            f"{fit.name} (R² {fit.report.r2:.2f}{f'; {fit.few}, raise the budget' if fit.scarce else ''})"
+            for fit in worthless
+        )
+        return f"{told} explain less than nothing of what the model does under their masks, so {apart}"
+    if found.partial:
+        return ""
+    values = [v[:, column] for v in found.values]
+    for k, own in enumerate(values[:-1]):
+        sums = structure.sums(values[-1], k)
+        size = max(float(np.abs(own).max()), float(np.abs(sums).max()))
+        if found.stderr is None:
+            bound = np.full(len(own), _MAX_SHARE * float(np.abs(own).max()))
+            beyond = "by more than half of the largest"
+        else:
+            squares = [np.square(errors[:, column]) for errors in found.stderr]
+            bound = _APART * np.sqrt(squares[k] + structure.sums(squares[-1], k))
+            beyond = "beyond their standard errors"
+        over = np.abs(own - sums) - np.maximum(bound, _ROUNDING * size)
+        worst = int(np.argmax(np.nan_to_num(over, nan=-np.inf)))
+        if over[worst] > 0:
+            name = one_line(structure.names[k][worst])
+            return (
+                f"{names[k]} and {names[-1]} contradict each other {beyond} (“{name[:40]}{'…' * (len(name) > 40)}” has "
+                f"{own[worst]:+.3g} by itself, and its {names[-1]} make {sums[worst]:+.3g}), so {apart}"
+            )
+    return ""
+
+
+def _warnings(structure: Structure, fits: list[_Fit], game: Solved | None, apart: bool) -> list[str]:
     """What is wrong with the fit of each level, and with the outputs of all."""
     spread = max((float(np.ptp(fit.rows.outputs)) for fit in fits), default=1.0)
     largest = max((float(np.abs(fit.rows.outputs).max()) for fit in fits), default=1.0)
     if spread == 0:
         return [_why_nothing(structure, fits)]
-    warnings = [warning for fit in fits for warning in (*_r2_warnings(fit), *_row_warnings(fit))]
+    if game is None:
+        warnings = [warning for fit in fits for warning in (*_r2_warnings(fit, apart), *_row_warnings(fit))]
+    else:
+        warnings = _game_warnings(game, structure)
     if spread <= _ROUNDING * largest:
         warnings.append(
             f"the model's outputs differ by no more than {spread:.1g} around {largest:.3g}, which may be rounding: "
@@ -188,11 +245,24 @@ def _why_nothing(structure: Structure, fits: list[_Fit]) -> str:
     )
 
 
-def _r2_warnings(fit: _Fit) -> list[str]:
+def _game_warnings(game: Solved, structure: Structure) -> list[str]:
+    """Where the values of a game are rough: they need be neither additive nor of as many rows as there are features."""
+    left_out = game.r2_left_out
+    if left_out is None or left_out >= _MIN_R2 or all(game.exact_levels(structure)):
+        return []
+    return [
+        f"the other rows hardly predict one that is left out (R² {left_out:.2f}), so these values are rough: raise the "
+        "budget, as more rows would tell"
+    ]
+
+
+def _r2_warnings(fit: _Fit, apart: bool) -> list[str]:
     report, warnings = fit.report, list[str]()
-    few = f"{report.rows} rows are too few for {fit.width} {fit.name} to tell why; raise the budget"
+    if fit.worthless and apart:
+        return warnings  # the levels are given apart for it, which says more
+    few = f"{fit.few} to tell why; raise the budget"
     all_asked = report.rows >= 2 ** min(fit.width, 60)  # a larger budget has nothing to add
-    if fit.null > 0 and report.loss - report.loss_alone > _MAX_GAP * fit.null:
+    if not apart and fit.null > 0 and report.loss - report.loss_alone > _MAX_GAP * fit.null:
         why = few if fit.scarce else "the model does not add up across levels; read each level by itself"
         warnings.append(
             f"{fit.name} are fitted much worse together with the other levels (R² {report.r2:.2f}) than alone "

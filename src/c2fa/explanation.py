@@ -79,6 +79,9 @@ class Diagnostics:
         Money spent on this explanation where the model has a cost meter, else None.
     warnings
         In words, when the explanation should not be trusted.
+    contradiction
+        In words, where the levels contradict each other, so that they are shown apart; the first of the warnings.
+        Empty where they do not.
     settled, stop
         With a stopping rule (``until=``): whether it held in the end, and in words what was spent and why. Without one,
         None and empty.
@@ -109,6 +112,7 @@ class Diagnostics:
     prior_worth: float | None = None
     exact: tuple[bool, ...] = ()
     interactions: tuple[Interaction, ...] = ()
+    contradiction: str = ""
 
 
 @dataclass(frozen=True, eq=False)

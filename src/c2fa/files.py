@@ -163,7 +163,7 @@ def _check(e: Explanation) -> None:
     for name, arrays in (("all_stderr", e.all_stderr), ("all_without_prior", e.all_without_prior)):
         if arrays is not None:
             _check_shapes(name, arrays, [(width, columns) for width in widths])
-    _check_kind("names and warnings", str, [*e.output_names, *d.warnings, d.stop, *chain(*e.names)])
+    _check_kind("names and warnings", str, [*e.output_names, *d.warnings, d.stop, d.contradiction, *chain(*e.names)])
     _check_kind("target, columns and rows", int, [e.target, *e.columns, e.queries, d.sent, d.recalled, d.dropped])
     told = [value for level in d.levels for value in vars(level).values() if value is not None]
     _check_kind("diagnostics", int | float, [*told, d.consistency, *chain(*(vars(p).values() for p in d.interactions))])

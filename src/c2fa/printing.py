@@ -97,13 +97,17 @@ def singular(name: str) -> str:
 
 
 def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
-    """The parts in their own order, each with its attribution and a bar; under it its most important features."""
+    """The parts in their own order, each with its attribution and a bar; under it its most important features.
+
+    Where the levels contradict each other, each is a list of its own.
+    """
     d = e.diagnostics
+    lists = _Tree(e, leaves, width)
     spent = ", ".join([f"{e.queries} rows", *fit(e)])
     lines = [
         f"{one_line(e.target_name)}: {number(e.prediction)}{on_scale(e)}{made_of(e)}   ({spent})",
         *map(one_line_at, answer_lines(e, width) if "statements" in e.view else []),
-        *_Tree(e, leaves, width).lines(),
+        *(lists.apart() if d.contradiction else lists.lines()),
     ]
     if d.stop and d.stop not in d.warnings:
         lines.append(f"· {d.stop}")
@@ -199,11 +203,25 @@ class _Tree:
                 yield self._line("", 0, i)
                 yield from self._under(0, i, "")
             return
-        shown = self._largest(0, np.arange(s.leaves), 4 * self.leaves)
+        yield from self._leaves()
+
+    def apart(self) -> Iterator[str]:
+        """The lines where no part may be taken for the sum of its leaves."""
+        *above, finest = self.e.level_names
+        for level, name in enumerate(above):
+            yield f"{name}:"
+            yield from (self._line("", level, i) for i in range(self.e.structure.widths[level]))
+        yield f"{finest}:"
+        yield from self._leaves()
+
+    def _leaves(self) -> Iterator[str]:
+        """The most important leaves of all, and the rest of them."""
+        finest, every = self.e.structure.depth - 1, np.arange(self.e.structure.leaves)
+        shown = self._largest(finest, every, 4 * self.leaves)
         for i in shown.tolist():
-            yield self._line("", 0, i)
-        if len(shown) < s.leaves:
-            yield self._rest("", 0, np.setdiff1d(np.arange(s.leaves), shown))
+            yield self._line("", finest, i)
+        if len(shown) < len(every):
+            yield self._rest("", finest, np.setdiff1d(every, shown))
 
     def _under(self, level: int, i: int, indent: str) -> Iterator[str]:
         """The lines below a feature."""

@@ -74,6 +74,7 @@ def schema(levels: int, precision: Precision) -> Any:
         "cost": pa.float64(),
         "settled": pa.bool_(),
         "stop": pa.string(),
+        "contradiction": pa.string(),
         "prior_share": pa.float64(),
         "prior_part": pa.float64(),
         "prior_worth": pa.float64(),
@@ -284,6 +285,7 @@ def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
     fits = [LevelReport(**{name: row[name][k] for name in told}) for k in range(depth)]
     fields = {name: row[name] for name in Diagnostics.__dataclass_fields__ if name != "levels" and name in row}
     fields["stop"] = fields.get("stop") or ""
+    fields["contradiction"] = fields.get("contradiction") or ""
     fields["warnings"] = tuple(fields["warnings"])
     fields["exact"] = tuple(fields.get("exact") or ())
     pairs = np.reshape(fields.get("interactions") or (), (-1, len(Interaction.__dataclass_fields__))).tolist()

@@ -87,6 +87,8 @@ class Attribution:
         The share of what was expected that the answers bear out; None where nothing was.
     game
         The values of a game with their posterior, where all levels' are of one; else None.
+    partial
+        Whether some leaves were never looked at, and have 0 for that.
     """
 
     values: tuple[FloatArray, ...]
@@ -102,6 +104,7 @@ class Attribution:
     without_prior: tuple[FloatArray, ...] | None = None
     prior_share: float | None = None
     game: Solved | None = None
+    partial: bool = False
 
     @classmethod
     def of(cls, solution: Solution) -> Attribution:

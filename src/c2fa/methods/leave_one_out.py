@@ -126,4 +126,5 @@ def _attribution(task: Task, values: tuple[FloatArray, ...], unknown: int) -> At
         stderr=None,
         levels=(None,) * len(values),
         notes=notes,
+        partial=unknown > 0,
     )

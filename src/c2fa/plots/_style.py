@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from io import BytesIO
+from textwrap import wrap
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.font_manager import FontProperties
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.textpath import text_to_path
 
 from c2fa import drawing
@@ -133,6 +135,40 @@ def colour(share: float) -> tuple[float, float, float, float]:
     """The colour of a value that is this share, from −1 to 1, of the largest."""
     r, g, b, a = SCALE(0.5 + 0.5 * float(np.clip(share, -1, 1)))
     return float(r), float(g), float(b), float(a)
+
+
+def say_contradiction(made: Figure, ax: Axes | None, *sentences: str) -> Figure:
+    """Write why the levels are no one answer, in the colour of warnings.
+
+    They stand below a figure of ours, which grows by them, or below the axes that somebody gave.
+    """
+    told = [sentence for sentence in sentences if sentence]
+    if not told:
+        return made
+    width, height = made.get_size_inches()
+    room = width * 72 - 16 if ax is None else ax.get_position().width * width * 72
+    lines = [line for sentence in told for line in wrap(f"! {sentence}", max(int(room / 4.6), 24))]
+    style: dict[str, Any] = {"fontsize": 8.5, "color": WARN, "ha": "left"}
+    if ax is not None:
+        beside(ax, 0, "\n".join(lines), x=0, shift=(0, -34), y_in="axes fraction", va="top", **style)
+        return made
+    more = (8.5 * 1.25 * len(lines) + 10) / 72
+    made.set_size_inches(width, height + more)
+    place: dict[str, Any] = {"x": 8 / 72 / width, "va": "bottom", **style}
+    if not isinstance(made.get_layout_engine(), ConstrainedLayoutEngine):
+        # Axes that were placed by hand stay where they are, from the top; else the layout makes room, if no y is given.
+        place["y"] = 4 / 72 / (height + more)
+        for ours in made.axes:
+            x, y, across, down = ours.get_position(original=True).bounds
+            ours.set_position((x, (y * height + more) / (height + more), across, down * height / (height + more)))
+    made.supxlabel("\n".join(lines), **place).set_parse_math(False)  # a name with dollars is no formula
+    return made
+
+
+def contradictions(named: Mapping[str, Explanation]) -> list[str]:
+    """What is said of those of several explanations whose levels contradict each other, under their names."""
+    told = {name: e.diagnostics.contradiction for name, e in named.items()}
+    return [f"{name}: {sentence}" if name else sentence for name, sentence in told.items() if sentence]
 
 
 def headline(e: Explanation) -> str:

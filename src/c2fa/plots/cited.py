@@ -24,6 +24,7 @@ from c2fa.plots._style import (
     figure,
     figure_of,
     right_to_left,
+    say_contradiction,
     signed,
     width_of,
 )
@@ -120,7 +121,8 @@ class CitedDisplay:
 
 def cited(e: Explanation, ax: Axes | None = None, *, statements: int = 12, documents: int = 10) -> Figure:
     """Draw a cited answer: each statement over the sentences it rests on, and all documents; see ``CitedDisplay``."""
-    return CitedDisplay.from_explanation(e, statements, documents).draw(ax)
+    made = CitedDisplay.from_explanation(e, statements, documents).draw(ax)
+    return say_contradiction(made, ax, e.diagnostics.contradiction)
 
 
 def _statement(k: int, statement: Statement) -> Iterator[Line]:

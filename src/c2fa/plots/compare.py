@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from matplotlib.figure import Figure
 
 from c2fa.explanation import Explanation
-from c2fa.plots._style import INK, figure, predicted
-from c2fa.plots.nested import _ROW, NestedDisplay, Row, _choose, _rows
+from c2fa.plots._style import INK, contradictions, figure, predicted, say_contradiction
+from c2fa.plots.nested import _ROW, NestedDisplay, Row, _choose, _choose_apart, _rows, _rows_apart
 from c2fa.printing import singular
 
 
@@ -20,6 +20,7 @@ class ComparisonDisplay:
     names: tuple[str, ...]
     displays: tuple[NestedDisplay, ...]
     title: str
+    told: tuple[str, ...] = ()
 
     @classmethod
     def from_explanations(
@@ -39,12 +40,17 @@ class ComparisonDisplay:
             raise ValueError("give at least two explanations to compare")
         if any(e.structure.names != found[0].structure.names for e in found):
             raise ValueError("the explanations are of different inputs: their features differ")
-        chosen = _choose(found, parts, leaves)
-        rows = _aligned([_rows(e, chosen, labels or {}) for e in found])
+        told = contradictions(dict(zip(names, found, strict=True)))
+        if told:  # rows stay level only where all methods have their levels apart
+            apart = _choose_apart(found, parts)
+            rows = [_rows_apart(e, apart, labels or {}) for e in found]
+        else:
+            chosen = _choose(found, parts, leaves)
+            rows = _aligned([_rows(e, chosen, labels or {}) for e in found])
         displays = tuple(
             NestedDisplay(tuple(own), name, _note(e)) for name, own, e in zip(names, rows, found, strict=True)
         )
-        return cls(tuple(names), displays, predicted(found[0]))
+        return cls(tuple(names), displays, predicted(found[0]), tuple(told))
 
     def draw(self) -> Figure:
         """Draw the methods next to each other; each has a scale of its own, because their units may differ."""
@@ -53,7 +59,7 @@ class ComparisonDisplay:
         for k, display in enumerate(self.displays):
             display.draw(made.add_subplot(1, count, k + 1), labels=k == 0)
         made.suptitle(self.title, x=0.01, ha="left", fontsize=10.5, weight="bold", color=INK, parse_math=False)
-        return made
+        return say_contradiction(made, None, *self.told)
 
 
 def compare(

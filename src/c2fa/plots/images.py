@@ -21,10 +21,12 @@ from c2fa.plots._style import (
     MUTED,
     RULE,
     clip,
+    contradictions,
     figure,
     headline,
     largest,
     predicted,
+    say_contradiction,
     signed,
 )
 from c2fa.printing import singular
@@ -155,7 +157,7 @@ def images(
 ) -> Figure:
     """Draw a bag of images with one or several explanations of it; see ``ImagesDisplay``."""
     display = ImagesDisplay.from_explanations(explanations, threshold=threshold, positive=positive)
-    return display.draw(columns)
+    return say_contradiction(display.draw(columns), None, *contradictions(_named(explanations)))
 
 
 def _named(

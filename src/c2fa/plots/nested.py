@@ -29,6 +29,7 @@ from c2fa.plots._style import (
     minus,
     own_axes,
     plain,
+    say_contradiction,
     signed,
     width_of,
 )
@@ -41,8 +42,9 @@ _ROW = 0.235  # inches; what a 9-point line needs
 class Row:
     """One bar: it runs from ``start`` to ``start + value``; ``text`` is the number beside it.
 
-    ``kind`` is ``"part"``, ``"leaf"``, ``"rest"`` (features that are not shown, together) or ``"gap"`` (what a part's
-    children miss of it, for methods whose levels do not add up).
+    ``kind`` is ``"part"``, ``"leaf"``, ``"rest"`` (features that are not shown, together), ``"gap"`` (what a part's
+    children miss of it, for methods whose levels do not add up) or ``"level"`` (the name of a level, above its
+    features, where levels that contradict each other are shown apart).
     """
 
     name: str
@@ -59,7 +61,8 @@ class NestedDisplay:
     """The rows of a nested bar chart, ready to be drawn.
 
     Under each part its children run as a waterfall: each bar begins where the one above it ends, and the last ends
-    where the part's own bar does, because a part's attribution is the sum of its children's.
+    where the part's own bar does, because a part's attribution is the sum of its children's. Where the levels
+    contradict each other, each is a block of its own and all bars begin at 0.
     """
 
     rows: tuple[Row, ...]
@@ -78,8 +81,11 @@ class NestedDisplay:
 
         ``leaves=None`` takes as many, up to 5, as keep the chart to one page. ``names`` gives other names to leaves.
         """
-        chosen = _choose([e], parts, leaves)
-        return cls(tuple(_rows(e, chosen, names or {})), headline(e), _sum_note(e))
+        if e.diagnostics.contradiction:
+            rows = _rows_apart(e, _choose_apart([e], parts), names or {})
+        else:
+            rows = _rows(e, _choose([e], parts, leaves), names or {})
+        return cls(tuple(rows), headline(e), _sum_note(e))
 
     def draw(self, ax: Axes | None = None, *, limits: tuple[float, float] | None = None, labels: bool = True) -> Figure:
         """Draw on axes, or on a new figure as tall as the rows need."""
@@ -130,7 +136,8 @@ def nested(
     names: Mapping[int, str] | None = None,
 ) -> Figure:
     """Draw the nested bar chart of an explanation; see ``NestedDisplay``."""
-    return NestedDisplay.from_explanation(e, parts, leaves, names).draw(ax)
+    made = NestedDisplay.from_explanation(e, parts, leaves, names).draw(ax)
+    return say_contradiction(made, ax, e.diagnostics.contradiction)
 
 
 # -- what is shown -----------------------------------------------------------------------------------
@@ -141,11 +148,7 @@ _PAGE = 52  # rows on a page
 
 def _choose(explanations: Sequence[Explanation], parts: int, leaves: int | None) -> _Chosen:
     """The features to show, important in any of the explanations, each scaled to its own largest."""
-    s = explanations[0].structure
-    weights = [
-        np.max([np.abs(shares(e.values[k], largest(e.values[k]) or 1.0)) for e in explanations], axis=0)
-        for k in range(s.depth)
-    ]
+    s, weights = explanations[0].structure, _weights(explanations)
     if leaves is not None:
         return _most_important(s, weights, parts, leaves)
     for each in (5, 4, 3, 2, 1):
@@ -153,6 +156,36 @@ def _choose(explanations: Sequence[Explanation], parts: int, leaves: int | None)
         if sum(len(shown) + 1 for shown in found.values()) <= _PAGE:
             break
     return found
+
+
+def _weights(explanations: Sequence[Explanation]) -> list[FloatArray]:
+    """How important the features of each level are to any of the explanations, each scaled to its own largest."""
+    return [
+        np.max([np.abs(shares(e.values[k], largest(e.values[k]) or 1.0)) for e in explanations], axis=0)
+        for k in range(explanations[0].structure.depth)
+    ]
+
+
+def _choose_apart(explanations: Sequence[Explanation], parts: int) -> list[list[int]]:
+    """The features of each level to show, important in any of the explanations: parts in their own order."""
+    orders = [np.argsort(-weight, kind="stable").tolist() for weight in _weights(explanations)]
+    return [*(sorted(order[:parts]) for order in orders[:-1]), orders[-1][: max(parts, 20)]]
+
+
+def _rows_apart(e: Explanation, chosen: Sequence[Sequence[int]], names: Mapping[int, str]) -> list[Row]:
+    rows, finest = [], e.structure.depth - 1
+    for k, (label, shown) in enumerate(zip(e.level_names, chosen, strict=True)):
+        rows.append(Row(f"{label}:", 0, 0.0, 0.0, None, "level", ""))
+        for i in shown:
+            name = names.get(i, e.names[k][i]) if k == finest else e.names[k][i]
+            error = None if e.stderr is None else float(e.stderr[k][i])
+            text = signed(e.rounded, e.rounded.values[k][i], error)
+            rows.append(Row(name, 0, 0.0, float(e.values[k][i]), error, "leaf" if k == finest else "part", text))
+        hidden = np.setdiff1d(np.arange(e.structure.widths[k]), shown)
+        if len(hidden):
+            text = signed(e.rounded, e.rounded.values[k][hidden].sum())
+            rows.append(Row(f"{len(hidden)} more", 0, 0.0, float(e.values[k][hidden].sum()), None, "rest", text))
+    return rows
 
 
 def _most_important(s: Structure, weights: Sequence[FloatArray], parts: int, each: int) -> _Chosen:
@@ -237,7 +270,7 @@ def _bands(ax: Axes, rows: Sequence[Row]) -> None:
 
 
 def _bar(ax: Axes, y: int, row: Row) -> None:
-    if row.kind == "rest" and row.depth == 0:
+    if row.kind == "level" or (row.kind == "rest" and row.depth == 0):
         return  # many small parts together would dwarf every bar that is shown
     if (row.kind == "gap" and not row.value) or not np.isfinite(row.start + row.value):
         return
@@ -261,7 +294,7 @@ def _ink(row: Row) -> str:
     """The colour of a row's name."""
     if row.kind == "gap" and row.value:
         return WARN
-    return INK if row.kind == "part" else MUTED
+    return INK if row.kind in ("part", "level") else MUTED
 
 
 def _joints(ax: Axes, rows: Sequence[Row]) -> None:
@@ -283,7 +316,7 @@ def _labels(ax: Axes, rows: Sequence[Row], size: float) -> float:
     room, indent = 225.0, 12.0
     texts = []
     for row in rows:
-        bold = row.kind == "part" and row.depth == 0
+        bold = row.kind in ("part", "level") and row.depth == 0
         at = row.depth * indent
         own = size if row.kind == "part" else size - 0.8
         texts.append((clip(row.name, room - at, own, bold) or "(empty)", at, own, bold))

@@ -25,6 +25,7 @@ from c2fa.plots._style import (
     name_ticks,
     own_axes,
     plain,
+    say_contradiction,
     signed,
     title_and_scale,
 )
@@ -111,4 +112,4 @@ class SeriesDisplay:
 
 def series(e: Explanation, ax: Axes | None = None) -> Figure:
     """Draw a recording; see ``SeriesDisplay``."""
-    return SeriesDisplay.from_explanation(e).draw(ax)
+    return say_contradiction(SeriesDisplay.from_explanation(e).draw(ax), ax, e.diagnostics.contradiction)

@@ -9,8 +9,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from c2fa.explanation import Explanation
-from c2fa.plots._style import SCALE, beside, clip, headline, largest, name_ticks, own_axes, signed, title_and_scale
-from c2fa.plots.nested import NestedDisplay
+from c2fa.plots._style import (
+    SCALE,
+    beside,
+    clip,
+    headline,
+    largest,
+    name_ticks,
+    own_axes,
+    say_contradiction,
+    signed,
+    title_and_scale,
+)
+from c2fa.plots.nested import nested
 from c2fa.printing import shown_names
 from c2fa.structure import FloatArray
 
@@ -18,7 +29,7 @@ from c2fa.structure import FloatArray
 def table(e: Explanation, ax: Axes | None = None, *, parts: int = 12, leaves: int | None = None) -> Figure:
     """Draw groups of columns with their columns under them, each with the value that the row has."""
     names = dict(enumerate(shown_names(e.structure, e.view)[-1]))
-    return NestedDisplay.from_explanation(e, parts, leaves, names).draw(ax)
+    return nested(e, ax, parts=parts, leaves=leaves, names=names)
 
 
 @dataclass(frozen=True)
@@ -62,4 +73,4 @@ class BagDisplay:
 
 def bag(e: Explanation, ax: Axes | None = None, *, instances: int = 24) -> Figure:
     """Draw a bag of vectors; see ``BagDisplay``."""
-    return BagDisplay.from_explanation(e, instances).draw(ax)
+    return say_contradiction(BagDisplay.from_explanation(e, instances).draw(ax), ax, e.diagnostics.contradiction)

@@ -28,6 +28,7 @@ from c2fa.plots._style import (
     name_ticks,
     plain,
     right_to_left,
+    say_contradiction,
     signed,
     width_of,
 )
@@ -254,7 +255,8 @@ def _ink(share: float, feature: bool) -> str:
 def text(e: Explanation, ax: Axes | None = None, *, bars: bool = True, top: int = 5, words: int = 300) -> Figure:
     """Draw a text's explanation: the passage, and with ``bars`` the sentences' and the ``top`` words' bars below."""
     display = TextDisplay.from_explanation(e, words)
-    return display.draw_with_bars(top) if bars and ax is None else display.draw(ax)
+    made = display.draw_with_bars(top) if bars and ax is None else display.draw(ax)
+    return say_contradiction(made, ax, e.diagnostics.contradiction)
 
 
 def _most_important(weight: FloatArray, owner: IntArray, words: int) -> set[int]:

@@ -47,6 +47,13 @@ def table(e: Explanation, key: str) -> str:
 
 
 def _table(e: Explanation) -> str:
+    if e.diagnostics.contradiction:
+        return "".join(
+            f"<table><caption>{escape(label)}</caption>"
+            + "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{value}</td></tr>" for name, value in features)
+            + "</table>"
+            for label, features in _apart(e)
+        )
     rows = [
         "<tr><th scope='col'>part</th><th scope='col'>attribution</th><th scope='col'>most important in it</th></tr>"
     ]
@@ -84,7 +91,26 @@ def _top(e: Explanation, part: int) -> list[tuple[str, str]]:
     return [*found, (f"{len(rest)} more", signed(e, units[rest].sum()))] if len(rest) else found
 
 
+def _apart(e: Explanation) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The most important features of each level, with their numbers, where levels contradict each other."""
+    found = []
+    for k, (label, names) in enumerate(zip(e.level_names, shown_names(e.structure, e.view), strict=True)):
+        units, order = e.rounded.values[k], np.argsort(-np.abs(e.values[k]), kind="stable")
+        best, rest = order[:_PARTS], order[_PARTS:]
+        features = [(names[i], signed(e, units[i])) for i in best]
+        if len(rest):
+            features.append((f"{len(rest)} more", signed(e, units[rest].sum())))
+        found.append((label, features))
+    return found
+
+
 def _parts(e: Explanation) -> str:
+    if e.diagnostics.contradiction:
+        return "".join(
+            f"<p><b>{escape(label)}</b></p>"
+            + "".join(f"<div><code>{value}</code> {escape(name)}</div>" for name, value in features)
+            for label, features in _apart(e)
+        )
     high, names = settled(e.high), shown_names(e.structure, e.view)[0]
     widths = shares(high, _largest(e.high))
     out = []

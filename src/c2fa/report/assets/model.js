@@ -128,7 +128,7 @@ function sentenceAbout(model, k, i) {
     const numbered = numberedPart(model, k - 1, j);
     const name = short(model.name(k - 1, j), 60);
     text += `, in ${name === numbered ? name : `${numbered} “${name}”`}: ${model.said(k - 1, j)}`;
-  } else if (model.depth > 1) {
+  } else if (model.depth > 1 && !model.raw.contradiction) {
     text += `, the sum of its ${count(model.leavesOf(k, i).length, model.labels[model.depth - 1])}`;
   }
   return text;
@@ -141,7 +141,7 @@ function numberedPart(model, k, j) {
 // What a screen reader adds to a row's name and value.
 function spokenAbout(model, k, i) {
   const error = model.error(k, i);
-  const own = k < model.depth - 1 ? `, the sum of its ${count(model.leavesOf(k, i).length, model.labels[model.depth - 1])}` : "";
+  const own = k < model.depth - 1 && !model.raw.contradiction ? `, the sum of its ${count(model.leavesOf(k, i).length, model.labels[model.depth - 1])}` : "";
   const place = k > 0 ? ` in ${numberedPart(model, k - 1, model.parents[k - 1][i])}` : "";
   return (error ? ` ± ${model.number(error)}, ` : ", ") + one(model.labels[k]) + place + own;
 }

@@ -1,7 +1,9 @@
 // The tree of bars: under an open part its children run as a waterfall that ends where the part's own bar does.
+// With a level it is a list of that level's features alone.
 
-function treeView(model) {
-  const list = h("ul", { role: "tree", class: "tree", "aria-label": "Attributions" });
+function treeView(model, level = null) {
+  const list = h("ul", { role: "tree", class: "tree", "aria-label": level === null ? "Attributions" : model.labels[level] });
+  const mode = () => (level === null ? model.mode : level);
   const items = new Map();
   let scale = null;
 
@@ -39,14 +41,14 @@ function treeView(model) {
     const values = model.values(0);
     scale = { size: largest(values), low: 0, high: 0 };
     const reach = (v) => { scale.low = Math.min(scale.low, v); scale.high = Math.max(scale.high, v); };
-    if (model.mode === "all") {
+    if (mode() === "all") {
       values.forEach((v, i) => {
         const error = model.error(0, i) || 0;
         reach(v - error);
         reach(v + error);
         if (model.depth > 1) for (const row of below(0, i, 0)) { reach(row.start); reach(row.start + row.value); }
       });
-    } else model.values(model.mode).forEach(reach);
+    } else model.values(mode()).forEach(reach);
     if (model.raw.answer) reach(model.raw.answer.least);
     const pad = 0.03 * (scale.high - scale.low || 1);
     scale.low -= pad;
@@ -80,7 +82,7 @@ function treeView(model) {
   function item(row, level, position, size, end) {
     const feature = row.kind === "feature";
     const name = feature ? own(row) : row.name;
-    const branch = feature && model.mode === "all" && row.k < model.depth - 1 && !sameAsOnlyChild(model, row.k, row.i);
+    const branch = feature && mode() === "all" && row.k < model.depth - 1 && !sameAsOnlyChild(model, row.k, row.i);
     const open = branch && model.open.has(key(row.k, row.i));
     const spoken = short(name, 200) + " " + model.written(row.units) + (feature ? spokenAbout(model, row.k, row.i) : "");
     const line = h("div", { class: `row ${row.kind} d${level}` },
@@ -113,9 +115,9 @@ function treeView(model) {
     measure();
     items.clear();
     list.style.setProperty("--zero", place(0) + "%");
-    const k = model.mode === "all" ? 0 : model.mode;
+    const k = mode() === "all" ? 0 : mode();
     const values = model.values(k);
-    const flat = model.mode !== "all" || model.depth === 1 || model.sorted;
+    const flat = mode() !== "all" || model.depth === 1 || model.sorted;
     let order = flat ? byWeight(values) : Array.from(values.keys());
     if (k === model.depth - 1) order = order.filter((i) => model.shown.has(i));
     const rows = order.map((i) => ({ kind: "feature", k, i, start: 0, value: values[i], units: model.units(k, i) }));

@@ -9,13 +9,15 @@ function explanationView(raw, heading = "") {
   const root = h("div", { class: "explanation" });
   const input = { text: textView, images: imagesView, series: seriesView, bag: bagView }[raw.kind];
   const drawn = input && raw.view ? input(model) : null;
-  const tree = treeView(model);
-  model.reveal = tree.reveal;
+  // Levels that contradict each other are lists of their own: no part is shown as the sum of its leaves.
+  const trees = raw.contradiction ? model.labels.map((_, k) => treeView(model, k)) : [treeView(model)];
+  const lists = trees.map((tree, k) => [raw.contradiction && h("h3", { class: "level" }, capital(model.labels[k])), tree]);
+  model.reveal = (k, i) => trees.forEach((tree) => tree.reveal(k, i));
   const panes = h("div", { class: drawn ? "panes" : "panes alone" },
     drawn && h("section", { class: "pane input", "aria-label": "The input" }, drawn, raw.kind === "images" ? null : legend(model)),
-    h("section", { class: "pane", "aria-label": "Attributions" }, sums(model), treeTools(model), tree, drawn ? null : legend(model)));
+    h("section", { class: "pane", "aria-label": "Attributions" }, sums(model), treeTools(model), lists, drawn ? null : legend(model)));
   const above = raw.answer ? [answerView(model, heading), factsView(model)] : [summaryView(model)];
-  fill(root, null, [above, warningList(raw), controls(model), status, panes, tableView(model, say)]);
+  fill(root, null, [raw.contradiction && h("p", { class: "warnings contradiction" }, "⚠ ", capital(raw.contradiction), "."), above, warningList(raw), controls(model), status, panes, tableView(model, say)]);
   model.listen((changes) => {
     if (!("focus" in changes)) return;
     say(model.focus ? sentenceAbout(model, ...model.focus) + (model.pinned ? " (kept; Escape lets go)" : "") : idle);
@@ -83,7 +85,7 @@ function sums(model) {
     line.replaceChildren(
       raw.answer ? h("b", {}, `For ${shownStatement(model)}: `) : "", base ? `base ${model.written(base)} and ` : "", `${model.labels[0]} ${model.written(total)} make `,
       h("b", {}, model.written((base || 0) + total, false)), `${unit}; the model says ${number(linked, digits)}${unit}. `,
-      model.depth < 2 ? "" : adds ? `Every bar is the sum of the bars under it.` : h("span", { class: "bad" }, "With this method the levels do not add up."));
+      model.depth < 2 || raw.contradiction ? "" : adds ? `Every bar is the sum of the bars under it.` : h("span", { class: "bad" }, "With this method the levels do not add up."));
   }
   render();
   model.listen((changes) => { if ("column" in changes) render(); });
@@ -128,7 +130,7 @@ function controls(model) {
 // What concerns the tree alone stands above it.
 function treeTools(model) {
   const raw = model.raw;
-  if (model.depth < 2) return null;
+  if (model.depth < 2 || raw.contradiction) return null;
   const all = (open) => {
     model.open.clear();
     if (open) for (let k = 0; k < model.depth - 1; k++) for (let i = 0; i < raw.widths[k]; i++) model.open.add(`${k}:${i}`);
