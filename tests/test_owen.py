@@ -458,7 +458,9 @@ def test_evidence_compares_processes_of_other_tails(scale):
         game, _, beta = expected_game(seed, 0.0)
         additive = Game(game.structure, game.masks, scale * (game.masks @ beta)[:, None])
         heights = [solve_game(additive.less(t * scale * beta[:, None])).log_evidence for t in (0.0, 0.3, 0.6, 0.9)]
-        rows = solve_game(additive).likeliest.observed.free  # a game that is k times as large is less likely by a factor k for each row
+        rows = solve_game(
+            additive
+        ).likeliest.observed.free  # a game that is k times as large is less likely by a factor k for each row
         assert np.allclose(np.diff(heights), -rows * np.diff(np.log([1.0, 0.7, 0.4, 0.1])), atol=1.0)
 
 

@@ -118,11 +118,13 @@ def _interactions(game: Solved, structure: Structure) -> tuple[Interaction, ...]
     if game.even is None:
         return ()
     levels = range(structure.depth) if game.game.structure is structure else [structure.depth - 1]
+    least = _ROUNDING * float(np.ptp(game.game.outputs[:, game.game.output]))
     own = game.game.structure.depth - structure.depth
     return tuple(
         Interaction(k, first, second, value, error)
         for k in levels
         for first, second, value, error in game.even.pairs(k + own, _PAIRS)
+        if abs(value) > least
     )
 
 

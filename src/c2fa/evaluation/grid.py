@@ -89,7 +89,7 @@ def evaluate(
     target
         The output to explain, as in ``Explainer``.
     reference
-        The label to which the summary compares; ``"c2fa"`` where there is one, else the first.
+        The label to which the summary compares; ``"owen"``, or ``"c2fa"``, where there is one, else the first.
     store
         A folder that keeps every answer and every finished input. A second call with the same settings goes on where
         the first stopped; with other settings it repeats no question. Several processes may evaluate their inputs into
@@ -204,7 +204,7 @@ def _check_workers(workers: int, gpus: int, models: int) -> None:
 def _reference(given: str | None, labels: Sequence[str]) -> str:
     """The label to which others are compared."""
     if given is None:
-        return "c2fa" if "c2fa" in labels else labels[0]
+        return next((name for name in ("owen", "c2fa") if name in labels), labels[0])
     if given not in labels:
         raise ValueError(f"reference {given!r} is not one of the methods {list(labels)}")
     return given

@@ -38,7 +38,7 @@ from c2fa.solvers.scales import Scales, maximise
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 _ORDERS = (2.0, 10.0)  # how many leaves usually act together: there are interactions of few, and of many
-_ROUNDS, _MORE_ROUNDS = 3, 2  # of the search for scales: where leaves act together alike, and then as they matter
+_ROUNDS, _MORE_ROUNDS = 3, 1  # of the search for scales: where leaves act together alike, and then as they matter
 _LEAST_WEIGHT = 0.05  # of a way of smoothing in the mean: less does not pay for its system
 _ADDITIVE = 0.5  # the share of the outputs' variance that leaves are first thought to explain
 _ROUNDING = 1e-9  # of the outputs' variance: what keeps a system solvable
