@@ -320,7 +320,12 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
         (("a.txt", "-m", "demo", "--until", "top0"), 2, "k must be"),
         (("a.txt", "-m", "demo", "--option", "sampler=Keep(2)"), 2, "not a sampler such as Keep(0.8)"),
         (("a.txt", "-m", "demo", "--method", "magic"), 2, "'magic'"),
-        (("a.txt", "-m", "demo", "--option", "magic=1"), 2, "--option 'magic' is unknown: the method 'c2fa' takes "),
+        (("a.txt", "-m", "demo", "--option", "magic=1"), 2, "--option 'magic' is unknown: the explainer takes sampler, "),
+        (
+            ("a.txt", "-m", "demo", "--method", "c2fa", "--option", "magic=1"),
+            2,
+            "--option 'magic' is unknown: the method 'c2fa' takes ",
+        ),
         (("a.txt", "-m", "demo", "--option", "=1"), 2, "must read KEY=VALUE"),
         (("a.txt", "-m", "demo", "--option", "penalty=L2(x)"), 2, "penalty"),
         (("a.txt", "-m", "demo", "--masker", "levels=words,sentences"), 2, "levels"),

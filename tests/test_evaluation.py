@@ -69,9 +69,9 @@ def test_a_sweep_of_methods_that_share_masks_costs_one_run_of_the_largest():
     assert result.rows.scoring == 0
 
 
-def test_a_sweep_of_the_default_costs_one_run_of_the_largest():
+def test_a_sweep_of_the_joint_fit_costs_one_run_of_the_largest():
     x, alone, model = INPUTS[0], Counting(), Counting()
-    largest = c2fa.Explainer(alone, MASKER, budget=(9, 60))(x)
+    largest = c2fa.Explainer(alone, MASKER, method="c2fa", budget=(9, 60))(x)
     result = evaluate(["c2fa"], [x], model, MASKER, masks=BUDGETS, seeds=1, metrics=["consistency", "mihl"])
     assert result.rows.explaining == largest.queries == alone.total == model.total == 68
     planned = [("lime", "lime", {"sampler": "planned"}), ("bu-lime", "bu-lime", {"sampler": "planned"})]
@@ -189,7 +189,7 @@ def test_the_grid_is_deterministic_whatever_the_batches():
 
 def test_stability_is_each_seeds_rank_correlation_with_the_others():
     result = evaluate(["c2fa"], INPUTS[:1], Counting(), MASKER, masks=[(8, 20)], seeds=3, metrics=["stability@1"])
-    runs = [c2fa.Explainer(Counting(), MASKER, budget=(9, 20), seed=s)(INPUTS[0]).low for s in range(3)]
+    runs = [c2fa.Explainer(Counting(), MASKER, method="c2fa", budget=(9, 20), seed=s)(INPUTS[0]).low for s in range(3)]
     assert result.frame["value"].mean() == pytest.approx(metrics.stability(runs))
 
 
@@ -553,7 +553,7 @@ def test_tune_asks_once_for_the_whole_grid():
     model = Counting()
     tuned = tune(INPUTS, model, MASKER, masks=[(8, 20)], strengths=((0.1, 1.0), (0.1, 1.0, 10.0)))
     assert len(tuned.table) == 6
-    one = sum(c2fa.Explainer(Counting(), MASKER, budget=(9, 20))(x).queries for x in INPUTS)
+    one = sum(c2fa.Explainer(Counting(), MASKER, method="c2fa", budget=(9, 20))(x).queries for x in INPUTS)
     assert tuned.rows.explaining == one
     assert not model.repeated
     assert tuned.table["score"].is_monotonic_decreasing

@@ -103,9 +103,9 @@ def test_the_same_seed_gives_the_same_answer_for_every_batch_size(batch_size):
     assert not np.array_equal(explain(model=row_by_row, seed=6).low, expected.low)
 
 
-def test_by_default_the_answers_choose_among_planned_masks_that_count_alike():
+def test_by_default_the_joint_fit_chooses_among_planned_masks_that_count_alike():
     said = explain(kernel="uniform", sampler="planned", penalty="auto", smooth="auto")
-    default, fixed = explain(), explain(penalty=None)
+    default, fixed = explain(method="c2fa"), explain(penalty=None)
     for k in (0, 1):
         np.testing.assert_array_equal(default.values[k], said.values[k])
     assert not np.array_equal(default.low, fixed.low)
@@ -309,7 +309,7 @@ def test_a_fit_that_predicts_nothing_new_is_said():
     assert leaves.r2 > 0.9
     assert leaves.r2_left_out < 0
     assert any("hardly predicts a row left out" in w for w in e.diagnostics.warnings)
-    good = explain(budget=(50, 300)).diagnostics.levels
+    good = explain(method="c2fa", budget=(50, 300)).diagnostics.levels
     assert 0.5 < good[1].r2_left_out < good[1].r2
     assert explain(penalty=c2fa.L1(0.01)).diagnostics.levels[0].r2_left_out is None
 
@@ -629,8 +629,11 @@ def sums(rows):
     ("call", "said"),
     [
         (lambda: c2fa.Explainer(sums, A, bugdet=9), "has no option 'bugdet'; did you mean 'budget'"),
-        (lambda: c2fa.Explainer(sums, A, kernal="cosine"), "has no option 'kernal'; did you mean 'kernel'"),
-        (lambda: c2fa.Explainer(sums, A, colour="red"), "has no option 'colour'; it has kernel"),
+        (
+            lambda: c2fa.Explainer(sums, A, method="c2fa", kernal="cosine"),
+            "has no option 'kernal'; did you mean 'kernel'",
+        ),
+        (lambda: c2fa.Explainer(sums, A, colour="red"), "method 'owen' has no option 'colour'; it has sampler, smooth"),
         (lambda: c2fa.Explainer(sums, A, output_names=3), "output_names must be a list of names"),
         (lambda: c2fa.Explainer(sums, A, output_names="score"), "output_names must be a list of names"),
         (lambda: c2fa.Explainer(sums, A, model_name=np.arange(3)), "model_name must be a text"),

@@ -38,17 +38,20 @@ class Model:
 
 def explain(model, **options):
     masker = options.pop("masker", c2fa.maskers.Array(S))
+    options.setdefault("method", "c2fa")  # which asks no row twice
     return c2fa.Explainer(model, masker, **options)(X)
 
 
 @pytest.mark.parametrize("budget", [3, 7, 50, 201, (2, 1), (2, 9), (40, 3), (50, 150)])
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
-def test_the_budget_is_never_exceeded_by_one_row(budget, batch_size):
+@pytest.mark.parametrize("method", ["owen", "shapley", "c2fa"])
+def test_the_budget_is_never_exceeded_by_one_row(budget, batch_size, method):
     model = Model()
-    e = explain(model, budget=budget, batch_size=batch_size)
+    e = explain(model, budget=budget, batch_size=batch_size, method=method)
     total = budget if isinstance(budget, int) else sum(budget)
     assert len(model.rows) == e.queries <= total
-    assert len(set(model.rows)) == len(model.rows), "an identical masked input was sent twice"
+    again = 2 if total > 65 and method != "c2fa" else 0  # to find out whether the model has noise
+    assert len(set(model.rows)) == len(model.rows) - again, "an identical masked input was sent twice"
 
 
 def test_a_wide_tree_spends_the_whole_budget():
@@ -441,7 +444,7 @@ def test_one_explainer_with_a_ledger_serves_several_threads(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(explainer, inputs))
     for x, e in zip(inputs, found, strict=True):
-        np.testing.assert_array_equal(e.low, explainer(x).low)
+        np.testing.assert_allclose(e.low, explainer(x).low, rtol=1e-9, atol=1e-12)
     assert len(explainer.ledger) == sum(e.queries for e in found)
     explainer.ledger.close()
     with pytest.raises(RuntimeError, match=r"cannot read answers from .*l.sqlite: Cannot operate on a closed database"):

@@ -237,7 +237,7 @@ def test_a_view_that_does_not_fit_still_gives_bars() -> None:
 
 
 def test_levels_are_called_by_their_names_and_one_that_was_not_fitted_has_no_fit() -> None:
-    e = showcases.explain_text()
+    e = showcases.explain_text(method="c2fa")
     assert e.level_names == ("sentences", "words")
     assert all(
         f"R² {level.r2:.2f} of {name}" in str(e)

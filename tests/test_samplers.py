@@ -73,8 +73,33 @@ def test_more_rows_begin_with_the_fewer(name, s, few, more, seed, empty):
         np.testing.assert_array_equal(large[: len(small)], small)
         if len(small) < few:  # nothing is left to ask
             assert len(large) == len(small)
-            assert len({row.tobytes() for row in small}) == 2 ** s.widths[level] - (not empty)
+            if name != "apart":  # which has a test of its own
+                assert len({row.tobytes() for row in small}) == 2 ** s.widths[level] - (not empty)
         assert empty or small.any(axis=1).all()
+
+
+@given(structures(depths=(1, 2, 3), most_leaves=6), st.integers(0, 3))
+@settings(max_examples=40)
+def test_apart_ends_when_all_rows_that_values_are_means_over_were_asked(s, seed):
+    """Of parts, and of leaves without any, all but the full and the empty mask; of leaves, one part taken apart."""
+    for level, width in enumerate(s.widths):
+        masks = ensure("apart")(rng(seed), 200, s, level)
+        found = {row.tobytes() for row in masks}
+        assert len(found) == len(masks) < 200
+        assert found == {row.tobytes() for row in ~masks}
+        every = np.array(list(itertools.product([False, True], repeat=width)))[1:-1].reshape(-1, width)
+        if level < s.depth - 1 or s.depth == 1 or s.widths[-2] in (1, width):
+            assert found == {row.tobytes() for row in every}
+            continue
+        for row in every:
+            for leaf in range(width):
+                beside = []  # features beside an ancestor of the leaf, or beside none
+                for k in range(level):
+                    at, above = s.owners(k), s.owners(k - 1) if k else np.zeros(width)
+                    beside += [at == j for j in set(at[above == above[leaf]]) - {at[leaf]}]
+                own = row[s.owners(-2) == s.owners(-2)[leaf]]
+                if own.any() and not own.all() and all(row[some].all() or not row[some].any() for some in beside):
+                    assert row.tobytes() in found
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -125,7 +150,7 @@ def test_samplers_are_found_by_name_or_given():
     assert ensure(Keep(0.6)) == Keep(0.6)
     assert ensure(first_or_the_others) is first_or_the_others
     for refused in ("best", 3, ["planned"]):
-        with pytest.raises(ValueError, match=r"sampler must be a function or one of \['exhaustive', .* got "):
+        with pytest.raises(ValueError, match=r"sampler must be a function or one of \['apart', 'exhaustive', .* got "):
             ensure(refused)
     with pytest.raises(TypeError, match=r"sampler must be a value such as Planned\(\), not the class itself"):
         ensure(Planned)
@@ -363,7 +388,8 @@ def test_every_level_may_have_a_sampler_of_its_own():
         return batch.sum(axis=1)
 
     s = c2fa.Structure.from_groups(np.repeat(np.arange(4), 5))
-    c2fa.Explainer(model, c2fa.maskers.Array(s), budget=(16, 40), sampler=("exhaustive", "uniform"))(np.ones(20))
+    samplers = ("exhaustive", "uniform")
+    c2fa.Explainer(model, c2fa.maskers.Array(s), method="c2fa", budget=(16, 40), sampler=samplers)(np.ones(20))
     rows = np.concatenate(asked)
     whole = [row for row in rows if set(s.sums(row, 0).tolist()) <= {0.0, 5.0}]
     assert len(whole) == 16  # all masks of four parts, the prediction among them

@@ -278,7 +278,7 @@ def test_one_image_and_images_of_several_bags():
     bags = [showcases.explain_images(kinds) for kinds in ((0, 1), (2, 1, 0))]
     both = c2fa.to_shap(bags)
     assert both.values.shape == (5, 96, 96, 3, 1)
-    np.testing.assert_allclose(both.values.sum(axis=(1, 2, 3, 4)), np.concatenate([e.high for e in bags]))
+    np.testing.assert_allclose(both.values.sum(axis=(1, 2, 3, 4)), np.concatenate([e.high for e in bags]), atol=1e-15)
     np.testing.assert_array_equal(both.base_values[:, 0], np.repeat([e.intercepts[-1] for e in bags], (2, 3)))
 
 

@@ -17,7 +17,7 @@ from c2fa.graph import Graph, Smoother, chain
 from c2fa.masking import Masked
 from c2fa.solution import Status
 from c2fa.solvers.evidence import Observations
-from c2fa.solvers.scales import maximise
+from c2fa.solvers.scales import search
 from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
 from oracles import membership
 from strategies import problems
@@ -222,7 +222,7 @@ def to_choose(truth, seed=0, rows=60, noise=0.3, parts=3):
 def density(problem, strength, graph):
     """The log density of the answers' contrasts under the scales that are chosen, by its definition."""
     one = smoothed(problem, graph, strength)
-    scales = maximise(Observations.of(one)).scales
+    scales = search(Observations.of(one)).scales
     variances = scales.centre * np.prod(scales.own) ** (1.0 / len(scales.own))
     s, rows, noise, contrasts, y = problem.structure, [], [], [], []
     spread = np.linalg.inv(roughness(graph, s.leaves, strength))
@@ -338,9 +338,9 @@ def test_a_number_is_the_fit_of_that_strength():
 
 
 def test_several_numbers_are_weighed_by_the_answers():
-    several, narrow = words(smooth=(0.5, 2.0)), words(smooth=[2.0])
-    np.testing.assert_array_equal(narrow.low, words(smooth=2.0).low)
-    between = [words(smooth=t) for t in (0.5, 2.0)]
+    several, narrow = words(method="c2fa", smooth=(0.5, 2.0)), words(method="c2fa", smooth=[2.0])
+    np.testing.assert_array_equal(narrow.low, words(method="c2fa", smooth=2.0).low)
+    between = [words(method="c2fa", smooth=t) for t in (0.5, 2.0)]
     assert np.ptp([e.low for e in between], axis=0).max() > 0
     low, high = np.sort([e.low for e in between], axis=0)
     assert ((low - 1e-12 <= several.low) & (several.low <= high + 1e-12)).all()
@@ -510,7 +510,7 @@ def test_the_posterior_behind_stopping_is_that_of_the_fit():
 
 def test_smoothing_hardly_moves_the_errors_of_parts():
     """A leaf gives to its neighbours what it takes from them, so the parts are known as well as before."""
-    rough, smooth = words(smooth=None), words(smooth=3.0)
+    rough, smooth = (words(method="c2fa", smooth=t) for t in (None, 3.0))
     assert np.median(smooth.stderr[0] / rough.stderr[0]) < 1.5
 
 

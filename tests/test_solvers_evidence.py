@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -163,7 +164,8 @@ def test_the_rounds_end_where_no_scale_can_be_bettered(tail, rows, sized):
     problem, _ = additive(2, "aaaaabbbbbbbcccc", rows, weights=True)
     data = evidence.Observations.of(problem)
     sizes = np.exp(np.random.default_rng(1).normal(size=16)) if sized else None
-    best, _, taken = scaling.maximise(data, tail, rounds=3000, tolerance=1e-10, sizes=sizes)
+    found = scaling.search(data, tail, rounds=3000, tolerance=1e-10, sizes=sizes)
+    best, taken = found.scales, found.rounds
     assert 5 < taken < 3000
     assert tail in (None, best.tail)
     unit = _unit(problem, data)
@@ -180,7 +182,7 @@ def test_the_rounds_end_where_no_scale_can_be_bettered(tail, rows, sized):
             offsets=best.offsets + size * rng.normal(size=2),
         )
         assert log_posterior(problem, unit, data.weights, near, sizes) < top
-    early = scaling.maximise(data, best.tail, sizes=sizes).scales  # what the library stops at is as good as it
+    early = scaling.search(data, best.tail, sizes=sizes).scales  # what the library stops at is as good as it
     early = replace(early, spreads=best.spreads, tail=best.tail)
     assert log_posterior(problem, unit, data.weights, early, sizes) > top - 0.5
 
@@ -224,10 +226,10 @@ def test_no_step_lowers_the_evidence(seed, rows, noise, size):
     if data is None:  # constant outputs
         return
     unit = _unit(problem, data)
-    scales = scaling.Scales.initial(data)
+    scales = scaling.Scales.initial(data.owners, data.usual_base, len(data.rows))
     fit = evidence.evaluate(data, scales.variances, scales.noises)
     for _ in range(8):
-        step = scaling._step(data, scales, fit)
+        step = scaling._step(functools.partial(evidence.evaluate, data), scales, fit)
         if step is None:
             break
         there, seen = step
@@ -271,7 +273,7 @@ def test_one_exact_level_does_not_blur_the_others():
         outputs = (structure.expand(high, 0) @ values, y + noise * rng.normal(size=150))
         levels = [c2fa.Level(m, out, None, Auto(), True) for m, out in zip((high, low), outputs, strict=True)]
         data = evidence.Observations.of(c2fa.Problem(structure, tuple(levels)))
-        noises = scaling.maximise(data).scales.noises
+        noises = scaling.search(data).scales.noises
         true = noise**2 / np.var(np.concatenate(outputs))
         assert noises[0] < 1e-6
         assert 0.5 * true <= noises[1] <= 2 * true + 1e-6
@@ -570,7 +572,7 @@ def test_what_a_leafs_own_strength_adds_is_its_mixture_over_the_grid():
     beta = covariance @ x.T @ y
     noise = 0.37
     added = intervals._own_strength_variance(chosen, np.diag(covariance).copy(), beta[:, None], np.array([noise]))
-    log_prior = intervals._log_prior(chosen)
+    log_prior = intervals.log_prior(chosen.tail, chosen.centre_sd)
     for leaf in range(7):
         log_weight, means, variances = [], [], []
         for lp, u in zip(log_prior, intervals._GRID, strict=True):
@@ -733,7 +735,13 @@ def test_the_output_that_decides_is_one_of_the_models(outputs):
 
     def explained(**options):
         explainer = c2fa.Explainer(
-            lambda b: np.tanh(b @ w), c2fa.maskers.Array(s), budget=(8, 20), target=2, outputs=outputs, **options
+            lambda b: np.tanh(b @ w),
+            c2fa.maskers.Array(s),
+            method="c2fa",
+            budget=(8, 20),
+            target=2,
+            outputs=outputs,
+            **options,
         )
         return explainer(np.ones(8)).low
 

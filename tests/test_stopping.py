@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -247,7 +248,11 @@ STEADY = sorted(name for name, kind in METHODS.items() if kind.can_stop_early)
 @pytest.mark.parametrize("budget", [23, 150, (12, 60, 70)])
 def test_an_early_stop_is_the_run_with_the_smaller_budget(method, structure, budget):
     """For every method, whenever it stops: the rows it asked and what it found are those of the smaller budget."""
+    if method == "shapley" and structure.depth > 2:
+        pytest.skip("its split has levels without a row, which no budget of a number for each level can have")
     w = np.random.default_rng(1).normal(size=structure.leaves)
+    # Methods of one game ask the input itself and the empty one again, to find out whether the model has noise.
+    ends = {np.full(structure.leaves, end).tobytes() for end in (0.0, 1.0)} if method in ("owen", "shapley") else set()
     budget = budget if isinstance(budget, int) else budget[: structure.depth]
     asked = []
 
@@ -265,7 +270,10 @@ def test_an_early_stop_is_the_run_with_the_smaller_budget(method, structure, bud
         asked.clear()
         e = explain(model, structure, method=method, budget=budget, until=rule, seed=4)
         staged = list(asked)
-        assert len(set(staged)) == len(staged) == e.queries <= (budget if isinstance(budget, int) else sum(budget))
+        again = Counter(staged) - Counter(set(staged))
+        assert set(again) <= ends
+        assert max(again.values(), default=1) == 1
+        assert len(staged) == e.queries <= (budget if isinstance(budget, int) else sum(budget))
         assert looked == sorted(looked)
         assert e.diagnostics.settled is (len(looked) == stop_at)
         rows = e.provenance["budget"]
@@ -435,5 +443,5 @@ def test_evaluate_runs_rules_beside_fixed_budgets(tmp_path):
     )
     rows = found.frame.groupby("method")["value"].mean()
     assert rows["until"] < rows["fixed"]
-    alone = [explain(budget=300, until=until.top(3), seed=seed).queries for seed in range(2)]
+    alone = [explain(method="c2fa", budget=300, until=until.top(3), seed=seed).queries for seed in range(2)]
     assert rows["until"] == np.mean(alone)

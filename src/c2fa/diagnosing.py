@@ -16,6 +16,7 @@ from c2fa.solvers.direct import loss_alone
 from c2fa.solvers.expected import expected_part
 from c2fa.solvers.process import Solved
 from c2fa.solvers.solve import solve
+from c2fa.solvers.threads import suited
 from c2fa.stopping import Judge
 from c2fa.structure import FloatArray, Structure
 
@@ -74,6 +75,8 @@ def diagnose(
     """Compare the joint fit with each level fitted alone, and put into words what is wrong."""
     structure = masked.structure
     names = level_names(structure, masked.view)
+    with suited(float(queries.used) ** 3):  # the same digits in every process
+        interactions = () if found.game is None else _interactions(found.game, structure)
     fits = [None if found.levels[k] is None else _fit(found, k, column, name) for k, name in enumerate(names)]
     fitted = [fit for fit in fits if fit is not None]
     contradiction = "" if found.game is not None else _contradiction(structure, found, column, fitted, names)
@@ -109,7 +112,7 @@ def diagnose(
         prior_worth=prior_worth,
         contradiction=contradiction,
         exact=() if found.game is None else found.game.exact_levels(structure),
-        interactions=() if found.game is None else _interactions(found.game, structure),
+        interactions=interactions,
     )
 
 

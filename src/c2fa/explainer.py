@@ -374,13 +374,7 @@ class Explainer:
                 ahead = self.method.split(some, structure)
             else:
                 continue
-            fewer = tuple(map(min, ahead, rows))
-            if (
-                self.method.in_pairs
-            ):  # what is left over goes elsewhere: as much ahead as in the end, or both would add up
-                odd = [(most - n) % 2 for n, most in zip(fewer, rows, strict=True)]
-                fewer = tuple(n - one if n > 1 else n + one for n, one in zip(fewer, odd, strict=True))
-            found.append(fewer)
+            found.append(tuple(map(min, ahead, rows)))
         return [*found, rows]
 
     def _until(

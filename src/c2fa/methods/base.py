@@ -140,9 +140,6 @@ class Method(Protocol):
     can_stop_early: ClassVar[bool]
     """Whether a larger budget begins with the rows of a smaller one, so that ``until`` can look in between."""
 
-    in_pairs: ClassVar[bool]
-    """Whether rows are asked two by two, so that it matters whether their number is even."""
-
     def min_rows(self, structure: Structure) -> int:
         """The fewest rows with which the first level can be estimated; a budget of one number is split accordingly."""
         ...
@@ -168,7 +165,6 @@ class BaseMethod:
     """What most methods answer about their rows; a method overrides what is different for it."""
 
     can_stop_early: ClassVar[bool] = True
-    in_pairs: ClassVar[bool] = False
 
     @property
     def uses_prior(self) -> bool:
@@ -192,7 +188,7 @@ class BaseMethod:
         return 0
 
 
-_ABOUT_ROWS = ("can_stop_early", "in_pairs", "min_rows", "preferred_rows", "split", "rows_on_top")
+_ABOUT_ROWS = ("can_stop_early", "min_rows", "preferred_rows", "split", "rows_on_top")
 
 
 AnyMethod: TypeAlias = Callable[[Task], Conversation[Attribution]]

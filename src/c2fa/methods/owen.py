@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -48,8 +48,6 @@ class Owen(BaseMethod):
         not); None for not at all. Value moves within a part, never between parts.
     """
 
-    in_pairs: ClassVar[bool] = True
-
     sampler: AnySampler = field(default_factory=Apart)
     smooth: float | Sequence[float] | Literal["auto"] | None = "auto"
 
@@ -82,26 +80,26 @@ class Owen(BaseMethod):
         masks = [np.ones((1, s.leaves), dtype=np.bool_)]
         outputs = [task.prediction[None, task.columns]]
         levels = [np.zeros(1, dtype=np.intp)]
+        # The input itself and the empty one are asked again, by rows that fewer rows than pay leave over.
+        again = 0 if task.tokens else max(min(1 + task.allows_empty, sum(task.budget) - _PAYS + 2), 0)
         left = 0
         for k in range(s.depth):
-            rows, left = task.budget[k] + left, 0
-            again = k == s.depth - 1 and sum(task.budget) >= _PAYS and not task.tokens
+            rows = task.budget[k] + left - (again if k == s.depth - 1 else 0)
             drawn = np.zeros((1 if k == 0 and task.allows_empty and rows else 0, s.widths[k]), dtype=np.bool_)
             rows -= len(drawn)
-            left = rows % 2 + (2 if again and rows and rows % 2 == 0 else 0)
             level = k - s.depth + tree.depth  # of a tree without parts, the leaves are all there is
             sampled = drawn[:0]
             if level >= 0:
-                sampled = draw(ensure(self.sampler), task.rng(k), rows - left, tree, level, task.allows_empty)
-            left += rows - left - len(sampled)
+                sampled = draw(ensure(self.sampler), task.rng(k), max(rows, 0), tree, level, task.allows_empty)
+            left = rows - len(sampled)
             drawn = np.concatenate([drawn, sampled])
             answer = yield Ask(k, drawn)
             masks.append(s.expand(drawn, k)[answer.ok])
             outputs.append(answer.outputs[answer.ok][:, task.columns])
             levels.append(np.full(int(answer.ok.sum()), k))
         noise = 0.0
-        if left and not task.tokens:
-            ends = np.zeros((min(left, 1 + task.allows_empty), s.leaves), dtype=np.bool_)
+        if again:
+            ends = np.zeros((again, s.leaves), dtype=np.bool_)
             ends[0] = True
             answer = yield Ask(s.depth - 1, ends, again=True)
             noise = _noise(

@@ -35,6 +35,7 @@ from c2fa.solvers.evidence import TINY, Fit
 from c2fa.solvers.interactions import Interactions
 from c2fa.solvers.intervals import log_prior, own_strength_variance
 from c2fa.solvers.scales import Scales, maximise
+from c2fa.solvers.threads import suited
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 _ORDERS = (2.0, 10.0)  # how many leaves usually act together: there are interactions of few, and of many
@@ -437,6 +438,12 @@ class Even:
 
 def solve_game(game: Game) -> Solved:
     """The Winter values of a game, with standard errors and base, from the rows that are known of it."""
+    rows, leaves = game.masks.shape
+    with suited(float(rows) ** 2 * (rows + leaves)):
+        return _solve_game(game)
+
+
+def _solve_game(game: Game) -> Solved:
     s = game.structure
     observed = Observed.of(game)
     spreads = (game.outputs - game.outputs[0]).var(axis=0)
