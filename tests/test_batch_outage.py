@@ -143,7 +143,7 @@ def test_inputs_that_were_set_aside_are_asked_again(tmp_path: Path) -> None:
     assert len(log.read_text().split()) - before == sum(store[i].queries for i in (3, 4, 9))
     same(run(tmp_path / "fresh", xs, made), store)
     assert store[0].view
-    assert store[3].provenance["method"] == "c2fa"
+    assert store[3].provenance["method"] == "owen"
     assert run(tmp_path / "s", xs, made, retry_failed=True).run.inputs == 0
 
 
@@ -354,7 +354,7 @@ def test_a_failed_batch_is_paid_by_each_of_its_inputs() -> None:
 
 def explained_at_once(made: c2fa.Explainer) -> list[c2fa.Explanation]:
     with ThreadPoolExecutor(4) as threads:
-        return list(threads.map(made, [np.arange(12.0) + i for i in range(4)]))
+        return list(threads.map(made, [np.arange(1.0, 13.0) + i for i in range(4)]))
 
 
 def test_the_costs_of_threads_that_share_a_model_add_up() -> None:
@@ -372,5 +372,6 @@ def test_a_model_behind_http_charges_each_explanation_for_its_own_rows() -> None
         model = c2fa.models.OpenInference(server.url, "m", price_per_row=0.5, rows_per_request=3)
         model(np.ones((2, 12)))
         found = explained_at_once(of(model))
-        assert [e.diagnostics.cost for e in found] == [0.5 * e.diagnostics.sent for e in found]
+        # The empty input is the same for all, and of those that ask it at the same time one pays.
+        assert all(0.0 <= 0.5 * e.diagnostics.sent - e.diagnostics.cost <= 0.5 for e in found)
         model.close()

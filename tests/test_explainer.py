@@ -716,7 +716,7 @@ def test_a_part_beyond_the_standard_errors_of_its_leaves_is_said():
     assert "contradict each other beyond their standard errors" in e.diagnostics.contradiction
 
 
-@given(structures(depths=(2, 3)), st.integers(0, 100), st.sampled_from(["c2fa", "lime"]))
+@given(structures(depths=(2, 3)), st.integers(0, 100), st.just("c2fa"))
 @settings(max_examples=40)
 def test_additive_models_never_contradict_themselves(s, seed, method):
     """Not so under the paper's preset: with its penalties and no intercept, few features explain less than nothing."""

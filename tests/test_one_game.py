@@ -354,7 +354,9 @@ def test_a_ledger_never_takes_one_kind_of_masks_for_the_other(name, tmp_path):
 def test_the_papers_preset_is_the_same_among_many_and_in_a_grid(tmp_path):
     pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
-    made = [c2fa.Explainer(score, maskers.Bag(), budget=(6, 40), target=0, preset=p) for p in (None, "paper")]
+    made = [
+        c2fa.Explainer(score, maskers.Bag(), method="c2fa", budget=(6, 40), target=0, preset=p) for p in (None, "paper")
+    ]
     alone = [explainer(VECTORS).low for explainer in made]
     assert not np.allclose(*alone)
     for i, explainer in enumerate(made):

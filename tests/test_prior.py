@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -473,11 +474,11 @@ def test_a_prior_that_is_not_used_is_said_to_be_so(prior):
 def test_the_page_has_what_is_the_priors_beside_every_value(prior):
     import base64
 
-    from c2fa.report._data import halves, pack
+    from c2fa.report._data import halves, pack, settled
 
     e = explainer(budget=12, prior=prior)(reviews(1, seed=2)[0])
     packed = pack(e, "one", 100)["prior"]
-    assert packed == [halves(part[None]) for part in e.from_prior]
+    assert packed == [halves(settled(part[None])) for part in e.from_prior]
     assert len(base64.b64decode(packed[-1])) == 2 * e.structure.leaves
     assert pack(explainer(budget=12)(reviews(1)[0]), "one", 100)["prior"] is None
 
@@ -621,7 +622,7 @@ def test_a_run_that_was_stopped_before_or_after_learning_goes_on(taught, tmp_pat
     def stops(texts):
         asked.extend(texts)
         if len(asked) > limit:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return sentiment(texts)
 
     def run():

@@ -206,6 +206,7 @@ class Citer(Explainer):
     [[4.0, 0.0], [4.0, 0.0]]
     """
 
+    outputs_vary = True
     model_may_be_apart = False
 
     def __init__(

@@ -220,7 +220,7 @@ def _warnings(structure: Structure, fits: list[_Fit], game: Solved | None, apart
     spread = max((float(np.ptp(fit.rows.outputs)) for fit in fits), default=1.0)
     largest = max((float(np.abs(fit.rows.outputs).max()) for fit in fits), default=1.0)
     if spread == 0:
-        return [_why_nothing(structure, fits)]
+        return [_why_nothing(structure, fits, game)]
     if game is None:
         warnings = [warning for fit in fits for warning in (*_r2_warnings(fit, apart), *_row_warnings(fit))]
     else:
@@ -239,9 +239,11 @@ def _warnings(structure: Structure, fits: list[_Fit], game: Solved | None, apart
     return warnings
 
 
-def _why_nothing(structure: Structure, fits: list[_Fit]) -> str:
+def _why_nothing(structure: Structure, fits: list[_Fit], game: Solved | None) -> str:
     """Why nothing is attributed: the model is to blame only where enough was asked of it."""
     asked = sum(int((~fit.rows.masks.all(axis=1)).sum()) for fit in fits)
+    if game is not None:  # whose levels share rows
+        asked = len(game.game.masks) - 1
     if asked + 1 >= min(structure.leaves, _TELLING):
         return "the model gave the same output for every masked input, so nothing can be attributed"
     return (

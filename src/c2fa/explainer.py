@@ -109,6 +109,7 @@ class Explainer:
     (0.0, array([3., 4.]), array([1., 2., 4.]))
     """
 
+    outputs_vary = False  # whether inputs may have different numbers of outputs, as answers have statements
     model_may_be_apart = True  # whether workers may reach the model in a process of its own, by batches of rows alone
 
     def __init__(

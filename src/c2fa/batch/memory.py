@@ -95,7 +95,7 @@ def in_memory(
     """
     _refuse(of_a_store)
     taken = source(inputs, column, key)
-    health = Health(min(patience, _FIRST_PATIENCE))
+    health = Health(min(patience, _FIRST_PATIENCE), explainer.outputs_vary)
     health.on_answer = lambda: setattr(health, "patience", patience)
     isolation = Isolation(tries, health)
     report, outcomes, begin = isolation.report, [], time.monotonic()

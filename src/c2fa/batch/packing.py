@@ -254,6 +254,8 @@ class Health:
     ----------
     patience
         Seconds without any answer until ``ModelDownError``.
+    outputs_vary
+        Whether the model may give other inputs another number of outputs.
     on_answer
         Called when the model answers for the first time.
     find_canary
@@ -268,6 +270,7 @@ class Health:
     """
 
     patience: float = 60.0
+    outputs_vary: bool = False
     on_answer: Callable[[], None] | None = field(default=None, repr=False)
     find_canary: Callable[[], Share] | None = field(default=None, repr=False)
     canary: Share | None = field(default=None, repr=False)
@@ -288,12 +291,12 @@ class Health:
             self.suspects.clear()
 
     def of_usual_width(self, batch: Sequence[Share], width: int) -> bool:
-        """Whether the model gave these rows as many outputs as it does for most inputs."""
+        """Whether the model gave these rows as many outputs as it does for most inputs, or may give others."""
         indices = {share.job.about.index for share in batch}
         known = self.widths.setdefault(width, set()) if len(indices) == 1 else set()
         if len(known) < UNANSWERED:
             known |= indices
-        return width == self.width
+        return self.outputs_vary or width == self.width
 
     @property
     def width(self) -> int | None:
@@ -398,7 +401,7 @@ class Isolation:
     @property
     def mixes(self) -> bool:
         """Inputs share batches once two of them agree on how many outputs the model gives."""
-        return len(self.health.widths.get(self.health.width or 0, ())) > 1
+        return self.health.outputs_vary or len(self.health.widths.get(self.health.width or 0, ())) > 1
 
     def answered(self, batch: Sequence[Share], outputs: FloatArray) -> Received:
         """Count a batch, unless it is of another width than it should be."""

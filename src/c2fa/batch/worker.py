@@ -86,7 +86,9 @@ class MakeWorker:
         if settings is None:
             settings = {**full_settings(explainer, self.shard_size, self.precision), **self.bound}
             Store(self.store).check(settings)
-        return Worker(self, explainer, settings, Health(self.patience, on_answer=self._tell_the_run))
+        return Worker(
+            self, explainer, settings, Health(self.patience, explainer.outputs_vary, on_answer=self._tell_the_run)
+        )
 
     def _tell_the_run(self) -> None:
         """The model has answered this worker, so that it is not down."""

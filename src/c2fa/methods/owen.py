@@ -77,6 +77,7 @@ class Owen(BaseMethod):
         s, tree = task.structure, self._tree(task.structure)
         if self.smooth and not isinstance(self.smooth, str) and task.neighbours is None:
             raise ValueError(f"smooth={self.smooth} needs neighbours, and the masker knows of none; leave it out")
+        smoothers = self._smoothers(task)
         masks = [np.ones((1, s.leaves), dtype=np.bool_)]
         outputs = [task.prediction[None, task.columns]]
         levels = [np.zeros(1, dtype=np.intp)]
@@ -113,7 +114,8 @@ class Owen(BaseMethod):
             answers[places],
             int(np.flatnonzero(task.columns == task.target)[0]),
             noise > 0.0,
-            self._smoothers(task),
+            smoothers,
+            noise=0.5 * noise**2,  # of a difference, the variance is twice that of an answer
         )
         return self._attribution(task, game, np.concatenate(levels)[places], noise)
 

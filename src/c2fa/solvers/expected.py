@@ -137,8 +137,9 @@ def solve_game_about(game: Game, expected: Expectation) -> tuple[Solved, float, 
         more = np.square(s.sums(left, k)) / (precision + 1.0 / _SHARE_SD**2)
         variance = (1.0 - trust) * (np.square(without.stderr[k]) + np.square(without.values[k] - value))
         variance = variance + trust * (np.square(about.stderr[k]) + more + np.square(whole - value))
-        values.append(value)
-        errors.append(np.where(without.exact[k][:, None], 0.0, np.sqrt(variance)))
+        known = without.exact[k][:, None]
+        values.append(np.where(known, without.values[k], value))
+        errors.append(np.where(known, 0.0, np.sqrt(variance)))
     return replace(without, values=tuple(values), stderr=tuple(errors)), trust * share, without
 
 

@@ -65,6 +65,8 @@ class Game:
         Ways to make leaves' effects alike that are neighbours, among which the rows decide; None is not at all.
     sizes
         How large each leaf's effect is expected to be beside the others', as variances.
+    noise
+        The variance of an answer, as far as answers to the same input tell; interactions of many leaves look like it.
     """
 
     structure: Structure
@@ -74,6 +76,7 @@ class Game:
     noisy: bool = False
     smooth: tuple[Smoother | None, ...] = (None,)
     sizes: FloatArray | None = None
+    noise: float = 0.0
 
     @cached_property
     def rows(self) -> dict[bytes, int]:
@@ -432,7 +435,8 @@ class Even:
         prior = self.variance * self.interactions.pair_variances(s, level, pairs)
         known = np.einsum("ji,jk,ki->i", covariance, self.precision, covariance)
         errors = np.sqrt(np.maximum(prior - known, 0.0)) * self.unit
-        best = np.argsort(-np.abs(values) / np.maximum(errors, TINY), kind="stable")[:count]
+        # Those that are as good as exact are ranked by size, and not by what rounding left of their errors.
+        best = np.argsort(-np.abs(values) / np.maximum(errors, 1e-3 * self.unit), kind="stable")[:count]
         return [(int(pairs[i, 0]), int(pairs[i, 1]), float(values[i]), float(errors[i])) for i in best]
 
 
@@ -483,7 +487,9 @@ def _solve_game(game: Game) -> Solved:
         # Among parts alone less acts together than among leaves: what whole parts do counts by what it says of them.
         first = np.unique(s.owners(-2), return_index=True)[1]
         parts = Structure(s.parents[:-1], s.names[:-1])
-        above = solve_game(Game(parts, game.masks[whole][:, first], game.outputs[whole], game.output, game.noisy))
+        above = solve_game(
+            Game(parts, game.masks[whole][:, first], game.outputs[whole], game.output, game.noisy, noise=game.noise)
+        )
         for k in range(s.depth - 1):
             one, other = _EXTRAPOLATED * np.square(stderr[k]) + TINY, np.square(above.stderr[k]) + TINY
             values[k] = (values[k] * other + above.values[k] * one) / (one + other)
@@ -536,7 +542,8 @@ def _evaluate(
     matrix = (effects * variances) @ effects.T
     for noise, kernel in zip(noises, kernels, strict=True):
         matrix += noise * kernel
-    matrix.ravel()[:: len(matrix) + 1] += _ROUNDING
+    known_noise = game.noise / observed.unit**2 * (0.5 + 0.5 * observed.alone)
+    matrix.ravel()[:: len(matrix) + 1] += _ROUNDING + known_noise
     factor, bad = dpotrf(matrix, lower=1, overwrite_a=1)
     if bad:
         raise LinAlgError("the rows' covariance is singular")
