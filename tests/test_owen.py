@@ -286,7 +286,7 @@ def test_everything_adds_up(s, seed, kind, paired, share):
 def test_an_additive_model_is_found_from_few_more_rows_than_leaves(seed, tree, scale):
     s, rng = c2fa.Structure.from_groups(tree), np.random.default_rng(seed)
     beta = rng.normal(size=s.leaves) * scale
-    rows = Apart()(rng, 2 * s.leaves + 6, s, 1)  # half of them are complements
+    rows = Apart()(rng, 4 * s.leaves, s, 1)  # half of them are complements
     ends = np.array([[True], [False]]).repeat(s.leaves, axis=1)
     masks = np.concatenate([ends, rows])
     assume(np.linalg.matrix_rank(signs(masks)) == s.leaves)

@@ -350,7 +350,8 @@ class Solved:
         """The share of the deciding output's variance that the process predicts of rows that it was not given."""
         y = self.game.outputs[:, self.game.output]
         total = float(np.square(y - y.mean()).sum())
-        return 1.0 - float(np.square(self.left_out).sum()) / total if total > 0 and len(y) > 3 else None
+        missed = float(np.square(self.left_out).sum())
+        return round(1.0 - missed / total, 9) if total > 0 and len(y) > 3 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -437,6 +438,7 @@ class Even:
         errors = np.sqrt(np.maximum(prior - known, 0.0)) * self.unit
         # Those that are as good as exact are ranked by size, and not by what rounding left of their errors.
         best = np.argsort(-np.abs(values) / np.maximum(errors, 1e-3 * self.unit), kind="stable")[:count]
+        values, errors = _rounded(values), _rounded(errors)
         return [(int(pairs[i, 0]), int(pairs[i, 1]), float(values[i]), float(errors[i])) for i in best]
 
 
@@ -494,6 +496,7 @@ def _solve_game(game: Game) -> Solved:
             one, other = _EXTRAPOLATED * np.square(stderr[k]) + TINY, np.square(above.stderr[k]) + TINY
             values[k] = (values[k] * other + above.values[k] * one) / (one + other)
             stderr[k] = np.sqrt(one * other / (one + other))
+    values, stderr = [_rounded(v) for v in values], [_rounded(e) for e in stderr]
     values, stderr = _adding_up(game, values, stderr, exact, base)
     asked = tuple(np.array([value is not None for value in level], dtype=np.bool_) for level in exact)
     return Solved(tuple(values), tuple(stderr), base, asked, game, tuple(processes), weights)
@@ -678,6 +681,16 @@ def exact_value(game: Game, level: int, feature: int) -> FloatArray | None:
         return None
     effects: FloatArray = game.outputs[np.array(with_it)] - game.outputs[np.array(without)]
     return np.asarray(weights @ effects)
+
+
+def _rounded(values: FloatArray) -> FloatArray:
+    """Numbers to nine digits of the largest: further ones differ from machine to machine, as sums are ordered there."""
+    largest = float(np.abs(values).max())
+    if not 0.0 < largest < np.inf:
+        return values
+    unit = 2.0 ** (np.ceil(np.log2(largest)) - 30.0)
+    rounded: FloatArray = np.rint(values / unit) * unit
+    return rounded
 
 
 def _smoothed_variances(smooth: Smoother, variances: FloatArray) -> FloatArray:
