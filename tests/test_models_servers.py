@@ -151,9 +151,9 @@ def test_rows_in_one_request_are_quicker_than_one_by_one(mlserver, wines, capsys
 
 @pytest.mark.parametrize("restarted", ["while retrying", "after giving up"])
 def test_a_killed_and_restarted_server_with_a_ledger(mlserver, wines, numbers, tmp_path, restarted):
-    """The server dies half-way: the run completes or stops with one sentence, and nothing is asked twice."""
+    """The server dies half-way: the run completes or stops with one sentence, and nothing is asked twice (the default asks two rows again)."""
     x, budget = wines[0][10], (30, 90)
-    here = c2fa.Explainer(Sklearn(numbers), masker(wines), budget=budget)(x)
+    here = c2fa.Explainer(Sklearn(numbers), masker(wines), method="c2fa", budget=budget)(x)
     retrying = restarted == "while retrying"
 
     with Proxy(mlserver.port) as proxy:
@@ -173,7 +173,7 @@ def test_a_killed_and_restarted_server_with_a_ledger(mlserver, wines, numbers, t
         settings["retries"] = 6 if retrying else 1
         model = OpenInference(proxy.url, "numbers", output="predict_proba", **settings)
         explainer = c2fa.Explainer(
-            model, masker(wines), budget=budget, batch_size=16, ledger=tmp_path / "ledger.sqlite"
+            model, masker(wines), method="c2fa", budget=budget, batch_size=16, ledger=tmp_path / "ledger.sqlite"
         )
         if not retrying:
             with pytest.raises(c2fa.QueryError, match=r"the model raised EndpointError: .*answered 502.*tried 2 times"):
@@ -183,7 +183,7 @@ def test_a_killed_and_restarted_server_with_a_ledger(mlserver, wines, numbers, t
             mlserver.start()
             explainer.ledger.close()
             explainer = c2fa.Explainer(
-                model, masker(wines), budget=budget, batch_size=16, ledger=tmp_path / "ledger.sqlite"
+                model, masker(wines), method="c2fa", budget=budget, batch_size=16, ledger=tmp_path / "ledger.sqlite"
             )
         there = explainer(x)
         explainer.ledger.close()
