@@ -151,7 +151,7 @@ def test_rows_in_one_request_are_quicker_than_one_by_one(mlserver, wines, capsys
 
 @pytest.mark.parametrize("restarted", ["while retrying", "after giving up"])
 def test_a_killed_and_restarted_server_with_a_ledger(mlserver, wines, numbers, tmp_path, restarted):
-    """The server dies half-way: the run completes or stops with one sentence, and nothing is asked twice (the default asks two rows again)."""
+    """The server dies half-way: the run completes or stops with one sentence, and nothing is asked twice."""
     x, budget = wines[0][10], (30, 90)
     here = c2fa.Explainer(Sklearn(numbers), masker(wines), method="c2fa", budget=budget)(x)
     retrying = restarted == "while retrying"
