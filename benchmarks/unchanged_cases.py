@@ -897,6 +897,92 @@ def _functions() -> Run:
     }
 
 
+# ------------------------------------------------------------------------------------------------ citing and priors
+
+
+class _Reading:
+    """A language model whose log-probabilities follow from the words of its prompt."""
+
+    name = "reading"
+
+    def generate(self, prompt: str) -> str:
+        return "The Rhine flows through Basel. Bern is the capital."
+
+    def pieces(self, answer: str) -> list[str]:
+        return answer.replace(" ", "| ").split("|")
+
+    def score(self, prompts: Sequence[str], answer: str) -> np.ndarray:
+        pieces = self.pieces(answer)
+        rows = [
+            [-4.0 + 3.0 * (piece.strip(" .") in p) + 0.2 * np.sin(len(p) + k) for k, piece in enumerate(pieces)]
+            for p in prompts
+        ]
+        return shaken(-np.logaddexp(0.0, -np.array(rows)))
+
+
+_DOCUMENTS = {
+    "rivers": "The Rhine flows through Basel. It is long. Swans like it.",
+    "hills": "The Gurten is a hill near Bern. From there one sees the Alps.",
+    "cities": "Basel has a port.\n\nBern is the capital. Bern has bears.",
+}
+
+
+def by_citing() -> Iterator[Case]:
+    for told, options in {
+        "default": {},
+        "given": {"answer": "Bern is the capital."},
+        "words": {"levels": ("documents", "sentences", "words")},
+        "paragraphs": {"levels": ("documents", "paragraphs", "sentences"), "budget": 40},
+        "until": {"until": c2fa.until.top(1)},
+        "context-cite": {"method": "context-cite"},
+        "owen": {"method": "owen"},
+        "similarity": {"similarity": "words"},
+    }.items():
+        yield Case("cite", f"cite/{told}", functools.partial(_citing, options))
+    yield Case("cite", "cite/many", _citing_many)
+
+
+def _citing(options: Mapping[str, Any]) -> Run:
+    return lambda: c2fa.cite(_Reading(), _DOCUMENTS, "What is where?", **options)
+
+
+def _citing_many() -> Run:
+    citer = c2fa.Citer(_Reading(), budget=32)
+    questions = [{"documents": _DOCUMENTS, "query": q} for q in ("What?", "Where?")]
+
+    def run() -> list[Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            store = citer.many(questions, Path(folder) / "store", engine="serial", workers=1)
+            return [*store, *citer.many(questions)]
+
+    return run
+
+
+def by_prior() -> Iterator[Case]:
+    for scene in ("array", "text", "tabular-frame"):
+        for method in ("owen", "c2fa"):
+            yield Case("prior", f"{scene}/{method}/prior", functools.partial(_with_prior, scene, method))
+
+
+def _with_prior(scene: str, method: str) -> Run:
+    place = SCENES[scene]
+    explainer = c2fa.Explainer(place.model, place.masker(), method=method, budget=40)
+    inputs = _variants(place.x()) if scene != "tabular-frame" else [place.x()] * 5
+
+    def run() -> list[Any]:
+        prior = c2fa.Prior.learn(list(explainer.many(inputs)))
+        again = c2fa.Explainer(place.model, place.masker(), method=method, budget=24, prior=prior)
+        return [again(x) for x in inputs]
+
+    return run
+
+
+def by_owen() -> Iterator[Case]:
+    for name in SCENES:
+        for method in ("owen", "shapley"):
+            yield explained("owen", name, method)
+
+
 # ------------------------------------------------------------------------------------------------ all of them
 
 # Left out, because rounding alone moves them by more than what is allowed: coalitions that do not determine MILLI's
@@ -916,7 +1002,7 @@ SENSITIVE = frozenset(
 
 ROOMS = (
     *(by_masker, by_penalty, by_sampler, by_option, by_link, by_rule, by_output, by_failure, by_refusal),
-    *(by_file, by_problem, by_evaluation, by_peer),
+    *(by_file, by_problem, by_evaluation, by_peer, by_citing, by_prior, by_owen),
 )
 
 
