@@ -14,7 +14,7 @@ import c2fa
 # A module that cannot be imported is skipped by pytest itself.
 NEEDS = {
     "c2fa.evaluation.grid.evaluate": "pandas",
-    "c2fa.models._skops.is_scikit_learns": "sklearn",
+    "c2fa.models.local._skops.is_scikit_learns": "sklearn",
     "c2fa.tuning.tune": "pandas",
 }
 

@@ -109,9 +109,9 @@ class Notes:
 
 def stages_of_a_worker(notes: Notes) -> None:
     """Time what a worker does."""
+    from c2fa.asking.querying import Queries
     from c2fa.batch.store import Store
     from c2fa.methods.c2fa import C2FA
-    from c2fa.querying import Queries
 
     notes.stage(c2fa.maskers.Text, "__call__", "split texts")
     notes.stage(c2fa.maskers.ImageBag, "__call__", "read and segment photos")
@@ -146,7 +146,7 @@ def text_model(data: str, device: str, batch: int, shapes: str) -> Any:
     import torch
     from transformers import PreTrainedTokenizerFast
 
-    from c2fa.models import huggingface
+    from c2fa.models.local import huggingface
 
     class Noted(huggingface.HuggingFace):
         def _outputs(self, columns: Any, lengths: Any, index: Any) -> Any:

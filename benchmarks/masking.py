@@ -202,7 +202,7 @@ def grid(image: np.ndarray) -> np.ndarray:
 
 def text_beside_demo() -> None:
     try:
-        from c2fa.models.demo import DemoSentiment
+        from c2fa.models.local.demo import DemoSentiment
 
         model = DemoSentiment()
         model(["good"])

@@ -30,7 +30,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 import c2fa
-from c2fa import explainer, querying
+from c2fa import explainer
+from c2fa.asking import querying
 from c2fa.methods import base
 from c2fa.methods import c2fa as joint
 from c2fa.solvers import intervals

@@ -74,7 +74,7 @@ def letters(text: str) -> str:
 
 def prune_vocabulary(vocabulary: list[str], texts: list[str]) -> list[str]:
     """The special tokens, every character met (or ASCII), and the most frequent pieces of the training texts."""
-    from c2fa.models.wordpiece import WordPiece
+    from c2fa.models.local.wordpiece import WordPiece
 
     tokenizer = WordPiece(vocabulary)
     counts = collections.Counter(i for text in texts for i in tokenizer.encode(text))
@@ -129,7 +129,7 @@ def prepare(data: Path, bundle: Path) -> None:
     """Writes the bundle: token streams of the three sets, the pruned vocabulary, gte-small's weights."""
     from safetensors.numpy import load_file
 
-    from c2fa.models.wordpiece import WordPiece
+    from c2fa.models.local.wordpiece import WordPiece
 
     spec = json.loads((data / "bert_uncased_tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     vocabulary = sorted(spec, key=spec.__getitem__)
@@ -183,7 +183,7 @@ def export(student: Path, bundle: Path, target: Path, exact: bool = False) -> No
 
 def score(data: Path, weights: Path | None = None) -> None:
     """Accuracy of the shipped (or the given) weights in the shipped runtime."""
-    from c2fa.models.demo import DemoSentiment
+    from c2fa.models.local.demo import DemoSentiment
 
     model = DemoSentiment(weights)
     fdu = [r for r in read_reviews(data / "amazon_fdu14_clean.jsonl.xz") if r["split"] == "test"]
@@ -199,7 +199,7 @@ def score(data: Path, weights: Path | None = None) -> None:
 
 def time_it(data: Path) -> None:
     """Rows per second of the shipped weights, on short texts and on masked variants of one."""
-    from c2fa.models.demo import DemoSentiment
+    from c2fa.models.local.demo import DemoSentiment
 
     model = DemoSentiment()
     texts = [r["text"].split() for r in read_reviews(data / "amazon_polarity_test_first6459.jsonl.xz")]

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 import c2fa
 from batch_helpers import KILLS, LEAVES, STRUCTURE, Model
-from c2fa.masking import Masked, MaskedBatch
-from c2fa.model import charge
+from c2fa.asking.masking import Masked, MaskedBatch
+from c2fa.asking.model import charge
 
 WORDS = "the film was good bad dull great but and not very plot . ,"
 HEAVY = "wave"  # a module that nothing else imports: it stands for a large one

@@ -19,9 +19,9 @@ from serving_helpers import Renders, Vectors
 
 pytest.importorskip("pyarrow")
 
+from c2fa._system import Signals
 from c2fa.batch import Recipe, Store, many
 from c2fa.batch.worker import Journal
-from c2fa.signals import Signals
 
 HERE = {"engine": "serial"}
 TWO = {"workers": 2}
@@ -117,7 +117,7 @@ class Leaves:
                 raise SystemExit(3)
             return masked.inputs(masks, level)
 
-        return c2fa.masking.Masked(STRUCTURE, rows)
+        return c2fa.asking.masking.Masked(STRUCTURE, rows)
 
 
 @pytest.mark.parametrize("late", [False, True])

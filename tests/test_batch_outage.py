@@ -22,10 +22,10 @@ from batch_helpers import RAISES, STRUCTURE, TIRES, Model, explainer, inputs, sa
 
 pytest.importorskip("pyarrow")
 
+from c2fa.asking.ledger import LedgerError
 from c2fa.batch import BatchError, Item, ModelDownError, NoAnswerError, Store, StoreError, many, packed
 from c2fa.batch.packing import Isolation
 from c2fa.batch.worker import Journal
-from c2fa.ledger import LedgerError
 
 
 def run(path: Path, xs: object, made: c2fa.Explainer | None = None, **options: object) -> Store:

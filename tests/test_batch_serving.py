@@ -37,13 +37,13 @@ from serving_helpers import (
 
 pytest.importorskip("pyarrow")
 
+from c2fa.asking.masking import MaskedBatch, MaskedRows
+from c2fa.asking.model import BILL, Bill
 from c2fa.batch import Recipe, Store, WorkerError, many
 from c2fa.engines import Contact, RemoteModel, Serving
 from c2fa.engines.remote import connected
 from c2fa.engines.serving import Server
 from c2fa.maskers import _segmenting
-from c2fa.masking import MaskedBatch, MaskedRows
-from c2fa.model import BILL, Bill
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
 BUDGET = {"budget": (8, 24)}
@@ -383,7 +383,7 @@ def test_what_a_model_says_of_itself_is_told(serve: Any) -> None:
 
     _, contact = serve(Said())
     model = RemoteModel(contact, 0)
-    told = c2fa.model.describe(model)
+    told = c2fa.asking.model.describe(model)
     assert (told.name, told.output_names, told.batch_size, told.mask_token) == ("said", ("no", "yes"), 7, "<mask>")
     assert (told.cost, told.notes, told.chunk_size) == (0.0, (), None)
     bill = Bill()

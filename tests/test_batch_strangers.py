@@ -279,7 +279,7 @@ sys.path.insert(0, {tests!r})
 from batch_helpers import inputs
 from serving_helpers import Renders, Vectors
 from c2fa.batch import Recipe, many, store
-from c2fa.writing import atomic
+from c2fa._system import atomic
 if __name__ == "__main__":
     def write(*args, **more):
         with atomic({store!r} + "/part-00000001.parquet") as file:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import c2fa
+from c2fa._system import suited
 from c2fa.batch import many
-from c2fa.solvers.threads import suited
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("httpx2")

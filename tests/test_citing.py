@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import c2fa
-import c2fa.ledger
-import c2fa.statements
+import c2fa.asking.ledger
+import c2fa.views.statements
 from c2fa.citing import Citer
 
 DOCUMENTS = {
@@ -156,7 +156,7 @@ def test_a_statement_that_rests_on_nothing_is_said_to():
         worth = (("The Rhine flows", 0, 3.0),)
 
     c = c2fa.cite(FromMemory(), DOCUMENTS, "?", ANSWER, budget=64)
-    one, two = c2fa.statements.statements(c)
+    one, two = c2fa.views.statements.statements(c)
     assert one.rests_on_documents
     assert not two.rests_on_documents
     assert [source.document for source in one.sources] == ["rivers"]
@@ -243,7 +243,7 @@ def test_a_store_keeps_statements_and_a_bad_question_costs_one_line(tmp_path):
     assert "there are no documents" in store.errors()[0].error
     assert "has no 'query'" in store.errors()[1].error
     c = store[0]
-    assert [s.text for s in c2fa.statements.statements(c)] == list(ANSWER_STATEMENTS)
+    assert [s.text for s in c2fa.views.statements.statements(c)] == list(ANSWER_STATEMENTS)
     assert c.view["generations"] == 1
     assert store[1].output_names == ("answer",)
     again = citer.many(asked, tmp_path / "cited", engine="serial")
@@ -356,7 +356,7 @@ def test_rows_of_a_damaged_answer_do_not_go_with_another(tmp_path):
     with sqlite3.connect(ledger) as db:
         db.execute("UPDATE answers SET output=x'5b2261225d' WHERE level=-1")
     second.serial = 1
-    with pytest.raises(c2fa.ledger.LedgerError, match=r"a text in .* is damaged, and another one was written"):
+    with pytest.raises(c2fa.asking.ledger.LedgerError, match=r"a text in .* is damaged, and another one was written"):
         c2fa.cite(second, DOCUMENTS, "?", budget=40, ledger=ledger)
 
 
@@ -492,7 +492,7 @@ def test_answers_written_anew_are_compared():
     assert len(lm.prompts) == c.queries + 1 <= 61
     assert c.view["scored_by"] == "similarity"
     assert c.prediction == 1.0
-    rhine, bern = c2fa.statements.statements(c)
+    rhine, bern = c2fa.views.statements.statements(c)
     assert rhine.sources[0].text == "The Rhine flows through Basel."
     assert bern.sources[0].text == "Bern is the capital."
     assert rhine.rests_on_documents

@@ -13,7 +13,7 @@ import c2fa
 import showcases
 from c2fa import report
 from c2fa.report import _data, _plain
-from c2fa.statements import Statement, cited_level, statements, whole
+from c2fa.views.statements import Statement, cited_level, statements, whole
 from test_report import blocks, read
 
 NOTHING = "rests on nothing in these documents"
@@ -42,7 +42,7 @@ class Anchors(HTMLParser):
 
 
 def said(**changes: Any) -> Statement:
-    source = c2fa.statements.Source(1, 0, "a", "It is so.", 3.0, 0.1, "+3.000 ± 0.100")
+    source = c2fa.views.statements.Source(1, 0, "a", "It is so.", 3.0, 0.1, "+3.000 ± 0.100")
     given = {
         "text": "So.",
         "output": 0,

@@ -17,10 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import c2fa
-from c2fa import Structure, files, maskers
-from c2fa.descriptors import Descriptors, pack, unpack
-from c2fa.fingerprint import fingerprint
-from c2fa.masking import Masked, check_masked
+from c2fa import Structure, maskers
+from c2fa.asking.fingerprint import fingerprint
+from c2fa.asking.masking import Masked, check_masked
+from c2fa.showing import files
+from c2fa.views.descriptors import Descriptors, pack, unpack
 
 HALF = "\ud83d"
 REVIEWS = [

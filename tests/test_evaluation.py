@@ -265,7 +265,7 @@ def test_methods_by_label_with_options_and_metrics_of_ones_own():
         return float(e.low.max())
 
     def first_leaf(e, truth):
-        answer = yield c2fa.querying.Ask(1, np.eye(24, dtype=bool)[:1])
+        answer = yield c2fa.asking.querying.Ask(1, np.eye(24, dtype=bool)[:1])
         return answer.outputs[0, e.target]
 
     result = evaluate(

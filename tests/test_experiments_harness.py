@@ -26,10 +26,10 @@ from experiments.harness.items import Item, item_of, leaves_of, masker
 from experiments.harness.network import Network, Outputs
 
 from c2fa import tuning
+from c2fa.asking.fingerprint import identify
+from c2fa.asking.masking import MaskedBatch
 from c2fa.evaluation import evaluate
-from c2fa.fingerprint import identify
 from c2fa.graph import Graph
-from c2fa.masking import MaskedBatch
 from c2fa.models import Lazy
 
 

@@ -38,9 +38,9 @@ from experiments.text.network import Classifier, Shape
 from experiments.text.reviews import CLS, MASK, SEP, Review
 
 from c2fa import Structure
+from c2fa.asking.masking import MaskedBatch, MaskedRows
 from c2fa.graph import chain
 from c2fa.maskers import ImageBag
-from c2fa.masking import MaskedBatch, MaskedRows
 from c2fa.models import Lazy
 
 # ------------------------------------------------------------------------------------------------ bags of images

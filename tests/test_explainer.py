@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
+import c2fa.asking.ledger
 import c2fa.citing
-import c2fa.ledger
-import c2fa.models.limits
+import c2fa.models.http.limits
 import showcases
-from c2fa.fingerprint import identify
+from c2fa.asking.fingerprint import identify
+from c2fa.asking.querying import QueryError
 from c2fa.methods import METHODS, PEERS, options_of
 from c2fa.methods.budget import rows_per_level
-from c2fa.querying import QueryError
 from oracles import dense
 from strategies import structures
 
@@ -594,7 +594,10 @@ def test_outputs_too_large_or_too_small_for_their_squares(penalty):
         (lambda: c2fa.load(("a.json",)), "path must be the name of a file"),
         (lambda: c2fa.models.load(["demo"]), "spec must be a text"),
         (lambda: c2fa.maskers.Array("aab"), "structure must be a Structure"),
-        (lambda: c2fa.Explainer(len, lambda x: "masked")("x"), "the masker must return a c2fa.masking.Masked, not str"),
+        (
+            lambda: c2fa.Explainer(len, lambda x: "masked")("x"),
+            "the masker must return a c2fa.Masked, not str",
+        ),
         (lambda: c2fa.Level([[1, 0]], [0.5], penalty=(1,)), "penalty must be L2"),
         (lambda: c2fa.Explainer(len, c2fa.maskers.Text(), budget=2**70), "budget must be at most 1,000,000,000 rows"),
     ],
@@ -657,15 +660,15 @@ def sums(rows):
         (lambda: c2fa.penalties.L2Each([[1.0], 2.0]), "lams must be finite numbers of at least 0"),
         (lambda: c2fa.penalties.L2Each(2j), "lams must be finite numbers of at least 0"),
         (lambda: c2fa.L2(True), "must be a finite number of at least 0; got True"),
-        (lambda: c2fa.models.limits.Bucket((1,), 2.0), "path must be the name of a file"),
-        (lambda: c2fa.models.limits.Bucket("b", "fast"), "rate must be a number of requests a second above 0"),
-        (lambda: c2fa.models.limits.Bucket("b", 1.0, burst=[1]), "burst must be a whole number of at least 1"),
+        (lambda: c2fa.models.http.limits.Bucket((1,), 2.0), "path must be the name of a file"),
+        (lambda: c2fa.models.http.limits.Bucket("b", "fast"), "rate must be a number of requests a second above 0"),
+        (lambda: c2fa.models.http.limits.Bucket("b", 1.0, burst=[1]), "burst must be a whole number of at least 1"),
         (lambda: c2fa.load("\ud800"), "path must be the name of a file, and no file can have this one"),
         (lambda: c2fa.citing.Question(3, "?"), "documents must be texts by their names, or a list of texts; got 3"),
     ],
 )
 def test_wrong_arguments_are_told_in_words_of_ours(call, said):
-    with pytest.raises((TypeError, ValueError, c2fa.ledger.LedgerError)) as caught:
+    with pytest.raises((TypeError, ValueError, c2fa.asking.ledger.LedgerError)) as caught:
         call()
     assert said in str(caught.value)
 
@@ -681,7 +684,7 @@ def test_levels_that_contradict_each_other_are_given_apart():
     )
     assert d.warnings[0] == d.contradiction
     assert not any("much worse" in warning or "explain little" in warning for warning in d.warnings)
-    text = c2fa.printing.tree(e, leaves=2)
+    text = c2fa.showing.printing.tree(e, leaves=2)
     lines = text.splitlines()
     first, second = lines.index("instances:"), lines.index("features:")
     assert [line.split()[-2:] for line in lines[first + 1 : second]] == [["instance", str(j + 1)] for j in range(5)]

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 
 import c2fa
 import showcases
+from c2fa._system import atomic
 from c2fa.cli import output
 from c2fa.cli.output import RefusedError
-from c2fa.writing import atomic
 
 HALF = "half \ud83d emoji. Then a whole 😀 one."
 STRUCTURE = c2fa.Structure.from_groups(np.repeat(np.arange(4), 5))
@@ -136,7 +136,7 @@ def test_a_dataset_with_half_a_surrogate_pair_is_finished_and_finished_again(tmp
 
 
 def test_texts_with_half_a_surrogate_pair_are_told_apart():
-    from c2fa.fingerprint import identify
+    from c2fa.asking.fingerprint import identify
 
     assert len({identify(text).number for text in ("a \ud83d", "a \ud83e", "a ?")} - {0}) == 3
 
@@ -167,7 +167,7 @@ def test_cells_of_every_kind_come_back_as_their_text(tmp_path, ending):
     }
     e = dataclasses.replace(explain_once(), view={"kind": "table", "columns": list(cells), "values": [*cells.values()]})
     back = saved(e, tmp_path / f"e.{ending}")
-    from c2fa.printing import cell
+    from c2fa.showing.printing import cell
 
     assert list(map(cell, back.view["values"])) == list(map(cell, e.view["values"]))
     assert back.view["columns"] == list(cells)
@@ -274,7 +274,7 @@ def test_texts_that_are_no_explanations_are_refused():
 
 
 def test_a_file_of_several_explanations_is_read_as_such(tmp_path):
-    from c2fa.files import load_all
+    from c2fa.showing.files import load_all
 
     (tmp_path / "e.json").write_text(f"[{explain_once().to_json()}, {explain_once().to_json()}]")
     for e in load_all(tmp_path / "e.json"):
@@ -315,7 +315,7 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("said", FORGED)
 def test_fields_that_do_not_fit_together_are_refused(said):
-    from c2fa.files import seal
+    from c2fa.showing.files import seal
 
     document = json.loads(explain_once().to_json())
     document.pop("checksum", None)
@@ -371,7 +371,7 @@ def test_what_unpacks_to_hundreds_of_times_its_size_is_refused_unread(tmp_path, 
     path = tmp_path / f"e.{ending}"
     dataclasses.replace(explain_once(), view={"image": np.zeros(2**25, dtype=np.uint8)}).save(path)
     c2fa.load(path)
-    monkeypatch.setattr("c2fa.files._BOMB", (2**20, 200))
+    monkeypatch.setattr("c2fa.showing.files._BOMB", (2**20, 200))
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=r"it would unpack to (more than )?33,5"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa.fingerprint import fingerprint
+from c2fa.asking.fingerprint import fingerprint
 
 
 def adder(k):
@@ -49,7 +49,7 @@ def test_tensors_of_types_that_numpy_lacks_have_fingerprints_too(in_half_precisi
     in_half_precision(
         """
         import torch
-        from c2fa.fingerprint import fingerprint
+        from c2fa.asking.fingerprint import fingerprint
 
         one = torch.tensor([0.5, 2.0], dtype=torch.bfloat16)
         assert fingerprint(one) == fingerprint(one.clone()) != fingerprint(one + 1)

@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa import ledger as ledgers
-from c2fa.driver import Job, drive
-from c2fa.fingerprint import fingerprint, identify
-from c2fa.masking import Masked
-from c2fa.querying import Ask, Cache, Queries
+from c2fa.asking import ledger as ledgers
+from c2fa.asking.driver import Job, drive
+from c2fa.asking.fingerprint import fingerprint, identify
+from c2fa.asking.masking import Masked
+from c2fa.asking.querying import Ask, Cache, Queries
 
 S = c2fa.Structure.from_tree({f"P{j}": [f"{j}.{i}" for i in range(4)] for j in range(5)})
 X = np.ones(20)
@@ -256,7 +256,7 @@ def test_rows_that_another_process_asks_are_waited_for_and_recalled(path, monkey
         batch = rows[:half] if len(looks) == 1 else rows[half:]
         ours.write(batch, [row[:4] for row in batch])
 
-    monkeypatch.setattr("c2fa.driver.time.sleep", look)
+    monkeypatch.setattr("c2fa.asking.driver.time.sleep", look)
     model = Model()
     found = explain(model, path)
     assert not model.rows
@@ -267,7 +267,7 @@ def test_rows_that_another_process_asks_are_waited_for_and_recalled(path, monkey
 
 
 def test_rows_of_a_process_that_has_ended_are_asked_at_once(path, monkeypatch):
-    monkeypatch.setattr("c2fa.driver.time.sleep", lambda seconds: pytest.fail("nobody is asking"))
+    monkeypatch.setattr("c2fa.asking.driver.time.sleep", lambda seconds: pytest.fail("nobody is asking"))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     ours, _, e = asked_elsewhere(path, f"{process_here(number=ended.pid)}:a")
@@ -288,7 +288,7 @@ def process_here(**other):
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell when a process began")
 @pytest.mark.parametrize("other", [{"born": 17}, {"boot": "an-earlier-one"}, {"number": 2**22 + 1}])
 def test_a_mark_of_an_earlier_process_with_this_number_is_not_waited_for(path, monkeypatch, other):
-    monkeypatch.setattr("c2fa.driver.time.sleep", lambda seconds: pytest.fail("nobody is asking"))
+    monkeypatch.setattr("c2fa.asking.driver.time.sleep", lambda seconds: pytest.fail("nobody is asking"))
     ours, _, e = asked_elsewhere(path, f"{process_here(**other)}:a")
     model = Model()
     explain(model, path)
@@ -316,7 +316,7 @@ def test_who_is_gone():
 def test_marks_of_a_clock_that_was_ahead_are_not_waited_for(path, monkeypatch):
     ours, _, e = asked_elsewhere(path, "elsewhere:boot:space:1:2:a")
     ours._db.execute("UPDATE under_way SET expires=expires+86400")
-    monkeypatch.setattr("c2fa.driver.time.sleep", lambda seconds: pytest.fail("that mark is not of today"))
+    monkeypatch.setattr("c2fa.asking.driver.time.sleep", lambda seconds: pytest.fail("that mark is not of today"))
     model = Model()
     explain(model, path)
     assert len(model.rows) == e.queries
@@ -463,7 +463,7 @@ def test_every_later_input_says_that_the_ledger_is_gone(path):
     items = [c2fa.batch.Item(i, np.full(20, float(i))) for i in range(6)]
     told = ["deleted" in str(o.explanation.diagnostics.warnings) for o in c2fa.batch.packed(explainer, items)]
     assert told[-3:] == [True] * 3
-    with pytest.raises(c2fa.ledger.LedgerError, match="cannot count the answers"):
+    with pytest.raises(c2fa.asking.ledger.LedgerError, match="cannot count the answers"):
         len(explainer.ledger)
 
 
@@ -523,7 +523,7 @@ def test_no_flipped_bit_gives_other_numbers(path, tmp_path):
         copy.write_bytes(damaged)
         try:
             e = explain(Model(), copy, budget=20)
-        except c2fa.ledger.LedgerError:
+        except c2fa.asking.ledger.LedgerError:
             told += 1
             continue
         np.testing.assert_array_equal(e.low, truth.low)
@@ -570,7 +570,7 @@ def test_a_refused_explainer_leaves_no_file(path):
 
 
 def test_a_ledger_needs_a_file_name():
-    with pytest.raises(c2fa.ledger.LedgerError, match=r"file name is empty; give one, such as 'answers\.sqlite'"):
+    with pytest.raises(c2fa.asking.ledger.LedgerError, match=r"name is empty; give one, such as 'answers\.sqlite'"):
         explain(Model(), "")
     with pytest.raises(TypeError, match=r"a ledger must be a file name, .*; got 5"):
         explain(Model(), 5)
@@ -583,12 +583,12 @@ def test_a_foreign_database_is_refused_untouched(tmp_path, path, mode):
     db.execute("CREATE TABLE mine (x)")
     db.commit()
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(c2fa.ledger.LedgerError, match="it is something else; give a new file name"):
+    with pytest.raises(c2fa.asking.ledger.LedgerError, match="it is something else; give a new file name"):
         c2fa.Ledger(path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     db.close()
 
 
 def test_a_folder_is_no_ledger(tmp_path):
-    with pytest.raises(c2fa.ledger.LedgerError, match="Is a directory; give a new file name"):
+    with pytest.raises(c2fa.asking.ledger.LedgerError, match="Is a directory; give a new file name"):
         c2fa.Ledger(tmp_path)

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
-from c2fa import links
+from c2fa.asking import links
+from c2fa.asking.querying import QueryError
 from c2fa.batch import Store, views
 from c2fa.batch.store import StoreError
 from c2fa.cli import app
 from c2fa.methods import METHODS
-from c2fa.querying import QueryError
 from running import RUNNER
 from strategies import structures
 

@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import c2fa
-from c2fa.fingerprint import fingerprint
+from c2fa.asking.fingerprint import fingerprint
 from c2fa.maskers import Tabular, groups_of
 
 FRAME = pd.DataFrame(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from c2fa.asking.model import ModelProxy, describe
 from c2fa.batch import Limited
 from c2fa.batch.worker import Watchdog
 from c2fa.cli.session import Stop, Stoppable
-from c2fa.model import ModelProxy, describe
 
 ATTRIBUTES = ("name", "output_names", "cost", "notes", "batch_size", "chunk_size", "mask_token")
 

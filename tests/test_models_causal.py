@@ -34,7 +34,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-import c2fa.models.causal as causal
+import c2fa.models.lm.causal as causal
 from c2fa.models import CausalLM, load
 
 TEXT = "The harbour was quiet. The ferry came at nine, and nobody left it. A dog slept under the bench by the wall."

@@ -18,7 +18,7 @@ httpx2 = pytest.importorskip("httpx2")
 import c2fa
 from c2fa.citing import Citer, Question
 from c2fa.models import TGI, VLLM, Chat, EndpointError, LlamaServer, SGLang, load
-from c2fa.models.completions import from_prefixes
+from c2fa.models.lm.completions import from_prefixes
 from servers.environments import CannotInstall, Process, environment, free_ports
 from servers.fake import reply
 from servers.scoring import LM, SCORING, WINDOW

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from c2fa.models.demo import DemoSentiment
-from c2fa.models.wordpiece import WordPiece
+from c2fa.models.local.demo import DemoSentiment
+from c2fa.models.local.wordpiece import WordPiece
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -110,7 +110,7 @@ def test_one_string_is_refused(model: DemoSentiment) -> None:
 
 def test_the_runtime_needs_numpy_alone() -> None:
     code = (
-        "import sys; before = set(sys.modules); from c2fa.models.demo import DemoSentiment; "
+        "import sys; before = set(sys.modules); from c2fa.models.local.demo import DemoSentiment; "
         "DemoSentiment()(['good']); print(*{m.split('.')[0] for m in set(sys.modules) - before})"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -135,7 +135,7 @@ def test_wordpiece_takes_the_longest_piece_and_knows_the_mask() -> None:
 
 
 def test_wordpiece_forgets_rather_than_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("c2fa.models.wordpiece._MOST_REMEMBERED", 10)
+    monkeypatch.setattr("c2fa.models.local.wordpiece._MOST_REMEMBERED", 10)
     pieces = WordPiece(["[UNK]", "[MASK]", *"0123456789", *(f"##{i}" for i in range(10))])
     for i in range(100):
         assert len(pieces.encode(str(i))) == len(str(i))

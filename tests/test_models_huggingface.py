@@ -186,7 +186,7 @@ def test_a_pickle_in_the_place_of_weights_runs_nothing(stranger):
 
 @pytest.mark.parametrize("old", ["2.5.1+cu124", "2.9.1"])
 def test_a_torch_that_can_be_made_to_run_code_loads_no_folder(stranger, monkeypatch, old):
-    monkeypatch.setattr("c2fa.extras.version", lambda package: {"torch": old}[package])
+    monkeypatch.setattr("c2fa._system.version", lambda package: {"torch": old}[package])
     with pytest.raises(ImportError, match=rf"torch {re.escape(old)} .*CVE-.*pip install 'torch>=2.10'"):
         load(f"hf:{stranger[0]}")
 

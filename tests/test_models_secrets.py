@@ -19,9 +19,10 @@ from c2fa.cli.inputs import Request
 from c2fa.cli.output import RefusedError
 
 pytest.importorskip("httpx2")
-from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInference, _settings, load
-from c2fa.models._send import Reply
-from c2fa.models._settings import Secret, check_url
+from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInference, load
+from c2fa.models.http import _settings
+from c2fa.models.http._send import Reply
+from c2fa.models.http._settings import Secret, check_url
 from servers.fake import Model, reply
 
 FAST = {"wait": 0.01, "timeout": 5.0, "retries": 0, "auth_env": "MODEL_TOKEN"}

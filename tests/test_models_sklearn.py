@@ -121,7 +121,7 @@ def test_a_skops_file_runs_nothing(wines, tmp_path, monkeypatch):
     with pytest.raises(Exception, match="not a zip"):
         load(f"sklearn:{tmp_path}/p.skops", allow_pickle=True)
     assert not (tmp_path / "ran").exists()
-    monkeypatch.setattr("c2fa.extras.version", lambda package: {"skops": "0.11.0"}[package])
+    monkeypatch.setattr("c2fa._system.version", lambda package: {"skops": "0.11.0"}[package])
     with pytest.raises(ImportError, match=r"skops 0.11.0 .*CVE-.*pip install 'skops>=0.12'"):
         load(f"sklearn:{tmp_path}/m.skops")
 

@@ -26,8 +26,8 @@ from sklearn.preprocessing import FunctionTransformer, SplineTransformer
 from sklearn.tree import DecisionTreeClassifier
 
 from c2fa.models import load
-from c2fa.models._skops import is_scikit_learns
 from c2fa.models.loading import options_of
+from c2fa.models.local._skops import is_scikit_learns
 
 
 @pytest.mark.parametrize(

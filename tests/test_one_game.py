@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa import maskers
+from c2fa.asking.driver import Job, drive
+from c2fa.asking.querying import Ask, Cache, Queries
 from c2fa.citing import Question, QuestionMasker, Rows
-from c2fa.driver import Job, drive
-from c2fa.querying import Ask, Cache, Queries
 
 PIECES = [
     "Not good.",

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
+from c2fa.asking.fingerprint import Identity, fingerprint, identify
 from c2fa.batch import many
-from c2fa.fingerprint import Identity, fingerprint, identify
 from c2fa.methods import Task
 
 S = c2fa.Structure.from_groups("aaaaabbbbbcccccddddd")
@@ -132,7 +132,7 @@ def test_the_same_in_other_processes(tmp_path):
 
 def test_the_same_whatever_strings_hash_to():
     code = (
-        "import numpy as np; from c2fa.fingerprint import identify; "
+        "import numpy as np; from c2fa.asking.fingerprint import identify; "
         "print(*(identify(x).number for x in ('a text', np.arange(3.0), {'a': 1, 'b': {2}}, ['x', None])))"
     )
     told = [

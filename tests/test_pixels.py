@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import showcases
-from c2fa import pixels
+from c2fa.views import pixels
 
 _LENGTHS = st.integers(1, 60)
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa.driver import Job, concatenate, drive
-from c2fa.querying import Ask, Cache, Queries, as_outputs
+from c2fa.asking.driver import Job, concatenate, drive
+from c2fa.asking.querying import Ask, Cache, Queries, as_outputs
 
 S = c2fa.Structure.from_tree({f"P{j}": [f"{j}.{i}" for i in range(4)] for j in range(5)})
 W = np.linspace(-1, 2, 20)
@@ -133,7 +133,7 @@ def test_a_question_may_be_asked_again(tmp_path, by_level):
     masks = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0]], dtype=bool)
     model, ledger, told = Noisy(), c2fa.Ledger(tmp_path / "answers.sqlite"), []
     for _ in range(2):
-        queries = Queries(Cache(masked, "raise", c2fa.fingerprint.Identity(0, "x"), ledger, "m"), budget=4)
+        queries = Queries(Cache(masked, "raise", c2fa.asking.fingerprint.Identity(0, "x"), ledger, "m"), budget=4)
         [job] = drive([Job(twice(0, masks), queries)], model, batch_size=8)
         told.append(job.result())
         assert queries.used == 4, "the budget counts both"
@@ -232,7 +232,7 @@ def test_outputs_in_half_precision(in_half_precision):
     in_half_precision(
         """
         import torch
-        from c2fa.querying import as_outputs
+        from c2fa.asking.querying import as_outputs
 
         assert as_outputs(torch.ones(2, dtype=torch.bfloat16), 2, "").tolist() == [[1.0], [1.0]]
         """
@@ -471,7 +471,7 @@ def plain_sum(batch):
 
 
 def test_a_progress_bar_appears_on_long_work(capsys, monkeypatch):
-    monkeypatch.setattr("c2fa.driver._QUIET_SECONDS", -1.0)
+    monkeypatch.setattr("c2fa.asking.driver._QUIET_SECONDS", -1.0)
     explain(Model(), progress=True, batch_size=10)
     assert "asking the model" in capsys.readouterr().err
     explain(Model(), progress=False)
@@ -553,7 +553,7 @@ def test_an_interrupt_keeps_what_it_brings_along_for_every_input_of_the_batch(tm
     ledger = c2fa.Ledger(tmp_path / "l.sqlite")
     jobs = []
     for name in "ab":
-        cache = Cache(c2fa.maskers.Array(S)(X), "drop", c2fa.fingerprint.Identity(0, name), ledger, "m")
+        cache = Cache(c2fa.maskers.Array(S)(X), "drop", c2fa.asking.fingerprint.Identity(0, name), ledger, "m")
         jobs.append(Job(asks([0, 1, 2]), Queries(cache, 9)))
     with pytest.raises(KeyboardInterrupt):
         list(drive(jobs, model, batch_size=64))

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
-from c2fa.driver import Job, drive
+from c2fa.asking.driver import Job, drive
+from c2fa.asking.masking import MaskedBatch, MaskedRows
 from c2fa.maskers import _pictures
-from c2fa.masking import MaskedBatch, MaskedRows
 
 torch = pytest.importorskip("torch")
 
@@ -343,7 +343,7 @@ def test_large_batches_have_few_sizes(rows, monkeypatch):
 def test_threads_that_want_other_kernels_of_attention_leave_the_setting_as_it_was():
     import torch
 
-    from c2fa.models._attention import attention
+    from c2fa._system import attention
 
     before, wrong = torch.backends.cuda.cudnn_sdp_enabled(), []
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa import samplers
-from c2fa.fingerprint import fingerprint
+from c2fa.asking.fingerprint import fingerprint
 from c2fa.masks import distinct
 from c2fa.methods.milli import inclusion_weights
 from c2fa.samplers import SAMPLERS, Exhaustive, Keep, Planned, draw, ensure

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
-from c2fa.fingerprint import fingerprint
+from c2fa.asking.fingerprint import fingerprint
 from c2fa.maskers import ImageBag, _segmenting
 from c2fa.maskers._segmenting import Quickshift, cached_label_maps, label_maps
 

@@ -13,8 +13,8 @@ from scipy.linalg import block_diag, null_space
 from scipy.stats import multivariate_normal
 
 import c2fa
+from c2fa.asking.masking import Masked
 from c2fa.graph import Graph, Smoother, chain
-from c2fa.masking import Masked
 from c2fa.solution import Status
 from c2fa.solvers.evidence import Observations
 from c2fa.solvers.scales import search

@@ -403,7 +403,7 @@ def test_rows_without_weight_change_nothing():
 def test_solves_that_overlap_give_blas_its_threads_back():
     from threadpoolctl import threadpool_info, threadpool_limits
 
-    from c2fa.solvers.threads import suited
+    from c2fa._system import suited
 
     def threads():
         return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}

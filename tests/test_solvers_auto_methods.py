@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import c2fa
+from c2fa.asking.querying import Answer
 from c2fa.cli.options import value
 from c2fa.methods import METHODS
 from c2fa.methods.base import Task, gather
-from c2fa.querying import Answer
 
 FITTING = [name for name, kind in METHODS.items() if "penalty" in {f.name for f in fields(kind)}] + ["preset=shap"]
 STRUCTURES = {

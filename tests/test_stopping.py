@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa import until
-from c2fa.masking import level_names
+from c2fa.asking.masking import level_names
 from c2fa.methods import METHODS
 from c2fa.methods.base import Attribution
 from c2fa.stopping import Standing, as_rule, looks

@@ -14,7 +14,7 @@ from benchmarks.cite.items import Item
 
 import c2fa
 from c2fa import metrics
-from c2fa.masking import Masked
+from c2fa.asking.masking import Masked
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
 LEVELS = ("documents", "sentences")

@@ -12,7 +12,7 @@ from benchmarks.cite.asking import message
 from benchmarks.cite.items import Item
 
 import c2fa
-from c2fa.models import causal
+from c2fa.models.lm import causal
 
 ABLATIONS = 64
 BATCHES = (1, 8, 32)  # rows that ContextCite sends at a time; 1 is its default

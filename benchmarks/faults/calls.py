@@ -31,8 +31,8 @@ from benchmarks.faults import toys
 from benchmarks.faults.tally import HangError, Tally, compare, in_processes, time_limit
 
 import c2fa
+from c2fa.asking.ledger import Connection
 from c2fa.batch import Store, many
-from c2fa.ledger import Connection
 from c2fa.models import LlamaServer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))

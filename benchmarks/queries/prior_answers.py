@@ -144,7 +144,7 @@ def network(reviews: Mapping[str, Sequence[Review]], weights: Path, device: str)
         from experiments.text.network import Classifier
         from experiments.text.reviews import CLS, MASK, SEP
 
-        from c2fa.masking import MaskedBatch, MaskedRows
+        from c2fa.asking.masking import MaskedBatch, MaskedRows
 
         numbers = {(name, k): n for n, (name, k) in enumerate((s, k) for s in reviews for k in range(len(reviews[s])))}
         if not made:
@@ -208,7 +208,7 @@ _LOADED: list[Any] = []
 
 
 def _demo() -> Any:
-    from c2fa.models.demo import DemoSentiment
+    from c2fa.models.local.demo import DemoSentiment
 
     if not _LOADED:
         _LOADED.append(DemoSentiment())

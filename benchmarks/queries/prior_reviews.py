@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 import c2fa
-from c2fa.descriptors import WordFields
+from c2fa.asking.masking import Masked
 from c2fa.graph import chain
-from c2fa.masking import Masked
 from c2fa.structure import Structure
+from c2fa.views.descriptors import WordFields
 
 FILE = "reviews.json.xz"
 SIZES: Mapping[str, int] = {"learn": 1000, "validation": 60, "test": 120, "others": 500}

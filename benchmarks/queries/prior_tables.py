@@ -24,7 +24,7 @@ from benchmarks.queries.stopping import DATA
 from benchmarks.queries.tables import Cell, Table, interval, resampled
 
 import c2fa
-from c2fa.masking import Masked
+from c2fa.asking.masking import Masked
 
 GOALS = (0.9, 0.95, 0.99)
 BUDGETS = (8, 10, 12, 15, 20, 25, 30, 40, 60, 80, 100, 150, 200, 300)

@@ -38,8 +38,8 @@ from benchmarks.queries.stopping import DATA
 from benchmarks.queries.tables import Cell, Estimate, Table, Target, interval, resampled
 
 import c2fa
+from c2fa.asking.querying import Answer
 from c2fa.metrics import coverage, deletion, held_out
-from c2fa.querying import Answer
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER, WEIGHTS = ROOT / "build" / "prior", ROOT / "build" / "text" / "bert.safetensors"

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from c2fa import metrics
+from c2fa.asking.querying import Conversation
 from c2fa.evaluation import Result, evaluate
 from c2fa.models import Lazy
-from c2fa.querying import Conversation
 from experiments.harness.items import Item, masker
 from experiments.harness.network import Network
 from experiments.harness.settings import Method

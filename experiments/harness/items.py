@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa import Structure
+from c2fa.asking.masking import Masked, MaskedBatch, MaskedRows
 from c2fa.graph import Graph
-from c2fa.masking import Masked, MaskedBatch, MaskedRows
 
 Bools = npt.NDArray[np.bool_]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.masking import MaskedBatch
+from c2fa.asking.masking import MaskedBatch
 from experiments.harness.items import ItemInputs
 
 Outputs = npt.NDArray[np.float64]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from c2fa import L2, metrics
-from c2fa.querying import Ask, Conversation
+from c2fa.asking.querying import Ask, Conversation
 from experiments.harness.grid import ALONE, Crew, Grid, run
 from experiments.harness.reproduce import Domain, save, say
 from experiments.harness.settings import AS_PRINTED, INTERCEPT, Kind, with_options

@@ -15,8 +15,8 @@ import numpy as np
 
 import c2fa
 from c2fa import Explainer, Explanation, metrics
+from c2fa.asking.querying import Conversation
 from c2fa.models import Lazy
-from c2fa.querying import Conversation
 from c2fa.tuning import tune_all
 from experiments.harness import settings
 from experiments.harness.grid import ALONE, ASKING, KEEPING, Crew, Grid, Load, network_of, run

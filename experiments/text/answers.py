@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.extras import on_device
-from c2fa.masking import MaskedBatch, MaskedRows
+from c2fa._system import on_device
+from c2fa.asking.masking import MaskedBatch, MaskedRows
 from experiments.harness.items import item_of, leaves_of
 from experiments.harness.network import Network, Outputs
 
@@ -47,7 +47,7 @@ class ReviewNetwork(Network):
 
     def launch(self, batch: MaskedBatch) -> Callable[[], Outputs]:
         """Begin to answer."""
-        from c2fa.models.torch import to_host  # workers know this class and do without torch
+        from c2fa.models.local.torch import to_host  # workers know this class and do without torch
 
         torch = self.torch
         alike: dict[int, list[int]] = {}

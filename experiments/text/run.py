@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from c2fa import Explanation
+from c2fa.asking.masking import MaskedRows
 from c2fa.graph import Graph, chain
-from c2fa.masking import MaskedRows
 from c2fa.models import Lazy
 from experiments.harness.command import Defaults, Options, rate, run
 from experiments.harness.examples import ReviewExample, Values

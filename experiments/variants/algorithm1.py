@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from c2fa import Problem, Status
+from c2fa.asking.querying import Conversation
 from c2fa.methods import C2FA, Attribution, Task
-from c2fa.querying import Conversation
 from c2fa.structure import FloatArray
 
 

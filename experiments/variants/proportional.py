@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from c2fa.asking.querying import Conversation
 from c2fa.methods import Attribution, Lime, Task
-from c2fa.querying import Conversation
 from c2fa.structure import FloatArray, IntArray
 
 _MAX_FACTOR = 10.0  # how far children may be scaled up; beyond it their sum is noise beside the part

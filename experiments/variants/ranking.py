@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from c2fa import Structure
+from c2fa.asking.querying import Conversation
 from c2fa.methods import Attribution, BaseMethod, C2FAMilli, Method, Milli, Task, TopDownMilli
-from c2fa.querying import Conversation
 
 
 @dataclass(frozen=True)

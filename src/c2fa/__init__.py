@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 from c2fa import maskers, samplers
 from c2fa import stopping as until
 from c2fa._version import __version__
+from c2fa.asking.ledger import Ledger
+from c2fa.asking.masking import Masked
+from c2fa.asking.querying import BudgetError, QueryError
 from c2fa.explainer import Explainer
 from c2fa.explanation import Diagnostics, Explanation
-from c2fa.files import load
-from c2fa.ledger import Ledger
 from c2fa.penalties import L1, L2, Auto, ElasticNet, L2Each, NonNegative
 from c2fa.prior import Prior
 from c2fa.problem import Level, Problem
-from c2fa.querying import BudgetError, QueryError
+from c2fa.showing.files import load
 from c2fa.solution import Solution, Status
 from c2fa.solvers import solve
 from c2fa.structure import Structure
@@ -32,6 +33,7 @@ __all__ = [
     "L2Each",
     "Ledger",
     "Level",
+    "Masked",
     "NonNegative",
     "Prior",
     "Problem",
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
     from c2fa import batch, metrics, models, plots, report
     from c2fa.citing import Citer, cite
     from c2fa.evaluation import evaluate
-    from c2fa.for_shap import to_shap
+    from c2fa.showing.for_shap import to_shap
     from c2fa.tuning import tune
 
 # Loaded when first used, so that importing c2fa needs numpy and scipy alone.
@@ -71,7 +73,7 @@ _LATER = {
     "Citer": "c2fa.citing",
     "cite": "c2fa.citing",
     "evaluate": "c2fa.evaluation",
-    "to_shap": "c2fa.for_shap",
+    "to_shap": "c2fa.showing.for_shap",
     "tune": "c2fa.tuning",
 }
 _ROOMS = ("batch", "metrics", "models", "plots", "report")

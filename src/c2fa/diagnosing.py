@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from c2fa._system import suited
+from c2fa.asking.masking import Masked, level_names
+from c2fa.asking.querying import Queries
 from c2fa.explanation import Diagnostics, Interaction, LevelReport
-from c2fa.masking import Masked, level_names
 from c2fa.methods.base import Attribution
-from c2fa.printing import one_line
 from c2fa.problem import Level, Problem
-from c2fa.querying import Queries
+from c2fa.showing.printing import one_line
 from c2fa.solvers.direct import loss_alone
 from c2fa.solvers.expected import expected_part
 from c2fa.solvers.process import Solved
 from c2fa.solvers.solve import solve
-from c2fa.solvers.threads import suited
 from c2fa.stopping import Judge
 from c2fa.structure import FloatArray, Structure
 

@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
+from c2fa._system import is_whole
 from c2fa._version import __version__
-from c2fa.descriptors import Descriptors
+from c2fa.asking.driver import Job, drive
+from c2fa.asking.fingerprint import check_masker, identify
+from c2fa.asking.ledger import Ledger
+from c2fa.asking.links import ensure, on_scale
+from c2fa.asking.masking import Masked, Masker, check_masked
+from c2fa.asking.model import Model, describe
+from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries, QueryError
 from c2fa.diagnosing import diagnose
-from c2fa.driver import Job, drive
 from c2fa.explanation import Explanation, resolve_target
-from c2fa.extras import is_whole
-from c2fa.fingerprint import check_masker, identify
-from c2fa.ledger import Ledger
-from c2fa.links import ensure, on_scale
-from c2fa.masking import Masked, Masker, check_masked
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
 from c2fa.methods.budget import as_budget, masks_of
 from c2fa.methods.presets import PRESETS
-from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
 from c2fa.prior import Prior
-from c2fa.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries, QueryError
 from c2fa.stopping import Judge, Rule, as_rule, looks
 from c2fa.structure import Structure
+from c2fa.views.descriptors import Descriptors
 
 if TYPE_CHECKING:
     from c2fa.batch import Explanations, Store

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from c2fa.descriptors import Column
-from c2fa.extras import is_whole
-from c2fa.links import Link, ensure
-from c2fa.masking import level_names
-from c2fa.pixels import heatmaps
-from c2fa.printing import notes, printable, shown_cells, tree
-from c2fa.rounding import Rounded, number
+from c2fa._system import is_whole
+from c2fa.asking.links import Link, ensure
+from c2fa.asking.masking import level_names
+from c2fa.showing.printing import notes, printable, shown_cells, tree
+from c2fa.showing.rounding import Rounded, number
 from c2fa.structure import FloatArray, Structure
+from c2fa.views.descriptors import Column
+from c2fa.views.pixels import heatmaps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -322,7 +322,7 @@ class Explanation:
 
     def to_shap(self, level: int = -1) -> Any:
         """The values of a level as a ``shap.Explanation``, for shap's plots; ``c2fa.to_shap`` takes many at once."""
-        from c2fa import for_shap
+        from c2fa.showing import for_shap
 
         return for_shap.one_to_shap(self, level)
 
@@ -351,14 +351,14 @@ class Explanation:
 
     def to_json(self, indent: int | None = None) -> str:
         """The whole explanation as JSON; ``from_json`` gives it back."""
-        from c2fa import files
+        from c2fa.showing import files
 
         return files.to_json(self, indent)
 
     @classmethod
     def from_json(cls, text: str) -> Explanation:
         """Read what ``to_json`` wrote; ValueError where it is anything else, or was changed."""
-        from c2fa import files
+        from c2fa.showing import files
 
         return files.from_json(text)
 
@@ -367,7 +367,7 @@ class Explanation:
 
         ``c2fa.load`` reads it. Values of the input that JSON has no word for, such as dates, come back as their text.
         """
-        from c2fa import files
+        from c2fa.showing import files
 
         files.save(self, path)
 

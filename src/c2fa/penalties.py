@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from c2fa.extras import is_real
+from c2fa._system import is_real
 from c2fa.structure import FloatArray
 
 

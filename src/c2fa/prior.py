@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from c2fa.descriptors import Column
-from c2fa.fingerprint import fingerprint
+from c2fa._system import atomic
+from c2fa.asking.fingerprint import fingerprint
 from c2fa.solvers.expected import Expectation
 from c2fa.structure import FloatArray, IntArray
-from c2fa.writing import atomic
+from c2fa.views.descriptors import Column
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

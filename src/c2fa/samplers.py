@@ -36,7 +36,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from c2fa.extras import is_real
+from c2fa._system import is_real
 from c2fa.masks import redrawn
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 

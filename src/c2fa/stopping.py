@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from c2fa.extras import is_real, is_whole
-from c2fa.masking import Masked, level_names
+from c2fa._system import is_real, is_whole
+from c2fa.asking.masking import Masked, level_names
 from c2fa.methods.base import Attribution
-from c2fa.printing import singular
+from c2fa.showing.printing import singular
 from c2fa.structure import FloatArray, IntArray, Structure
 
 __all__ = ["Standing", "Stderr", "Top", "Verdict", "stderr", "top"]

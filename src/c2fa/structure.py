@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.extras import host_array, is_whole
+from c2fa._system import host_array, is_whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

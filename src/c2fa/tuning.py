@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from c2fa.asking.masking import Masker
+from c2fa.asking.model import Model
+from c2fa.asking.querying import OnError
 from c2fa.engines import Engine
 from c2fa.evaluation import RowCount, evaluate
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores
 from c2fa.evaluation.sizes import Size, as_sizes
-from c2fa.masking import Masker
 from c2fa.methods import AnyMethod
-from c2fa.model import Model
 from c2fa.penalties import L2
-from c2fa.querying import OnError
 
 if TYPE_CHECKING:
     import pandas as pd

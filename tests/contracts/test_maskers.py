@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from c2fa import Structure, maskers
-from c2fa.descriptors import Descriptors
-from c2fa.fingerprint import fingerprint
-from c2fa.masking import Masked
+from c2fa.asking.fingerprint import fingerprint
+from c2fa.asking.masking import Masked
+from c2fa.views.descriptors import Descriptors
 
 RNG = np.random.default_rng(7)
 TEXT = "  Dr. Lee isn't sad :)  She said: “Go!”\n\n今天很好。👨‍👩‍👧 see https://a.org/b?c=1. \n"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import c2fa
+from c2fa.asking.querying import Queries, step
 from c2fa.methods import METHODS, PEERS
-from c2fa.querying import Queries, step
 
 CHOSEN = {**{name: {"method": name} for name in METHODS}, "preset=shap": {"preset": "shap"}}
 try:

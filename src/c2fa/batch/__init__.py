@@ -14,7 +14,7 @@ from c2fa.batch.recipe import Recipe
 from c2fa.batch.records import StoreError
 from c2fa.batch.store import NotExplainedError, Store
 from c2fa.engines import WorkerError
-from c2fa.models.limits import Bucket, Limited
+from c2fa.models.http.limits import Bucket, Limited
 
 __all__ = [
     "BatchError",

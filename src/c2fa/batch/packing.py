@@ -15,15 +15,15 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from c2fa.driver import AskModel, Job, Received, Share, Verdict, drive
+from c2fa.asking.driver import AskModel, Job, Received, Share, Verdict, drive
+from c2fa.asking.fingerprint import Identity, fingerprint
+from c2fa.asking.ledger import LedgerError
+from c2fa.asking.masking import Masked
+from c2fa.asking.model import Model, contained
+from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, Failed, Queries, QueryError
 from c2fa.engines import Loads
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
-from c2fa.fingerprint import Identity, fingerprint
-from c2fa.ledger import LedgerError
-from c2fa.masking import Masked
-from c2fa.model import Model, contained
-from c2fa.querying import Ask, BudgetError, Cache, Conversation, Failed, Queries, QueryError
 from c2fa.structure import FloatArray
 
 _AHEAD = 4  # open as many inputs as can still fill this many batches

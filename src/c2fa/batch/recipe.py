@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from c2fa.asking.fingerprint import fingerprint
+from c2fa.asking.masking import Masker
+from c2fa.asking.model import Model, describe
 from c2fa.explainer import Explainer
-from c2fa.fingerprint import fingerprint
-from c2fa.masking import Masker
-from c2fa.model import Model, describe
 from c2fa.models.loading import is_language_model, taken
 
 MakeModel: TypeAlias = str | Callable[[], Any]

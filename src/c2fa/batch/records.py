@@ -15,13 +15,13 @@ from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
-from c2fa import files
+from c2fa._system import atomic
 from c2fa.batch.packing import Outcome
-from c2fa.descriptors import pack, unpack
 from c2fa.explanation import Diagnostics, Explanation, Interaction, LevelReport
-from c2fa.printing import printable
+from c2fa.showing import files
+from c2fa.showing.printing import printable
 from c2fa.structure import FloatArray, Structure
-from c2fa.writing import atomic
+from c2fa.views.descriptors import pack, unpack
 
 Table: TypeAlias = Any
 """A pyarrow table."""

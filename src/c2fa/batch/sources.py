@@ -13,9 +13,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from c2fa.asking.fingerprint import fingerprint
 from c2fa.batch.packing import Item, Unreadable
 from c2fa.batch.records import arrow
-from c2fa.fingerprint import fingerprint
 
 Pick: TypeAlias = str | Callable[[Any], Any] | None
 _SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".jsonl.xz")

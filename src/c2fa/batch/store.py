@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from c2fa._system import is_gone
 from c2fa.batch.packing import Outcome
 from c2fa.batch.records import (
     META,
@@ -27,7 +28,6 @@ from c2fa.batch.records import (
     write,
 )
 from c2fa.explanation import Explanation
-from c2fa.owners import is_gone
 
 if TYPE_CHECKING:
     import pandas as pd

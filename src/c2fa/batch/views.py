@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from c2fa.asking.links import ensure
 from c2fa.batch.records import arrow, opened, read_table
 from c2fa.batch.store import Store
 from c2fa.explanation import Explanation
-from c2fa.links import ensure
 from c2fa.structure import FloatArray
 
 if TYPE_CHECKING:

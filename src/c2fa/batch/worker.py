@@ -16,6 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from c2fa._system import from_outside
+from c2fa.asking.fingerprint import check_masker, fingerprint, identify
+from c2fa.asking.ledger import Ledger, LedgerError
+from c2fa.asking.model import Model, ModelProxy
 from c2fa.batch.packing import (
     Health,
     Isolation,
@@ -36,10 +40,6 @@ from c2fa.batch.store import Store
 from c2fa.engines import Loads, RemoteModel
 from c2fa.engines.time_limit import TimeLimit
 from c2fa.explainer import Explainer
-from c2fa.fingerprint import check_masker, fingerprint, identify
-from c2fa.ledger import Ledger, LedgerError
-from c2fa.model import Model, ModelProxy
-from c2fa.signals import from_outside
 
 _CANARY = (0, 0)  # the range of no input: an input that was explained before is asked about
 _DIED = "the worker died"

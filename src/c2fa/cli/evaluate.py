@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from c2fa import evaluation
+from c2fa.asking.model import describe
 from c2fa.cli import options as o
 from c2fa.cli import output
 from c2fa.cli.inputs import Inputs, Prepared, Request, check_masked
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, guarded
 from c2fa.evaluation.scoring import as_scores
-from c2fa.model import describe
 from c2fa.models import Lazy
 
 _NEED_TRUTH = ("ndcg", "top1", "auroc", "auroc-within", "coverage")

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from c2fa import Explainer
+from c2fa.asking.ledger import LedgerError
+from c2fa.asking.model import describe
 from c2fa.cli import options as o
 from c2fa.cli import output
 from c2fa.cli.inputs import Inputs, Kind, Request, check_masked, is_dataset, make_masker, must_exist
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, guarded
-from c2fa.ledger import LedgerError
 from c2fa.methods import METHODS, options_of
-from c2fa.model import describe
 
 _EXPLAINER_OPTIONS = ("preset", "outputs", "output_names")  # of Explainer; its others have flags of their own
 STORE_OPTIONS: o.Readers = {

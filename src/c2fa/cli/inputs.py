@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from c2fa import maskers
+from c2fa.asking.model import describe
 from c2fa.cli import options
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Resume, Stop, Stoppable
-from c2fa.model import describe
 from c2fa.models import loading
-from c2fa.models._settings import shown
+from c2fa.models.http._settings import shown
 
 Kind = Literal["text", "table", "images"]
 _DATASETS = (".parquet", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".jsonl.xz")

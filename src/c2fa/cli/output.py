@@ -22,10 +22,10 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from c2fa._system import atomic
 from c2fa.explanation import Explanation
-from c2fa.printing import printable
 from c2fa.report import html
-from c2fa.writing import atomic
+from c2fa.showing.printing import printable
 
 BUG, USAGE, UNUSABLE, MODEL = 1, 2, 3, 4
 CLOSED_PIPE = 128 + 13  # what a shell reports for a command that SIGPIPE ended

@@ -12,7 +12,7 @@ from c2fa.cli.inputs import must_exist
 from c2fa.cli.output import RefusedError, check, say, write_explanations
 from c2fa.cli.session import guarded
 from c2fa.explanation import Explanation
-from c2fa.files import load_all
+from c2fa.showing.files import load_all
 
 
 def report(

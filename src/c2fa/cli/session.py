@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 import typer
 
+from c2fa._system import Signals
+from c2fa.asking.fingerprint import fingerprint
+from c2fa.asking.ledger import Ledger, LedgerError
+from c2fa.asking.model import ModelProxy
+from c2fa.asking.querying import QueryError
 from c2fa.cli import output
 from c2fa.cli.output import ClosedPipeError, RefusedError, say
-from c2fa.fingerprint import fingerprint
-from c2fa.ledger import Ledger, LedgerError
-from c2fa.model import ModelProxy
-from c2fa.querying import QueryError
-from c2fa.signals import Signals
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from c2fa._system import this_process
 from c2fa.engines.sending import WorkerError
-from c2fa.owners import this_process
 
 _STARTS = 3  # a model's process may die so often, one time after another, before it has loaded the model
 _GREETING_SECONDS = 10.0  # within which both ends of a connection prove who they are

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from c2fa.asking.masking import Inputs, MaskedBatch, MaskedRows
+from c2fa.asking.model import charge
 from c2fa.engines.contact import Contact, receive, receive_soon, send
 from c2fa.engines.load import Load, Loads
-from c2fa.masking import Inputs, MaskedBatch, MaskedRows
-from c2fa.model import charge
 
 _LOOK_SECONDS = 0.05  # how often to see whether a model's process is there
 _SLOWER = 3.0  # a start may take so many times as long as the last one

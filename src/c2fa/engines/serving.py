@@ -26,7 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from c2fa.driver import concatenate, kind_of
+from c2fa._system import swift
+from c2fa.asking.driver import concatenate, kind_of
+from c2fa.asking.masking import MaskedRows
+from c2fa.asking.model import BILL, Bill, Model, contained, describe, launcher
+from c2fa.asking.querying import QueryError, as_outputs
 from c2fa.engines.contact import (
     LOCAL,
     Address,
@@ -42,10 +46,6 @@ from c2fa.engines.contact import (
 from c2fa.engines.load import Meter, has_gpu
 from c2fa.engines.sending import dumps, sendable
 from c2fa.engines.time_limit import TimeLimit
-from c2fa.masking import MaskedRows
-from c2fa.model import BILL, Bill, Model, contained, describe, launcher
-from c2fa.querying import QueryError, as_outputs
-from c2fa.switching import swift
 
 _BATCH = 64  # rows in a call of a model that says nothing of it
 _LAUNCHED = 2  # calls that a model has begun: one that it works on, and one that waits for it
@@ -212,7 +212,7 @@ class Server:
 
     def run(self) -> None:
         """Answer requests until ``stop`` is called."""
-        with swift():
+        with swift:
             self._run()
 
     def _run(self) -> None:

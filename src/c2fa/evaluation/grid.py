@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from c2fa.asking.masking import Masker
+from c2fa.asking.model import Model, describe
+from c2fa.asking.querying import OnError
 from c2fa.engines import Engine, Loads
 from c2fa.evaluation.plan import MethodSpec, Plan, Task
 from c2fa.evaluation.results import Record, Result, RowCount, tidy
 from c2fa.evaluation.scoring import MetricSpec
 from c2fa.evaluation.sizes import as_sizes
 from c2fa.evaluation.working import Finished, Keeping, alone, shared, team_of
-from c2fa.masking import Masker
-from c2fa.model import Model, describe
 from c2fa.models.loading import wrap
-from c2fa.querying import OnError
 
 _DEFAULT_METRICS = ("insertion", "deletion", "consistency", "mihl")
 

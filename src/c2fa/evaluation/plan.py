@@ -11,20 +11,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from c2fa import metrics as measures
+from c2fa._system import is_whole
 from c2fa._version import __version__
-from c2fa.driver import Job, drive
+from c2fa.asking.driver import Job, drive
+from c2fa.asking.fingerprint import Identity, fingerprint, identify
+from c2fa.asking.masking import Masked, Masker, check_masked, level_names
+from c2fa.asking.model import Model
+from c2fa.asking.querying import BudgetError, Cache, OnError, Queries
 from c2fa.evaluation.results import Record, RowCount
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
 from c2fa.evaluation.sizes import Size, check_depth, rows_of
 from c2fa.evaluation.store import Store
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
-from c2fa.extras import is_whole
-from c2fa.fingerprint import Identity, fingerprint, identify
-from c2fa.masking import Masked, Masker, check_masked, level_names
 from c2fa.methods import AnyMethod
-from c2fa.model import Model
-from c2fa.querying import BudgetError, Cache, OnError, Queries
 
 MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
 Scores: TypeAlias = list[tuple[str, int, float]]

@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from c2fa import metrics
+from c2fa.asking.fingerprint import Identity
+from c2fa.asking.links import on_scale
+from c2fa.asking.querying import Conversation
 from c2fa.explanation import Explanation
-from c2fa.fingerprint import Identity
-from c2fa.links import on_scale
-from c2fa.querying import Conversation
 from c2fa.structure import BoolArray
 
 Levels: TypeAlias = Literal["all", "parts", "leaves"]

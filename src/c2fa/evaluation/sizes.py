@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from c2fa.extras import is_whole
+from c2fa._system import is_whole
 from c2fa.methods.budget import Budget, as_budget
 
 Size: TypeAlias = int | tuple[int, ...]

@@ -7,11 +7,11 @@ import os
 import warnings
 from pathlib import Path
 
+from c2fa._system import atomic
+from c2fa.asking.fingerprint import fingerprint
+from c2fa.asking.ledger import Ledger
 from c2fa.evaluation.results import Record
-from c2fa.files import seal, unseal
-from c2fa.fingerprint import fingerprint
-from c2fa.ledger import Ledger
-from c2fa.writing import atomic
+from c2fa.showing.files import seal, unseal
 
 
 class Store:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from c2fa.asking.model import Model
 from c2fa.engines import Contact, Done, Engine, Load, RemoteModel, Serving, Work, WorkerError
 from c2fa.engines import engine as engine_of
 from c2fa.evaluation.plan import Grid, Plan, Task
 from c2fa.evaluation.results import Record
 from c2fa.evaluation.store import Store
-from c2fa.model import Model
 from c2fa.models import Lazy
 
 _TRIES = 3  # of an input whose worker is killed

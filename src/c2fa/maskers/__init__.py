@@ -1,5 +1,6 @@
 """Maskers: one for each kind of input that people have."""
 
+from c2fa.asking.masking import Masked, Masker
 from c2fa.maskers.array import Array
 from c2fa.maskers.bag import Bag
 from c2fa.maskers.custom import Custom
@@ -7,7 +8,6 @@ from c2fa.maskers.images import ImageBag
 from c2fa.maskers.series import TimeSeries
 from c2fa.maskers.tabular import Tabular, groups_of
 from c2fa.maskers.text import Text
-from c2fa.masking import Masked, Masker
 
 __all__ = [
     "Array",

@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from c2fa.extras import need
+from c2fa._system import need
 
 _SECONDS = 60  # for one file from an address
 _MOST = 64 * 2**20  # bytes of it

@@ -24,10 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import gaussian_filter
 
-from c2fa.extras import need
-from c2fa.fingerprint import fingerprint
+from c2fa._system import atomic, need
+from c2fa.asking.fingerprint import fingerprint
 from c2fa.structure import FloatArray, IntArray
-from c2fa.writing import atomic
 
 Photo: TypeAlias = npt.NDArray[np.uint8]  # (H, W, 3)
 

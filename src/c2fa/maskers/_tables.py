@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.extras import is_missing, need
+from c2fa._system import is_missing, need
 from c2fa.structure import BoolArray, Structure
 
 _LONGEST = 100  # characters of a category; a longer text hardly comes twice

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.descriptors import own_fields
-from c2fa.extras import host_array
-from c2fa.masking import Masked
+from c2fa._system import host_array
+from c2fa.asking.masking import Masked
 from c2fa.structure import BoolArray, Structure
+from c2fa.views.descriptors import own_fields
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.descriptors import own_fields
-from c2fa.extras import as_given, host_array
+from c2fa._system import as_given, host_array
+from c2fa.asking.masking import Masked
 from c2fa.maskers._bags import left_in_bag
-from c2fa.masking import Masked
 from c2fa.structure import BoolArray, Structure
+from c2fa.views.descriptors import own_fields
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from c2fa.masking import Inputs, Masked
+from c2fa.asking.masking import Inputs, Masked
 from c2fa.structure import BoolArray, Structure
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.extras import host_array
+from c2fa._system import host_array
+from c2fa.asking.masking import Masked
 from c2fa.graph import Graph, disjoint_union
 from c2fa.maskers._bags import left_in_bag
 from c2fa.maskers._pictures import LazyBatch, Picture, looks, picture, places, superpixel_graph
 from c2fa.maskers._reading import is_name, read_image, short_name
 from c2fa.maskers._segmenting import cached_label_maps, label_maps
-from c2fa.masking import Masked
-from c2fa.pixels import enlarge
 from c2fa.structure import BoolArray, IntArray, Structure
+from c2fa.views.pixels import enlarge
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "quickshift": {"kernel_size": 4, "max_dist": 200, "ratio": 0.2},  # LIME's

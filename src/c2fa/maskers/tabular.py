@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from c2fa.descriptors import own_fields
+from c2fa.asking.masking import Masked
 from c2fa.maskers._columns import groups_of, names_of, tree_of
 from c2fa.maskers._tables import Table, described, read_background, read_row, typical_row
-from c2fa.masking import Masked
 from c2fa.structure import BoolArray, Structure
+from c2fa.views.descriptors import own_fields
 
 __all__ = ["Tabular", "groups_of"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from c2fa.descriptors import WordFields
-from c2fa.fingerprint import fingerprint
+from c2fa.asking.fingerprint import fingerprint
+from c2fa.asking.masking import Masked
 from c2fa.graph import Graph, chain
 from c2fa.maskers._words import (
     Spans,
@@ -24,8 +24,8 @@ from c2fa.maskers._words import (
     without_markup,
     words,
 )
-from c2fa.masking import Masked
 from c2fa.structure import BoolArray, IntArray, Structure
+from c2fa.views.descriptors import WordFields
 
 _PIECES = 3.0  # pieces of one word are tied so much more strongly than words are
 _LEVELS = ("texts", "paragraphs", "sentences", "words")

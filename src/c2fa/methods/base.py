@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from c2fa.fingerprint import Identity
+from c2fa.asking.fingerprint import Identity
+from c2fa.asking.querying import Ask, Conversation, QueryError
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel
 from c2fa.masks import distinct
 from c2fa.methods.budget import Budget, rows_per_level
 from c2fa.penalties import L2, Auto, Penalty, check_penalty
 from c2fa.problem import Level
-from c2fa.querying import Ask, Conversation, QueryError
 from c2fa.samplers import AnySampler, draw, ensure
 from c2fa.solution import Solution, Status
 from c2fa.solvers.expected import Expectation

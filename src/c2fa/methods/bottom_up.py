@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from c2fa.asking.querying import Conversation
 from c2fa.methods.base import Attribution, Task
 from c2fa.methods.lime import Lime
 from c2fa.penalties import L2
 from c2fa.problem import Level, Problem
-from c2fa.querying import Conversation
 from c2fa.solvers.solve import solve
 from c2fa.structure import FloatArray
 

@@ -18,9 +18,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
+from c2fa.asking.querying import Ask, BudgetError, Conversation, QueryError
 from c2fa.masks import distinct, mask_keys
 from c2fa.methods.base import Task
-from c2fa.querying import Ask, BudgetError, Conversation, QueryError
 from c2fa.structure import BoolArray, FloatArray
 
 T = TypeVar("T")

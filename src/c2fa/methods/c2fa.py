@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from c2fa.asking.querying import Conversation
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
@@ -27,7 +28,6 @@ from c2fa.methods.base import (
 )
 from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
-from c2fa.querying import Conversation
 from c2fa.samplers import AnySampler, Sampler, ensure
 from c2fa.solution import Solution
 from c2fa.solvers.expected import solve_about

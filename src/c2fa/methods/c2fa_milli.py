@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from c2fa.asking.querying import Conversation
 from c2fa.kernels import milli as milli_kernel
 from c2fa.masks import mask_keys
 from c2fa.methods.base import (
@@ -25,7 +26,6 @@ from c2fa.methods.base import (
 from c2fa.methods.c2fa import C2FA
 from c2fa.methods.milli import ALPHA, BETA, Ranking, after_ranking, check_curve, rank
 from c2fa.problem import Level, Problem
-from c2fa.querying import Conversation
 from c2fa.samplers import milli as milli_sampler
 from c2fa.solvers.solve import check_together, solve
 from c2fa.structure import Structure

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from c2fa.asking.querying import Ask, Conversation, QueryError
 from c2fa.masks import distinct
 from c2fa.methods.base import Attribution, BaseMethod, Task
 from c2fa.problem import Level, Problem
-from c2fa.querying import Ask, Conversation, QueryError
 from c2fa.samplers import draw, uniform
 from c2fa.solvers.solve import solve
 from c2fa.structure import FloatArray, Structure

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from c2fa.asking.querying import Conversation
 from c2fa.methods.base import Attribution, Task
 from c2fa.methods.budget import Budget, rows_per_level
 from c2fa.methods.c2fa import C2FA
 from c2fa.problem import Problem
-from c2fa.querying import Conversation
 from c2fa.samplers import Sampler, Together
 from c2fa.solvers.solve import solve
 from c2fa.structure import FloatArray, IntArray, Structure

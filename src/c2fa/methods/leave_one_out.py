@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from c2fa.asking.querying import Ask, Conversation
 from c2fa.methods.base import Attribution, BaseMethod, Task
-from c2fa.querying import Ask, Conversation
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
 _ORDERS = 3000  # the stream of orders in which features are removed, away from the levels' streams

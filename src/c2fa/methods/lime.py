@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from c2fa.asking.querying import Conversation
 from c2fa.kernels import Kernel
 from c2fa.methods.base import (
     Attribution,
@@ -21,7 +22,6 @@ from c2fa.methods.base import (
     preferred_rows,
 )
 from c2fa.problem import Level, Problem
-from c2fa.querying import Conversation
 from c2fa.samplers import AnySampler, ensure
 from c2fa.solution import Solution, Status
 from c2fa.solvers.solve import solve

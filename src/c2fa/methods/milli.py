@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from c2fa.asking.querying import Ask, BudgetError, Conversation, QueryError
 from c2fa.kernels import milli as milli_kernel
 from c2fa.methods.base import Task, gather
 from c2fa.methods.lime import Lime, fit
 from c2fa.penalties import L2
-from c2fa.querying import Ask, BudgetError, Conversation, QueryError
 from c2fa.samplers import milli as milli_sampler
 from c2fa.solution import Solution
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure

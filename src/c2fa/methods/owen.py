@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from c2fa.asking.querying import Ask, Conversation
 from c2fa.graph import Smoother
 from c2fa.masks import mask_keys
 from c2fa.methods.base import Attribution, BaseMethod, Task, preferred_rows
@@ -21,7 +22,6 @@ from c2fa.methods.budget import Budget
 from c2fa.methods.c2fa import as_strengths
 from c2fa.penalties import L2
 from c2fa.problem import Level
-from c2fa.querying import Ask, Conversation
 from c2fa.samplers import AnySampler, Apart, draw, ensure
 from c2fa.solvers.expected import solve_game_about
 from c2fa.solvers.process import Game, solve_game

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from c2fa.asking.querying import BudgetError, Conversation
 from c2fa.methods.base import Attribution, BaseMethod, Task
 from c2fa.methods.bridge import Play, bridge
-from c2fa.querying import BudgetError, Conversation
 from c2fa.structure import FloatArray, Structure
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from c2fa.asking.querying import Conversation
 from c2fa.methods.base import Attribution, Task
 from c2fa.methods.lime import Lime
 from c2fa.methods.milli import Milli
-from c2fa.querying import Conversation
 from c2fa.solution import Solution
 from c2fa.structure import FloatArray, IntArray
 

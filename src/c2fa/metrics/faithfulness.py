@@ -13,11 +13,11 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.driver import Job, drive
-from c2fa.masking import Masked
+from c2fa.asking.driver import Job, drive
+from c2fa.asking.masking import Masked
+from c2fa.asking.model import Model
+from c2fa.asking.querying import Answer, Ask, Cache, Conversation, Queries
 from c2fa.metrics._direction import higher_is_better
-from c2fa.model import Model
-from c2fa.querying import Answer, Ask, Cache, Conversation, Queries
 from c2fa.structure import BoolArray, FloatArray
 
 T = TypeVar("T")

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from c2fa.model import Model
-    from c2fa.models.causal import CausalLM
-    from c2fa.models.chat import Chat
-    from c2fa.models.demo import DemoSentiment
-    from c2fa.models.http import EndpointError
-    from c2fa.models.huggingface import HuggingFace
+    from c2fa.asking.model import Model
+    from c2fa.models.http.endpoint import EndpointError
+    from c2fa.models.http.mlflow import MLflow
+    from c2fa.models.http.oip import OpenInference
+    from c2fa.models.http.openai import CensoredWarning, OpenAI
     from c2fa.models.lazy import Lazy
-    from c2fa.models.llama import LlamaServer
+    from c2fa.models.lm.causal import CausalLM
+    from c2fa.models.lm.chat import Chat
+    from c2fa.models.lm.llama import LlamaServer
+    from c2fa.models.lm.sglang import SGLang
+    from c2fa.models.lm.tgi import TGI
+    from c2fa.models.lm.vllm import VLLM
     from c2fa.models.loading import load, wrap
-    from c2fa.models.mlflow import MLflow
-    from c2fa.models.oip import OpenInference
-    from c2fa.models.onnx import Onnx
-    from c2fa.models.openai import CensoredWarning, OpenAI
-    from c2fa.models.sglang import SGLang
-    from c2fa.models.sklearn import Sklearn
-    from c2fa.models.tgi import TGI
-    from c2fa.models.torch import Torch
-    from c2fa.models.vllm import VLLM
+    from c2fa.models.local.demo import DemoSentiment
+    from c2fa.models.local.huggingface import HuggingFace
+    from c2fa.models.local.onnx import Onnx
+    from c2fa.models.local.sklearn import Sklearn
+    from c2fa.models.local.torch import Torch
 
 __all__ = [
     "TGI",
@@ -57,23 +57,23 @@ __all__ = [
 
 # Each name's module, the package that the module imports and the extra that brings it.
 _WHERE = {
-    "CausalLM": ("causal", "torch", "text"),
-    "CensoredWarning": ("openai", "httpx2", "http"),
-    "Chat": ("chat", "httpx2", "http"),
-    "DemoSentiment": ("demo", None, None),
-    "EndpointError": ("http", "httpx2", "http"),
-    "HuggingFace": ("huggingface", "torch", "text"),
+    "CausalLM": ("lm.causal", "torch", "text"),
+    "CensoredWarning": ("http.openai", "httpx2", "http"),
+    "Chat": ("lm.chat", "httpx2", "http"),
+    "DemoSentiment": ("local.demo", None, None),
+    "EndpointError": ("http.endpoint", "httpx2", "http"),
+    "HuggingFace": ("local.huggingface", "torch", "text"),
     "Lazy": ("lazy", None, None),
-    "LlamaServer": ("llama", "httpx2", "http"),
-    "MLflow": ("mlflow", "httpx2", "http"),
-    "Onnx": ("onnx", "onnxruntime", "onnx"),
-    "OpenAI": ("openai", "httpx2", "http"),
-    "OpenInference": ("oip", "httpx2", "http"),
-    "SGLang": ("sglang", "httpx2", "http"),
-    "Sklearn": ("sklearn", None, None),
-    "TGI": ("tgi", "httpx2", "http"),
-    "Torch": ("torch", "torch", "torch"),
-    "VLLM": ("vllm", "httpx2", "http"),
+    "LlamaServer": ("lm.llama", "httpx2", "http"),
+    "MLflow": ("http.mlflow", "httpx2", "http"),
+    "Onnx": ("local.onnx", "onnxruntime", "onnx"),
+    "OpenAI": ("http.openai", "httpx2", "http"),
+    "OpenInference": ("http.oip", "httpx2", "http"),
+    "SGLang": ("lm.sglang", "httpx2", "http"),
+    "Sklearn": ("local.sklearn", None, None),
+    "TGI": ("lm.tgi", "httpx2", "http"),
+    "Torch": ("local.torch", "torch", "torch"),
+    "VLLM": ("lm.vllm", "httpx2", "http"),
     "load": ("loading", None, None),
     "wrap": ("loading", None, None),
 }

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from c2fa.model import Model, ModelProxy, launcher
+from c2fa.asking.model import Model, ModelProxy, launcher
 from c2fa.models.loading import load, taken
 
 

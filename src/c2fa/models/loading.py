@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from c2fa.model import Model
-from c2fa.models import _skops, adapter
-from c2fa.models._settings import Settings, shown
+from c2fa.asking.model import Model
+from c2fa.models import adapter
+from c2fa.models.http._settings import Settings, shown
+from c2fa.models.local import _skops
 
 _FORMS = (
     "demo, python:package.module:function, sklearn:file.skops, hf:folder, onnx:file, oip:http://host:port#model, "

@@ -21,10 +21,10 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.textpath import text_to_path
 
-from c2fa import drawing
 from c2fa.explanation import Explanation
-from c2fa.printing import on_scale, one_line
-from c2fa.rounding import Rounded, number
+from c2fa.showing import drawing
+from c2fa.showing.printing import on_scale, one_line
+from c2fa.showing.rounding import Rounded, number
 from c2fa.structure import FloatArray
 
 AnyFigure: TypeAlias = Figure | SubFigure

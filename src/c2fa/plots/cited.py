@@ -28,8 +28,8 @@ from c2fa.plots._style import (
     signed,
     width_of,
 )
-from c2fa.printing import one_line
-from c2fa.statements import Source, Statement, minuses, shown_statement, statements, unit
+from c2fa.showing.printing import one_line
+from c2fa.views.statements import Source, Statement, minuses, shown_statement, statements, unit
 
 _WIDTH, _LINE, _MARGIN = 610.0, 15.0, 14.0  # points
 _SIZE, _SMALL = 9.5, 8.5

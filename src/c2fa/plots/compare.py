@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from c2fa.explanation import Explanation
 from c2fa.plots._style import INK, contradictions, figure, predicted, say_contradiction
 from c2fa.plots.nested import _ROW, NestedDisplay, Row, _choose, _choose_apart, _rows, _rows_apart
-from c2fa.printing import singular
+from c2fa.showing.printing import singular
 
 
 @dataclass(frozen=True)

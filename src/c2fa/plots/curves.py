@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from c2fa.plots._style import DASHES, INK, MARKERS, MUTED, RULE, SERIES, figure_of, own_axes
-from c2fa.printing import one_line
+from c2fa.showing.printing import one_line
 from c2fa.structure import FloatArray
 
 if TYPE_CHECKING:

@@ -13,9 +13,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from c2fa.drawing import shares
 from c2fa.explanation import Explanation
-from c2fa.pixels import Pixels, Shown, shown, tint
 from c2fa.plots._style import (
     INK,
     MUTED,
@@ -29,9 +27,11 @@ from c2fa.plots._style import (
     say_contradiction,
     signed,
 )
-from c2fa.printing import singular
-from c2fa.rounding import number
+from c2fa.showing.drawing import shares
+from c2fa.showing.printing import singular
+from c2fa.showing.rounding import number
 from c2fa.structure import FloatArray, IntArray
+from c2fa.views.pixels import Pixels, Shown, shown, tint
 
 _FRAME = "#d7191c"
 _NUMBERED, _NUMBERED_OF_ONE = 3, 8  # super-pixels that show their number: of each image of a bag, of a single one

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from c2fa.drawing import largest, shares
 from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     BAND,
@@ -33,6 +32,7 @@ from c2fa.plots._style import (
     signed,
     width_of,
 )
+from c2fa.showing.drawing import largest, shares
 from c2fa.structure import FloatArray, Structure
 
 _ROW = 0.235  # inches; what a 9-point line needs

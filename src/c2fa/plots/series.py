@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from c2fa.drawing import scaled, shares
 from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     INK,
@@ -29,6 +28,7 @@ from c2fa.plots._style import (
     signed,
     title_and_scale,
 )
+from c2fa.showing.drawing import scaled, shares
 from c2fa.structure import FloatArray, IntArray
 
 _HALO = [withStroke(linewidth=2.6, foreground="white", alpha=0.8)]  # a line that is seen on every tint

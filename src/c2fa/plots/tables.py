@@ -22,7 +22,7 @@ from c2fa.plots._style import (
     title_and_scale,
 )
 from c2fa.plots.nested import nested
-from c2fa.printing import shown_names
+from c2fa.showing.printing import shown_names
 from c2fa.structure import FloatArray
 
 

@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from c2fa.drawing import shares
 from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     INK,
@@ -32,7 +31,8 @@ from c2fa.plots._style import (
     signed,
     width_of,
 )
-from c2fa.printing import singular
+from c2fa.showing.drawing import shares
+from c2fa.showing.printing import singular
 from c2fa.structure import FloatArray, IntArray
 
 _SIZE, _LINE = 10.0, 23.0  # points

@@ -8,12 +8,12 @@ from os import PathLike
 
 import numpy as np
 
+from c2fa._system import atomic
 from c2fa.explanation import Explanation
 from c2fa.report._data import pack, summary
 from c2fa.report._page import island, page
 from c2fa.report._pictures import fitting_side
 from c2fa.report._plain import facts, styled, table
-from c2fa.writing import atomic
 
 __all__ = ["html", "repr_html"]
 

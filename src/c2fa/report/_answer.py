@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from c2fa.explanation import Explanation
-from c2fa.statements import Statement, cited_level, minuses, shown_statement, statements, whole
+from c2fa.views.statements import Statement, cited_level, minuses, shown_statement, statements, whole
 
 _ROWS = 2000  # sentences that the plain page lists
 

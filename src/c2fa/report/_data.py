@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.drawing import scaled
 from c2fa.explanation import Explanation
-from c2fa.pixels import shown
-from c2fa.printing import shown_cells
 from c2fa.report._answer import answered, unsupported
 from c2fa.report._pictures import b64, data_uri, runs
+from c2fa.showing.drawing import scaled
+from c2fa.showing.printing import shown_cells
 from c2fa.structure import FloatArray, IntArray
+from c2fa.views.pixels import shown
 
 CLASSES = 10  # classes that can be switched between; more would make a page of thousands of words too heavy
 _NUMBERS = 400_000  # leaves times classes: with more leaves fewer classes are kept

@@ -11,7 +11,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from c2fa.printing import printable
+from c2fa.showing.printing import printable
 
 _SCRIPTS = ("core", "model", "tree", "text", "images", "series", "table", "view", "gallery")
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.pixels import SIDE, Pixels, shrink
+from c2fa.views.pixels import SIDE, Pixels, shrink
 
 _SIDES = (SIDE, 384, 288, 224, 160, 112, 80, 56)
 

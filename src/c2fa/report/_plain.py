@@ -6,15 +6,15 @@ from html import escape
 
 import numpy as np
 
-from c2fa.drawing import largest, shares
 from c2fa.explanation import Explanation
-from c2fa.pixels import shown, tint
-from c2fa.printing import fit, on_scale, shown_names
 from c2fa.report._answer import plain_answer
 from c2fa.report._data import settled
 from c2fa.report._pictures import data_uri
-from c2fa.rounding import number
+from c2fa.showing.drawing import largest, shares
+from c2fa.showing.printing import fit, on_scale, shown_names
+from c2fa.showing.rounding import number
 from c2fa.structure import FloatArray
+from c2fa.views.pixels import shown, tint
 
 _LEAVES = 8
 _PARTS = 40

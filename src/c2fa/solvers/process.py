@@ -29,13 +29,13 @@ from scipy.linalg import LinAlgError
 from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.special import logsumexp, ndtri, stdtrit
 
+from c2fa._system import suited
 from c2fa.graph import Smoother
 from c2fa.masks import mask_keys
 from c2fa.solvers.evidence import TINY, Fit
 from c2fa.solvers.interactions import Interactions
 from c2fa.solvers.intervals import log_prior, own_strength_variance
 from c2fa.solvers.scales import Scales, maximise
-from c2fa.solvers.threads import suited
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 _ORDERS = (2.0, 10.0)  # how many leaves usually act together: there are interactions of few, and of many

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from c2fa._system import suited
 from c2fa.penalties import Auto, Penalty
 from c2fa.problem import Problem
 from c2fa.solution import Solution
@@ -16,7 +17,6 @@ from c2fa.solvers.auto import check_alike, choose
 from c2fa.solvers.direct import direct
 from c2fa.solvers.intervals import calibrated, with_choice
 from c2fa.solvers.paper import paper
-from c2fa.solvers.threads import suited
 
 SOLVERS: Mapping[str, Callable[..., Solution]] = {"direct": direct, "admm": admm, "paper": paper}
 

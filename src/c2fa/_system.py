@@ -1,0 +1,331 @@
+"""What belongs to the process and its system: packages, files, signals, threads; and what a value is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import version
+from numbers import Real
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+_OWNER = re.compile(r"(\d+)~([^~/]+)~[0-9a-f]{8}")
+
+# -- packages and values ---------------------------------------------------------------------------------------------
+
+
+def need(module: str, extra: str) -> Any:
+    """Import a module that comes with an extra, or say which command installs it.
+
+    >>> need("a_module_nobody_has", "images")
+    Traceback (most recent call last):
+    ImportError: a_module_nobody_has is not installed: pip install 'c2fa[images]'
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(f"{package} is not installed: pip install 'c2fa[{extra}]'") from error
+
+
+def refuse_older(package: str, least: str, danger: str) -> None:
+    """Refuse a package that is older than the first safe version, and say what the older one can be made to do.
+
+    >>> refuse_older("numpy", "1000.0", "is too old for this example")
+    Traceback (most recent call last):
+    ImportError: numpy ... is too old for this example: pip install 'numpy>=1000.0'
+    """
+    found = version(package)
+    if _numbers(found) < _numbers(least):
+        raise ImportError(f"{package} {found} {danger}: pip install '{package}>={least}'")
+
+
+def _numbers(text: str) -> list[int]:
+    """The two numbers that a version begins with."""
+    return [int(number) for number in re.findall(r"\d+", text)[:2]]
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number; True and False are none, nor is a time.
+
+    >>> [is_whole(value) for value in (3, np.int8(3), 3.0, True, "3")]
+    [True, True, False, False, False]
+    """
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
+
+
+def is_real(value: Any) -> bool:
+    """Whether a value is a real number, be it infinite or none.
+
+    >>> [is_real(value) for value in (3, np.float32(0.5), float("nan"), True, "3", 2j)]
+    [True, True, True, False, False, False]
+    """
+    return isinstance(value, Real) and not isinstance(value, bool | np.timedelta64)
+
+
+def host_array(values: Any) -> npt.NDArray[Any]:
+    """An array of what is one, or of a tensor wherever it lies; numpy has no bfloat16, so that becomes float32."""
+    if not hasattr(values, "detach"):
+        return np.asarray(values)
+    tensor = values.detach().cpu()
+    return np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
+
+
+def on_device(array: npt.NDArray[Any], device: Any) -> Any:
+    """An array as a tensor on a torch device; nothing waits for the copy to a GPU, which may be busy."""
+    import torch
+
+    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    is_gpu = torch.device(device).type == "cuda"
+    return tensor.pin_memory().to(device, non_blocking=True) if is_gpu else tensor.to(device)
+
+
+def as_given(array: npt.NDArray[Any], x: Any) -> Any:
+    """The array; where x is a tensor, a tensor on its device and, for real numbers, of its type."""
+    if not hasattr(x, "detach"):
+        return array
+    import torch
+
+    return torch.as_tensor(array, device=x.device, dtype=x.dtype if x.is_floating_point() else None)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell of a table has no value: None, NaN, NaT or NA.
+
+    >>> [is_missing(value) for value in (None, float("nan"), 0, "")]
+    [True, True, False, False]
+    """
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas' NA is neither equal to itself nor not
+        return True
+    except ValueError:  # an array as a cell
+        return False
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def this_process() -> str:
+    """A new name for something of this process, fit to be in the name of a file."""
+    return f"{os.getpid()}~{socket.gethostname()}~{secrets.token_hex(4)}"
+
+
+def is_gone(name: str) -> bool:
+    """Whether the process that is in a name has ended, as far as can be seen from this machine.
+
+    >>> is_gone(f"file-{this_process()}.tmp"), is_gone("1~another machine~00c0ffee"), is_gone("nobody")
+    (False, False, False)
+    """
+    owner = _OWNER.search(name)
+    if owner is None or owner[2] != socket.gethostname() or os.name == "nt":  # where signal 0 is Ctrl-C
+        return False
+    try:
+        os.kill(int(owner[1]), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@contextmanager
+def atomic(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """Give a file to write to, which takes its place only when all of it is on the disk.
+
+    Until then it has another name in the same folder, so that a crash, a full disk or Ctrl-C leaves an older file as it
+    was. A link stays a link, and an older file's permissions stay; until then its owner alone can read the new one.
+    """
+    given = Path(path)
+    if given.exists() and not given.is_file():  # a pipe or a device has no older content, and no other name
+        with given.open("wb") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(given))
+    half = target.with_name(f"_{target.stem.lstrip('_')[:32]}-{this_process()}.tmp")
+    try:
+        mode = 0o666
+        with contextlib.suppress(FileNotFoundError):  # links in a circle are another error
+            mode = stat.S_IMODE(target.stat().st_mode) & 0o700
+            target.open("r+b").close()  # a rename would replace a file that is write-protected
+        with open(half, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, half)
+        half.replace(target)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        said = f"{error.strerror}; nothing was written, and an older file is as it was"
+        raise OSError(error.errno, said, str(path)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            half.unlink()
+    _sync(target.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Make a rename in a folder outlive a power cut, where the system can."""
+    with contextlib.suppress(OSError):  # Windows cannot open a folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+# -- signals ---------------------------------------------------------------------------------------------------------
+
+
+class Signals:
+    """Calls a function with the number of every SIGINT and SIGTERM that comes while it is entered.
+
+    Signals that are ignored stay ignored, as in a shell's background job; outside the main thread, where Python allows
+    no handlers, nothing changes.
+    """
+
+    def __init__(self, handle: Callable[[int], None]) -> None:
+        self._handle = handle
+        self._before: dict[int, Any] = {}
+        self.caught = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        """A signal has come."""
+        self.caught = True
+        self._handle(number)
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def from_outside(error: BaseException) -> bool:
+    """Whether a signal such as Ctrl-C may have raised this; else whoever was called has raised it."""
+    if isinstance(error, Exception) or threading.current_thread() is not threading.main_thread():
+        return False  # Python calls handlers in the main thread alone
+    return any(_raises(signal.getsignal(number), error) for number in (signal.SIGINT, signal.SIGTERM))
+
+
+def _raises(handler: Any, error: BaseException) -> bool:
+    if isinstance(handler, Signals):
+        return handler.caught
+    return isinstance(error, KeyboardInterrupt) if handler is signal.default_int_handler else callable(handler)
+
+
+# -- threads ---------------------------------------------------------------------------------------------------------
+
+
+class _ProcessWide:
+    """A setting of the whole process that threads ask for while they work.
+
+    The first to come sets it and the last to go puts it back: if each put back what it found, two that overlap would
+    leave it for ever.
+    """
+
+    def __init__(self, change: Callable[[], Callable[[], object]]) -> None:
+        self._change = change
+        self._lock, self._inside = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._restore = self._change()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._restore()
+
+
+def _often() -> Callable[[], object]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0001)  # fifty times as often as Python does by itself
+    return lambda: sys.setswitchinterval(before)
+
+
+@lru_cache(maxsize=1)
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    # glibc hands a few hundred kilobytes back to the system as soon as they are free, and the next solve fetches them
+    # page by page: a fifth of the time of an explanation of a hundred leaves. It keeps twice the largest block that was
+    # ever freed, up to 32 MB, so a block is freed that was never touched.
+    np.empty(16 * 2**20, dtype=np.uint8)
+    return ThreadpoolController()  # looks through the loaded libraries, which takes 20 ms: once is enough
+
+
+# Threads take turns often. One that tells a GPU what to do gives way at every operation, and then waits for its turn:
+# with Python's five milliseconds, behind a thread that fits, it takes seconds for one batch.
+swift = _ProcessWide(_often)
+_one_blas_thread = _ProcessWide(lambda: _blas().limit(limits=1).restore_original_limits)
+
+
+def suited(multiplications: float) -> contextlib.AbstractContextManager[None]:
+    """Give BLAS one thread where the work is small, since waking others costs more than they give."""
+    return contextlib.nullcontext() if multiplications >= 2e8 else _one_blas_thread
+
+
+class _Attention:
+    """Which kernels attention may use on a GPU.
+
+    PyTorch keeps this for the whole process, so threads that want the other setting wait until nobody is inside.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside, self._planned = 0, True
+        self._setting = contextlib.ExitStack()  # what puts the process's setting back
+
+    @contextmanager
+    def __call__(self, plans: bool) -> Iterator[None]:
+        """Run a network with cuDNN's attention, or without it.
+
+        cuDNN's is fastest, but it takes tens of milliseconds to plan for a new shape: it pays for large batches of a
+        size that comes often.
+        """
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._inside == 0 or self._planned == plans)
+            if self._inside == 0 and not plans:
+                unplanned = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+                self._setting.enter_context(sdpa_kernel(unplanned))
+            self._inside, self._planned = self._inside + 1, plans
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                if self._inside == 0:
+                    self._setting.close()
+                self._changed.notify_all()
+
+
+attention = _Attention()

@@ -1,0 +1,598 @@
+"""The only module that calls the model.
+
+``drive`` runs one conversation or thousands: one explanation is a drive of one job, an evaluation a drive of many jobs
+about one input, and a dataset a drive of jobs about many inputs, whose rows share the batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from c2fa._system import swift
+from c2fa.asking.ledger import Ledger, LedgerError, Name, Row
+from c2fa.asking.masking import Inputs, MaskedBatch, MaskedRows
+from c2fa.asking.model import BILL, Bill, Model, ModelProxy, contained, describe, launcher
+from c2fa.asking.querying import (
+    Ask,
+    Cache,
+    Conversation,
+    Failed,
+    Key,
+    Pending,
+    Queries,
+    QueryError,
+    as_outputs,
+    mark,
+    step,
+)
+from c2fa.structure import FloatArray
+
+T = TypeVar("T")
+
+_QUIET_SECONDS = 2.0  # shorter work needs no progress bar
+_LOOK_SECONDS = 0.05  # how often to look for the answers to rows that another process asks
+_LAUNCHED = 2  # batches that a model has begun: one that it works on, and one that waits for it
+
+
+@dataclass(eq=False)
+class Job(Generic[T]):
+    """A conversation and its queries; when ``drive`` gives it back, its result or the error that ended it.
+
+    ``about`` is whatever the caller wants to find again.
+    """
+
+    conversation: Conversation[T]
+    queries: Queries
+    about: Any = None
+    error: Exception | None = None
+    ended: bool = False
+    _value: T | None = None
+    _ask: Ask | None = None
+    _unsent: Pending | None = None
+    _under_way: int = 0
+
+    def result(self) -> T:
+        """What the conversation returned; the error that ended it is raised."""
+        if self.error is not None:
+            raise self.error
+        return cast(T, self._value)
+
+
+@dataclass(eq=False)
+class Share:
+    """A job's share of a batch: some of its rows, their masked inputs, and what asking about them has cost."""
+
+    job: Job[Any]
+    rows: Pending
+    inputs: Inputs = None
+    cost: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """The rows that the model receives."""
+        return len(self.rows) * self.job.queries.rows_per_mask
+
+
+AskModel: TypeAlias = Callable[[Sequence[Share]], FloatArray]
+"""Calls the model with the rows of a batch; raises what the model raises."""
+Received: TypeAlias = FloatArray | Failed
+"""What came back for rows that were sent: their outputs, or the failure."""
+Verdict: TypeAlias = Received | Exception
+"""What a policy makes of a share: what is to be recorded, or an error that ends its job and leaves nothing behind."""
+
+
+class Policy(Protocol):
+    """What to do about batches that fail; ``drive`` calls all of it from the thread that iterates over it."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether rows of several jobs may be in one batch by now."""
+        ...
+
+    def answered(self, batch: Sequence[Share], outputs: FloatArray) -> Received:
+        """A batch was answered: return the outputs, or the failure that they are."""
+        ...
+
+    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
+        """A batch failed: yield what becomes of each share, after asking again as often as is wise."""
+        ...
+
+
+class Blame:
+    """The plain policy: a failed batch is every share's failure."""
+
+    mixes = True
+
+    def answered(self, batch: Sequence[Share], outputs: FloatArray) -> Received:
+        """Nothing needs to be noted."""
+        return outputs
+
+    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
+        """Hand the error to every share, each with its piece of what was answered."""
+        return iter(_pieces(batch, failure))
+
+
+def drive(
+    jobs: Iterable[Job[T]],
+    model: Model,
+    *,
+    batch_size: int,
+    ahead: int | None = None,
+    in_flight: int = 1,
+    policy: Policy | None = None,
+    progress: bool = False,
+) -> Iterator[Job[T]]:
+    """Drive conversations to their ends with their rows packed into shared batches; yield each job as it ends.
+
+    A conversation that raises ends its own job alone. Whatever stops the drive — Ctrl-C, a caller that has seen
+    enough — the answers of the batches before are in the ledger, and so are those that an interrupted model brings
+    along.
+
+    Parameters
+    ----------
+    jobs
+        The jobs. Those about one input should share one ``Cache``: a row that is known there, or under way, is not
+        asked again.
+    batch_size
+        The most rows sent to the model at a time; where a mask takes more, those of one mask.
+    ahead
+        Read another job only while those begun may ask fewer rows than this, so that memory does not depend on how
+        many there are; None begins all of them at once.
+    in_flight
+        Batches sent at the same time, each from a thread of its own; a model that has ``launch`` needs no threads, and
+        always has two.
+    policy
+        What to do about a batch that fails; by default each of its jobs ends with the error, or drops the rows.
+    progress
+        Whether long work shows a progress bar.
+    """
+    driver: _Driver[T] = _Driver(model, batch_size, in_flight, policy or Blame(), _Bar(model, progress))
+    with contextlib.ExitStack() as stack:
+        stack.callback(driver.close)
+        if driver.launch is not None:
+            stack.enter_context(swift)
+        yield from driver.run(iter(jobs), ahead)
+
+
+class _Driver(Generic[T]):
+    """The jobs that are open, the batches under way, and the jobs that have ended but were not yet handed out."""
+
+    def __init__(self, model: Model, batch_size: int, in_flight: int, policy: Policy, bar: _Bar) -> None:
+        self.model, self.batch_size, self.in_flight = model, batch_size, in_flight
+        self.policy, self.bar = policy, bar
+        self.open: dict[Job[T], None] = {}
+        self.ended: list[Job[T]] = []
+        self.under_way: dict[_Reply, list[Share]] = {}
+        self.unwritten: dict[Cache, None] = {}  # caches with answers that are not written yet
+        self.unwritable: dict[Ledger, str] = {}  # ledgers that could not be written, and what to say of each
+        self.left_out = False  # whether rows were left to another process
+        self.till = _till(model)
+        self.renders, self.launch = describe(model).renders, launcher(model)
+        if self.launch is not None:
+            self.in_flight = max(in_flight, _LAUNCHED)
+        needs_threads = self.launch is None and in_flight > 1
+        self.threads = ThreadPoolExecutor(in_flight, "c2fa-batch") if needs_threads else None
+
+    def run(self, jobs: Iterator[Job[T]], ahead: int | None) -> Iterator[Job[T]]:
+        more = True
+        while more or self.open:
+            more = more and self._begin(jobs, ahead)
+            if not self.ended:  # jobs that failed or were all recalled are handed out before anything is sent
+                self._exchange()
+            yield from self.ended
+            self.ended.clear()
+
+    def close(self) -> None:
+        if self.threads is not None:
+            self.threads.shutdown(wait=False, cancel_futures=True)
+        for share in (share for batch in self.under_way.values() for share in batch):
+            self._release(share.job.queries.cache, share.rows.keys)
+        for job in self.open:
+            marked = job.queries.cache.under_way.items()
+            self._release(job.queries.cache, [key for key, queries in marked if queries is job.queries])
+            job.conversation.close()
+        self._write()
+        self.bar.close()
+
+    def _begin(self, jobs: Iterator[Job[T]], ahead: int | None) -> bool:
+        """Begin more jobs while there is room; return whether there may be others."""
+        left = sum(job.queries.budget - job.queries.used for job in self.open)
+        while ahead is None or (left < ahead and not self.ended):
+            job = next(jobs, None)
+            if job is None:
+                return False
+            self.open[job] = None
+            self.bar.add(job.queries)
+            if job.queries.cache.ledger in self.unwritable:
+                _keep_no_more(job, self.unwritable[job.queries.cache.ledger])
+            self._advance(job)
+            left += job.queries.budget - job.queries.used
+        return True
+
+    # -- conversations
+
+    def _advance(self, job: Job[T]) -> None:
+        """Answer the job's question and go on to its next that needs rows from the model, or to its end."""
+        try:
+            while True:
+                answer = None
+                if job._ask is not None:
+                    pending = job.queries.plan(job._ask)
+                    job._unsent = pending if len(pending) else None
+                    if len(pending) or job.queries.awaits:
+                        return
+                    answer = job.queries.answer(job._ask)
+                job._ask, result = step(job.conversation, answer)
+                if job._ask is None:
+                    job._value = result
+                    self._end(job)
+                    return
+        except Exception as error:  # a stranger's method or masker may raise anything
+            self._fail(job, error)
+
+    def _end(self, job: Job[T]) -> None:
+        del self.open[job]
+        job.ended = True
+        self.ended.append(job)
+
+    def _fail(self, job: Job[T], error: Exception) -> None:
+        """End a job; rows of it that are not sent yet are left to those who wait for them."""
+        cache = job.queries.cache
+        if job._unsent is not None:
+            cache.release(job._unsent.keys)
+            job._unsent = None
+        if isinstance(error, QueryError) and cache.ledger is None and cache.sent:
+            advice = f"{cache.sent} rows were sent; give ledger='answers.sqlite' to keep what is answered"
+            error.add_note(cache.unkept or advice)
+        job.conversation.close()
+        job.error = error
+        self._end(job)
+
+    # -- batches
+
+    def _exchange(self) -> None:
+        """Send batches until enough are under way, and take in the first that comes back."""
+        self.left_out, sent = False, False
+        while len(self.under_way) < self.in_flight and (batches := self._batches()):
+            self.under_way.update({self._send(batch): batch for batch in batches})
+        for reply in self._first_back():
+            self._receive(self.under_way.pop(reply), reply.result())
+            sent = True
+        if self.left_out and not sent and all(job._unsent is None for job in self.open):
+            self._write()  # whoever waits must not hold marks that others wait for
+            time.sleep(_LOOK_SECONDS)
+        for job in list(self.open):
+            if job._unsent is None and not job._under_way and not job.queries.waits:
+                self._advance(job)
+
+    def _send(self, batch: list[Share]) -> _Reply:
+        """Begin a batch: in a thread, by the model's own ``launch``, or when its reply is asked for."""
+        if self.threads is not None:
+            return self.threads.submit(self._reply, batch)
+        if self.launch is None:
+            return _Later(lambda: self._reply(batch))
+        try:
+            with contained():
+                answers = self.launch(concatenate([share.inputs for share in batch]))
+        except (Exception, KeyboardInterrupt) as error:
+            failed = Failed.of(error)
+            return _Later(lambda: failed)
+        return _Later(lambda: self._reply(batch, answers))
+
+    def _first_back(self) -> Iterable[_Reply]:
+        """The replies to take in next: those of threads that are done, else the oldest."""
+        if self.threads is None:
+            return list(self.under_way)[: 1 if self.launch else None]
+        return wait(cast(Iterable[Future[Received]], self.under_way), return_when=FIRST_COMPLETED).done
+
+    def _batches(self) -> list[list[Share]]:
+        """The next rows, as many as one batch holds, in one batch for each kind of inputs."""
+        batches: dict[Any, list[Share]] = {}
+        for share in self._mark(self._take()):
+            try:
+                with contained("the masker"):
+                    share.inputs = self._inputs(share.job.queries, share.rows)
+                batches.setdefault(kind_of(share.inputs), []).append(share)
+            except Exception as error:
+                self._abandon(share, error)
+        return list(batches.values())
+
+    def _inputs(self, queries: Queries, rows: Pending) -> Inputs:
+        """The masked inputs of rows, or their masks for a model that masks inputs of their kind itself."""
+        masked = queries.cache.masked
+        if masked.rows_per_mask == 1 and self.renders(masked.inputs):
+            return MaskedRows(masked.inputs, rows.masks, rows.level)
+        return queries.inputs(rows)
+
+    def _mark(self, shares: list[Share]) -> list[Share]:
+        """Leave out rows that another process asks; their jobs look for the answers when all else is back."""
+        for share, rows in zip(shares, mark([(s.job.queries, s.rows) for s in shares]), strict=True):
+            if len(rows) < len(share.rows):
+                self.left_out = True
+                self.unwritten[share.job.queries.cache] = None
+                share.job._under_way -= not len(rows)
+            share.rows = rows
+        return [share for share in shares if len(share.rows)]
+
+    def _release(self, cache: Cache, keys: Sequence[Key]) -> None:
+        """Take away the marks of rows that are not asked after all."""
+        cache.release(keys)
+        self.unwritten[cache] = None
+
+    def _take(self) -> list[Share]:
+        """Take the next batch's rows: small questions first, since large ones wait behind them."""
+        shares: list[Share] = []
+        room, mixes = self.batch_size, self.policy.mixes
+        waiting = [(job, job._unsent) for job in self.open if job._unsent is not None]
+        for job, unsent in sorted(waiting, key=lambda pair: len(pair[1])):
+            masks = room // job.queries.rows_per_mask
+            if shares and (masks == 0 or not mixes):
+                break
+            masks = max(masks, 1)  # the rows of one mask stay together
+            rows, left = unsent[:masks], unsent[masks:]
+            job._unsent = left if len(left) else None
+            job._under_way += 1
+            shares.append(Share(job, rows))
+            room -= shares[-1].size
+        return shares
+
+    def _reply(self, batch: Sequence[Share], answers: Callable[[], Any] | None = None) -> Received:
+        """What the model says of a batch, or its error; Ctrl-C is one too, for it may bring answers along."""
+        try:
+            return self._ask(batch, answers)
+        except (Exception, KeyboardInterrupt) as error:
+            return Failed.of(error)
+
+    def _ask(self, batch: Sequence[Share], answers: Callable[[], Any] | None = None) -> FloatArray:
+        """Call the model, or wait for ``answers``, and divide what it costs, answered or not, among the rows."""
+        rows = sum(share.size for share in batch)
+        what = str(batch[0].rows) if len(batch) == 1 else f"{rows} rows of {len(batch)} questions"
+        if answers is None:
+            inputs = concatenate([share.inputs for share in batch])
+            answers = functools.partial(self.model, inputs)
+        bill = Bill()
+        before = BILL.set(bill)
+        self.till.begin(self.model)
+        try:
+            with contained():
+                reply = answers()
+        finally:
+            BILL.reset(before)
+            spent = self.till.end(self.model, bill)
+            for share in batch:
+                share.cost += spent * share.size / rows
+        return as_outputs(reply, rows, f"querying {what}")
+
+    def _receive(self, batch: list[Share], reply: Received) -> None:
+        """Keep a batch's answers, or what the policy makes of its failure."""
+        if not isinstance(reply, Failed):
+            reply = self.policy.answered(batch, reply)
+        if not isinstance(reply, Failed):
+            self._keep(_pieces(batch, reply))
+        elif reply.interrupted:
+            self._keep(_pieces(batch, reply))
+            for sentence in self.unwritable.values():
+                reply.error.add_note(sentence)
+            raise reply.error
+        else:
+            for share, verdict in self.policy.failed(batch, reply, self._ask):
+                if isinstance(verdict, Exception):
+                    self._abandon(share, verdict)
+                else:
+                    self._keep([(share, verdict)])
+        self.bar.update()
+
+    def _abandon(self, share: Share, error: Exception) -> None:
+        """End the job of a share of which nothing is to be recorded."""
+        share.job._under_way -= 1
+        self._release(share.job.queries.cache, share.rows.keys)
+        if not share.job.ended:
+            self._fail(share.job, error)
+
+    def _keep(self, pieces: Sequence[tuple[Share, Received]]) -> None:
+        """Record what came back for each share."""
+        for share, piece in pieces:
+            self._record(share, piece)
+        self._write()  # before any solving: until then a killed process loses the answers
+
+    def _record(self, share: Share, reply: Received) -> None:
+        """Keep what came back for a share, even where its job ended meanwhile: it was paid for."""
+        job = share.job
+        job._under_way -= 1
+        job.queries.cost += share.cost
+        self.unwritten[job.queries.cache] = None
+        try:
+            job.queries.record(share.rows, reply)
+        except QueryError as error:
+            if not job.ended:
+                self._fail(job, error)
+
+    def _write(self) -> None:
+        """Commit the answers that came back, at once for all inputs: a commit waits for the disk."""
+        rows: dict[Ledger, tuple[list[Row], list[Name]]] = {}
+        for cache in self.unwritten:
+            if cache.ledger is not None:
+                answers, back = rows.setdefault(cache.ledger, ([], []))
+                answers += cache.unwritten
+                back += cache.back
+            cache.unwritten.clear()
+            cache.back.clear()
+        self.unwritten.clear()
+        for ledger, (answers, back) in rows.items():
+            try:
+                ledger.write(answers, back)
+            except LedgerError as error:
+                self._give_up(ledger, error)
+
+    def _give_up(self, ledger: Ledger, error: LedgerError) -> None:
+        """The answers are here and paid for: finish the explanations, and say that they are not kept."""
+        self.unwritable[ledger] = f"{error}; answers from here on are not kept, and another run asks for them again"
+        for job in [job for job in (*self.open, *self.ended) if job.queries.cache.ledger is ledger]:
+            _keep_no_more(job, self.unwritable[ledger])
+
+
+def _keep_no_more(job: Job[Any], sentence: str) -> None:
+    """Go on without the ledger, and say so: in the explanation, or with the error that ends the job."""
+    job.queries.notes.append(sentence)
+    job.queries.cache.ledger, job.queries.cache.unkept = None, sentence
+    if job.error is not None:
+        job.error.add_note(sentence)
+
+
+@dataclass(frozen=True, eq=False)
+class _Later:
+    """A reply that is had by asking for it."""
+
+    result: Callable[[], Received]
+
+
+_Reply: TypeAlias = "Future[Received] | _Later"
+
+
+class _Till:
+    """Tells what each call of a model cost: what the model charged it, where it does, else what its ``cost`` grew by.
+
+    Drives in several threads may share a model, so the number grows under the hands of each. What has been handed to
+    one call is not handed to another, so that the costs of all calls add up to what was spent.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._told = 0.0
+        self._charges = False
+
+    def begin(self, model: Model) -> None:
+        """A call begins; what was spent while none was under way is nobody's here."""
+        with self._lock:
+            if not self._under_way:
+                self._told = _spent(model)
+            self._under_way += 1
+
+    def end(self, model: Model, bill: Bill) -> float:
+        """What a call that has ended cost."""
+        with self._lock:
+            self._under_way -= 1
+            self._charges = self._charges or bill.told
+            cost = _spent(model)
+            told, self._told = self._told, cost
+            return bill.amount if self._charges else cost - told
+
+
+_tills: dict[int, _Till] = {}  # of the models that are alive, by their ids: not every model can be hashed
+_opening = threading.Lock()
+
+
+def _till(model: Model) -> _Till:
+    """The one till of a model, whatever is wrapped around it."""
+    inner: Any = model
+    while isinstance(inner, ModelProxy):
+        inner = inner.model
+    with _opening:
+        till = _tills.get(id(inner))
+        if till is None:
+            till = _Till()
+            with contextlib.suppress(TypeError):  # a model that allows no weak reference has a till for each drive
+                weakref.finalize(inner, _tills.pop, id(inner), None)
+                _tills[id(inner)] = till
+        return till
+
+
+def _spent(model: Model) -> float:
+    return float(describe(model).cost or 0.0)
+
+
+def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Received]]:
+    """Each share with its piece of a reply, or of the answers that a failure brought along."""
+    pieces: list[tuple[Share, Received]] = []
+    start = 0
+    for share in batch:
+        rows = slice(start, start + share.size)
+        start = rows.stop
+        piece = reply
+        if not isinstance(reply, Failed):
+            piece = reply[rows]
+        elif reply.partial is not None:
+            piece = Failed(reply.error, reply.partial[rows])
+        pieces.append((share, piece))
+    return pieces
+
+
+class _Bar:
+    """A progress bar that appears only when the work turns out to be long."""
+
+    def __init__(self, model: Model, wanted: bool) -> None:
+        self._queries: list[Queries] = []
+        self._model, self._wanted = model, wanted
+        self._begin = time.monotonic()
+        self._bar: Any = None
+
+    def add(self, queries: Queries) -> None:
+        if self._wanted:
+            self._queries.append(queries)
+
+    def update(self) -> None:
+        if not self._wanted:
+            return
+        if self._bar is None and time.monotonic() - self._begin > _QUIET_SECONDS:
+            from tqdm.auto import tqdm
+
+            total = sum(queries.budget for queries in self._queries)
+            self._bar = tqdm(total=total, unit="row", desc="asking the model", leave=False)
+            if not self._bar.disable:  # as TQDM_DISABLE=1 does
+                self._bar.start_t -= time.monotonic() - self._begin  # the rows so far took their time too
+                self._bar.last_print_t = self._bar.start_t
+        if self._bar is not None:
+            cost = describe(self._model).cost
+            if cost:
+                self._bar.set_postfix_str(f"cost {cost:.4g}", refresh=False)
+            self._bar.update(sum(queries.used for queries in self._queries) - self._bar.n)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def concatenate(batches: Sequence[Inputs]) -> Inputs:
+    """Put batches of one kind together into one: masks, arrays, tensors, frames or lists."""
+    first = batches[0]
+    if isinstance(first, MaskedRows):
+        return MaskedBatch(batches)
+    if len(batches) == 1:
+        return first
+    if isinstance(first, np.ndarray):
+        return np.concatenate(batches)
+    if hasattr(first, "detach"):
+        import torch
+
+        return torch.cat(list(batches))
+    if hasattr(first, "iloc"):
+        import pandas as pd
+
+        return pd.concat(batches)
+    return [item for batch in batches for item in batch]
+
+
+def kind_of(batch: Inputs) -> Any:
+    """What batches must have in common to be concatenated without changing a row, such as a type and a shape."""
+    if isinstance(batch, MaskedRows):
+        return MaskedRows
+    if isinstance(batch, np.ndarray) or hasattr(batch, "detach"):
+        return type(batch), str(batch.dtype), tuple(batch.shape[1:]), str(getattr(batch, "device", ""))
+    if hasattr(batch, "iloc"):
+        dtypes: Any = getattr(batch, "dtypes", None)
+        columns = tuple(getattr(batch, "columns", ()))
+        return type(batch), columns, tuple(dtypes) if hasattr(dtypes, "__iter__") else dtypes
+    if isinstance(batch, list | tuple):
+        return type(batch)
+    return object()  # a masker's own kind of batch goes to the model as it is

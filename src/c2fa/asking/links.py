@@ -1,0 +1,150 @@
+"""The scale that attributions add up on: the model's own outputs, their log-odds or their logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from c2fa.asking.querying import Conversation, QueryError, step
+from c2fa.structure import FloatArray
+
+T = TypeVar("T")
+
+_MARGIN = 1e-7  # what single precision can still tell from 0 and 1; it makes log-odds of ±16.1 at most
+_SLACK = 1e-6  # rounding may carry an output beyond the range by so much
+
+
+@dataclass(frozen=True)
+class Link:
+    """How every output is transformed before the fit, and what people call the result.
+
+    Attributes
+    ----------
+    name
+        ``"identity"``, ``"logit"``, ``"log"`` or ``"logit-of-log"``, which is the ``"logit"`` of a model that returns
+        log-probabilities.
+    unit
+        What the attributions are in; empty for the model's own outputs.
+    low, high
+        The range of the outputs. ``0`` and ``1`` have infinite log-odds, and 0 no logarithm, so outputs are held off
+        the ends by 1e-7. Where the upper end is open, outputs have no natural size: that is then a share of the
+        largest output for the input itself, so that rates of 1e-9 and prices of 1e6 are treated in the same way.
+    takes
+        The range in words.
+    """
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    forward: Callable[[FloatArray], FloatArray]
+    takes: str
+
+    def at(self, prediction: FloatArray) -> Scale:
+        """The scale for an input of which the model says this, (outputs,)."""
+        size = 1.0 if np.isfinite(self.high) else max(float(np.max(prediction)), 0.0)
+        scale = Scale(self, size)
+        scale.check(prediction)
+        if self.unit and not size:
+            raise QueryError(
+                f"the model returned 0 for the input itself, which has no logarithm to explain; leave out "
+                f"link={self.name!r}"
+            )
+        return scale
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A link for one input; calling it transforms outputs, element by element."""
+
+    link: Link
+    size: float
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The numbers that outputs are held between."""
+        off = max(_MARGIN * self.size, float(np.finfo(np.float64).tiny))
+        return self.link.low + off, self.link.high - off
+
+    def __call__(self, outputs: FloatArray) -> FloatArray:
+        """The outputs as the fit sees them; NaN stays NaN."""
+        self.check(outputs)
+        return self.link.forward(np.clip(outputs, *self.ends)) if self.link.unit else outputs
+
+    def check(self, outputs: FloatArray) -> None:
+        """Refuse what lies outside the link's range by more than rounding."""
+        if not self.link.unit:  # any output will do
+            return
+        low, high = self.link.low, self.link.high
+        bad = outputs[(outputs < low - _SLACK * self.size) | (outputs > high + _SLACK * self.size)]
+        if bad.size:
+            raise QueryError(
+                f"the model returned {bad.flat[0]:.6g}, and link={self.link.name!r} takes {self.link.takes}; give a "
+                "model that returns them, or leave the link out"
+            )
+
+    def notes(self, outputs: FloatArray) -> tuple[str, ...]:
+        """How many rows of one output were held off, in words; nothing where none was."""
+        if not self.link.unit:
+            return ()
+        low, high = self.ends
+        held = int(((outputs < low) | (outputs > high)).sum())
+        if not held:
+            return ()
+        beyond = {f"below {low:.3g}": low, f"above {high:.10g}": high}
+        where = " or ".join(words for words, end in beyond.items() if np.isfinite(end))
+        return (
+            f"{held} of {len(outputs)} rows answered {where}, where link={self.link.name!r} grows without bound, and "
+            "were held there",
+        )
+
+
+def _logit(outputs: FloatArray) -> FloatArray:
+    odds: FloatArray = np.log(outputs) - np.log1p(-outputs)
+    return odds
+
+
+def _logit_of_log(outputs: FloatArray) -> FloatArray:
+    """``log p − log(1 − p)`` from ``log p``; each form of the second term keeps its digits where it is used."""
+    likely = outputs > -np.log(2.0)
+    rest = np.where(likely, np.log(-np.expm1(outputs)), np.log1p(-np.exp(outputs)))
+    odds: FloatArray = outputs - rest
+    return odds
+
+
+IDENTITY = Link("identity", "", -np.inf, np.inf, np.asarray, "any output")
+_LOGIT = Link("logit", "log-odds", 0.0, 1.0, _logit, "outputs from 0 to 1")
+_LOG = Link("log", "log", 0.0, np.inf, np.log, "outputs of at least 0")
+_LOGIT_OF_LOG = Link("logit-of-log", "log-odds", -np.inf, 0.0, _logit_of_log, "log-probabilities, which are at most 0")
+LINKS: Mapping[str, Link] = {link.name: link for link in (IDENTITY, _LOGIT, _LOG, _LOGIT_OF_LOG)}
+
+
+def ensure(link: Any, *, log_probabilities: bool = False) -> Link:
+    """Return a link by its name, or the link itself; the log-odds of a model may have to be those of its logarithms.
+
+    >>> ensure("logit").unit, ensure("logit", log_probabilities=True).name
+    ('log-odds', 'logit-of-log')
+    """
+    name = link.name if isinstance(link, Link) else link
+    if log_probabilities and name == "logit":
+        name = "logit-of-log"
+    if not isinstance(name, str) or name not in LINKS:
+        raise ValueError(f"link must be one of {', '.join(map(repr, LINKS))}; got {link!r}")
+    return LINKS[name]
+
+
+def on_scale(conversation: Conversation[T], scale: Scale) -> Conversation[T]:
+    """Transform every answer that a conversation receives; whoever drives it keeps the model's own."""
+    if not isinstance(conversation, Generator):
+        raise TypeError(f"a method must yield questions, and give an Attribution in the end; it gave {conversation!r}")
+    try:
+        ask, result = step(conversation, None)
+        while ask is not None:
+            answer = yield ask
+            ask, result = step(conversation, replace(answer, outputs=scale(answer.outputs)))
+        return cast(T, result)
+    finally:
+        conversation.close()

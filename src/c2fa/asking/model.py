@@ -1,0 +1,193 @@
+"""What a model is, and what it may say of itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from c2fa._system import from_outside
+from c2fa.asking.masking import Inputs
+
+
+class Model(Protocol):
+    """Any callable from a batch to one row of numbers for each input, (n,) or (n, outputs).
+
+    It may have any of the attributes of ``Description``; ``describe`` reads them.
+    """
+
+    def __call__(self, batch: Inputs, /) -> Any:
+        """Return the outputs of a batch, in its order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a model says of itself, without what it leaves open.
+
+    Each attribute is read when it is asked for: costs grow, a name may be a hash of all weights, and some servers name
+    their outputs only in their replies.
+    """
+
+    model: Any
+
+    @property
+    def name(self) -> str | None:
+        """What a ledger keeps outputs under; it changes whenever the model does."""
+        return getattr(self.model, "name", None)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the outputs, such as classes."""
+        return tuple(map(str, getattr(self.model, "output_names", None) or ()))
+
+    @property
+    def log_probabilities(self) -> bool:
+        """Whether the outputs are logarithms of probabilities, so that their log-odds are made of these."""
+        return bool(getattr(self.model, "log_probabilities", False))
+
+    @property
+    def cost(self) -> float | None:
+        """The money spent so far; None for a model that does not count it."""
+        return getattr(self.model, "cost", None)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for people about the outputs so far."""
+        return tuple(map(str, getattr(self.model, "notes", None) or ()))
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many rows to send at a time."""
+        return getattr(self.model, "batch_size", None)
+
+    @property
+    def chunk_size(self) -> int | None:
+        """How many rows go into one request to a server."""
+        size = getattr(self.model, "chunk_size", None)
+        return size() if callable(size) else size
+
+    @property
+    def mask_token(self) -> str | None:
+        """The word that the model reads as a masked one: its own, or its tokenizer's."""
+        tokenizer = getattr(self.model, "tokenizer", None)
+        return getattr(self.model, "mask_token", None) or getattr(tokenizer, "mask_token", None)
+
+    @property
+    def renders(self) -> Callable[[Any], bool]:
+        """``renders(inputs)``: whether the model itself masks what a masker's ``inputs`` stands for.
+
+        Such inputs reach it as a ``MaskedBatch``, once each and with bits for rows, and are masked where the model is.
+        """
+        return getattr(self.model, "renders", None) or _renders_nothing
+
+    @property
+    def expect(self) -> Callable[[Any], object]:
+        """``expect(inputs)``: told of such inputs before their rows come, from any thread, to make them ready."""
+        return getattr(self.model, "expect", None) or _renders_nothing
+
+
+@dataclass
+class Bill:
+    """What one call of a model cost, where the model tells it by ``charge``."""
+
+    amount: float = 0.0
+    told: bool = False
+
+
+BILL: ContextVar[Bill | None] = ContextVar("c2fa-bill", default=None)
+
+
+def charge(amount: float) -> None:
+    """Tell what a request cost, to the call that it belongs to.
+
+    A model that several threads call at once should do so beside keeping ``cost``, which cannot tell whose rows cost
+    what. Coroutines and tasks that a call starts belong to the call.
+    """
+    bill = BILL.get()
+    if bill is not None:
+        bill.amount += amount
+        bill.told = True
+
+
+class ExitError(RuntimeError):
+    """A model or a masker wanted to end the process that called it."""
+
+
+@contextlib.contextmanager
+def contained(what: str = "the model") -> Iterator[None]:
+    """Calls of a stranger's code: where it would end the process, by ``sys.exit()`` for instance, it has failed."""
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt) as error:
+        if from_outside(error):
+            raise
+        failure = ExitError(f"{what} raised {type(error).__name__}({error}), which would end the process")
+        failure.partial = getattr(error, "partial", None)  # type: ignore[attr-defined]
+        raise failure from error
+
+
+def _renders_nothing(inputs: Any) -> bool:
+    return False
+
+
+def launcher(model: Any) -> Callable[[Inputs], Callable[[], Any]] | None:
+    """A model's ``launch``, which begins a batch and returns a function that waits for its outputs; None without one.
+
+    While a batch is under way the next can be masked, and what has ended be fitted. A model around another one has a
+    ``launch`` only if it says so itself: it may have something to do in between.
+    """
+    launch: Callable[[Inputs], Callable[[], Any]] | None = getattr(model, "launch", None)
+    return launch
+
+
+_LANGUAGE = (
+    "generate",
+    "pieces",
+    "score",
+    "template",
+    "fits",
+    "concurrency",
+    "special_tokens",
+    "close",
+)  # of c2fa.citing.LanguageModel
+_ATTRIBUTES = frozenset(name for name, value in vars(Description).items() if isinstance(value, property))
+
+
+def describe(model: Any) -> Description:
+    """Read what a model says of itself.
+
+    >>> class Counted:
+    ...     output_names, cost = ("score",), 0.5
+    >>> describe(Counted()).output_names, describe(Counted()).cost, describe(len).name
+    (('score',), 0.5, None)
+    """
+    return Description(model)
+
+
+class ModelProxy:
+    """A model around another one: what that one says of itself goes for both, and what a language model can do."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _LANGUAGE:
+            return getattr(self.model, name)
+        if name not in _ATTRIBUTES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(describe(self.model), name)
+
+
+def cut_answers(cut: int, written: int, tokens: int) -> tuple[str, ...]:
+    """What the notes of a model that writes answers say where some were cut: of all so far, whatever is explained now.
+
+    >>> cut_answers(2, 24, 40)
+    ('2 of 24 answers were cut at 40 tokens; raise max_new_tokens for longer ones',)
+    """
+    if not cut:
+        return ()
+    were = "was" if cut == 1 else "were"
+    return (f"{cut} of {written} answers {were} cut at {tokens} tokens; raise max_new_tokens for longer ones",)

@@ -1,0 +1,511 @@
+"""What is asked about an input and what came back: counted, deduplicated, recorded and checked.
+
+Methods do not call the model. They are generators that yield an ``Ask`` and receive an ``Answer``; ``driver.py`` runs
+them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import compress
+from numbers import Real
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+
+from c2fa._system import host_array
+from c2fa.asking.fingerprint import Identity
+from c2fa.asking.ledger import Ledger, LedgerError, Name, Row, as_row
+from c2fa.asking.masking import Inputs, Masked, level_names
+from c2fa.masks import mask_keys
+from c2fa.structure import BoolArray, FloatArray
+
+OnError: TypeAlias = Literal["raise", "drop"]
+T = TypeVar("T")
+
+_LARGEST = 1e100  # the largest answer that can be used: squares of larger ones, and sums of them, are infinite
+
+
+_NUMBERS: Any = (Real, Decimal, np.bool_)
+
+
+class QueryError(RuntimeError):
+    """The model failed, or returned something that cannot be used."""
+
+
+class BudgetError(ValueError):
+    """A question was about to exceed the budget; it was not asked."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """A question: what does the model say of the input under these masks of a level?
+
+    ``again`` has the model asked although the answers are known, to see whether it answers the same. What it answers
+    then is kept beside the first answers, so that the same question is not asked a third time.
+    """
+
+    level: int
+    masks: BoolArray
+    again: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The outputs, (n, outputs), and which rows are good; the others hold NaN and must not be used."""
+
+    outputs: FloatArray
+    ok: BoolArray
+
+
+Conversation: TypeAlias = Generator[Ask, Answer, T]
+
+Key: TypeAlias = bytes
+"""A masked input: two bytes with the level and the packed bits of its mask, in one piece that remembers its hash."""
+
+# Added to the level in the key of a row that is asked again, or that is of a level by itself. No tree is as deep.
+_AGAIN, _BY_LEVEL = 1 << 15, 1 << 14
+
+
+def _keys_of(level: int, masks: Iterable[bytes]) -> list[Key]:
+    start = level.to_bytes(2, "big")
+    return [start + mask for mask in masks]
+
+
+def _level_and_mask(key: Key) -> tuple[int, bytes]:
+    return int.from_bytes(key[:2], "big"), key[2:]
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """Rows that have to be sent: their keys, their masks of a level, and which rows of the whole question they are.
+
+    ``features`` is what the features of the question's level are called, for messages.
+    """
+
+    level: int
+    keys: list[Key]
+    masks: BoolArray
+    numbers: Sequence[int]
+    total: int
+    features: str
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, rows: slice) -> Pending:
+        keys, masks, numbers = self.keys[rows], self.masks[rows], self.numbers[rows]
+        return Pending(self.level, keys, masks, numbers, self.total, self.features)
+
+    def only(self, chosen: Sequence[bool]) -> Pending:
+        """Some of the rows."""
+        keys, numbers = list(compress(self.keys, chosen)), list(compress(self.numbers, chosen))
+        return replace(self, keys=keys, masks=self.masks[np.array(chosen)], numbers=numbers)
+
+    def __str__(self) -> str:
+        return f"masks {self.numbers[0]}–{self.numbers[-1]} of {self.total} of {self.features}"
+
+
+@dataclass(frozen=True, eq=False)
+class Failed:
+    """What the model raised instead of an answer, and the answers to some rows that it brought along."""
+
+    error: BaseException
+    partial: Any = None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failed:
+        """A model that sends a batch in several requests may have some of its answers: in ``error.partial``."""
+        return cls(error, getattr(error, "partial", None))
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it is no failure but Ctrl-C, which the driver raises again."""
+        return not isinstance(self.error, Exception)
+
+
+@dataclass(eq=False)
+class Cache:
+    """Every answer about one input, shared by all who ask about it, with marks for the rows that are under way.
+
+    Parameters
+    ----------
+    masked
+        The input.
+    on_error
+        ``"raise"`` stops at the first bad row; ``"drop"`` leaves bad rows out and counts them.
+    identity
+        Which input it is: what its masks depend on besides the seed, and its name in the ledger.
+    ledger, model_name
+        Where answers are kept, and under which name of the model.
+    unkept
+        Why answers are not kept in the ledger that was given.
+    """
+
+    masked: Masked
+    on_error: OnError = "raise"
+    identity: Identity = field(default_factory=Identity)
+    ledger: Ledger | None = None
+    model_name: str = ""
+    sent: int = 0
+    known: dict[Key, FloatArray | None] = field(default_factory=dict)
+    under_way: dict[Key, Queries] = field(default_factory=dict)
+    unwritten: list[Row] = field(default_factory=list)
+    back: list[Name] = field(default_factory=list)
+    unkept: str = ""
+    _damaged: set[Key] = field(default_factory=set)
+
+    @property
+    def width(self) -> int | None:
+        """The number of outputs, once a row was answered."""
+        return next((len(row) for row in self.known.values() if row is not None), None)
+
+    def name(self, key: Key) -> Name:
+        """The name of a row in the ledger."""
+        return self.model_name, self.identity.key, *_level_and_mask(key)
+
+    def recall(self, keys: Iterable[Key]) -> list[str]:
+        """Take in what the ledger has of rows, checked like what the model returns; say what cannot be used of it."""
+        if self.ledger is None:
+            return []
+        levels: dict[int, list[bytes]] = {}
+        for level, mask in map(_level_and_mask, keys):
+            levels.setdefault(level, []).append(mask)
+        found: dict[Key, FloatArray | None] = {}
+        for level, masks in levels.items():
+            rows = self.ledger.get(self.model_name, self.identity.key, level, masks)
+            found.update(zip(_keys_of(level, rows), rows.values(), strict=True))
+        usable = self._usable(found)
+        self.known.update(usable)
+        damaged = [key for key in found if key not in usable and key not in self._damaged]
+        self._damaged.update(damaged)
+        if not damaged:
+            return []
+        level, mask = _level_and_mask(damaged[0])
+        return [
+            f"{len(damaged)} answers in {self.ledger.path} are damaged (first: mask {mask.hex()} of level {level} of "
+            f"input {self.identity.key[:12]}); their rows are asked again"
+        ]
+
+    def _usable(self, found: dict[Key, FloatArray | None]) -> dict[Key, FloatArray]:
+        """Those of the ledger's answers that are whole, finite and as wide as the others."""
+        whole = {key: row for key, row in found.items() if row is not None and row.size and _is_good(row)}
+        widths = Counter(map(len, whole.values())).most_common(1)
+        width = self.width or (widths[0][0] if widths else 0)
+        return {key: row for key, row in whole.items() if len(row) == width}
+
+    def put(self, rows: Mapping[Key, FloatArray | None]) -> None:
+        """Keep answers, None for a row that was dropped; the ledger has them once the driver has written them."""
+        self.known.update(rows)
+        if self.ledger is not None:
+            self.unwritten += [as_row(self.name(key), row) for key, row in rows.items() if row is not None]
+
+    def release(self, keys: Iterable[Key]) -> None:
+        """Take away the marks of rows that came back, or that will not be sent; the ledger's with the next answers."""
+        keys = list(keys)
+        for key in keys:
+            self.under_way.pop(key, None)
+        if self.ledger is not None:
+            self.back += map(self.name, keys)
+
+
+@dataclass(eq=False)
+class Queries:
+    """What one conversation asks about an input, and what it has used.
+
+    Parameters
+    ----------
+    cache
+        The answers about the input. A row that someone else asked about is not sent again, but counts as recalled, so
+        that an explanation uses as many rows whether or not others ask about the same input.
+    budget
+        The most rows that may ever be used; a question that would exceed it is not asked.
+    """
+
+    cache: Cache
+    budget: int
+    sent: int = 0
+    recalled: int = 0
+    dropped: int = 0
+    cost: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    awaits: list[Key] = field(default_factory=list)
+    _used_keys: dict[Key, None] = field(default_factory=dict)
+    _last_question: tuple[Ask, BoolArray, int, list[Key]] | None = None
+
+    @property
+    def rows_per_mask(self) -> int:
+        """How many rows of the model each mask takes."""
+        return self.cache.masked.rows_per_mask
+
+    @property
+    def used(self) -> int:
+        """The rows used so far: sent to the model, or recalled where they were paid for before."""
+        return self.sent + self.recalled
+
+    @property
+    def identity(self) -> Identity:
+        """Which input it is."""
+        return self.cache.identity
+
+    @property
+    def answers(self) -> FloatArray:
+        """Every usable answer so far, (rows, outputs)."""
+        return np.array([row for key in self._used_keys if (row := self.cache.known[key]) is not None])
+
+    @property
+    def waits(self) -> bool:
+        """Whether a row of the last question is still under way for another conversation."""
+        return any(key in self.cache.under_way for key in self.awaits)
+
+    def _question(self, ask: Ask) -> tuple[BoolArray, int, list[Key]]:
+        """The masks that a question is put in, their level and their keys.
+
+        They are masks of leaves, so that an input has one name whatever the level it was asked at. They are computed
+        once although planning and answering both need them.
+        """
+        if self._last_question is None or self._last_question[0] is not ask:
+            structure = self.cache.masked.structure
+            last, again = structure.depth - 1, _AGAIN if ask.again else 0
+            leaves = structure.expand(ask.masks, ask.level)
+            masks, level, keys = leaves, last, _keys_of(last + again, mask_keys(leaves))
+            if self.cache.masked.by_level:
+                masks, level = structure.check_masks(ask.masks, ask.level), structure.level(ask.level)
+                own = _keys_of(level + _BY_LEVEL + again, mask_keys(masks))
+                # With nothing masked it is the input itself, at every level and under whatever masks.
+                full = np.asarray(masks.all(axis=1)).tolist()
+                keys = [key if is_full else mine for key, mine, is_full in zip(keys, own, full, strict=True)]
+            self._last_question = ask, masks, level, keys
+        return self._last_question[1:]
+
+    def plan(self, ask: Ask) -> Pending:
+        """Return the rows that must be sent to answer a question, and mark them as under way.
+
+        Rows that are known are taken over; those that are under way for others are listed in ``awaits``.
+        """
+        masks, level, keys = self._question(ask)
+        # Rows of one key are equal, so any place of it will do.
+        places = {key: i for i, key in enumerate(keys) if key not in self._used_keys}
+        needed = len(places) * self.rows_per_mask
+        if self.used + needed > self.budget:
+            raise BudgetError(
+                f"the budget of {self.budget} model rows has {self.budget - self.used} left, and this question needs "
+                f"{needed}; raise the budget"
+            )
+        cache = self.cache
+        self.notes += cache.recall(key for key in places if key not in cache.known and key not in cache.under_way)
+        here: dict[Key, FloatArray | None] = {}
+        rows: dict[Key, int] = {}
+        self.awaits = []
+        for key, i in places.items():
+            if key in cache.known:
+                here[key] = cache.known[key]
+            elif cache.under_way.setdefault(key, self) is self:
+                rows[key] = i
+            else:
+                self.awaits.append(key)
+        self._use(here)
+        self.recalled += len(here) * self.rows_per_mask
+        at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
+        features = level_names(cache.masked.structure, cache.masked.view)[ask.level]
+        return Pending(level, list(rows), masks[at], range(len(rows)), len(rows), features)
+
+    def marked(self, pending: Pending, taken: set[Name]) -> Pending:
+        """Leave out rows that another process asks, or has asked by now; the question is planned again for them."""
+        cache = self.cache
+        with contextlib.suppress(LedgerError):  # then planning, or writing, says what is wrong
+            self.notes += cache.recall(key for key in pending.keys if cache.name(key) not in taken)
+        ours = [key not in cache.known and cache.name(key) not in taken for key in pending.keys]
+        if all(ours):
+            return pending
+        cache.release(key for key, is_ours in zip(pending.keys, ours, strict=True) if not is_ours)
+        return pending.only(ours)
+
+    def _use(self, rows: Mapping[Key, FloatArray | None]) -> None:
+        self._used_keys.update(dict.fromkeys(rows))
+        self.dropped += self.rows_per_mask * sum(row is None for row in rows.values())
+
+    def inputs(self, pending: Pending) -> Inputs:
+        """Make the masked inputs of rows to be sent."""
+        inputs = self.cache.masked.inputs(pending.masks, pending.level)
+        each = self.rows_per_mask
+        if len(inputs) != len(pending) * each:
+            raise QueryError(
+                f"the masker gave {len(inputs)} inputs for {len(pending)} masks of {pending.features}; "
+                f"it must give {'one' if each == 1 else each} for each"
+            )
+        # One memory layout, whoever else's rows are in the batch: sums over columns may depend on it in the last bit.
+        return np.ascontiguousarray(inputs) if isinstance(inputs, np.ndarray) else inputs
+
+    def record(self, pending: Pending, reply: Any) -> None:
+        """Check what came back for rows that were sent, and keep what is good; raise or note what is not.
+
+        Of a reply that ``Failed``, what it brought along is kept.
+        """
+        cache = self.cache
+        self.sent += len(pending) * self.rows_per_mask
+        cache.sent += len(pending) * self.rows_per_mask
+        cache.release(pending.keys)
+        outputs, good, bad = self._checked(pending, reply)
+        interrupted = isinstance(reply, Failed) and reply.interrupted
+        drop = cache.on_error == "drop" and not interrupted
+        answered = zip(pending.keys, outputs, good.tolist(), strict=True)
+        rows = {key: row if fine else None for key, row, fine in answered if fine or drop}
+        cache.put(rows)
+        self._use(rows)
+        if bad is None or interrupted:
+            return
+        if not drop:
+            raise bad
+        self.notes.append(f"{int((~good).sum())} rows dropped: {bad}")
+
+    def _checked(self, pending: Pending, reply: Any) -> tuple[FloatArray, BoolArray, QueryError | None]:
+        """Return a reply's outputs, which rows of them are good, and what is wrong with the others."""
+        where = f"querying {pending}"
+        outputs = np.full((len(pending), 1), np.nan)
+        bad: QueryError | None = None
+        if isinstance(reply, Failed):
+            bad, reply = _failure(reply.error, where), reply.partial
+        if bad is None or reply is not None:
+            try:
+                rows = as_outputs(reply, len(pending) * self.rows_per_mask, where)
+                outputs = self._of_one_width(self._averaged(rows), where)
+            except QueryError as error:
+                bad = bad or error
+        good = _is_good(outputs)
+        if bad is None and not good.all():
+            what = "numbers beyond 1e100" if np.isfinite(outputs).all() else "NaN or infinity"
+            advice = "" if self.cache.on_error == "drop" else ", or use on_error='drop' to leave such rows out"
+            bad = QueryError(
+                f"{where}: the model returned {what} for {int((~good).sum())} of {len(pending)} rows (first: row "
+                f"{int(np.argmin(good))} of the batch); repair the model{advice}"
+            )
+        return outputs, good, bad
+
+    def _averaged(self, rows: FloatArray) -> FloatArray:
+        """One output for each mask, where a mask takes several rows; one that lacks a row's output is NaN."""
+        if self.rows_per_mask == 1:
+            return rows
+        mean: FloatArray = rows.reshape(-1, self.rows_per_mask, rows.shape[1]).mean(axis=1)
+        return mean
+
+    def _of_one_width(self, outputs: FloatArray, where: str) -> FloatArray:
+        width = self.cache.width
+        if width not in (None, outputs.shape[1]):
+            advice = "" if self.cache.ledger is None else "; where it has changed, give it another model_name"
+            raise QueryError(
+                f"{where}: the model returned {outputs.shape[1]} outputs a row and {width} before; "
+                f"it must always return the same number{advice}"
+            )
+        return outputs
+
+    def answer(self, ask: Ask) -> Answer:
+        """Return what is known of the rows of a question; all of them must have been answered."""
+        rows = [self.cache.known[key] for key in self._question(ask)[2]]
+        width = self.cache.width or 1
+        ok = np.array([row is not None for row in rows], dtype=np.bool_)
+        blank = np.full(width, np.nan)
+        outputs = np.array([blank if row is None else row for row in rows]).reshape(len(rows), width)
+        return Answer(outputs, ok)
+
+
+def mark(asked: Sequence[tuple[Queries, Pending]]) -> list[Pending]:
+    """Mark rows that are about to be sent in their ledgers; leave out those that another process has marked.
+
+    No process waits for another that waits for it: marks are set for one batch, right before it is sent, and taken away
+    when it is back; and a process waits for others' rows only when nothing of its own is to be sent or under way.
+    """
+    names: dict[Ledger, list[Name]] = {}
+    for queries, pending in asked:
+        if queries.cache.ledger is not None:
+            names.setdefault(queries.cache.ledger, []).extend(map(queries.cache.name, pending.keys))
+    taken = {ledger: ledger.mark(some) for ledger, some in names.items()}
+    shared = {ledger for ledger in names if taken[ledger] or ledger.is_shared}
+    return [
+        queries.marked(pending, taken[queries.cache.ledger]) if queries.cache.ledger in shared else pending
+        for queries, pending in asked
+    ]
+
+
+def _is_good(outputs: FloatArray) -> BoolArray:
+    """Whether numbers can be used, for each row; NaN cannot."""
+    return np.asarray((np.abs(outputs) <= _LARGEST).all(axis=-1))
+
+
+def _failure(error: BaseException, where: str) -> QueryError:
+    """An error of the model as one of ours, which says what was asked."""
+    if isinstance(error, QueryError):
+        return error
+    failure = QueryError(f"{where}: the model raised {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def as_outputs(reply: Any, rows: int, where: str) -> FloatArray:
+    """Return a model's reply as (rows, outputs) numbers, or say what is wrong with it."""
+    if hasattr(reply, "detach"):  # a torch tensor, on whichever device
+        reply = host_array(reply)
+    elif isinstance(reply, list | tuple) and reply and hasattr(reply[0], "detach"):
+        reply = [host_array(item) for item in reply]
+    elif hasattr(reply, "to_numpy"):
+        reply = reply.to_numpy()
+    try:
+        outputs = _numbers(reply)
+    except (TypeError, ValueError):
+        raise QueryError(
+            f"{where}: the model returned {_kind(reply)}; it must return numbers, as (n,) or (n, outputs)"
+        ) from None
+    if outputs.ndim == 0 and rows == 1:
+        outputs = outputs[None]
+    if outputs.ndim not in (1, 2) or len(outputs) != rows:
+        got = f"{len(outputs)} rows" if outputs.ndim in (1, 2) else f"an array of shape {outputs.shape}"
+        raise QueryError(f"{where}: the model returned {got} for {rows} inputs; it must return one row per input")
+    if outputs.ndim == 2 and outputs.shape[1] == 0:
+        raise QueryError(f"{where}: the model returned rows without any output")
+    return outputs[:, None] if outputs.ndim == 1 else outputs
+
+
+def _numbers(reply: Any) -> FloatArray:
+    """The numbers of a reply, NaN where a masked array hides one; a TypeError where anything else is among them."""
+    if isinstance(reply, list | tuple) and any(isinstance(item, np.ma.MaskedArray) for item in reply):
+        return np.array([_numbers(item) for item in reply])
+    array = np.ma.asarray(reply) if isinstance(reply, np.ma.MaskedArray) else np.asarray(reply)
+    if array.dtype.kind == "O":
+        array = np.array([_number(value) for value in array.flat]).reshape(array.shape)
+    if array.dtype.kind not in "buif":  # "0.5" would pass as a number, and a complex one would lose a part
+        raise TypeError
+    with np.errstate(over="ignore"):  # a wider number may become infinite, which is checked
+        outputs = array.astype(np.float64, copy=False)
+    return np.ma.filled(outputs, np.nan)
+
+
+def _number(value: Any) -> float:
+    if value is np.ma.masked:
+        return np.nan
+    if isinstance(value, np.timedelta64) or not isinstance(value, _NUMBERS):
+        raise TypeError
+    try:
+        return float(value)
+    except OverflowError:  # a whole number that no float can hold: it is refused like one that is too large
+        return sys.float_info.max if value > 0 else -sys.float_info.max
+
+
+def _kind(reply: Any) -> str:
+    item = reply
+    while isinstance(item, list | tuple | np.ndarray) and np.shape(item) and len(item):
+        item = item[0]
+    name = "strings" if isinstance(item, str | np.str_) else type(item).__name__
+    return name if item is reply else f"{type(reply).__name__} of {name}"
+
+
+def step(conversation: Conversation[T], answer: Answer | None) -> tuple[Ask | None, T | None]:
+    """Hand a conversation its answer (None to begin); return its next question, or None and its result."""
+    try:
+        return (next(conversation) if answer is None else conversation.send(answer)), None
+    except StopIteration as stop:
+        return None, stop.value

@@ -1,0 +1,212 @@
+"""A rate that several processes share, and a model that keeps to it: they pause together when the server says so."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from os import PathLike, fspath
+from typing import Any
+
+from c2fa._system import is_real
+from c2fa.asking.ledger import Connection
+from c2fa.asking.model import ModelProxy, describe
+from c2fa.models.http._retry import Retry, concerns_all, is_transient
+
+_CREATE = "CREATE TABLE IF NOT EXISTS timetable (id INTEGER PRIMARY KEY CHECK (id = 1), next REAL, pause REAL)"
+_FAR = 3600.0  # a slot further away than this was left by a clock that has been reset since
+_opening = threading.Lock()  # two connections to ":memory:" would be two timetables
+
+
+class Bucket:
+    """So many requests a second for all processes of a machine that open the same file.
+
+    Each request takes the next free slot of a timetable and sleeps until then, so that no one polls and no rate is
+    lost. A pause moves every slot that is not used yet.
+
+    Parameters
+    ----------
+    path
+        A small file that the processes share; it is made where it does not exist. ``":memory:"`` is for this process
+        alone.
+    rate
+        Requests a second; None for no limit, so that only pauses are shared.
+    burst
+        How many requests may go at once after a quiet time.
+
+    Examples
+    --------
+    >>> bucket = Bucket(":memory:", rate=1000.0)
+    >>> bucket.take()
+    """
+
+    def __init__(self, path: str | PathLike[str], rate: float | None, burst: int = 1) -> None:
+        if rate is not None and not (is_real(rate) and 0 < rate < math.inf):
+            raise ValueError(f"rate must be a number of requests a second above 0, not {rate!r}")
+        if not (is_real(burst) and 1 <= burst < math.inf):
+            raise ValueError(f"burst must be a whole number of at least 1, not {burst!r}")
+        if not isinstance(path, str | PathLike):
+            raise TypeError(f"path must be the name of a file, or ':memory:'; got {path!r}")
+        self.path, self.rate, self.burst = fspath(path), rate, int(burst)
+        self._db: Connection | None = None
+        self._pid = 0
+        self._times = (0.0, 0.0)  # of a timetable in memory, which closing would lose
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_db": None, "_pid": 0, "_times": (0.0, 0.0)}
+
+    def take(self, requests: int = 1) -> None:
+        """Wait for the turn of so many requests."""
+        for seconds in self.waits(requests):
+            time.sleep(seconds)
+
+    def waits(self, requests: int = 1) -> Iterator[float]:
+        """Take the next slot for so many requests and yield the seconds until it comes.
+
+        A pause that begins meanwhile voids the slot, so there may be several waits, one after the other.
+        """
+        interval = 0.0 if self.rate is None else 1.0 / self.rate
+        while True:
+            with self._transaction() as db:
+                free, pause = db.execute("SELECT next, pause FROM timetable").fetchone()
+                now = time.monotonic()
+                if max(free, pause) > now + _FAR:
+                    free = pause = 0.0
+                slot = max(free, now - (self.burst - 1) * interval, pause)
+                db.execute("UPDATE timetable SET next=?, pause=?", (slot + requests * interval, pause))
+            yield max(slot - time.monotonic(), 0.0)
+            db = self._connection()
+            with db.lock:
+                (latest,) = db.execute("SELECT pause FROM timetable").fetchone()
+            if latest <= pause:
+                return
+
+    def pause(self, seconds: float) -> None:
+        """Let every process wait for so long; pauses that overlap are one."""
+        with self._transaction() as db:
+            until = time.monotonic() + seconds
+            db.execute("UPDATE timetable SET pause=MAX(pause, ?), next=MAX(next, ?)", (until, until))
+
+    def close(self) -> None:
+        """Close the file; the next request opens it again."""
+        db, self._db = self._db, None
+        if db is not None:
+            with db.lock:
+                if self.path == ":memory:":
+                    self._times = db.execute("SELECT next, pause FROM timetable").fetchone()
+                db.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        db = self._connection()
+        with db.lock, db:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
+
+    def _connection(self) -> Connection:
+        with _opening:
+            if self._db is None or self._pid != os.getpid():  # a forked process must not use its parent's
+                self._db, self._pid = Connection(self.path), os.getpid()
+                self._db.execute("PRAGMA synchronous=OFF")  # a timetable need not outlive a power cut
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute(_CREATE)
+                self._db.execute("INSERT OR IGNORE INTO timetable VALUES (1, ?, ?)", self._times)
+            return self._db
+
+
+class Paced(abc.ABC):
+    """A model that takes a turn for each of its requests and repeats them itself, as those behind HTTP do."""
+
+    @abc.abstractmethod
+    def __call__(self, batch: Any) -> Any:
+        """Return one row of outputs for each input."""
+
+    @abc.abstractmethod
+    def pace(self, bucket: Bucket) -> None:
+        """Take turns from this bucket from now on."""
+
+
+class Limited(ModelProxy):
+    """Any model, kept to a rate that all workers share, asked again when it is busy or away.
+
+    A language model is kept to it too, for ``c2fa.cite``: each prompt that it scores or answers counts as one request.
+
+    A model of ``c2fa.models`` behind HTTP takes its turns from the shared bucket, one for each request, instead of from
+    its own ``rate``, and repeats requests by its own settings alone. What follows on retries is for every other model.
+
+    Parameters
+    ----------
+    model
+        The model. One call counts as one request, or as many as it says by ``chunk_size()``.
+    path, rate, burst
+        See ``Bucket``.
+    retries
+        How often a call that failed in a transient way (429, 5xx, a time-out, a lost connection) is repeated.
+    wait, max_wait
+        The first pause, in seconds, doubled each time, and the longest. ``Retry-After`` goes before it.
+    transient
+        Tells a failure that may pass from one that will not; by default by type and status.
+
+    Examples
+    --------
+    >>> Limited(len, ":memory:", rate=100.0)(["a", "b"])
+    2
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        path: str | PathLike[str],
+        rate: float,
+        *,
+        burst: int = 1,
+        retries: int = 8,
+        wait: float = 0.5,
+        max_wait: float = 60.0,
+        transient: Callable[[Exception], bool] | None = None,
+    ) -> None:
+        if not callable(model) and not hasattr(model, "generate"):
+            raise TypeError(f"model must be callable, not {type(model).__name__}")
+        if retries < 0:
+            raise ValueError(f"retries must be at least 0, not {retries!r}")
+        super().__init__(model)
+        self.bucket = Bucket(path, rate, burst)
+        self.retry = Retry(retries, wait, max_wait, transient or is_transient)
+        if isinstance(model, Paced):
+            model.pace(self.bucket)
+
+    def __call__(self, batch: Any) -> Any:
+        chunk = describe(self.model).chunk_size
+        requests = 1 if chunk is None else max(math.ceil(len(batch) / chunk), 1)
+        return self._within_the_rate(self.model, requests, batch)
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if name == "generate":
+            return functools.partial(self._within_the_rate, found, 1)
+        if name == "score":
+            return lambda prompts, answer: self._within_the_rate(found, max(len(prompts), 1), prompts, answer)
+        return found
+
+    def _within_the_rate(self, ask: Callable[..., Any], requests: int, *given: Any) -> Any:
+        if isinstance(self.model, Paced):
+            return ask(*given)
+        tries = 0
+        while True:
+            self.bucket.take(requests)
+            try:
+                return ask(*given)
+            except Exception as error:
+                tries += 1
+                seconds = self.retry.pause(error, tries)
+                if seconds is None:
+                    raise
+                if concerns_all(error):
+                    self.bucket.pause(seconds)
+                else:
+                    time.sleep(seconds)

@@ -1,0 +1,1 @@
+"""Language models that write answers, and say how likely a given one is."""

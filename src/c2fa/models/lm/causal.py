@@ -1,0 +1,474 @@
+"""A causal language model of ``transformers``: it writes answers, and says how likely a given answer is."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from c2fa.asking.model import cut_answers
+from c2fa.models.local.huggingface import from_folder, load_carefully
+from c2fa.models.local.torch import (
+    Floats,
+    autocast_dtype,
+    device_of,
+    evaluating,
+    precision,
+    restored,
+    to_host,
+    weights_hash,
+)
+from c2fa.structure import BoolArray
+
+_SHARED = 32  # tokens: a common beginning that is shorter does not pay for a call of its own
+_STARTING = 3e12  # parameters times tokens: a GPU computes about as many while the layers of one call are started
+_TOKENS = 2**15  # in one call of the model, unless said otherwise
+_LOGITS = 2**28  # the most numbers that the head returns at once, 1 GiB of them in float32
+_REMEMBERED = 1024  # the most answers whose tokens are kept
+_GREEDY = {"do_sample": False, "num_beams": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0}
+
+
+class CausalLM:
+    """A causal language model of ``transformers``: it writes answers, and scores a given answer after many prompts.
+
+    Rows are sorted by length, and a batch holds rows of nearly the same length, filled up on the right: a causal model
+    does not look there, so no row depends on its neighbours. What all prompts of a call begin with is computed once.
+    Nothing is ever downloaded, and no code that a folder brings is ever run.
+
+    Parameters
+    ----------
+    model
+        A causal language model, a folder written by ``save_pretrained``, or a ``.gguf`` file (for which transformers
+        needs the packages gguf and accelerate). Read from a folder or file, it runs in float32 on a CPU.
+    tokenizer
+        The model's tokenizer; a folder or file has its own.
+    device, autocast
+        As for `c2fa.models.Torch`.
+    batch
+        The most rows in one call of the model; by default 8, and 64 on a GPU.
+    batch_tokens
+        The most tokens in one call of the model; by default 32,768. Fewer take less memory.
+    max_new_tokens
+        Where an answer that ``generate`` writes is cut, in tokens.
+    system
+        The system message of ``template``, where its caller has none.
+    template_options
+        What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        device: str | torch.device | None = None,
+        autocast: str | torch.dtype | None = None,
+        batch: int | None = None,
+        batch_tokens: int | None = None,
+        max_new_tokens: int = 256,
+        system: str | None = None,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if isinstance(model, str | os.PathLike):
+            model, tokenizer = _read(Path(model), tokenizer)
+            if device is None or torch.device(device).type == "cpu":
+                model = _in_float32(model)
+        if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+            raise TypeError(f"model must be a transformers model, a folder or a .gguf file, not {type(model).__name__}")
+        if getattr(model.config, "is_encoder_decoder", False):
+            raise ValueError(f"{type(model).__name__} has an encoder; CausalLM takes models that only decode")
+        if tokenizer is None:
+            raise ValueError("a model needs its tokenizer: CausalLM(model, tokenizer)")
+        for name, value in (("batch", batch), ("batch_tokens", batch_tokens), ("max_new_tokens", max_new_tokens)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        self.model: Any = model if device is None else model.to(device)
+        self.tokenizer, self.max_new_tokens, self.system = tokenizer, max_new_tokens, system
+        self.template_options = dict(template_options or {})
+        self.device = torch.device(device) if device is not None else device_of(model)
+        self.batch = batch or (64 if self.device.type == "cuda" else 8)
+        self.batch_tokens = batch_tokens or _TOKENS
+        self.autocast = autocast_dtype(autocast)
+        self._parameters = sum(p.numel() for p in self.model.parameters())
+        self._generated: dict[str, tuple[int, ...]] = {}
+        self._written = self._cut = 0
+        self.__setstate__({})
+        self._lead = self._leading_tokens()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_tokenizing"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        self._tokenizing = threading.Lock()  # two threads that use a tokenizer at once may be refused
+
+    def __repr__(self) -> str:
+        return f"CausalLM({type(self.model).__name__}, device={str(self.device)!r})"
+
+    @property
+    def name(self) -> str:
+        """The model's class with a hash of its weights, its vocabulary and how it is run."""
+        how = (str(self.autocast), self._lead, sorted(self.tokenizer.get_vocab().items()))
+        words = hashlib.sha256(repr(how).encode()).hexdigest()[:16]
+        return f"hf-lm:{type(self.model).__name__}:{weights_hash(self.model)}:{words}"
+
+    @property
+    def batch_size(self) -> int:
+        """How many rows to send at a time: several batches, so that rows of nearly the same length are found."""
+        return 4 * self.batch
+
+    @property
+    def window(self) -> int | None:
+        """The most tokens that the model can read; None where neither it nor its tokenizer says so."""
+        limit = getattr(self._config, "max_position_embeddings", None)
+        if limit is None:
+            limit = getattr(self.tokenizer, "model_max_length", None)
+        return int(limit) if limit is not None and 0 < limit < 10**9 else None  # a huge number stands for none
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for people about the answers so far."""
+        return cut_answers(self._cut, self._written, self.max_new_tokens)
+
+    @property
+    def template(self) -> Callable[[str | None, str], str]:
+        """``template(system, user)``: a user's message in the model's chat format, up to where the answer begins.
+
+        A model whose tokenizer has no chat template has no such attribute.
+        """
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise AttributeError("the tokenizer has no chat template; prompts are plain text")
+        return self._in_template
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The texts that the tokenizer reads as tokens of their own kind, such as the end of a turn."""
+        return tuple(map(str, getattr(self.tokenizer, "all_special_tokens", ())))
+
+    def _in_template(self, system: str | None, user: str) -> str:
+        system = self.system if system is None else system
+        said = [] if system is None else [{"role": "system", "content": system}]
+        options = {**self.template_options, "tokenize": False, "add_generation_prompt": True}
+        try:
+            return str(self.tokenizer.apply_chat_template([*said, {"role": "user", "content": user}], **options))
+        except Exception as error:
+            # A template may refuse system messages, by an error of jinja2; what it would say then opens the user's.
+            if system is None or type(error).__name__ != "TemplateError":
+                raise
+            together = [{"role": "user", "content": f"{system}\n\n{user}"}]
+            return str(self.tokenizer.apply_chat_template(together, **options))
+
+    def generate(self, prompt: str) -> str:
+        """The answer to a prompt, each token the likeliest one; ``score`` then scores these very tokens.
+
+        Special tokens are left out of the text, and the token that ends the answer is no part of it.
+        """
+        [ids] = self._prompts([prompt])
+        room = self.max_new_tokens if self.window is None else min(self.max_new_tokens, self.window - len(ids))
+        if room < 1:
+            raise ValueError(
+                f"the prompt has {len(ids):,} tokens and the model's window {self.window:,}, which leaves no room for "
+                "an answer; shorten the prompt"
+            )
+        ends = self._ends
+        inputs = torch.tensor([ids], device=self.device)
+        evaluating(self.model)
+        with torch.inference_mode(), precision(self.device, self.autocast):
+            outputs = self.model.generate(
+                inputs,
+                attention_mask=torch.ones_like(inputs),
+                max_new_tokens=room,
+                eos_token_id=ends or None,
+                pad_token_id=ends[0] if ends else 0,  # one row needs no padding, but generate warns without a token
+                **_GREEDY,
+            )
+        new = outputs[0, len(ids) :].tolist()
+        stop = next((i for i, token in enumerate(new) if token in ends), len(new))
+        self._written += 1
+        self._cut += stop == len(new)
+        answer = self._decoded(new[:stop])
+        self._remember(answer, new[:stop])
+        return answer
+
+    def pieces(self, answer: str) -> list[str]:
+        """The texts of the answer's tokens, which join to the answer; tokens that share a character are one piece."""
+        ids = self._answer(answer)
+        lengths = [0, *(length for _, length in self._cuts(ids, answer))]
+        return [answer[a:b] for a, b in itertools.pairwise(lengths)]
+
+    def score(self, prompts: Sequence[str], answer: str) -> Floats:
+        """The log-probability of each piece of the answer after each prompt, (prompts, pieces)."""
+        rows, ids = self._prompts(prompts), self._answer(answer)
+        if not ids:
+            raise ValueError("the answer is empty, so there is nothing to score")
+        self._refuse_longer(rows, ids)
+        ends = [end for end, _ in self._cuts(ids, answer)]
+        return np.add.reduceat(self._token_scores(rows, ids), [0, *ends[:-1]], axis=1)
+
+    def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
+        """Whether each prompt and the answer together fit into the model's window."""
+        room = self._room(self._answer(answer))
+        return np.array([room is None or len(row) <= room for row in self._prompts(prompts)], dtype=np.bool_)
+
+    # Texts and tokens
+
+    def _tokens(self, texts: list[str], special: bool = False) -> list[list[int]]:
+        with self._tokenizing:
+            found = self.tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
+        return [list(map(int, ids)) for ids in found]
+
+    def _decoded(self, ids: Sequence[int]) -> str:
+        with self._tokenizing:
+            text = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return str(text)
+
+    def _leading_tokens(self) -> list[int]:
+        """The special tokens that the tokenizer puts before a text; those that it puts behind would end the prompt."""
+        [whole], [plain] = self._tokens(["a"], special=True), self._tokens(["a"])
+        return next((whole[:k] for k in range(len(whole)) if whole[k : k + len(plain)] == plain), [])
+
+    def _prompts(self, prompts: Sequence[str]) -> list[list[int]]:
+        """The tokens of prompts, with the leading special tokens once, though a chat template may bring its own."""
+        if isinstance(prompts, str) or not all(isinstance(prompt, str) for prompt in prompts):
+            raise TypeError("prompts must be a list of texts")
+        if len(prompts) == 0:
+            raise ValueError("there is no prompt; a language model needs at least one")
+        lead = self._lead
+        rows = [ids if ids[: len(lead)] == lead else lead + ids for ids in self._tokens(list(prompts))]
+        return [ids or [self._beginning] for ids in rows]
+
+    @property
+    def _beginning(self) -> int:
+        """What stands for an empty prompt: the answer's first token must come after something."""
+        for token in (self.tokenizer.bos_token_id, *self._ends):
+            if token is not None:
+                return int(token)
+        raise ValueError("the prompt is empty, and the tokenizer has no token that begins a text; write a prompt")
+
+    @property
+    def _ends(self) -> list[int]:
+        """The tokens that end an answer, by the model or by its tokenizer."""
+        ends: list[int] = []
+        for owner in (getattr(self.model, "generation_config", None), self._config, self.tokenizer):
+            found = getattr(owner, "eos_token_id", None)
+            ends += [found] if isinstance(found, int) else list(found or ())
+        return list(dict.fromkeys(ends))
+
+    def _answer(self, answer: str) -> tuple[int, ...]:
+        """The tokens of an answer: those that were generated, or else those that the tokenizer makes of it."""
+        if not isinstance(answer, str):
+            raise TypeError(f"the answer must be a text, not {type(answer).__name__}")
+        if answer in self._generated:
+            return self._generated[answer]
+        [ids] = self._tokens([answer])
+        text = self._decoded(ids)
+        if text != answer:
+            raise ValueError(
+                f"the tokenizer reads the answer {_short(answer)} as {_short(text)}; give the answer as it reads it"
+            )
+        return tuple(ids)
+
+    def _remember(self, answer: str, ids: Sequence[int]) -> None:
+        self._generated.pop(answer, None)
+        self._generated[answer] = tuple(ids)
+        while len(self._generated) > _REMEMBERED:
+            del self._generated[next(iter(self._generated))]
+
+    def _cuts(self, ids: Sequence[int], answer: str) -> list[tuple[int, int]]:
+        """Where the pieces of an answer end, in tokens and in characters.
+
+        Tokens that end within a character are not yet a beginning of the answer's text. A token without text of its
+        own belongs to the piece before it, or the first piece.
+        """
+        cuts: list[tuple[int, int]] = []
+        for end in range(1, len(ids) + 1):
+            text = self._decoded(ids[:end])
+            if not text or not answer.startswith(text):
+                continue
+            if cuts and len(text) <= cuts[-1][1]:
+                cuts.pop()
+            cuts.append((end, len(text)))
+        return cuts
+
+    # The window
+
+    @property
+    def _config(self) -> Any:
+        """The settings of the part that reads text; a model of several kinds of input has others too."""
+        config = self.model.config
+        return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+    def _room(self, ids: Sequence[int]) -> int | None:
+        """The most tokens that a prompt of an answer may have."""
+        return None if self.window is None else self.window - len(ids)
+
+    def _refuse_longer(self, rows: list[list[int]], ids: Sequence[int]) -> None:
+        room = self._room(ids)
+        longest = max(range(len(rows)), key=lambda i: len(rows[i]))
+        if room is not None and len(rows[longest]) > room:
+            raise ValueError(
+                f"prompt {longest} has {len(rows[longest]):,} tokens and the answer {len(ids):,}, more together than "
+                f"the model's window of {self.window:,}; shorten the context"
+            )
+
+    # The network
+
+    @property
+    def _head(self) -> torch.nn.Module | None:
+        """The layer that makes logits; None where the model does not say which it is."""
+        head = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
+        return head if isinstance(head, torch.nn.Module) else None
+
+    def _token_scores(self, rows: list[list[int]], answer: Sequence[int]) -> Floats:
+        """The log-probability of each token of the answer after each row."""
+        evaluating(self.model)
+        order: list[int] = []
+        found: list[torch.Tensor] = []
+        with torch.inference_mode(), precision(self.device, self.autocast):
+            past = self._past(rows, len(answer))
+            shared = 0 if past is None else past.get_seq_length()
+            for index in self._batches([len(row) for row in rows], len(answer)):
+                found.append(self._scored([rows[i][shared:] for i in index], answer, past))
+                order += index
+            scores = to_host(torch.cat(found))
+        return restored(order, scores())
+
+    def _past(self, rows: list[list[int]], answer: int) -> Any:
+        """What the model keeps of the tokens that all rows begin with; None where they are too few, or it cannot."""
+        shared = _common_beginning(rows)
+        shared = shared[: min(map(len, rows)) - 1]  # the token before the answer is each row's own
+        saved = (len(rows) - 1) * len(shared)
+        if len(shared) < _SHARED or saved <= self._starting or max(map(len, rows)) + answer - 1 > self._turn:
+            return None
+        outputs, _ = self._read([shared], torch.zeros((1, 1), dtype=torch.long, device=self.device), use_cache=True)
+        past = getattr(outputs, "past_key_values", None)
+        layers = {type(layer).__name__ for layer in getattr(past, "layers", [None])}
+        # Keys and values can be continued by many tokens at once; states of recurrent layers often cannot.
+        return past if layers <= {"DynamicLayer", "DynamicSlidingWindowLayer"} else None
+
+    @property
+    def _starting(self) -> float:
+        """The tokens that could be computed while a call is started: a small model on a GPU mostly waits for that."""
+        return _STARTING / self._parameters if self.device.type == "cuda" else 0.0
+
+    def _batches(self, lengths: Sequence[int], answer: int) -> Iterator[list[int]]:
+        """The numbers of rows that go together, from the shortest to the longest."""
+        words = int(getattr(self._config, "vocab_size", 0) or len(self.tokenizer))
+        bucket: list[int] = []
+        padding = 0
+        for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+            if bucket:
+                shortest, rows = lengths[bucket[0]], len(bucket) + 1
+                spread = lengths[row] - shortest
+                padding += len(bucket) * (lengths[row] - lengths[bucket[-1]])
+                places = answer if self._head is not None else lengths[row] + answer
+                is_full = (
+                    len(bucket) == self.batch
+                    or (spread > max(8, shortest // 16) and padding > self._starting)
+                    or shortest <= self._turn - answer + 1 < lengths[row]
+                    or rows * (lengths[row] + answer) > self.batch_tokens
+                    or rows * places * words > _LOGITS
+                )
+                if is_full:
+                    yield bucket
+                    bucket, padding = [], 0
+            bucket.append(row)
+        yield bucket
+
+    def _scored(self, rows: list[list[int]], answer: Sequence[int], past: Any) -> torch.Tensor:
+        """The scores of one batch, whose rows come after what is past.
+
+        The answer's last token is not read, as nothing comes after it. Rows are filled up with any token.
+        """
+        lengths = [len(row) for row in rows]
+        width = max(lengths) + len(answer) - 1
+        filled = [(row + list(answer[:-1]) + [answer[-1]] * width)[:width] for row in rows]
+        tokens = torch.tensor(answer, device=self.device)
+        starts = torch.tensor(lengths, device=self.device) - 1
+        places = starts[:, None] + torch.arange(len(answer), device=self.device)
+        more: dict[str, Any] = {"use_cache": past is not None}
+        if past is not None:
+            more["past_key_values"] = copy.deepcopy(past)  # a call adds to it
+            more["past_key_values"].batch_repeat_interleave(len(rows))
+        _, logits = self._read(filled, places, **more)
+        logits = logits.float()
+        own = logits.gather(-1, tokens.expand(len(rows), -1)[..., None])[..., 0]
+        return own - logits.logsumexp(dim=-1)
+
+    def _read(self, rows: list[list[int]], places: torch.Tensor, **more: Any) -> tuple[Any, torch.Tensor]:
+        """The outputs for rows of one length, and the logits at each row's own places, (rows, places, words)."""
+        inputs = torch.tensor(rows, device=self.device)
+        with _only_at(self._head, places) as left_out:
+            outputs = self.model(input_ids=inputs, **more)
+        return outputs, outputs.logits if left_out else _at(outputs.logits, places)
+
+    @property
+    def _turn(self) -> float:
+        """The length beyond which the model encodes all places of a batch in another way (LongRoPE)."""
+        rope = getattr(self._config, "rope_parameters", None) or getattr(self._config, "rope_scaling", None) or {}
+        if "longrope" not in repr(rope):
+            return np.inf
+        name = "original_max_position_embeddings"
+        return float(rope.get(name) or getattr(self._config, name, None) or self._config.max_position_embeddings)
+
+
+def _read(path: Path, tokenizer: Any) -> tuple[Any, Any]:
+    if path.suffix != ".gguf":
+        return from_folder(path, tokenizer, "CausalLM", "CausalLM")
+    if not path.is_file():
+        raise ValueError(f"there is no file {str(path)!r}; nothing is downloaded, so fetch the model first")
+    return load_carefully(path.parent, tokenizer, "CausalLM", gguf_file=path.name)
+
+
+def _in_float32(model: Any) -> Any:
+    """The model in float32: half precision is slow on a CPU, and ends the process on some."""
+    halves = any(p.dtype in (torch.bfloat16, torch.float16) for p in model.parameters())
+    return model.float() if halves and not getattr(model, "is_quantized", False) else model
+
+
+def _at(numbers: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """What stands at each row's own places, (rows, places, …)."""
+    places = places.to(numbers.device)
+    return numbers[torch.arange(len(places), device=places.device)[:, None], places]
+
+
+@contextlib.contextmanager
+def _only_at(head: torch.nn.Module | None, places: torch.Tensor) -> Iterator[list[bool]]:
+    """Have a model's head make logits at these places of each row only; what is yielded says whether it did.
+
+    All logits of a batch can take more memory and time than the rest of a small model.
+    """
+    left_out: list[bool] = []
+    thread = threading.get_ident()
+
+    def choose(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        hidden = given[0]
+        if threading.get_ident() != thread or hidden.ndim != 3 or len(hidden) != len(places):
+            return None
+        left_out.append(True)
+        return (_at(hidden, places), *given[1:])
+
+    handle = None if head is None else head.register_forward_pre_hook(choose)
+    try:
+        yield left_out
+    finally:
+        if handle is not None:
+            handle.remove()
+
+
+def _common_beginning(rows: list[list[int]]) -> list[int]:
+    first, last = min(rows), max(rows)  # in the order of a dictionary; what these two share, all between them do
+    return first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -1,0 +1,355 @@
+"""Language models behind servers: how likely a given answer is after each prompt, token by token."""
+
+from __future__ import annotations
+
+import abc
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from c2fa.asking.model import charge, cut_answers
+from c2fa.models.http._portal import Portal
+from c2fa.models.http._rows import WireRows
+from c2fa.models.http._send import EndpointError, Request, send
+from c2fa.models.http.endpoint import Endpoint, Floats, RowError, _Batch, _wrong
+from c2fa.structure import BoolArray
+
+T = TypeVar("T")
+_APART = 0.1  # nats: caches and batches move a token's log-probability by less, a stale or sampled one by more
+_UNLIKELY = -9000.0  # servers write -9999, or the least number that they have, for a probability of zero
+_LEAST = -104.0  # and the logarithm of the least float32 above zero is -103.3
+_REMEMBERED = 1024  # the most answers whose tokens are kept
+_MARK = "c2fa-puts-the-message-here"
+_NOT_FOUND = (404, 405)
+_ELSEWHERE = (
+    "OpenAI and Ollama give no log-probabilities of a given answer: pass similarity= to c2fa.cite for such a server"
+)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """An answer in the tokens of a server: their ids, and their texts, which join to the answer."""
+
+    ids: tuple[int, ...]
+    pieces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Format:
+    """What a chat format puts around a user's message, and whether it strips the message."""
+
+    before: str
+    after: str
+    strips: bool
+
+    def __call__(self, message: str) -> str:
+        return self.before + (message.strip() if self.strips else message) + self.after
+
+
+class Writer(Endpoint):
+    """A language model on a server, which writes answers."""
+
+    server = "such"  # what its error messages call it
+    otherwise = ""  # and what to do where it is another kind of server
+
+    def __init__(self, url: str, *, max_new_tokens: int = 256, **settings: Any) -> None:
+        super().__init__(url, **settings)
+        if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens!r}")
+        self.max_new_tokens = max_new_tokens
+        self._written = self._cut = 0
+
+    @abc.abstractmethod
+    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
+        """Return the request for the likeliest answer to a prompt, and how to read its reply."""
+
+    @property
+    def concurrency(self) -> int:
+        """How many answers may be written at the same time, each for a thread of its own."""
+        return self.settings.concurrency
+
+    def count(self, data: Any) -> tuple[Any, Any]:
+        """Return how many tokens a reply says were read and written."""
+        used = data.get("usage") or {}
+        return used.get("prompt_tokens"), used.get("completion_tokens")
+
+    def ending(self, data: Any) -> str | None:
+        """Return why a reply says that its text ended; ``"length"`` is where it was cut."""
+        reason: str | None = data["choices"][0].get("finish_reason")
+        return reason
+
+    def generate(self, prompt: str) -> str:
+        """Return the model's likeliest answer to a prompt, of at most ``max_new_tokens`` tokens."""
+        request, read = self.completion(_text("a prompt", prompt))
+        portal = self._open()
+
+        def text(data: Any) -> str:
+            answer, before = _text("the generated text", read(data)), self.cost
+            self.spend(*self.count(data))
+            self.usage.requests += 1
+            charge(self.cost - before)
+            self._written += 1
+            self._cut += self.ending(data) == "length"
+            return answer
+
+        answer = portal.run(self.ask(portal, request, "generating", text))
+        self.finish()
+        return answer
+
+    async def ask(self, portal: Portal, request: Request, doing: str, read: Callable[[Any], T]) -> T:
+        """Send a request that is not for rows, and read its reply."""
+        what, wrong = f"{self!r}, {doing}", ""
+        try:
+            reply = await send(portal, request, what)
+        except EndpointError as error:
+            if error.status not in _NOT_FOUND:
+                raise
+            hint = f"{self.server} has {request.path} below the address that it is given{self.otherwise}"
+            raise EndpointError(f"{error}; {hint}", error.status, tries=error.tries) from None
+        try:
+            return read(reply.data)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            wrong = _wrong(error)
+        raise EndpointError(f"{what}: {reply.secret.hide(wrong)}")  # out here, so that no traceback repeats the reply
+
+    def finish(self) -> None:
+        """Note what is not whole about the answers."""
+        self.notes = list(cut_answers(self._cut, self._written, self.max_new_tokens))
+
+
+class Completions(Writer):
+    """A language model on a server, which scores answers that it is given.
+
+    ``score(prompts, answer)`` gives one row of log-probabilities for each prompt, one number for each of
+    ``pieces(answer)``. The first row is sent twice: a server that gives other numbers the second time is refused before
+    the rest is sent. A row keeps its first numbers for as long as the object lives.
+    """
+
+    forgets = False
+    otherwise = f"; {_ELSEWHERE}"
+
+    def __init__(self, url: str, *, max_new_tokens: int = 256, **settings: Any) -> None:
+        super().__init__(url, max_new_tokens=max_new_tokens, **settings)
+        self.url = self.url.removesuffix("/v1")
+        self._tokens: dict[str, Tokens] = {}
+        self._formats: dict[str | None, _Format | None] = {}
+        self._window: int | None = None
+        self._told_window = False
+        self._moved = 0.0
+        self._impossible = 0
+
+    # What a server's adapter answers, beside `completion`, `request` and `answer`.
+
+    @abc.abstractmethod
+    async def tokenize(self, portal: Portal, answer: str) -> Tokens:
+        """Return an answer in the server's tokens, without those that begin or end a text."""
+
+    async def chat(self, portal: Portal, messages: list[dict[str, str]]) -> str | None:
+        """Return messages in the model's chat format, up to where the answer begins; None where there is none."""
+        return None
+
+    async def contexts(self, portal: Portal, prompts: list[str]) -> list[Any]:
+        """Return the prompts as ``request`` sends them: texts, unless the server takes token ids."""
+        return prompts
+
+    async def lengths(self, portal: Portal, prompts: list[str]) -> list[int]:
+        """Return how many tokens each prompt has."""
+        return [len(ids) for ids in await self.contexts(portal, prompts)]
+
+    def window(self) -> tuple[Request, Callable[[Any], int | None]]:
+        """Return the request for the most tokens that the model can read, and how to read its reply."""
+        return Request("/v1/models"), lambda data: data["data"][0].get("max_model_len")
+
+    # What a language model is asked.
+
+    def template(self, system: str | None, user: str) -> str | None:
+        """Return a user's message in the model's chat format, up to where the answer begins; None without a format.
+
+        The server is asked once for each system message: a format that told the time would change from row to row.
+        """
+        if system not in self._formats:
+            portal = self._open()
+            self._formats[system] = portal.run(self._format(portal, system))
+        found = self._formats[system]
+        return None if found is None else found(_text("the user's message", user))
+
+    async def _format(self, portal: Portal, system: str | None) -> _Format | None:
+        said = [] if system is None else [{"role": "system", "content": system}]
+        text = await self.chat(portal, [*said, {"role": "user", "content": f" {_MARK} "}])
+        if text is None:
+            return None
+        if text.count(_MARK) != 1:
+            raise EndpointError(f"{self!r}: the chat format does not repeat the user's message once; give it as text")
+        strips = f" {_MARK} " not in text
+        before, after = text.split(_MARK if strips else f" {_MARK} ")
+        return _Format(before, after, strips)
+
+    def pieces(self, answer: str) -> list[str]:
+        """Return the texts of the answer's tokens, which join to the answer.
+
+        A character that several tokens write belongs to one of them; the others are empty.
+        """
+        portal = self._open()
+        return list(portal.run(self._tokenized(portal, answer)).pieces)
+
+    def score(self, prompts: Sequence[str], answer: str) -> Floats:
+        """Return the log-probability of each piece of the answer after each prompt, (prompts, pieces)."""
+        if isinstance(prompts, str):
+            raise TypeError("prompts must be a list of texts, not one text")
+        return self([{"prompt": prompt, "answer": answer} for prompt in prompts])
+
+    def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
+        """Whether each prompt and the answer together fit into the model's window, as far as the server tells it."""
+        portal = self._open()
+        room = portal.run(self._room(portal, answer))
+        if room is None:
+            return np.ones(len(prompts), dtype=np.bool_)
+        lengths = portal.run(self.lengths(portal, [_text("a prompt", prompt) for prompt in prompts]))
+        return np.array([length <= room for length in lengths], dtype=np.bool_)
+
+    async def _room(self, portal: Portal, answer: str) -> int | None:
+        """The most tokens that a prompt of an answer may have; None where the server does not tell its window."""
+        if not self._told_window:
+            request, read = self.window()
+            try:
+                found = await self.ask(portal, request, "asking for the window", read)
+                self._window = found if isinstance(found, int) and found > 0 else None
+            except EndpointError as error:
+                if error.transient:
+                    raise
+                # Not every version tells it; a row that is too long is then refused by the server.
+            self._told_window = True
+        return None if self._window is None else self._window - len((await self._tokenized(portal, answer)).ids)
+
+    # How it is asked.
+
+    async def prepare(self, portal: Portal, rows: WireRows) -> WireRows:
+        """Return the rows with their prompts as they are sent and their answers in tokens."""
+        if rows.columns is None or rows.columns.keys() != {"prompt", "answer"}:
+            raise TypeError(f"{self!r} is asked by score(prompts, answer), or by c2fa.cite; it takes no other rows")
+        prompts = [_text("a prompt", prompt) for prompt in rows.columns["prompt"]]
+        answers = [await self._tokenized(portal, answer) for answer in rows.columns["answer"]]
+        return WireRows(columns={"prompt": await self.contexts(portal, prompts), "answer": answers})
+
+    async def _tokenized(self, portal: Portal, answer: str) -> Tokens:
+        if not _text("the answer", answer):
+            raise ValueError(
+                "the answer is empty, so there is nothing to score; give one, or let the model generate it"
+            )
+        if answer not in self._tokens:
+            if len(self._tokens) >= _REMEMBERED:
+                self._tokens.clear()
+            self._tokens[answer] = await self.tokenize(portal, answer)
+        return self._tokens[answer]
+
+    async def _ask_chunk(self, portal: Portal, batch: _Batch, chunk: list[int], probe: bool = False) -> None:
+        """Ask for rows, and for the first row of all once more: what does not repeat cannot be explained."""
+        await super()._ask_chunk(portal, batch, chunk, probe)
+        if not probe:
+            return
+        key = batch.keys[chunk[0]]
+        first = batch.answers.pop(key)
+        await super()._ask_chunk(portal, batch, chunk, probe)
+        moved = float(np.abs(batch.answers.pop(key) - first).max())
+        if moved > _APART:
+            self._memo.pop(key, None)
+            raise EndpointError(
+                f"{self!r}, row {chunk[0]} of {len(batch.rows)}: asked twice, the server gave log-probabilities that "
+                f"are {moved:.2g} nats apart; switch off what makes its answers vary, such as prefix caching or "
+                "speculative decoding"
+            )
+        self._moved = moved
+        batch.answers[key] = self._memo[key] = first
+
+    def logprobs(self, position: int, answer: Tokens, found: Sequence[tuple[Any, Any]]) -> list[float]:
+        """Return the log-probabilities of an answer from pairs of a token's id and log-probability."""
+        if len(found) != len(answer.ids):
+            raise RowError(position, f"the server scored {len(found)} of the {len(answer.ids)} tokens of the answer")
+        values = []
+        for i, (wanted, (token, value)) in enumerate(zip(answer.ids, found, strict=True)):
+            if token != wanted:
+                raise RowError(position, f"token {i} of the answer is {wanted}, and the server scored {token!r}")
+            if not isinstance(value, int | float) or not value <= 1e-3:  # NaN is not either
+                raise RowError(position, f"token {i} of the answer has no log-probability but {value!r}")
+            self._impossible += value < _UNLIKELY
+            values.append(_LEAST if value < _UNLIKELY else min(float(value), 0.0))
+        return values
+
+    def finish(self) -> None:
+        """Note what is not whole about the answers, or not exact about their log-probabilities."""
+        super().finish()
+        if self._moved:
+            self.notes.append(f"the first row, asked twice, gave log-probabilities {self._moved:.1g} nats apart")
+        if self._impossible:
+            self.notes.append(
+                f"{self._impossible} log-probabilities are below what the server can write, and taken as {_LEAST:g}"
+            )
+
+
+def post(path: str, body: Mapping[str, Any]) -> Request:
+    """A request with a body of JSON."""
+    return Request(path, json.dumps(body).encode())
+
+
+def columns(rows: WireRows) -> Iterable[tuple[Any, Tokens]]:
+    """The prompts of prepared rows, each with the answer in tokens."""
+    assert rows.columns is not None
+    return zip(rows.columns["prompt"], rows.columns["answer"], strict=True)
+
+
+def no_logprobs(server: str) -> ValueError:
+    """What to say of a server that answers, but without log-probabilities."""
+    return ValueError(f"the server gave no log-probabilities of the answer, as {server} does; {_ELSEWHERE}")
+
+
+def token_id(number: Any) -> int:
+    """A token's number as a server gives it, which must be one."""
+    if type(number) is not int or number < 0:
+        raise ValueError(f"the server gave {number!r:.40} as a token's number; see that it is the server of the class")
+    return number
+
+
+def from_texts(texts: Iterable[str], answer: str) -> tuple[str, ...]:
+    """The texts of the tokens, without the blank that a tokenizer of words puts before every text.
+
+    >>> from_texts([" No", "thing"], "Nothing")
+    ('No', 'thing')
+    """
+    pieces = list(texts)
+    if "".join(pieces) == " " + answer:
+        pieces[0] = pieces[0][1:]
+    return _joined(pieces, answer)
+
+
+def from_prefixes(texts: Iterable[str], answer: str) -> tuple[str, ...]:
+    """The text that each token adds, from the texts of the first token, the first two, and so on.
+
+    >>> from_prefixes(["caf", "caf\\ufffd", "café"], "café")
+    ('caf', '', 'é')
+    """
+    pieces, end, text = [], 0, answer
+    for text in texts:
+        whole = text.rstrip("\ufffd")  # what decoders write for a part of a character
+        new = max(end, len(whole)) if answer.startswith(whole) else end
+        pieces.append(answer[end:new])
+        end = new
+    return _joined(pieces if text == answer else [text], answer)
+
+
+def _joined(pieces: list[str], answer: str) -> tuple[str, ...]:
+    if not pieces:
+        raise ValueError("the server reads no tokens in the answer; see that it is the server that the class is for")
+    if "".join(pieces) != answer:
+        raise ValueError(
+            f"the server's tokens do not join to the answer {answer[:80]!r} again; give it as the model writes it"
+        )
+    return tuple(pieces)
+
+
+def _text(what: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise TypeError(f"{what} must be a text, not {type(given).__name__}")
+    return given

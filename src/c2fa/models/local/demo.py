@@ -1,0 +1,190 @@
+"""The sentiment classifier that ships with the package: a small transformer that needs numpy alone.
+
+It was distilled from a fine-tuned gte-small on product reviews; `data/MODEL_CARD.md` says from what, how well
+it does and what it cannot do. `experiments/train_demo_text.py` makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2fa.models.local.wordpiece import WordPiece
+
+__all__ = ["DemoSentiment"]
+
+_Floats = NDArray[np.float32]
+_Ids = NDArray[np.intp]
+
+_PAD, _CLS = 0, 2
+# Every tile holds as many pieces as any other, whatever the length of its rows. The large matrix products
+# then have one shape each, so a row's outputs are the same whichever rows it is asked with, and BLAS runs well.
+_TILE = 768
+_LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+class DemoSentiment:
+    """Whether reviews are negative or positive: a callable from texts to rows of two probabilities.
+
+    A text is read up to its first 255 pieces (about 200 English words); what lies beyond has no influence.
+    The word `[MASK]` is the model's own "nothing is known here", which it met often in training. A row's
+    outputs depend on its text alone, never on the batch. The weights are read at the first call, from
+    `weights` or else from the package.
+
+    >>> model = DemoSentiment()
+    >>> model(["A wonderful book, I loved it.", "It broke after a day."]).argmax(axis=1).tolist()
+    [1, 0]
+    """
+
+    name = "c2fa-demo-sentiment-1"
+    output_names = ("negative", "positive")
+    mask_token = "[MASK]"
+
+    def __init__(self, weights: Path | None = None) -> None:
+        self._path = weights
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """The probabilities of negative and positive for each text, as an array of shape (n, 2)."""
+        if isinstance(texts, str):
+            raise TypeError("expected a list of texts, got one string")
+        network = self._network
+        rows = [network.encode(text) for text in texts]
+        logits = np.empty(len(rows), dtype=np.float64)
+        for places, tile in _tiles(rows):
+            logits[places] = network.logits(tile)[: len(places)]
+        return _probabilities(logits)
+
+    @cached_property
+    def _network(self) -> _Network:
+        if self._path is not None:
+            with self._path.open("rb") as file:
+                return _Network(_read(file))
+        with files("c2fa.models").joinpath("data/demo_sentiment.npz").open("rb") as file:
+            return _Network(_read(file))
+
+
+class _Network:
+    """The weights, dequantised, and the arithmetic over one tile of rows."""
+
+    def __init__(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
+        shape: list[int] = weights["shape"].astype(int).tolist()
+        self._width, _, self._heads, self._layers, self.length = shape
+        self._tokenizer = WordPiece(weights["vocabulary"].tobytes().decode().split("\n"))
+        self._words = _dequantise(weights, "words")
+        self._positions = _dequantise(weights, "positions")
+        self._blocks = [
+            tuple(_dequantise(weights, f"{i}.{part}") for part in ("qkv", "out", "up", "down"))
+            for i in range(self._layers + 1)
+        ]
+        self._head = _dequantise(weights, "head")[0]
+        self._bias = float(weights["bias"].astype(np.float64)[0])
+
+    def encode(self, text: str) -> list[int]:
+        """The text's pieces after [CLS], cut to the length that the model reads."""
+        return [_CLS, *self._tokenizer.encode(text, self.length - 1)]
+
+    def logits(self, ids: _Ids) -> NDArray[np.float64]:
+        """The log-odds of positive for each row of a tile."""
+        rows, length = ids.shape
+        x = self._words[ids]
+        x += self._positions[:length]
+        x = x.reshape(rows * length, self._width)
+        absent = np.where(ids == _PAD, np.float32(-1e9), np.float32(0))[:, None, None, :]
+        for qkv, out, up, down in self._blocks[:-1]:
+            x += self._attend(_normalise(x) @ qkv, absent) @ out
+            hidden = _normalise(x) @ up
+            np.maximum(hidden, 0, out=hidden)
+            x += hidden @ down
+        pooled = self._pool(x.reshape(rows, length, self._width), absent[:, 0])
+        logits: NDArray[np.float64] = np.einsum("ij,j->i", pooled, self._head).astype(np.float64) + self._bias
+        return logits
+
+    def _attend(self, qkv: _Floats, absent: _Floats) -> _Floats:
+        """Each position's mix of all positions' values, head by head."""
+        rows, length, size = len(absent), absent.shape[-1], self._width // self._heads
+        query, key, value = qkv.reshape(rows, length, 3, self._heads, size).transpose(2, 0, 3, 1, 4)
+        weights = query @ key.swapaxes(-1, -2)
+        weights += absent
+        total = _exponentiate(weights)
+        mixed = np.empty((rows, length, self._heads, size), dtype=np.float32)
+        np.matmul(weights, value, out=mixed.swapaxes(1, 2))
+        mixed /= total.swapaxes(1, 2)
+        return mixed.reshape(rows * length, self._width)
+
+    def _pool(self, x: _Floats, absent: _Floats) -> _Floats:
+        """The last layer, in which [CLS] alone asks.
+
+        Its keys and values are never made: the query goes through the key's matrix, and the mix of the states
+        through the value's, which is the same sum in another order and costs next to nothing.
+        """
+        rows, length, width = x.shape
+        heads, size = self._heads, width // self._heads
+        qkv, out, up, down = self._blocks[-1]
+        states = _normalise(x.reshape(rows * length, width)).reshape(rows, length, width)
+        to_query, to_key, to_value = qkv.reshape(width, 3, heads, size).transpose(1, 2, 0, 3)
+        asked = np.matmul(np.matmul(states[:, 0], to_query), to_key.swapaxes(1, 2)).swapaxes(0, 1)
+        weights: _Floats = np.matmul(asked, states.swapaxes(1, 2))
+        weights += absent
+        total = _exponentiate(weights)
+        mixed = np.matmul((weights @ states / total).swapaxes(0, 1), to_value).swapaxes(0, 1)
+        pooled: _Floats = x[:, 0] + np.matmul(mixed.reshape(rows, width), out)
+        hidden = np.maximum(_normalise(pooled) @ up, 0)
+        pooled += hidden @ down
+        return _normalise(pooled)
+
+
+def _tiles(rows: Sequence[Sequence[int]]) -> Iterator[tuple[_Ids, _Ids]]:
+    """The rows' places and their padded ids, tile by tile, each tile of rows about as long as one another."""
+    lengths = np.array([len(row) for row in rows], dtype=np.intp)
+    padded = np.searchsorted(_LENGTHS, lengths)
+    for bucket in np.unique(padded):
+        length = _LENGTHS[bucket]
+        members = np.flatnonzero(padded == bucket)
+        for start in range(0, len(members), _TILE // length):
+            places = members[start : start + _TILE // length]
+            tile = np.full((_TILE // length, length), _PAD, dtype=np.intp)
+            tile[:, 0] = _CLS
+            for i, place in enumerate(places):
+                tile[i, : lengths[place]] = rows[place]
+            yield places, tile
+
+
+def _normalise(x: _Floats) -> _Floats:
+    """Each row over its root mean square; the gains are folded into the weights that follow."""
+    square = np.einsum("ij,ij->i", x, x)
+    square /= x.shape[1]
+    square += np.float32(1e-6)
+    normalised: _Floats = x * (1 / np.sqrt(square))[:, None]
+    return normalised
+
+
+def _exponentiate(scores: _Floats) -> _Floats:
+    """Turns scores into unnormalised weights, in place, and gives their sums."""
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    total: _Floats = scores.sum(axis=-1, keepdims=True)
+    return total
+
+
+def _probabilities(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows of the probabilities of negative and positive from the log-odds of positive."""
+    positive = 1 / (1 + np.exp(-logits))
+    return np.stack([1 - positive, positive], axis=1)
+
+
+def _read(file: IO[bytes]) -> dict[str, NDArray[np.generic]]:
+    """All arrays of a weights file; nothing in it is ever unpickled."""
+    with np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _dequantise(weights: Mapping[str, NDArray[np.generic]], name: str) -> _Floats:
+    """A matrix from its int8 values and one scale for each of its rows or columns."""
+    values, scale = weights[name].astype(np.float32), weights[name + ".scale"].astype(np.float32)
+    return values * scale

@@ -1,0 +1,318 @@
+"""A Hugging Face text-classification model with its tokenizer, or a pipeline of them."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from c2fa._system import attention, on_device, refuse_older
+from c2fa.asking.masking import MaskedBatch, TextInputs
+from c2fa.models.local._tokens import TokenTable, token_rows
+from c2fa.models.local.torch import (
+    Background,
+    Floats,
+    autocast_dtype,
+    device_of,
+    evaluating,
+    precision,
+    restored,
+    tensor_of,
+    to_host,
+    weights_hash,
+)
+from c2fa.structure import BoolArray
+
+_LARGE = 2**16  # tokens of a batch
+_SHIFTED = ("roberta", "xlm-roberta", "camembert")  # their first two positions are not for tokens
+
+
+class HuggingFace:
+    """A text classifier of ``transformers`` as a model: texts, or pairs of texts, in; probabilities out.
+
+    Texts are sorted by length and padded to the longest of their batch; the order is restored. Nothing is
+    ever downloaded, and no code that a folder brings is ever run.
+
+    Parameters
+    ----------
+    model
+        A sequence-classification model, a text-classification pipeline, or a folder written by
+        ``save_pretrained``.
+    tokenizer
+        The model's tokenizer; a pipeline or folder has its own.
+    device, autocast
+        As for `c2fa.models.Torch`.
+    batch
+        The most texts in one call of the model; by default 64, and 256 on a GPU, which likes thousands where its memory
+        holds them.
+    max_length
+        Where texts are cut, in tokens; the model's own limit unless given.
+    outputs
+        ``"probabilities"``, by the model's own problem type (softmax, or sigmoid where a text may have
+        several labels, or the number itself for regression), or ``"logits"``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        device: str | torch.device | None = None,
+        autocast: str | torch.dtype | None = None,
+        batch: int | None = None,
+        max_length: int | None = None,
+        outputs: str = "probabilities",
+    ) -> None:
+        if isinstance(model, str | Path):
+            model, tokenizer = from_folder(Path(model), tokenizer)
+        elif not isinstance(model, torch.nn.Module) and hasattr(model, "model"):  # a pipeline
+            model, tokenizer = model.model, tokenizer or model.tokenizer
+        if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+            raise TypeError(f"model must be a transformers model, pipeline or folder, not {type(model).__name__}")
+        if tokenizer is None:
+            raise ValueError("a model needs its tokenizer: HuggingFace(model, tokenizer)")
+        if tokenizer.pad_token_id is None:
+            raise ValueError(
+                "the tokenizer has no padding token; set tokenizer.pad_token and model.config.pad_token_id"
+            )
+        if outputs not in ("probabilities", "logits"):
+            raise ValueError(f"outputs must be 'probabilities' or 'logits', not {outputs!r}")
+        if batch is not None and batch < 1:
+            raise ValueError(f"batch must be at least 1, not {batch}")
+        self.model: Any = model if device is None else model.to(device)
+        self.tokenizer, self.outputs = tokenizer, outputs
+        self.device = torch.device(device) if device is not None else device_of(model)
+        self.batch = batch or (256 if self.device.type == "cuda" else 64)
+        self.autocast = autocast_dtype(autocast)
+        self.max_length = max_length or _limit(tokenizer, model.config)
+        self._background = Background(self.device, lanes=2)
+        self._told = False
+        self.__setstate__({})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_tables", "_tokenizing")}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        self._tables: WeakKeyDictionary[Any, TokenTable | None] = WeakKeyDictionary()
+        self._tokenizing = threading.Lock()  # two threads that use a tokenizer at once may be refused
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the labels."""
+        labels = getattr(self.model.config, "id2label", None) or {}
+        return tuple(str(labels[i]) for i in sorted(labels))
+
+    @property
+    def name(self) -> str:
+        """The model's class with a hash of its weights, its vocabulary and how it is run."""
+        how = (self.outputs, self.max_length, str(self.autocast), sorted(self.tokenizer.get_vocab().items()))
+        words = hashlib.sha256(repr(how).encode()).hexdigest()[:16]
+        return f"hf:{type(self.model).__name__}:{weights_hash(self.model)}:{words}"
+
+    def __repr__(self) -> str:
+        return f"HuggingFace({type(self.model).__name__}, device={str(self.device)!r})"
+
+    @property
+    def batch_size(self) -> int:
+        """How many rows to send at a time."""
+        return self.batch
+
+    def renders(self, inputs: Any) -> bool:
+        """Whether it masks such inputs itself: texts and pairs of texts, whose tokens are then masked on the device."""
+        if not isinstance(inputs, TextInputs) or not getattr(self.tokenizer, "is_fast", False):
+            return False
+        return inputs.container is None or (type(inputs.container) in (tuple, list) and len(inputs.texts) == 2)
+
+    def expect(self, inputs: Any) -> None:
+        """Tokenise an input whose rows will come; a thread may do so while another runs the network."""
+        if self.renders(inputs):
+            self._table(inputs)
+
+    def __call__(self, batch: Any) -> Floats:
+        return self.launch(batch)()
+
+    def launch(self, batch: Any) -> Callable[[], Floats]:
+        """Begin a batch of texts, or of masks of texts; the function that is returned waits for the outputs."""
+        if len(batch) == 0:
+            raise ValueError("the batch is empty; a text classifier needs at least one text")
+        return self._background(self._launch, batch)
+
+    def _launch(self, batch: Any) -> Callable[[], Floats]:
+        pairs = self._chosen(batch) if isinstance(batch, MaskedBatch) else self._whole(list(batch))
+        tables, masks = zip(*pairs, strict=True)
+        lengths = np.concatenate(list(map(TokenTable.lengths, tables, masks)))
+        order = np.argsort(lengths, kind="stable")
+        evaluating(self.model)
+        with torch.inference_mode(), precision(self.device, self.autocast):
+            width = self._width(int(lengths.max()))
+            columns = token_rows(tables, masks, width, self._fill, self._left, self.device)
+            outputs = [self._outputs(columns, lengths, index) for index in self._cut(order, width)]
+            answers = to_host(torch.cat(outputs))
+        return lambda: restored(order, answers())
+
+    def _cut(self, rows: Any, width: int) -> Iterator[Any]:
+        """Rows in batches: full ones, a half and a quarter of one where that is still large, then the rest.
+
+        Large batches then have few sizes, for which attention can be planned.
+        """
+        sizes = [self.batch] * (len(rows) // self.batch)
+        for size in (self.batch // 2, self.batch // 4):
+            if len(rows) - sum(sizes) >= size and self._is_large(size * width):
+                sizes.append(size)
+        start = 0
+        for size in (*sizes, len(rows) - sum(sizes)):
+            if size:
+                yield rows[start : start + size]
+            start += size
+
+    def _is_large(self, tokens: int) -> bool:
+        """Whether a batch of so many tokens keeps a GPU busy for so long that a plan for its attention pays."""
+        return self.device.type == "cuda" and tokens >= _LARGE
+
+    def _outputs(self, columns: Mapping[str, torch.Tensor], lengths: Any, index: Any) -> torch.Tensor:
+        """What the model says of some of the rows, which are cut to the longest of them."""
+        own = lengths[index]
+        width = self._width(int(own.max()))
+        kept = slice(-width, None) if self._left else slice(width)
+        at = on_device(index, self.device)
+        inputs = {name: column[at][:, kept] for name, column in columns.items()}
+        if "attention_mask" in self.tokenizer.model_input_names:
+            place = torch.arange(width, device=self.device)
+            size = on_device(own, self.device)[:, None]
+            inputs["attention_mask"] = ((place >= width - size) if self._left else (place < size)).long()
+        if self.device.type != "cuda":
+            return self._activated(tensor_of(self.model(**inputs)).float())
+        is_common = len(index) in (self.batch, self.batch // 2, self.batch // 4)
+        with attention(plans=is_common and self._is_large(len(index) * width)):
+            return self._activated(tensor_of(self.model(**inputs)).float())
+
+    def _width(self, longest: int) -> int:
+        """The width of a batch: on a GPU a multiple of 16, so that there are few to be prepared for."""
+        if self.device.type != "cuda":
+            return longest
+        return min(-(-longest // 16) * 16, max(self.max_length or longest + 16, longest))
+
+    def _chosen(self, batch: MaskedBatch) -> Iterator[tuple[TokenTable, BoolArray]]:
+        """Tables of tokens, and masks of their leaves; where tokens cannot be chosen, the rendered rows."""
+        for rows in batch.pieces:
+            inputs = cast(TextInputs, rows.inputs)
+            table = self._table(inputs)
+            if table is None:
+                yield from self._whole(rows.rendered())
+            else:
+                yield table, inputs.structure.expand(rows.masks, rows.level)
+
+    def _table(self, inputs: TextInputs) -> TokenTable | None:
+        """The tokens of an input with each leaf kept and masked; None where its rows must be rendered."""
+        if inputs in self._tables:  # without the lock: a thread with a batch must not wait for others' texts
+            return self._tables[inputs]
+        with self._tokenizing:
+            if inputs not in self._tables:
+                self._tables[inputs] = TokenTable.of(self.tokenizer, inputs, self.max_length)
+            table = self._tables[inputs]
+        if table is None and not self._told:
+            self._told = True
+            warnings.warn(
+                "the tokenizer joins pieces over words that are masked, so masked texts are tokenised one by one, "
+                "which is slower",
+                stacklevel=2,
+            )
+        return table
+
+    @property
+    def _left(self) -> bool:
+        return getattr(self.tokenizer, "padding_side", "right") == "left"
+
+    @property
+    def _fill(self) -> dict[str, int]:
+        """What rows are filled up with."""
+        return {
+            "input_ids": self.tokenizer.pad_token_id,
+            "token_type_ids": getattr(self.tokenizer, "pad_token_type_id", 0),
+        }
+
+    def _whole(self, rows: list[Any]) -> Iterator[tuple[TokenTable, BoolArray]]:
+        """The tokens of texts, or pairs of texts, of which nothing is to be masked."""
+        pairs = [_pair(row) for row in rows]
+        if len({second is None for _, second in pairs}) > 1:
+            raise ValueError("a batch must be all texts or all pairs of texts, not a mixture")
+        seconds = [second for _, second in pairs] if pairs[0][1] is not None else None
+        with self._tokenizing:
+            encoding = self.tokenizer(
+                [first for first, _ in pairs], seconds, truncation=True, max_length=self.max_length, padding=False
+            )
+        for number in range(len(rows)):
+            yield TokenTable.whole(encoding, number), np.ones((1, 0), dtype=np.bool_)
+
+    def _activated(self, logits: torch.Tensor) -> torch.Tensor:
+        problem = getattr(self.model.config, "problem_type", None)
+        if self.outputs == "logits" or problem == "regression":
+            return logits
+        if problem == "multi_label_classification" or logits.shape[-1] == 1:
+            return logits.sigmoid()
+        return logits.softmax(dim=-1)
+
+
+def _pair(row: Any) -> tuple[str, str | None]:
+    """Return a text, or two: ``(text, text)`` and ``{"text": ..., "text_pair": ...}`` are pairs."""
+    if isinstance(row, Mapping) and "text" in row:
+        row = (row["text"], row["text_pair"]) if row.get("text_pair") is not None else row["text"]
+    if isinstance(row, str):
+        return row, None
+    if isinstance(row, Sequence | np.ndarray) and len(row) == 2 and all(isinstance(t, str) for t in row):
+        return str(row[0]), str(row[1])
+    raise TypeError(f"a text classifier takes texts or pairs of texts, not {type(row).__name__}")
+
+
+def _limit(tokenizer: Any, config: Any) -> int | None:
+    """Return the model's own limit; a tokenizer that knows none says a huge number."""
+    limit = getattr(tokenizer, "model_max_length", None)
+    if limit is not None and limit < 1_000_000:
+        return int(limit)
+    limit = getattr(config, "max_position_embeddings", None)
+    shift = 2 if getattr(config, "model_type", "") in _SHIFTED else 0
+    return None if limit is None else int(limit) - shift
+
+
+def from_folder(
+    folder: Path, tokenizer: Any, task: str = "SequenceClassification", owner: str = "HuggingFace"
+) -> tuple[Any, Any]:
+    """A model for a task, and its tokenizer unless one is given, from a folder; the owner is the class that asks."""
+    if not (folder / "config.json").is_file():
+        raise ValueError(
+            f"{str(folder)!r} is not a folder with a config.json; nothing is downloaded, so fetch the model first "
+            "and write it with model.save_pretrained(folder) and tokenizer.save_pretrained(folder)"
+        )
+    try:
+        return load_carefully(folder, tokenizer, task)
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise ValueError(
+            f"{str(folder)!r} needs Python code of its own, which is never run; if you trust it, load it yourself with "
+            f"transformers and trust_remote_code=True, and pass {owner}(model, tokenizer)"
+        ) from None
+
+
+def load_carefully(folder: Path, tokenizer: Any, task: str, **options: Any) -> tuple[Any, Any]:
+    """Read a model and its tokenizer; nothing is downloaded, and no code or kernel of the folder's is run."""
+    refuse_older("torch", "2.10", "can be made to run code hidden in weights (CVE-2025-32434, CVE-2026-24747)")
+    import transformers
+
+    # Where trust is left open, transformers asks at the terminal, and `yes |` or a stray key answers.
+    options |= {"local_files_only": True, "trust_remote_code": False}
+    config = transformers.AutoConfig.from_pretrained(folder, **options)
+    config._attn_implementation = None  # a folder may name a compiled kernel to be downloaded and run
+    kind = getattr(transformers, f"AutoModelFor{task}")
+    model = kind.from_pretrained(folder, config=config, weights_only=True, **options)
+    if tokenizer is None:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    return model, tokenizer

@@ -1,0 +1,114 @@
+"""A scikit-learn estimator, or anything with its methods."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from c2fa._system import need
+
+_METHODS = ("predict_proba", "decision_function", "predict")
+
+
+class Sklearn:
+    """An estimator as a model: class probabilities where it has them, else decisions or predictions.
+
+    Rows arrive as the estimator knows them: with the names of its columns and in their order where it was fitted on
+    named ones, else without names. Rows may be a frame, an array or a list of dicts.
+
+    Parameters
+    ----------
+    estimator
+        A fitted estimator or pipeline.
+    method
+        ``"predict_proba"``, ``"decision_function"`` or ``"predict"``; the first that it has unless given.
+
+    Examples
+    --------
+    >>> class Constant:
+    ...     classes_ = np.array(["no", "yes"])
+    ...     def predict_proba(self, X):
+    ...         return np.tile([0.25, 0.75], (len(X), 1))
+    >>> model = Sklearn(Constant())
+    >>> model([[1.0], [2.0]]), model.output_names
+    (array([[0.25, 0.75],
+           [0.25, 0.75]]), ('no', 'yes'))
+    """
+
+    def __init__(self, estimator: Any, method: str | None = None) -> None:
+        # hasattr and not the class: a support vector machine has predict_proba only where it was asked for
+        first = next((m for m in _METHODS if hasattr(estimator, m)), None)
+        if method is not None and method not in _METHODS:
+            raise ValueError(f"method must be one of {', '.join(_METHODS)}, not {method!r}")
+        if first is None or (method is not None and not hasattr(estimator, method)):
+            wanted = method or "predict_proba, decision_function and predict"
+            raise TypeError(f"{type(estimator).__name__} has no {wanted}; pass a fitted scikit-learn estimator")
+        self.estimator = estimator
+        self.method: str = method or first
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the classes, where each of them has an output."""
+        classes = getattr(self.estimator, "classes_", None)
+        if classes is None or isinstance(classes, list) or self.method == "predict":
+            return ()
+        if self.method == "decision_function" and len(classes) == 2:
+            return (str(classes[1]),)  # one column, and it speaks for the second class
+        return tuple(str(c) for c in classes)
+
+    @property
+    def name(self) -> str:
+        """The estimator's class with a hash of all that it has learnt."""
+        name = f"sklearn:{type(self.estimator).__name__}.{self.method}"
+        try:
+            joblib = import_module("joblib")
+        except ImportError:
+            return name
+        try:
+            # Saved and read again it has the same name: a view of an array is then an array of its own.
+            return f"{name}:{joblib.hash(pickle.loads(pickle.dumps(self.estimator)))}"
+        except Exception:  # what cannot be pickled cannot be hashed either
+            return name
+
+    def _as_fitted(self, batch: Any) -> Any:
+        """The rows as the estimator was fitted on them; texts and what else is no table stay as they are."""
+        names = getattr(self.estimator, "feature_names_in_", None)
+        width = getattr(self.estimator, "n_features_in_", None)
+        if width is None:  # it takes no table: a DictVectorizer or a text vectorizer is asked first
+            return batch
+        if isinstance(batch, list) and batch and isinstance(batch[0], Mapping):
+            batch = need("pandas", "tabular").DataFrame(batch)
+        if names is None:
+            # Other libraries' estimators may read types off a frame, so theirs are left alone.
+            ours = type(self.estimator).__module__.partition(".")[0] == "sklearn"
+            return batch.to_numpy() if ours and hasattr(batch, "columns") else batch
+        if hasattr(batch, "columns"):
+            reordered = list(batch.columns) != list(names) and set(batch.columns) == set(names)
+            return batch[list(names)] if reordered else batch
+        if not isinstance(batch, np.ndarray) or batch.ndim != 2 or batch.shape[1] != len(names):
+            return batch
+        frame = need("pandas", "tabular").DataFrame(batch, columns=names)
+        return frame.infer_objects()  # numbers beside texts are numbers again
+
+    def __repr__(self) -> str:
+        return f"Sklearn({self.estimator!r})"
+
+    def __call__(self, batch: Any) -> npt.NDArray[np.float64]:
+        outputs = getattr(self.estimator, self.method)(self._as_fitted(batch))
+        if isinstance(outputs, list):
+            raise ValueError(
+                f"{type(self.estimator).__name__}.{self.method} gives one array for each of {len(outputs)} targets; "
+                "wrap it in a function that returns one of them"
+            )
+        array = np.asarray(outputs)
+        if array.dtype.kind not in "biuf":
+            raise ValueError(
+                f"{type(self.estimator).__name__}.{self.method} gives labels such as {array.flat[0]!r}, not numbers; "
+                "use an estimator with predict_proba, such as CalibratedClassifierCV around yours"
+            )
+        return array.astype(np.float64, copy=False)

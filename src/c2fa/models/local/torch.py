@@ -1,0 +1,386 @@
+"""A torch module: evaluated without gradients, on its own device, in batches of one shape."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from c2fa.asking.masking import DeviceInputs, MaskedBatch
+from c2fa.structure import BoolArray
+
+Floats = npt.NDArray[np.float64]
+
+
+class Torch:
+    """A torch module as a model.
+
+    The module is put in eval mode and called without gradients. Rows of different shapes (bags, sequences)
+    are sorted by length and batched with rows of the very same shape, so that no padding can change an output;
+    with ``pad`` they are batched by nearly the same length and padded. The order is restored.
+
+    Parameters
+    ----------
+    module
+        The module. ``module(inputs)`` gives a tensor, or an object with ``logits``.
+    device
+        Where to run; the module is moved there. Its own device unless given.
+    autocast
+        ``"bfloat16"``, ``"float16"`` or a torch dtype for mixed precision.
+    softmax
+        Turn logits into probabilities.
+    batch
+        The most rows in one call of the module.
+    collate
+        ``collate(rows)`` turns a list of rows into the module's input; a tuple becomes positional arguments,
+        a dict named ones, and a list stays one argument.
+    pad
+        The value with which rows are padded along their first axis.
+    bags
+        ``"stack"``: a row that is a list of images or vectors of one shape is one tensor, and the module takes a
+        batch of them, (n, instances, ...). ``"list"``: the module takes one row at a time, a list of tensors that may
+        differ in shape, and returns its outputs.
+    output_names
+        The names of the outputs, such as classes.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        device: str | torch.device | None = None,
+        autocast: str | torch.dtype | None = None,
+        softmax: bool = False,
+        batch: int = 256,
+        collate: Callable[[list[Any]], Any] | None = None,
+        pad: float | None = None,
+        bags: str = "stack",
+        output_names: Sequence[str] = (),
+    ) -> None:
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, not {batch}")
+        if bags not in ("stack", "list"):
+            raise ValueError(f"bags must be 'stack' or 'list', not {bags!r}")
+        if bags == "list" and (collate is not None or pad is not None):
+            raise ValueError("bags='list' hands over one row at a time, so it goes with neither collate nor pad")
+        self.module = module if device is None else module.to(device)
+        self.device = torch.device(device) if device is not None else device_of(module)
+        self.autocast = autocast_dtype(autocast)
+        self.softmax, self.batch, self.collate, self.pad = softmax, batch, collate, pad
+        self.bags = bags
+        self.output_names = tuple(output_names)
+        self._placed: WeakKeyDictionary[Any, Callable[[BoolArray, int], Any]] = WeakKeyDictionary()
+        self._background = Background(self.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_placed"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state, _placed=WeakKeyDictionary())
+
+    @property
+    def name(self) -> str:
+        """The module's class with a hash of its weights and of how it is run."""
+        how = f"{self.autocast}:{self.softmax}:{self.pad}"
+        return f"torch:{type(self.module).__name__}:{how}:{weights_hash(self.module)}"
+
+    def __repr__(self) -> str:
+        return f"Torch({type(self.module).__name__}, device={str(self.device)!r})"
+
+    @property
+    def batch_size(self) -> int:
+        """How many rows to send at a time."""
+        return self.batch
+
+    def renders(self, inputs: Any) -> bool:
+        """Whether it masks such inputs itself: arrays and tensors of one shape, which are then masked on its device."""
+        return self.collate is None and self.bags == "stack" and isinstance(inputs, DeviceInputs) and inputs.stacks
+
+    def expect(self, inputs: Any) -> None:
+        """Bring an input to the device whose rows will come; a thread may do so while another runs the network."""
+        if self.renders(inputs):
+            self._on_device(inputs)
+
+    def __call__(self, batch: Any) -> Floats:
+        return self.launch(batch)()
+
+    def launch(self, batch: Any) -> Callable[[], Floats]:
+        """Begin a batch of rows, or of masks; the function that is returned waits for the outputs."""
+        if len(batch) == 0:
+            raise ValueError("the batch is empty; a torch module needs at least one row")
+        return self._background(self._launch, batch)
+
+    def _launch(self, batch: Any) -> Callable[[], Floats]:
+        evaluating(self.module)
+        order: list[int] = []
+        outputs: list[torch.Tensor] = []
+        with torch.inference_mode(), precision(self.device, self.autocast):
+            for index, inputs in self._batches(batch):
+                outputs.append(self._outputs(inputs, len(index)))
+                order += index
+            answers = to_host(torch.cat(outputs))
+        return lambda: restored(order, answers())
+
+    def _batches(self, batch: Any) -> Iterator[tuple[Sequence[int], Any]]:
+        """Batches of the module: the numbers of the rows that go together, and their inputs on the device."""
+        if isinstance(batch, MaskedBatch):
+            yield from self._masked(batch)
+            return
+        rows = batch if isinstance(batch, torch.Tensor) else self._tensors(batch)
+        for index in self._buckets(rows):
+            yield index, self._inputs(rows, index)
+
+    def _masked(self, batch: MaskedBatch) -> Iterator[tuple[Sequence[int], Any]]:
+        """Batches of rows that are masked on the device, those of several inputs together where they have one shape."""
+        together: list[torch.Tensor] = []
+        first = next_ = 0  # of the rows that go together, and after them
+
+        def taken() -> Iterator[tuple[Sequence[int], Any]]:
+            nonlocal first
+            if together:
+                yield range(first, next_), self._moved(torch.cat(together))
+            together.clear()
+            first = next_
+
+        for rows in batch.pieces:
+            inputs = self._on_device(rows.inputs)
+            at = 0
+            while at < len(rows):
+                some = inputs(rows.masks[at : at + self.batch - (next_ - first)], rows.level)
+                at += len(some)
+                if isinstance(some, list) or (together and together[0].shape[1:] != some.shape[1:]):
+                    yield from taken()
+                if isinstance(some, list):  # rows that differ in shape, as bags do from which images are removed
+                    yield from (
+                        ([first + i for i in index], self._inputs(some, index)) for index in self._buckets(some)
+                    )
+                    first = next_ = first + len(some)
+                    continue
+                together.append(some)
+                next_ += len(some)
+                if next_ - first == self.batch:
+                    yield from taken()
+        yield from taken()
+
+    def _on_device(self, inputs: Any) -> Callable[[BoolArray, int], Any]:
+        """What masks an input on the device; it travels there once."""
+        if inputs not in self._placed:
+            self._placed[inputs] = inputs.on(self.device)
+        return self._placed[inputs]
+
+    def _outputs(self, inputs: Any, rows: int) -> torch.Tensor:
+        """Call the module, and return one row of numbers for each row."""
+        if isinstance(inputs, Mapping):
+            outputs = self.module(**inputs)
+        elif isinstance(inputs, tuple):
+            outputs = self.module(*inputs)
+        else:
+            outputs = self.module(inputs)
+        logits = tensor_of(outputs).float()
+        if self.bags == "list" and logits.ndim == 1:
+            logits = logits.reshape(1, -1)
+        if len(logits) != rows:
+            raise ValueError(
+                f"{type(self.module).__name__} returned {len(logits)} rows for {rows} inputs; "
+                "it must return one row per input"
+            )
+        return logits.softmax(dim=-1) if self.softmax else logits
+
+    def _tensors(self, batch: Any) -> Any:
+        if self.collate is not None:
+            return list(batch)
+        if self.bags == "list":
+            return [[_tensor(item) for item in row] for row in batch]
+        if isinstance(batch, np.ndarray) or hasattr(batch, "to_numpy"):
+            return _tensor(batch)
+        return [_stacked(row) if isinstance(row, list | tuple) else _tensor(row) for row in batch]
+
+    def _buckets(self, rows: Any) -> Iterator[Sequence[int]]:
+        """Yield the numbers of the rows that go together."""
+        if self.bags == "list":
+            yield from ((i,) for i in range(len(rows)))
+            return
+        if isinstance(rows, torch.Tensor) or self.collate is not None:
+            yield from (range(i, min(i + self.batch, len(rows))) for i in range(0, len(rows), self.batch))
+            return
+        shapes = [tuple(row.shape) for row in rows]
+        skip = 0 if self.pad is None else 1  # padding makes up for the first axis alone
+        bucket: list[int] = []
+        for i in sorted(range(len(rows)), key=lambda i: (shapes[i][1:], shapes[i])):
+            if bucket and (len(bucket) == self.batch or shapes[i][skip:] != shapes[bucket[0]][skip:]):
+                yield bucket
+                bucket = []
+            bucket.append(i)
+        yield bucket
+
+    def _inputs(self, rows: Any, index: Sequence[int]) -> Any:
+        if self.bags == "list":
+            return [self._moved(item) for item in rows[index[0]]]
+        if isinstance(rows, torch.Tensor):
+            return self._moved(rows[index[0] : index[-1] + 1])
+        chosen = [rows[i] for i in index]
+        if self.collate is not None:
+            return self._moved(self.collate(chosen))
+        if self.pad is not None:
+            return self._moved(torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True, padding_value=self.pad))
+        return self._moved(torch.stack(chosen))
+
+    def _moved(self, value: Any) -> Any:
+        """Move tensors to the device; numbers take the precision of the weights."""
+        if isinstance(value, torch.Tensor):
+            own = next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
+            return value.to(self.device, own if value.is_floating_point() else None)
+        if isinstance(value, Mapping):
+            return {k: self._moved(v) for k, v in value.items()}
+        if type(value) in (tuple, list):
+            return type(value)(self._moved(v) for v in value)
+        return value
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    """A tensor of an array, a frame, an image or numbers."""
+    if isinstance(value, torch.Tensor):
+        return value
+    array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(
+            f"a torch module takes numbers, not {type(value).__name__}; a transformers model goes with its tokenizer, "
+            "c2fa.models.HuggingFace(model, tokenizer)"
+        )
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def _stacked(row: Sequence[Any]) -> torch.Tensor:
+    """One tensor of a row that is a list: numbers, or vectors or images of one shape, wherever they lie."""
+    if not any(hasattr(item, "shape") or hasattr(item, "size") for item in row):
+        return _tensor(row)
+    items = [_tensor(item) for item in row]
+    shapes = sorted({tuple(item.shape) for item in items})
+    if len(shapes) > 1:
+        raise ValueError(
+            f"a bag holds tensors of the shapes {', '.join(map(str, shapes[:3]))}, which make no one tensor: give "
+            "c2fa.models.Torch(module, bags='list') for a module that takes a list of tensors, or make them one size"
+        )
+    return torch.stack(items)
+
+
+class Background:
+    """Begins calls of a network in threads of its own, so that whoever asks for one can go on.
+
+    To tell a GPU what to do takes time by itself, and a network may wait for the GPU in the middle of a call. A second
+    lane, with a queue of its own on the GPU, then begins the next call; it is for networks that keep nothing between
+    calls.
+    """
+
+    def __init__(self, device: torch.device, lanes: int = 1) -> None:
+        self.device, self.lanes = device, lanes
+        self._threads: ThreadPoolExecutor | None = None
+        self._own = threading.local()
+
+    def __call__(self, begin: Callable[[Any], Callable[[], Floats]], batch: Any) -> Callable[[], Floats]:
+        """Begin a call; the function that is returned waits for its outputs."""
+        if self.device.type != "cuda":
+            return begin(batch)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.lanes, "c2fa-device")
+        begun = self._threads.submit(self._in_lane, begin, batch)
+        return lambda: begun.result()()
+
+    def _in_lane(self, begin: Callable[[Any], Callable[[], Floats]], batch: Any) -> Callable[[], Floats]:
+        if self.lanes == 1:
+            return begin(batch)
+        if not hasattr(self._own, "stream"):
+            self._own.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self._own.stream):
+            return begin(batch)
+
+    def __reduce__(self) -> Any:
+        return Background, (self.device, self.lanes)
+
+
+def evaluating(module: torch.nn.Module) -> None:
+    """Put a module in eval mode; to ask each part costs less than to set the mode that all of them have already."""
+    if any(part.training for part in module.modules()):
+        module.eval()
+
+
+def restored(order: npt.ArrayLike, outputs: Floats) -> Floats:
+    """The outputs in the order of the rows, which went in another."""
+    result = np.empty_like(outputs)
+    result[np.asarray(order, dtype=int)] = outputs
+    return result
+
+
+def to_host(tensor: torch.Tensor) -> Callable[[], Floats]:
+    """Begin to bring numbers to the host; the function that is returned waits for them."""
+    tensor = tensor.detach()
+    if not tensor.is_cuda:
+        return lambda: np.asarray(tensor.double().cpu().numpy())
+    here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    here.copy_(tensor, non_blocking=True)
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done.record()
+
+    def numbers() -> Floats:
+        done.synchronize()
+        return np.asarray(here.double().numpy())
+
+    return numbers
+
+
+def tensor_of(outputs: Any) -> torch.Tensor:
+    """Return the tensor of outputs: the thing itself, its ``logits``, or the first of several."""
+    tensor = getattr(outputs, "logits", outputs)
+    if isinstance(tensor, Mapping) and "logits" in tensor:
+        tensor = tensor["logits"]
+    if isinstance(tensor, tuple | list) and tensor:
+        tensor = tensor[0]
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"the module must return a tensor or have logits, not {type(tensor).__name__}")
+    return tensor.reshape(1) if tensor.ndim == 0 else tensor
+
+
+def device_of(module: torch.nn.Module) -> torch.device:
+    """Return where a module's weights are."""
+    first = next(itertools.chain(module.parameters(), module.buffers()), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+def precision(device: torch.device, autocast: torch.dtype | None) -> AbstractContextManager[Any]:
+    """Return the context of mixed precision, where it is wanted."""
+    return nullcontext() if autocast is None else torch.autocast(device.type, autocast)
+
+
+def autocast_dtype(value: str | torch.dtype | None) -> torch.dtype | None:
+    """Return the dtype of mixed precision, or say which there are."""
+    dtype = getattr(torch, value, None) if isinstance(value, str) else value
+    if value is not None and dtype not in (torch.bfloat16, torch.float16):
+        raise ValueError(f"autocast must be 'bfloat16', 'float16' or None, not {value!r}")
+    return dtype
+
+
+def weights_hash(module: torch.nn.Module) -> str:
+    """Return a hash that changes when the weights do.
+
+    Large tensors give their sum and every k-th value: enough to notice training, and quick for billions.
+    """
+    digest = hashlib.sha256(repr(module).encode())
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        flat = tensor.detach().reshape(-1)
+        if flat.is_floating_point() and flat.numel() > 65_536:
+            digest.update(flat.sum(dtype=torch.float64).cpu().numpy().tobytes())
+        step = max(1, flat.numel() // 65_536)
+        digest.update(flat[::step].cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

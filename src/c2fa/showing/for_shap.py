@@ -1,0 +1,207 @@
+"""Explanations as shap has them, so that shap's plots can draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from itertools import pairwise
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from c2fa._system import is_missing, need
+from c2fa.explanation import Explanation
+from c2fa.showing.printing import printable, singular
+from c2fa.structure import FloatArray, IntArray
+
+
+def to_shap(explanations: Iterable[Explanation], level: int = -1) -> Any:
+    """The values of a level of many explanations as one ``shap.Explanation``, a row for each.
+
+    Inputs with the same features, such as rows of a table, are stacked: ``values`` is (n, features). Texts, and other
+    inputs whose features differ, are rows of different lengths, as shap keeps its own texts. The super-pixels of
+    images are spread over their pixels: ``values`` is (n, H, W, 3, 1) with a row for each image of each bag. Every
+    pixel and channel has an equal share, so that the sum over a super-pixel is its attribution.
+
+    Parameters
+    ----------
+    explanations
+        A list, or a store, of explanations of one output. ``explanation.to_shap()`` does it for a single one.
+    level
+        0 for the parts, -1 for the leaves.
+
+    Returns
+    -------
+    shap.Explanation
+        ``data`` holds what the features are: numbers (of a window, the mean), other cells as text, words with the white
+        space that follows, pictures. It is None for parts other than those of texts, and where the explanations
+        have no view. ``base_values`` are the intercepts, ``error_std`` the standard errors, and
+        ``lower_bounds`` and ``upper_bounds`` the values minus and plus one of them.
+    """
+    shap = need("shap", "peers")
+    several = _checked(explanations)
+    level = several[0].structure.level(level)
+    if _as_pictures(several[0], level):
+        return _pictures(shap, several)
+    return _rows(shap, several, level)
+
+
+def one_to_shap(e: Explanation, level: int) -> Any:
+    """One explanation as a ``shap.Explanation`` without the axis of inputs; images keep it, because a bag has many."""
+    found = to_shap([e], level)
+    return found if _as_pictures(e, e.structure.level(level)) else found[0]
+
+
+def _checked(explanations: Iterable[Explanation]) -> list[Explanation]:
+    """The explanations as a list; an error where they do not belong into one picture."""
+    if isinstance(explanations, Explanation):
+        raise TypeError("c2fa.to_shap takes a list of explanations; for a single one, call its own to_shap()")
+    several = list(explanations)
+    if not several:
+        raise ValueError("there are no explanations: give at least one")
+    for e in several:
+        if not isinstance(e, Explanation):
+            raise TypeError(f"c2fa.to_shap takes a list of explanations; one of them is {type(e).__name__}")
+    targets = sorted({e.target_name for e in several})
+    if len(targets) > 1:
+        raise ValueError(
+            f"the explanations are of different outputs ({', '.join(targets[:5])}), whose values cannot be compared: "
+            f"explain all with target={targets[0]!r}, or take e.for_target({targets[0]!r}) of each"
+        )
+    units = sorted({e.link.name for e in several})
+    if len(units) > 1:
+        raise ValueError(f"the explanations are on different scales ({', '.join(units)}): explain all with one link")
+    kinds = sorted({str(e.view.get("kind", "no view")) for e in several})
+    if len(kinds) > 1:
+        raise ValueError(
+            f"the explanations are of different kinds of input ({', '.join(kinds)}): give one kind; a store keeps the "
+            "views of large inputs with views='all' alone"
+        )
+    return several
+
+
+# -- rows of features --------------------------------------------------------------------------------
+
+
+def _rows(shap: Any, several: list[Explanation], level: int) -> Any:
+    names = [[printable(name) for name in e.names[level]] for e in several]
+    is_text = several[0].view.get("kind") == "text"
+    stacks = not is_text and all(row == names[0] for row in names)
+    join = np.stack if stacks else _ragged
+    values = join([e.values[level] for e in several])
+    fields: dict[str, Any] = {}
+    data = [row for e in several if (row := _data(e, level)) is not None]
+    if len(data) == len(several):
+        fields["data"] = join(data)
+    if is_text:
+        # Bars and waterfalls print "value = name". A word's name is the word, so they show where it stands instead.
+        fields["display_data"] = join([_places(e, level) for e in several])
+    errors = [e.stderr[level] for e in several if e.stderr is not None]
+    if len(errors) == len(several):
+        error = join(errors)
+        fields |= {"error_std": error, "lower_bounds": values - error, "upper_bounds": values + error}
+    return shap.Explanation(
+        values,
+        base_values=np.array([e.intercepts[level] for e in several]),
+        feature_names=names[0] if stacks else names,
+        output_names=several[0].target_name,
+        **fields,
+    )
+
+
+def _ragged(rows: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """An array of arrays; numpy would make a matrix of those that happen to be of one length."""
+    out = np.empty(len(rows), dtype=object)
+    for i, row in enumerate(rows):
+        out[i] = row
+    return out
+
+
+def _data(e: Explanation, level: int) -> npt.NDArray[Any] | None:
+    """What the features of a level are in the input; None where the view does not say, or parts have no value."""
+    view = e.view
+    if view.get("kind") == "text":
+        return _pieces(e, level)
+    if level < e.structure.depth - 1 or "values" not in view:
+        return None
+    values = _window_means(view) if view.get("kind") == "series" else view["values"]
+    cells = [_cell(value) for value in (values.ravel() if isinstance(values, np.ndarray) else values)]
+    return np.array(cells, dtype=float if all(isinstance(cell, float) for cell in cells) else object)
+
+
+def _cell(value: Any) -> float | str:
+    """A value as shap's plots can show it: a number where it is one, NaN where it is missing, text otherwise."""
+    if is_missing(value):
+        return float("nan")
+    return float(value) if isinstance(value, Real | Decimal | np.bool_) else printable(str(value))
+
+
+def _window_means(view: Any) -> FloatArray:
+    """The mean of each window of a recording over the steps that it has, in the order of the leaves."""
+    series, starts = np.asarray(view["values"], dtype=np.float64), np.asarray(view["starts"])
+    known = np.isfinite(series)
+    total = np.add.reduceat(np.where(known, series, 0.0), starts, axis=1)
+    count = np.add.reduceat(known, starts, axis=1, dtype=np.float64)
+    means = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    return means if view["order"] == "channels" else means.T
+
+
+def _pieces(e: Explanation, level: int) -> npt.NDArray[Any] | None:
+    """The text, cut before each feature but the first: joined again, the pieces are the text."""
+    first = e.structure.starts(level)
+    if first is None:
+        return None
+    text, spans = e.view["text"], np.asarray(e.view["spans"])
+    cuts = [0, *spans[first[1:], 0].tolist(), len(text)]
+    return np.array([printable(text[a:b]) for a, b in pairwise(cuts)], dtype=object)
+
+
+def _places(e: Explanation, level: int) -> npt.NDArray[Any]:
+    """The part that each feature belongs to; of the coarsest level, the number of each part."""
+    owners = e.structure.parents[level - 1] if level else np.arange(e.structure.widths[0])
+    part = singular(e.level_names[max(level - 1, 0)])
+    return np.array([f"{part} {owner + 1}" for owner in owners], dtype=object)
+
+
+# -- pictures ----------------------------------------------------------------------------------------
+
+
+def _as_pictures(e: Explanation, level: int) -> bool:
+    return e.view.get("kind") == "images" and level == e.structure.depth - 1
+
+
+def _pictures(shap: Any, several: list[Explanation]) -> Any:
+    images, values, errors, base = [], [], [], []
+    for e in several:
+        at = 0
+        for image, given in zip(e.view["images"], e.view["labels"], strict=True):
+            labels = np.asarray(given, dtype=np.intp)
+            leaves = slice(at, at + int(labels.max()) + 1)
+            images.append(np.asarray(image))
+            values.append(_spread(e.low[leaves], labels))
+            if e.stderr is not None:
+                errors.append(_spread(e.stderr[-1][leaves], labels))
+            base.append([e.intercepts[-1]])
+            at = leaves.stop
+    sizes = sorted({image.shape[:2] for image in images})
+    if len(sizes) > 1:
+        shown = ", ".join(f"{height} x {width}" for height, width in sizes[:5])
+        raise ValueError(
+            f"shap draws images of one size, and these have {shown}: resize them before explaining, draw them "
+            "with e.plot(), or take level=0 for the images as a whole"
+        )
+    return shap.Explanation(
+        np.stack(values),
+        base_values=np.array(base),
+        data=np.stack(images),
+        output_names=[several[0].target_name],
+        error_std=np.stack(errors) if len(errors) == len(images) else None,
+    )
+
+
+def _spread(leaves: FloatArray, labels: IntArray) -> FloatArray:
+    """The values of super-pixels, spread evenly over their pixels and the three channels: (H, W, 3, 1)."""
+    share: FloatArray = (leaves / (3 * np.bincount(labels.ravel())))[labels]
+    return np.repeat(share[..., None, None], 3, axis=2)

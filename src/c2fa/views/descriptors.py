@@ -1,0 +1,219 @@
+"""What a masker knows of each leaf: a table by which what other inputs taught can be applied to this one."""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Real
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from c2fa.asking.masking import Masked
+from c2fa.showing.printing import printable
+from c2fa.structure import Structure
+
+Column: TypeAlias = list[str | float | None]
+"""A field of every leaf: a text is a category, a number a number, None where nothing is known."""
+
+_WORDS = "words"  # how files call the table of ``WordFields``
+_REACH = 3  # words after a negation that it may negate
+_STEM = 5  # letters
+# Of all languages at once: the table follows from the words, and they do not say which language they are of.
+_WRITTEN = """
+    not no never none nor neither nobody nothing nowhere cannot without hardly barely scarcely
+    dont doesnt didnt isnt arent wasnt werent cant couldnt wont wouldnt shouldnt havent hasnt hadnt
+    nicht kein keine keinen keiner nie niemals ohne ne pas jamais sans nunca non senza não sem niet geen ikke inte
+    не нет ни без 不 没 沒
+"""
+_NEGATIONS = frozenset(_WRITTEN.split())
+
+
+class Descriptors(Mapping[str, Column]):
+    """A table of leaves, field name → one entry for each leaf, that is made and checked when it is first looked at.
+
+    >>> table = Descriptors(lambda: {"colour": ["red", None], "size": np.array([1, np.nan])}, leaves=2)
+    >>> dict(table)
+    {'colour': ['red', None], 'size': [1.0, None]}
+    """
+
+    def __init__(self, make: Callable[[], Mapping[str, Sequence[Any]]], leaves: int) -> None:
+        self.make, self.leaves = make, leaves
+
+    @classmethod
+    def of(cls, masked: Masked) -> Descriptors | None:
+        """What is known of the leaves of an input; None where its masker knows nothing."""
+        return None if masked.descriptors is None else cls(masked.descriptors, masked.structure.leaves)
+
+    @cached_property
+    def _table(self) -> dict[str, Column]:
+        table = self.make()
+        if not isinstance(table, Mapping):
+            raise TypeError(f"descriptors must be a dict from field to one entry for each leaf, not {table!r:.100}")
+        return {str(name): _column(str(name), column, self.leaves) for name, column in table.items()}
+
+    def __getitem__(self, name: str) -> Column:
+        return self._table[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __repr__(self) -> str:
+        return f"Descriptors({self._table!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self._table,)  # what makes it may be unable to travel to another process
+
+
+def _column(name: str, given: Any, leaves: int) -> Column:
+    """A field as plain values, or a sentence about what is wrong with it."""
+    entries = None if isinstance(given, str) or not hasattr(given, "__len__") else list(given)
+    if entries is None or len(entries) != leaves:
+        has = repr(given)[:100] if entries is None else f"{len(entries)} entries"
+        raise ValueError(
+            f"field {name!r} of the descriptors is {has}, and there are {leaves} leaves: give a list with one entry "
+            "for each, None where nothing is known"
+        )
+    # Most entries are plain: a table may have a hundred thousand of them.
+    return [e if e is None or (type(e) is str and e.isascii()) else _entry(name, e) for e in entries]
+
+
+def _entry(name: str, value: Any) -> str | float | None:
+    """One entry: a text that every file can hold, or a finite number."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, Real):
+        number = float(value)
+        return number if np.isfinite(number) else None
+    raise TypeError(f"field {name!r} of the descriptors has {value!r:.100}: give a text, a number or None")
+
+
+# -- tables that several maskers make ----------------------------------------------------------------
+
+
+def own_fields(names: Sequence[str], values: Sequence[Any]) -> dict[str, list[Any]]:
+    """A field for each name, known at the leaves that have this name alone.
+
+    >>> own_fields(["age", "job"], [40.0, "nurse"])
+    {'age': [40.0, None], 'job': [None, 'nurse']}
+    """
+    table: dict[str, list[Any]] = {}
+    for leaf, (name, value) in enumerate(zip(names, values, strict=True)):
+        table.setdefault(name, [None] * len(names))[leaf] = value
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class WordFields:
+    """Gives what is known of words: themselves, those beside them, whether they are negated, how written and where.
+
+    A word's stem is its first letters: forms of a word begin alike in many languages, and what is known of one form
+    says something of the others. How it is written is whether it has capitals, and the mark after it. Its place goes
+    from 0 to 1 over all words. A sentence is the smallest part that holds the words. All of it follows from the
+    structure, so that files keep none of it.
+
+    >>> words = Structure.from_tree({"Not so good.": ["Not", "so", "good."], "CHEAP!": ["CHEAP!"]})
+    >>> for name, column in WordFields(words)().items():
+    ...     print(name, column)
+    word ['not', 'so', 'good', 'cheap']
+    stem ['not', 'so', 'good', 'cheap']
+    before [None, 'not', 'so', None]
+    after ['so', 'good', None, None]
+    pair [None, 'not so', 'so good', None]
+    pair_after ['not so', 'so good', None, None]
+    negated [None, 'so', 'good', None]
+    written ['Aa', 'aa', 'aa.', 'AA!']
+    place [0.0, 0.3333333333333333, 0.6666666666666666, 1.0]
+    """
+
+    structure: Structure
+
+    def __call__(self) -> dict[str, Column]:
+        names, parents = self.structure.names[-1], self.structure.parents
+        words = [name.lower() if name.isalnum() else _bare(name) for name in names]
+        sentences = parents[-1].tolist() if parents else [0] * len(words)
+        table: dict[str, Column] = {"word": [*words], "stem": [word[:_STEM] for word in words]}
+        table |= {name: [] for name in ("before", "after", "pair", "pair_after", "negated")}
+        before, reach = None, 0
+        for word, this, following, after in zip(
+            words, sentences, [*sentences[1:], None], [*words[1:], ""], strict=True
+        ):
+            table["before"].append(before)
+            table["pair"].append(None if before is None else f"{before} {word}")
+            table["negated"].append(word if reach > 0 else None)
+            reach = _REACH if word in _NEGATIONS or word.endswith(("n't", "n’t")) else reach - 1
+            if following == this:
+                table["after"].append(after)
+                table["pair_after"].append(f"{word} {after}")
+                before = word
+            else:
+                table["after"].append(None)
+                table["pair_after"].append(None)
+                before, reach = None, 0
+        table["written"] = [_written(name) for name in names]
+        table["place"] = [leaf / max(len(words) - 1, 1) for leaf in range(len(words))]
+        return table
+
+
+def _written(name: str) -> str:
+    """Whether a word has capitals, and the mark at its end.
+
+    >>> [_written(w) for w in ("so", "Good,", "GREAT!", "I", "3", ":)")]
+    ['aa', 'Aa,', 'AA!', 'Aa', 'aa', 'aa)']
+    """
+    mark = name[-1:] if unicodedata.category(name[-1:] or "x")[0] == "P" else ""
+    if name.isupper() and len(name) > 1 + len(mark):
+        return f"AA{mark}"
+    return f"Aa{mark}" if name[:1].isupper() else f"aa{mark}"
+
+
+def _bare(name: str) -> str:
+    """A word in lower case without the punctuation around it; what is punctuation alone stays as it is.
+
+    >>> [_bare(w) for w in ("“Well-made”,", "isn't", ":)", "&quot;Ok&quot;")]
+    ['well-made', "isn't", ':)', 'ok']
+    """
+    word = (html.unescape(name) if "&" in name else name).lower()
+    word = word if word.isascii() else printable(word)
+    first, last = 0, len(word)
+    while first < last and unicodedata.category(word[first])[0] == "P":
+        first += 1
+    while first < last and unicodedata.category(word[last - 1])[0] == "P":
+        last -= 1
+    return word[first:last] or word
+
+
+# -- in files ----------------------------------------------------------------------------------------
+
+
+def pack(table: Mapping[str, Column], structure: Structure) -> Any:
+    """A table as JSON holds it: only its name where it follows from the structure, else only what is known."""
+    make = table.make if isinstance(table, Descriptors) else None
+    if isinstance(make, WordFields) and make.structure is structure:
+        return _WORDS
+    return {name: _packed(column) for name, column in table.items()}
+
+
+def _packed(column: Column) -> Column | dict[str, str | float]:
+    known = {str(leaf): entry for leaf, entry in enumerate(column) if entry is not None}
+    return column if 2 * len(known) > len(column) else known
+
+
+def unpack(packed: Any, structure: Structure) -> Descriptors:
+    """The table that ``pack`` was given."""
+    leaves = structure.leaves
+    if packed == _WORDS:
+        return Descriptors(WordFields(structure), leaves)
+    return Descriptors(lambda: {name: _unpacked(column, leaves) for name, column in packed.items()}, leaves)
+
+
+def _unpacked(column: Any, leaves: int) -> Any:
+    return [column.get(str(leaf)) for leaf in range(leaves)] if isinstance(column, dict) else column
