@@ -136,8 +136,8 @@ class Interactions:
         found = np.zeros((len(x), len(pairs)))
         for node, share in zip(_NODES, _SHARES, strict=True):
             chance = 0.5 * (there + gone) + 0.5 * node * (there - gone)
-            together = np.exp(_sums(np.log(chance), parents))[:, parents[first]]
-            found += share * together / (chance[:, first] * chance[:, second])
+            together = share * _products(chance, parents)
+            found += together[:, parents[first]] / (chance[:, first] * chance[:, second])
         above, leaf = np.ones((len(x), structure.widths[level])), _first_leaf(structure, level)
         for k in range(level):
             beside = self._beside(*self._with_and_without(x, structure, k), _parents(structure, k))
@@ -157,7 +157,7 @@ class Interactions:
         there, gone = self._with_and_without(ones, structure, level)
         parents, (first, second) = _parents(structure, level), pairs.T
         chance = 0.5 * (there + gone) + 0.5 * _TWICE[:, None] * (there - gone)
-        together = np.exp(_sums(np.log(chance), parents))[:, parents[first]] / (chance[:, first] * chance[:, second])
+        together = _products(chance, parents)[:, parents[first]] / (chance[:, first] * chance[:, second])
         each = 2.0 * (there - gone)[0]
         found: FloatArray = each[first] * each[second] * (_TWICE_SHARES @ together) * above[parents[first]]
         return found / self.even_scale
@@ -174,14 +174,13 @@ class Interactions:
         found = np.zeros(there.shape)
         for node, share in zip(_NODES, _SHARES, strict=True):
             chance = mean + node * apart
-            together = np.exp(_sums(np.log(chance), parents))
-            found += share * together[:, parents] / chance
+            found += (share * _products(chance, parents))[:, parents] / chance
         return found
 
     def _beside_twice(self, there: FloatArray, gone: FloatArray, parents: IntArray) -> FloatArray:
         """The same where the kernel is averaged over both of its masks."""
         chance = 0.5 * (there + gone) + 0.5 * _TWICE[:, None] * (there - gone)
-        together = np.exp(_sums(np.log(chance), parents))
+        together = _products(chance, parents)
         found: FloatArray = _TWICE_SHARES @ (together[:, parents] / chance)
         return found
 
@@ -196,14 +195,11 @@ def _first_leaf(structure: Structure, level: int) -> IntArray:
     return np.unique(structure.owners(level), return_index=True)[1]
 
 
-def _sums(of_features: FloatArray, parents: IntArray) -> FloatArray:
-    """Sums over the features of each parent, (rows, parents)."""
-    if not parents.any():
-        total: FloatArray = of_features.sum(axis=1, keepdims=True)
-        return total
-    if (parents[1:] >= parents[:-1]).all():
-        starts = np.searchsorted(parents, np.arange(parents[-1] + 1))
-        sums: FloatArray = np.add.reduceat(of_features, starts, axis=1)
-        return sums
-    scattered: FloatArray = of_features @ (parents[:, None] == np.arange(int(parents.max()) + 1))
-    return scattered
+def _products(factors: FloatArray, parents: IntArray) -> FloatArray:
+    """Products over the features of each parent, (rows, parents); weights add up to an order, so none is too large."""
+    if (parents[1:] < parents[:-1]).any():
+        order = np.argsort(parents, kind="stable")
+        factors, parents = factors[:, order], parents[order]
+    starts = np.searchsorted(parents, np.arange(parents[-1] + 1))
+    products: FloatArray = np.multiply.reduceat(factors, starts, axis=1)
+    return products

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import LinAlgError
+from scipy.linalg import LinAlgError, solve_triangular
 from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.special import logsumexp, ndtri, stdtrit
 
@@ -362,16 +362,13 @@ class Even:
     ----------
     x, precision, pulls
         Rows, the inverse of their covariance without their mean, and that times the deciding output.
-    variance
-        Of the even orders.
     unit
-        Of the output.
+        Of the output, in which the even orders' variance is 1.
     """
 
     x: FloatArray
     precision: FloatArray
     pulls: FloatArray
-    variance: float
     unit: float
     interactions: Interactions
     structure: Structure
@@ -384,26 +381,30 @@ class Even:
         x, y = np.where(game.masks[first], 1.0, -1.0), game.outputs[:, game.output]
         means = 0.5 * (y[first] + y[second])
         means = means - means.mean() if len(means) else means
-        best: tuple[float, Even] | None = None
+        best: tuple[float, FloatArray, Interactions] | None = None
         for order in _ORDERS if len(means) > 2 and np.square(means).mean() > TINY else ():
             interactions = Interactions.of(order, process.scales.variances)
             kernel = interactions.even(x, x)
             kernel.ravel()[:: len(kernel) + 1] += _ROUNDING
-            factor, bad = dpotrf(kernel, lower=1)
+            factor, bad = dpotrf(kernel, lower=1, overwrite_a=1)
             if bad:
                 continue
-            log_root = -np.log(factor.diagonal()).sum()
-            precision = _symmetric_inverse(factor)
-            ones = precision.sum(axis=1)
-            total = ones.sum()
-            precision -= np.outer(ones, ones) / total
-            pulls = precision @ means
-            variance = max(float(means @ pulls), TINY) / (len(means) - 1)
-            evidence = float(log_root - 0.5 * np.log(total) - 0.5 * (len(means) - 1) * np.log(variance))
+            roots = solve_triangular(factor, np.stack([means, np.ones(len(means))], axis=1), lower=True)
+            (energy, crossed), (_, total) = roots.T @ roots
+            variance = max(energy - crossed**2 / total, TINY) / (len(means) - 1)
+            log_determinant = 2.0 * np.log(factor.diagonal()).sum() + np.log(total)
+            evidence = -0.5 * float(log_determinant + (len(means) - 1) * np.log(variance))
             if best is None or evidence > best[0]:
-                unit = float(np.sqrt(variance))  # in which the even orders' variance is 1
-                best = evidence, cls(x, precision, pulls / unit, 1.0, unit, interactions, s)
-        return None if best is None else best[1]
+                best = evidence, factor, interactions
+        if best is None:
+            return None
+        _, factor, interactions = best
+        precision = _symmetric_inverse(factor)
+        ones = precision.sum(axis=1)
+        precision -= np.outer(ones, ones) / ones.sum()
+        pulls = precision @ means
+        unit = float(np.sqrt(max(float(means @ pulls), TINY) / (len(means) - 1)))
+        return cls(x, precision, pulls / unit, unit, interactions, s)
 
     @property
     def left_out(self) -> FloatArray:
@@ -431,9 +432,9 @@ class Even:
         pairs = features[np.stack(np.unravel_index(order, rough.shape), axis=1)]
         if not len(pairs):
             return []
-        covariance = self.variance * self.interactions.pairs(self.x, s, level, pairs)
+        covariance = self.interactions.pairs(self.x, s, level, pairs)
         values = covariance.T @ self.pulls * self.unit
-        prior = self.variance * self.interactions.pair_variances(s, level, pairs)
+        prior = self.interactions.pair_variances(s, level, pairs)
         known = np.einsum("ji,jk,ki->i", covariance, self.precision, covariance)
         errors = np.sqrt(np.maximum(prior - known, 0.0)) * self.unit
         # Those that are as good as exact are ranked by size, and not by what rounding left of their errors.
