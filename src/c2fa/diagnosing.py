@@ -15,7 +15,7 @@ from c2fa.problem import Level, Problem
 from c2fa.showing.printing import one_line
 from c2fa.solvers.direct import loss_alone
 from c2fa.solvers.expected import expected_part
-from c2fa.solvers.process import Solved
+from c2fa.solvers.owen import Solved
 from c2fa.solvers.solve import solve
 from c2fa.stopping import Judge
 from c2fa.structure import FloatArray, Structure

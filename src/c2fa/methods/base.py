@@ -19,7 +19,7 @@ from c2fa.problem import Level
 from c2fa.samplers import AnySampler, draw, ensure
 from c2fa.solution import Solution, Status
 from c2fa.solvers.expected import Expectation
-from c2fa.solvers.process import Solved
+from c2fa.solvers.owen import Solved
 from c2fa.structure import FloatArray, IntArray, Structure
 
 Penalties: TypeAlias = Penalty | Literal["auto"] | Sequence[Penalty] | None
