@@ -15,7 +15,7 @@ import c2fa.citing
 import c2fa.models.http.limits
 import showcases
 from c2fa.asking.fingerprint import identify
-from c2fa.asking.querying import QueryError
+from c2fa.asking.replies import QueryError
 from c2fa.methods import METHODS, PEERS, options_of
 from c2fa.methods.budget import rows_per_level
 from oracles import dense

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa.asking import links
-from c2fa.asking.querying import QueryError
+from c2fa.asking.replies import QueryError
 from c2fa.batch import Store, views
 from c2fa.batch.store import StoreError
 from c2fa.cli import app

@@ -20,7 +20,8 @@ from c2fa.asking.ledger import Ledger
 from c2fa.asking.links import ensure, on_scale
 from c2fa.asking.masking import Masked, Masker, check_masked
 from c2fa.asking.model import Model, describe
-from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries, QueryError
+from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries
+from c2fa.asking.replies import QueryError
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation, resolve_target
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of

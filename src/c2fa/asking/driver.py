@@ -22,19 +22,8 @@ from c2fa._system import swift
 from c2fa.asking.ledger import Ledger, LedgerError, Name, Row
 from c2fa.asking.masking import Inputs, MaskedBatch, MaskedRows
 from c2fa.asking.model import BILL, Bill, Model, ModelProxy, contained, describe, launcher
-from c2fa.asking.querying import (
-    Ask,
-    Cache,
-    Conversation,
-    Failed,
-    Key,
-    Pending,
-    Queries,
-    QueryError,
-    as_outputs,
-    mark,
-    step,
-)
+from c2fa.asking.querying import Ask, Cache, Conversation, Failed, Key, Pending, Queries, mark, step
+from c2fa.asking.replies import QueryError, as_outputs
 from c2fa.structure import FloatArray
 
 T = TypeVar("T")

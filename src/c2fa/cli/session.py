@@ -21,7 +21,7 @@ from c2fa._system import Signals
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.ledger import Ledger, LedgerError
 from c2fa.asking.model import ModelProxy
-from c2fa.asking.querying import QueryError
+from c2fa.asking.replies import QueryError
 from c2fa.cli import output
 from c2fa.cli.output import ClosedPipeError, RefusedError, say
 

@@ -30,7 +30,7 @@ from c2fa._system import swift
 from c2fa.asking.driver import concatenate, kind_of
 from c2fa.asking.masking import MaskedRows
 from c2fa.asking.model import BILL, Bill, Model, contained, describe, launcher
-from c2fa.asking.querying import QueryError, as_outputs
+from c2fa.asking.replies import QueryError, as_outputs
 from c2fa.engines.contact import (
     LOCAL,
     Address,

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 
 from c2fa.asking.fingerprint import Identity
-from c2fa.asking.querying import Ask, Conversation, QueryError
+from c2fa.asking.querying import Ask, Conversation
+from c2fa.asking.replies import QueryError
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel
 from c2fa.masks import distinct
