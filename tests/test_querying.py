@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa.asking.driver import Job, concatenate, drive
+from c2fa.asking.calling import concatenate
+from c2fa.asking.driver import Job, drive
 from c2fa.asking.querying import Ask, Cache, Queries
 from c2fa.asking.replies import as_outputs
 

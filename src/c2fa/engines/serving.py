@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from c2fa._system import swift
-from c2fa.asking.driver import concatenate, kind_of
+from c2fa.asking.calling import concatenate, kind_of
 from c2fa.asking.masking import MaskedRows
 from c2fa.asking.model import BILL, Bill, Model, contained, describe, launcher
 from c2fa.asking.replies import QueryError, as_outputs
