@@ -336,7 +336,8 @@ def test_no_budget_is_200_rows_that_the_method_splits_and_no_tuple_is_taken_for_
     s = c2fa.Structure.from_groups(np.repeat(np.arange(5), 20))
     for method in ("c2fa", "lime", "milli", "c2fa-milli"):
         default, told = (c2fa.Explainer(len, c2fa.maskers.Array(s), method=method, budget=b) for b in (None, 200))
-        assert default.rows(s) == told.rows(s)
+        masked = default.masker(np.ones(s.leaves))
+        assert default.rows(masked) == told.rows(masked)
     asked = []
     deep = c2fa.Structure.from_tree({"A": {"A1": ["x", "q"], "A2": ["y"]}, "B": {"B1": ["w", "v"]}})
     explainer = c2fa.Explainer(lambda batch: asked.append(batch), c2fa.maskers.Array(deep), budget=(50, 150))
@@ -358,8 +359,9 @@ def test_a_method_that_says_something_about_its_rows_says_all():
         pass
 
     s = c2fa.Structure.from_groups("aabb")
-    assert c2fa.Explainer(len, c2fa.maskers.Array(s), method=Silent(), budget=5).rows(s) == (1, 3)
-    assert c2fa.Explainer(len, c2fa.maskers.Array(s), method=Whole(), budget=6).rows(s) == (3, 2)
+    masked = c2fa.maskers.Array(s)(np.ones(4))
+    assert c2fa.Explainer(len, c2fa.maskers.Array(s), method=Silent(), budget=5).rows(masked) == (1, 3)
+    assert c2fa.Explainer(len, c2fa.maskers.Array(s), method=Whole(), budget=6).rows(masked) == (3, 2)
     with pytest.raises(TypeError, match="Half lacks can_stop_early, preferred_rows, split, rows_on_top; derive"):
         c2fa.Explainer(len, c2fa.maskers.Array(s), method=Half())
 

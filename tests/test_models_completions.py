@@ -722,9 +722,9 @@ def test_llama_cpp_scores_rows_as_transformers_does_with_one_request_for_each(ll
     rows = []
     for lm in (here, there):
         citer = Citer(lm, levels=("documents", "words"))
-        masked = citer.masker(Question(documents, QUESTION, answer))
+        masked = citer.explainer.masker(Question(documents, QUESTION, answer))
         masks = np.random.default_rng(0).random((50, masked.structure.leaves)) < 0.6
-        rows.append(citer.model(masked.inputs(masks, 1))[:, 0])
+        rows.append(citer.scorer(masked.inputs(masks, 1))[:, 0])
     assert len(np.unique(rows[0])) == 50
     assert there.usage.rows == there.usage.requests == 50 + 1  # the first row goes twice
     assert np.corrcoef(*rows)[0, 1] >= 0.999

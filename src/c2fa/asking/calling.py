@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from c2fa.asking.masking import Inputs, MaskedBatch, MaskedRows
-from c2fa.asking.model import BILL, Bill, Model, ModelProxy, contained, describe, launcher
+from c2fa.asking.model import BILL, Bill, Model, contained, describe, innermost, launcher
 from c2fa.asking.replies import as_outputs
 from c2fa.structure import FloatArray
 
@@ -104,9 +104,7 @@ class Till:
     @classmethod
     def of(cls, model: Model) -> Till:
         """The one till of a model, whatever is wrapped around it."""
-        inner: Any = model
-        while isinstance(inner, ModelProxy):
-            inner = inner.model
+        inner = innermost(model)
         with cls._opening:
             till = cls._of.get(id(inner))
             if till is None:

@@ -52,6 +52,9 @@ class Masked:
         (n, structure.widths[level]); True keeps a feature. A full mask gives the input itself, and masks of parts give
         the same inputs as those masks written in leaves: a part is gone when its last leaf is. Explanations ask in
         masks of leaves alone.
+    beside
+        Masks of leaves, (n, leaves), whose rows are asked right after the input itself, whatever the method: they are
+        rows of the budget, and what a model says of its outputs may depend on them.
     rows_per_mask
         How many inputs ``inputs`` gives for each mask, one after another; the model's outputs for them are averaged,
         and every one of them counts as a row of the budget.
@@ -95,6 +98,7 @@ class Masked:
     descriptors: Callable[[], Mapping[str, Sequence[Any]]] | None = None
     apart: Callable[[], Masked] | None = None
     by_level: bool = False
+    beside: BoolArray | tuple[()] = ()
 
 
 @runtime_checkable

@@ -209,8 +209,7 @@ def _explainer(order: Order, inputs: Inputs, model: Any, stop: Stop, ledger: Pat
 
 
 def _check_budget(explainer: Explainer, x: Any) -> None:
-    masked = explainer.masker(x)
-    explainer.rows(masked.structure, masked.rows_per_mask)
+    explainer.rows(explainer.masker(x))
 
 
 def _ask(order: Order, explainer: Explainer, inputs: Inputs, stop: Stop) -> output.Named:
