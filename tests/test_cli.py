@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa.cli import app, explain, inputs, output
+from c2fa.cli import app, inputs, output
 from c2fa.cli.options import MODELS
+from c2fa.cli.order import STORE_OPTIONS
 from c2fa.cli.output import RefusedError, clean, plain_json
 from c2fa.cli.session import Resume, cache_folder
 from c2fa.models import loading
@@ -486,7 +487,7 @@ def test_a_blank_row_is_refused_before_anything_is_asked_and_set_aside_in_a_stor
 def test_every_option_of_a_store_is_one_of_many() -> None:
     from c2fa.batch import many
 
-    assert set(explain.STORE_OPTIONS) <= set(inspect.signature(many).parameters)
+    assert set(STORE_OPTIONS) <= set(inspect.signature(many).parameters)
 
 
 def test_methods_are_compared(folder: Path) -> None:
