@@ -266,7 +266,7 @@ def test_a_line_of_questions_names_no_files_elsewhere(folder: Path) -> None:
     cite(*run, "--docs-below", str(folder))
     found = c2fa.batch.Store.open(folder / "again")
     assert [failure.index for failure in found.errors()] == [4]
-    assert "--docs-below goes with --store" in cite("--docs", "docs", *ASK, "--docs-below", "docs", code=2).stderr
+    assert "--docs-below goes with --questions" in cite("--docs", "docs", *ASK, "--docs-below", "docs", code=2).stderr
 
 
 # Servers.

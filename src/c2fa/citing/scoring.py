@@ -99,7 +99,8 @@ class Scorer(Shell):
         super().__init__(lm)
         self.asking, self.language, self.similarity, self.model_name = asking, language, similarity, model_name
         self.__name__ = type(lm).__name__  # what provenance calls a model without a name
-        self._compare = None if similarity is None else _comparison(similarity)
+        if not (similarity is None or similarity == "words" or callable(similarity)):
+            raise ValueError(f"similarity must be 'words' or a function of two answers; got {similarity!r}")
         self._known: dict[str, _Known] = {}
         self._checked = False
 
@@ -143,7 +144,7 @@ class Scorer(Shell):
         written = question.answer is None
         return Outputs(
             names=tuple(names),
-            tokens=tuple(tokens) if self._compare is None else (),
+            tokens=tuple(tokens) if self.similarity is None else (),
             notes=tuple(notes),
             view={
                 "query": question.query,
@@ -151,7 +152,7 @@ class Scorer(Shell):
                 "statements": list(answered.statements),
                 "written_by_the_model": written,
                 "generations": int(written),
-                "scored_by": "log-probability" if self._compare is None else "similarity",
+                "scored_by": "log-probability" if self.similarity is None else "similarity",
                 "without_documents": without[0].tolist(),
             },
         )
@@ -170,8 +171,8 @@ class Scorer(Shell):
                 )
             known.unread = None
         prompts = [self._prompt(message) for message in rows.messages]
-        if self._compare is not None:
-            return self._similarities(prompts, answered, self._compare)
+        if self.similarity is not None:
+            return self._similarities(prompts, answered)
         try:
             scores = np.asarray(self.model.score(prompts, answered.text), dtype=np.float64)
         except BaseException as error:  # what it brings along is of pieces, and a ledger keeps outputs
@@ -186,18 +187,24 @@ class Scorer(Shell):
             )
         return answered.outputs(scores)
 
-    def _similarities(
-        self, prompts: Sequence[str], answered: Answered, compare: Callable[[str, str], float]
-    ) -> FloatArray:
+    def _compared(self, answer: str, written: str) -> float:
+        if not callable(self.similarity):
+            return _shared_words(answer, written)
+        found = float(self.similarity(answer, written))
+        if not 0.0 <= found <= 1.0:
+            raise ValueError(f"similarity must give numbers from 0 to 1; got {found!r}")
+        return found
+
+    def _similarities(self, prompts: Sequence[str], answered: Answered) -> FloatArray:
         """Each prompt answered anew, and compared; a failure brings along what was answered before it."""
         statements = answered.statements if answered.several else ()
         outputs = np.full((len(prompts), 1 + len(statements)), np.nan)
         try:
             for i, written in _written(self.model, prompts):
                 sentences = _sentences(written, _starts(written, self.language))
-                outputs[i, 0] = compare(answered.text, written)
+                outputs[i, 0] = self._compared(answered.text, written)
                 for k, statement in enumerate(statements):
-                    outputs[i, 1 + k] = max((compare(statement, s) for s in sentences), default=0.0)
+                    outputs[i, 1 + k] = max((self._compared(statement, s) for s in sentences), default=0.0)
         except BaseException as error:
             error.partial = outputs  # type: ignore[attr-defined]
             raise
@@ -240,7 +247,7 @@ class Scorer(Shell):
         text = "".join(pieces)
         starts = _starts(text, self.language)
         statements, owner = _sentences(text, starts), np.zeros(1, dtype=np.intp)
-        if self._compare is None:
+        if self.similarity is None:
             # A piece belongs to the sentence that holds its first letter; a sentence without any is no statement.
             letters = np.cumsum([0, *map(len, pieces[:-1])]) + [len(piece) - len(piece.lstrip()) for piece in pieces]
             places = np.searchsorted(starts, np.minimum(letters, len(text) - 1), side="right") - 1
@@ -262,7 +269,7 @@ class Scorer(Shell):
         if "".join(pieces) != answer:
             raise ValueError(f"the pieces of the answer do not join to it: {''.join(pieces)!r} is not {answer!r}")
         fits = getattr(self.model, "fits", None)
-        if self._compare is None and fits is not None and not fits([self._full(question)], answer)[0]:
+        if self.similarity is None and fits is not None and not fits([self._full(question)], answer)[0]:
             # The row with all documents is the longest.
             longest = max(question.texts, key=lambda name: len(question.texts[name]))
             raise ValueError(
@@ -295,7 +302,7 @@ class Scorer(Shell):
         return answer
 
     def _pieces(self, answer: str) -> list[str]:
-        return [answer] if self._compare is not None else list(self.model.pieces(answer))
+        return [answer] if self.similarity is not None else list(self.model.pieces(answer))
 
     # -- prompts
 
@@ -371,22 +378,6 @@ def _written(lm: Any, prompts: Sequence[str]) -> Iterator[tuple[int, str]]:
         pool.shutdown(wait=False, cancel_futures=True)
         if not ended and hasattr(lm, "close"):  # Ctrl-C: Python would wait for every request under way before it ends
             lm.close()
-
-
-def _comparison(given: Similarity) -> Callable[[str, str], float]:
-    """The function that compares two answers, whose numbers are checked."""
-    if given == "words":
-        return _shared_words
-    if not callable(given):
-        raise ValueError(f"similarity must be 'words' or a function of two answers; got {given!r}")
-    return functools.partial(_compared, given)
-
-
-def _compared(similarity: Callable[[str, str], float], answer: str, written: str) -> float:
-    found = float(similarity(answer, written))
-    if not 0.0 <= found <= 1.0:
-        raise ValueError(f"similarity must give numbers from 0 to 1; got {found!r}")
-    return found
 
 
 def _shared_words(answer: str, written: str) -> float:

@@ -19,8 +19,6 @@ from c2fa.explainer import Explainer
 from c2fa.models.loading import language_model_spec
 
 _TEXTS = (".txt", ".md")
-_RECORDS = (".json", ".jsonl")
-_QUESTION_FIELDS = ("query", "documents", "docs", "answer")
 
 Docs = Annotated[
     list[Path],
@@ -242,13 +240,12 @@ def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[dic
                     f"{str(file)!r} is not in the folder {str(below)!r}, and a line of questions may name no other "
                     "files; put it there, or name a folder that holds it with --docs-below"
                 )
-            found += _records(file) if file.suffix.lower() in _RECORDS else [_document(file)]
+            if file.suffix.lower() in (".json", ".jsonl"):
+                found += _records(file)
+            else:
+                read = read_text(file)
+                found.append({"id": read.names[0], "text": read.values[0]})
     return found
-
-
-def _document(file: Path) -> dict[str, Any]:
-    read = read_text(file)
-    return {"id": read.names[0], "text": read.values[0]}
 
 
 def _records(file: Path) -> list[dict[str, Any]]:
@@ -305,23 +302,21 @@ class AsQuestion:
         from c2fa.batch.packing import Unreadable
 
         try:
-            return self._question(row)
+            if not isinstance(row, Mapping):
+                raise ValueError(f'a line must be {{"query": …, "documents": …}}, not {str(row)[:80]}')
+            fields = ("query", "documents", "docs", "answer")
+            unknown = [name for name in row if name not in (*fields, "id")]
+            if unknown:
+                raise ValueError(f"the question has {unknown[0]!r}; it may have {', '.join(fields)} and id")
+            documents = row.get("documents", self.documents)
+            if "docs" in row:
+                given = [row["docs"]] if isinstance(row["docs"], str) else row["docs"]
+                documents = read_documents([self.folder / path for path in given], self.below)
+            if documents is None:
+                raise ValueError('the question has no documents: give it "documents" or "docs", or all of them --docs')
+            return Question.of({**row, "documents": documents})
         except (RefusedError, ValueError, TypeError, OSError) as error:
             return Unreadable(error)  # one bad question costs one line
-
-    def _question(self, row: Any) -> Question:
-        if not isinstance(row, Mapping):
-            raise ValueError(f'a line must be {{"query": …, "documents": …}}, not {str(row)[:80]}')
-        unknown = [name for name in row if name not in (*_QUESTION_FIELDS, "id")]
-        if unknown:
-            raise ValueError(f"the question has {unknown[0]!r}; it may have {', '.join(_QUESTION_FIELDS)} and id")
-        documents = row.get("documents", self.documents)
-        if "docs" in row:
-            given = [row["docs"]] if isinstance(row["docs"], str) else row["docs"]
-            documents = read_documents([self.folder / path for path in given], self.below)
-        if documents is None:
-            raise ValueError('the question has no documents: give it "documents" or "docs", or all of them --docs')
-        return Question.of({"query": row.get("query"), "documents": documents, "answer": row.get("answer")})
 
 
 class _NoModel:

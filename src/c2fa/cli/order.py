@@ -20,8 +20,8 @@ from c2fa.explanation import Explanation
 from c2fa.methods import METHODS, options_of
 
 STORE_OPTIONS: o.Readers = {
-    **dict.fromkeys(("shard_size", "gpus", "models", "learn", "tries", "in_flight"), o.whole),
     **dict.fromkeys(("engine", "key", "precision", "views"), str),
+    **dict.fromkeys(("shard_size", "gpus", "models", "learn", "tries", "in_flight"), o.whole),
     **dict.fromkeys(("timeout", "patience"), o.number),
     "budget_after": o.budget,
 }
