@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import c2fa
@@ -205,6 +206,18 @@ def test_questions_go_into_a_store_and_one_that_is_bad_costs_one_line(folder: Pa
     assert "other settings" in cite(*run, "--system", "Be brief.", code=3).stderr
     result = RUNNER.invoke(app, ["report", "cited", "--out", "report.html"])
     assert result.exit_code == 0, result.stderr
+
+
+def test_workers_ask_a_language_model_in_a_process_of_its_own(folder: Path) -> None:
+    (folder / "q.jsonl").write_text("\n".join(json.dumps({"query": q}) for q in ("What?", "Which?")))
+    run = ("--questions", "q.jsonl", "--docs", "docs", *ASK[2:], "--workers", 1, "--store-option", "precision=float64")
+    cite(*run, "--store", "own")
+    said = json.loads(cite(*run, "--store", "shared", "--store-option", "models=1", "--json").stdout)
+    assert said["loads"]
+    own, shared = (c2fa.batch.Store.open(folder / name) for name in ("own", "shared"))
+    for one, other in zip(own, shared, strict=True):
+        assert one.output_names == other.output_names
+        np.testing.assert_array_equal(one.low, other.low)
 
 
 ECHO = (

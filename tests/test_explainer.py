@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -344,6 +345,29 @@ def test_no_budget_is_200_rows_that_the_method_splits_and_no_tuple_is_taken_for_
     with pytest.raises(ValueError, match=r"budget \(50, 150\) has 2 entries and the structure 3 levels; give one for"):
         explainer(np.ones(5))
     assert not asked
+
+
+@pytest.mark.parametrize("budget", [9, 40, (8, 30)])
+@pytest.mark.parametrize("method", ["owen", "c2fa"])
+def test_rows_that_stand_beside_an_input_are_asked_after_it_and_paid_from_the_budget(method, budget):
+    asked = []
+    beside = np.zeros((2, S.leaves), dtype=bool)
+    beside[1, 0] = True
+
+    def masker(x):
+        return dataclasses.replace(c2fa.maskers.Array(S)(x), beside=beside)
+
+    def model(batch):
+        asked.extend(batch.tolist())
+        return batch.sum(axis=1)
+
+    e = c2fa.Explainer(model, masker, method=method, budget=budget)(np.ones(S.leaves))
+    assert asked[:3] == [[1.0] * S.leaves, *beside.astype(float).tolist()]
+    assert len(asked) == e.queries <= np.sum(budget)
+    with pytest.raises(
+        ValueError, match="3 rows is too small: it takes 1 for the input itself, 2 beside it, and 1 for"
+    ):
+        c2fa.Explainer(model, masker, method=method, budget=3)(np.ones(S.leaves))
 
 
 def test_a_method_that_says_something_about_its_rows_says_all():
