@@ -35,9 +35,6 @@ from c2fa.views.descriptors import Descriptors
 if TYPE_CHECKING:
     from c2fa.batch import Explanations, Store
 
-_BATCH = 64
-_MANY_OUTPUTS = 32  # beyond this many classes only the target's attributions are kept, unless asked otherwise
-
 
 class Explainer:
     """Explains a model's predictions on nested inputs.
@@ -145,9 +142,7 @@ class Explainer:
         _check_word("on_error", on_error, ("raise", "drop"))
         _check_word("outputs", outputs, ("auto", "all", "target"))
         if batch_size is None:
-            batch_size = describe(model).batch_size
-        if batch_size is None:
-            batch_size = _BATCH
+            batch_size = describe(model).batch_size or 64
         if not (is_whole(batch_size) and batch_size > 0):
             raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
         if not (is_whole(seed) and seed >= 0):
@@ -293,8 +288,9 @@ class Explainer:
         if len(names) != len(prediction):
             raise ValueError(f"{len(names)} output names for a model with {len(prediction)} outputs; give one for each")
         target = resolve_target(self.target, prediction, names)
-        keep_all = self.outputs == "all" or (self.outputs == "auto" and len(prediction) <= _MANY_OUTPUTS)
-        columns = np.arange(len(prediction)) if keep_all else np.array([target])
+        columns = np.arange(len(prediction))
+        if self.outputs == "target" or (self.outputs == "auto" and len(prediction) > 32):
+            columns = np.array([target])
         scale = self.link.at(prediction)
         descriptors = Descriptors.of(masked)
         expected = None

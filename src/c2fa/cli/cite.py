@@ -18,8 +18,6 @@ from c2fa.cli.session import Stop, Stoppable, guarded
 from c2fa.explainer import Explainer
 from c2fa.models.loading import language_model_spec
 
-_TEXTS = (".txt", ".md")
-
 Docs = Annotated[
     list[Path],
     o.flag(
@@ -30,27 +28,13 @@ Docs = Annotated[
         "Repeatable.",
     ),
 ]
-Query = Annotated[str | None, o.flag(o.INPUTS, metavar="TEXT", help="The question that the model is asked.")]
-Answer = Annotated[
-    str | None,
-    o.flag(o.INPUTS, metavar="TEXT", help="The answer to explain.", show_default="the model writes it"),
-]
-Questions = Annotated[
-    Path | None,
-    o.flag(
-        o.DATASETS,
-        metavar="FILE",
-        help='A .jsonl of {"query", "documents" or "docs": PATH, "answer"}, explained into --store.',
-    ),
-]
+Query = Annotated[str | None, o.flag(o.INPUTS, help="The question that the model is asked.")]
+Answer = Annotated[str | None, o.flag(o.INPUTS, help="The answer to explain.", show_default="the model writes it")]
+_QUESTIONS = 'A .jsonl of {"query", "documents" or "docs": PATH, "answer"}, explained into --store.'
+Questions = Annotated[Path | None, o.flag(o.DATASETS, metavar="FILE", help=_QUESTIONS)]
 DocsBelow = Annotated[
     Path | None,
-    o.flag(
-        o.DATASETS,
-        metavar="DIR",
-        help='Where the "docs" of a question may be.',
-        show_default="the folder of the questions",
-    ),
+    o.flag(o.DATASETS, metavar="DIR", help='Where the "docs" of a question may be.', show_default="beside the file"),
 ]
 _MODEL = (
     "The language model: hf:folder (or a .gguf file), llama:URL, vllm:URL#model, sglang:URL, tgi:URL, "
@@ -66,11 +50,9 @@ Levels = Annotated[
 _BUDGET = "Most rows for a question: a number, or one for each level."
 Budget = Annotated[str, o.flag(o.ASKING, "--budget", "-b", metavar="ROWS", help=_BUDGET, show_default=True)]
 _PROMPT = r"The text with {context} and {query}; \n is a line break."
-Prompt = Annotated[str, o.flag(o.INPUTS, metavar="TEXT", help=_PROMPT, show_default="Context: … Query: …")]
-System = Annotated[str | None, o.flag(o.INPUTS, metavar="TEXT", help="The system's text before the prompt.")]
-Separator = Annotated[
-    str, o.flag(o.INPUTS, metavar="TEXT", help="What stands between two documents.", show_default="a blank line")
-]
+Prompt = Annotated[str, o.flag(o.INPUTS, help=_PROMPT, show_default="Context: … Query: …")]
+System = Annotated[str | None, o.flag(o.INPUTS, help="The system's text before the prompt.")]
+Separator = Annotated[str, o.flag(o.INPUTS, help="What stands between two documents.", show_default="a blank line")]
 Language = Annotated[
     str, o.flag(o.INPUTS, metavar="CODE", help="The language, for splitting sentences.", show_default=True)
 ]
@@ -231,9 +213,10 @@ def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[dic
             must_exist(path)
         files = [path]
         if path.is_dir():
-            files = sorted(f for f in path.iterdir() if f.suffix.lower() in _TEXTS and not f.name.startswith("."))
+            texts = (".txt", ".md")
+            files = sorted(f for f in path.iterdir() if f.suffix.lower() in texts and not f.name.startswith("."))
             if not files:
-                raise RefusedError(f"the folder {str(path)!r} holds no texts ({', '.join(_TEXTS)}); give one that does")
+                raise RefusedError(f"the folder {str(path)!r} holds no texts ({', '.join(texts)}); give one that does")
         for file in files:
             if below is not None and not file.resolve().is_relative_to(below.resolve()):
                 raise RefusedError(
