@@ -91,8 +91,8 @@ def _cite(folder: Path, url: str) -> dict[int, c2fa.Explanation]:
         return {0: citer({"documents": _DOCUMENTS, "query": "What is old?"})}
     finally:
         lm.close()
-        if citer.ledger is not None:
-            citer.ledger.close()
+        if citer.explainer.ledger is not None:
+            citer.explainer.ledger.close()
 
 
 Run = Callable[[Path], dict[int, c2fa.Explanation]]

@@ -28,8 +28,10 @@ Docs = Annotated[
         "Repeatable.",
     ),
 ]
-Query = Annotated[str | None, o.flag(o.INPUTS, help="The question that the model is asked.")]
-Answer = Annotated[str | None, o.flag(o.INPUTS, help="The answer to explain.", show_default="the model writes it")]
+Query = Annotated[str | None, o.flag(o.INPUTS, metavar="TEXT", help="The question that the model is asked.")]
+Answer = Annotated[
+    str | None, o.flag(o.INPUTS, metavar="TEXT", help="The answer to explain.", show_default="the model writes it")
+]
 _QUESTIONS = 'A .jsonl of {"query", "documents" or "docs": PATH, "answer"}, explained into --store.'
 Questions = Annotated[Path | None, o.flag(o.DATASETS, metavar="FILE", help=_QUESTIONS)]
 DocsBelow = Annotated[
@@ -50,9 +52,11 @@ Levels = Annotated[
 _BUDGET = "Most rows for a question: a number, or one for each level."
 Budget = Annotated[str, o.flag(o.ASKING, "--budget", "-b", metavar="ROWS", help=_BUDGET, show_default=True)]
 _PROMPT = r"The text with {context} and {query}; \n is a line break."
-Prompt = Annotated[str, o.flag(o.INPUTS, help=_PROMPT, show_default="Context: … Query: …")]
-System = Annotated[str | None, o.flag(o.INPUTS, help="The system's text before the prompt.")]
-Separator = Annotated[str, o.flag(o.INPUTS, help="What stands between two documents.", show_default="a blank line")]
+Prompt = Annotated[str, o.flag(o.INPUTS, metavar="TEXT", help=_PROMPT, show_default="Context: … Query: …")]
+System = Annotated[str | None, o.flag(o.INPUTS, metavar="TEXT", help="The system's text before the prompt.")]
+Separator = Annotated[
+    str, o.flag(o.INPUTS, metavar="TEXT", help="What stands between two documents.", show_default="a blank line")
+]
 Language = Annotated[
     str, o.flag(o.INPUTS, metavar="CODE", help="The language, for splitting sentences.", show_default=True)
 ]
