@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa.maskers import ImageBag, _reading
-from c2fa.views.pixels import enlarge
+from c2fa.views.images import enlarge
 
 Image = pytest.importorskip("PIL.Image")
 try:

@@ -28,6 +28,7 @@ from c2fa.maskers._words import sentence_starts
 from c2fa.methods.budget import as_budget
 from c2fa.models.lazy import Lazy
 from c2fa.structure import BoolArray, FloatArray, IntArray
+from c2fa.views import Cited
 
 PROMPT = "Context: {context}\n\nQuery: {query}"
 Documents: TypeAlias = str | Mapping[str, str] | Sequence[str | Mapping[str, str]]
@@ -292,17 +293,16 @@ class Citer(Explainer):
             without = yield Ask(structure.depth - 1, ~leaves)
         e = yield from super().conversation(masked, queries)
         said = self.scorer.said(question)
-        view = {
-            **e.view,
-            "query": question.query,
-            "answer": said.answer,
-            "statements": list(said.statements),
-            "written_by_the_model": question.answer is None,
-            "generations": int(question.answer is None),
-            "scored_by": self.scorer.scored_by,
-            "without_documents": without.outputs[0].tolist(),
-        }
-        return dataclasses.replace(e, view=view)
+        answer = Cited(
+            query=question.query,
+            text=said.answer,
+            statements=tuple(said.statements),
+            written_by_the_model=question.answer is None,
+            generations=int(question.answer is None),
+            scored_by=self.scorer.scored_by,
+            without_documents=tuple(without.outputs[0].tolist()),
+        )
+        return dataclasses.replace(e, answer=answer)
 
     def _recall(self, question: Question, masked: Masked, queries: Queries) -> None:
         """Take the answer that was scored before from the ledger; a new one is kept there before it is scored."""

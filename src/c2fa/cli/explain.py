@@ -170,11 +170,6 @@ def _explain_files(order: Order) -> None:
     for path in order.outs:
         output.check(path, output.EXPLANATIONS)
     inputs = request.read()
-    if len(inputs) > 1 and any(path.suffix.lower() == ".npz" for path in order.outs):
-        raise RefusedError(
-            f"an .npz file holds one explanation, and these are {len(inputs)} inputs: give .html, .json or .parquet",
-            USAGE,
-        )
     with Stop() as stop:
         model = request.load()
         with request.resume(order.resume and order.ledger is None, inputs, ".sqlite") as resume:

@@ -103,7 +103,7 @@ Explanations = Annotated[
     list[Path],
     typer.Argument(
         metavar="EXPLANATION",
-        help="Files that 'c2fa explain' wrote (.json, .npz), folders of them, or stores.",
+        help="Files that 'c2fa explain' wrote (.json), folders of them, or stores.",
         show_default=False,
     ),
 ]
@@ -124,7 +124,7 @@ OnError = Annotated[str, flag(ASKING, metavar="raise|drop", help=_ON_ERROR, show
 
 # ---------------------------------------------------------------------------------- output
 
-_OUTS = "Write a page (.html), explanations (.json, .npz) or a table (.parquet, .csv). Repeatable."
+_OUTS = "Write a page (.html), explanations (.json) or a table (.parquet, .csv). Repeatable."
 _PLOT = "Draw scores over budgets (.png, .svg or .pdf), one file for each metric."
 _QUIET = "Print no progress and no remarks; with --out, no result either."
 Outs = Annotated[list[Path], flag(OUTPUT, "--out", "-o", metavar="FILE", help=_OUTS)]

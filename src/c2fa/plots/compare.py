@@ -28,7 +28,6 @@ class ComparisonDisplay:
         explanations: Mapping[str, Explanation] | Sequence[Explanation],
         parts: int = 8,
         leaves: int | None = 3,
-        labels: Mapping[int, str] | None = None,
     ) -> ComparisonDisplay:
         """Show the features that are important to any of the methods."""
         if isinstance(explanations, Mapping):
@@ -43,10 +42,10 @@ class ComparisonDisplay:
         told = contradictions(dict(zip(names, found, strict=True)))
         if told:  # rows stay level only where all methods have their levels apart
             apart = _choose_apart(found, parts)
-            rows = [_rows_apart(e, apart, labels or {}) for e in found]
+            rows = [_rows_apart(e, apart) for e in found]
         else:
             chosen = _choose(found, parts, leaves)
-            rows = _aligned([_rows(e, chosen, labels or {}) for e in found])
+            rows = _aligned([_rows(e, chosen) for e in found])
         displays = tuple(
             NestedDisplay(tuple(own), name, _note(e)) for name, own, e in zip(names, rows, found, strict=True)
         )

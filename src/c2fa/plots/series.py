@@ -13,8 +13,6 @@ from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     INK,
     MUTED,
-    NEGATIVE,
-    POSITIVE,
     RULE,
     SCALE,
     beside,
@@ -25,11 +23,12 @@ from c2fa.plots._style import (
     own_axes,
     plain,
     say_contradiction,
-    signed,
+    signs,
     title_and_scale,
 )
 from c2fa.showing.drawing import scaled, shares
 from c2fa.structure import FloatArray, IntArray
+from c2fa.views import Series
 
 _HALO = [withStroke(linewidth=2.6, foreground="white", alpha=0.8)]  # a line that is seen on every tint
 
@@ -62,17 +61,16 @@ class SeriesDisplay:
     @classmethod
     def from_explanation(cls, e: Explanation) -> SeriesDisplay:
         """Read the recording and its windows from the explanation's view."""
-        values = np.atleast_2d(np.asarray(e.view["values"], dtype=np.float64))
-        channels, steps = values.shape
-        by_channel = e.view.get("order", "channels") == "channels"
-        grid = e.low.reshape(channels, -1) if by_channel else e.low.reshape(-1, channels).T
+        assert isinstance(e.view, Series)
+        channels, steps = e.view.values.shape
+        by_channel = e.view.order == "channels"
         names = e.names[0] if by_channel else tuple(name.rpartition(" · ")[2] for name in e.names[-1][:channels])
         return cls(
-            values=scaled(values),
-            edges=np.append(np.asarray(e.view["starts"], dtype=np.intp), steps),
-            grid=grid,
+            values=scaled(e.view.values.astype(np.float64)),
+            edges=np.append(e.view.starts, steps),
+            grid=e.view.grid(e.low),
             names=names,
-            channel_texts=tuple(signed(e.rounded, units) for units in e.rounded.values[0]) if by_channel else (),
+            channel_texts=tuple(e.rounded.signed(units) for units in e.rounded.values[0]) if by_channel else (),
             window_values=None if by_channel else e.high,
             title=headline(e),
             unit=e.link.unit,
@@ -95,7 +93,7 @@ class SeriesDisplay:
         if self.window_values is not None:
             tall = largest(self.window_values)
             centres, widths = (self.edges[:-1] + self.edges[1:]) / 2, np.diff(self.edges)
-            paint = [POSITIVE if v >= 0 else NEGATIVE for v in self.window_values]
+            paint = signs(self.window_values)
             ax.bar(centres, -0.42 * shares(self.window_values, tall), 0.8 * widths, bottom=-0.55, color=paint, zorder=2)
             ax.axhline(-0.55, color=MUTED, lw=0.8)
             beside(ax, -0.55, "windows", x=0, shift=(-6, 0), ha="right", fontsize=8.5, weight="bold")

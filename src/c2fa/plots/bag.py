@@ -1,4 +1,4 @@
-"""Rows of tables, vectors and bags of vectors."""
+"""Bags of vectors: a map of instances by features."""
 
 from __future__ import annotations
 
@@ -18,18 +18,10 @@ from c2fa.plots._style import (
     name_ticks,
     own_axes,
     say_contradiction,
-    signed,
     title_and_scale,
 )
-from c2fa.plots.nested import nested
-from c2fa.showing.printing import shown_names
 from c2fa.structure import FloatArray
-
-
-def table(e: Explanation, ax: Axes | None = None, *, parts: int = 12, leaves: int | None = None) -> Figure:
-    """Draw groups of columns with their columns under them, each with the value that the row has."""
-    names = dict(enumerate(shown_names(e.structure, e.view)[-1]))
-    return nested(e, ax, parts=parts, leaves=leaves, names=names)
+from c2fa.views import Bag
 
 
 @dataclass(frozen=True)
@@ -46,10 +38,11 @@ class BagDisplay:
     @classmethod
     def from_explanation(cls, e: Explanation, instances: int = 24) -> BagDisplay:
         """Take the ``instances`` most important instances, in their own order."""
-        features = tuple(map(str, e.view["features"]))
+        assert isinstance(e.view, Bag)
+        features = e.view.features
         shown = sorted(np.argsort(-np.abs(e.high), kind="stable")[:instances].tolist())
         grid = e.low.reshape(-1, len(features))[shown]
-        names, texts = [e.names[0][j] for j in shown], [signed(e.rounded, e.rounded.values[0][j]) for j in shown]
+        names, texts = [e.names[0][j] for j in shown], [e.rounded.signed(e.rounded.values[0][j]) for j in shown]
         return cls(grid, tuple(names), features, tuple(texts), headline(e), e.link.unit)
 
     def draw(self, ax: Axes | None = None) -> Figure:
