@@ -16,7 +16,7 @@ from c2fa.asking.masking import View
 from c2fa.showing.printing import notes, printable, tree
 from c2fa.showing.rounding import Rounded, number
 from c2fa.structure import FloatArray, Structure
-from c2fa.views.answer import Cited
+from c2fa.views.answer import Cited, Statement
 from c2fa.views.descriptors import Column
 from c2fa.views.from_prior import FromPrior
 from c2fa.views.images import Images
@@ -239,6 +239,11 @@ class Explanation:
     def level_names(self) -> tuple[str, ...]:
         """What the features of each level are called: sentences, words."""
         return self.view.level_names(self.structure)
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """What ``c2fa.cite`` explained, statement by statement, each with what it rests on; else empty."""
+        return () if self.answer is None else self.answer.each(self)
 
     @property
     def prediction(self) -> float:

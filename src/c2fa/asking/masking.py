@@ -96,6 +96,9 @@ class View:
         return None
 
 
+View.classes["View"] = View
+
+
 @dataclass(frozen=True, eq=False)
 class Masked:
     """An input with its structure and the function that masks it.
