@@ -122,7 +122,7 @@ def _as_before(e: c2fa.Explanation, document: dict[str, Any]) -> dict[str, Any]:
     if kind == "array":
         del view["at_baseline"]
     if kind == "table":
-        view["columns"] = [name for name in e.names[-1]]
+        view["columns"] = list(e.names[-1])
     if kind == "images" and (name := view.pop("name")):
         view["title"] = name
     if kind is not None:

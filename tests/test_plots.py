@@ -69,7 +69,6 @@ def explanations_of_two_methods() -> dict[str, Any]:
 PICTURES: dict[str, Callable[[], Figure]] = {
     "nested": lambda: plots.nested(planted(showcases.explain_text())),
     "text": lambda: plots.plot(planted(showcases.explain_text())),
-    "cited": lambda: plots.plot(planted(showcases.explain_answer())),
     "images": lambda: plots.images(planted(showcases.explain_images()), threshold=0.05, positive=2),
     "image": lambda: plots.plot(planted(showcases.explain_image())),
     "table": lambda: plots.plot(planted(showcases.explain_table())),

@@ -442,9 +442,10 @@ def test_a_store_keeps_what_was_the_priors(prior, tmp_path):
     assert store[0].provenance["prior"] == prior.name
     assert c2fa.Explanation.from_json(e.to_json()).from_prior[0] == pytest.approx(e.from_prior[0])
     assert "from_prior" in e.to_frame().columns
-    for name in ("prior_share", "prior_part", "prior_worth"):
-        assert getattr(store[0].diagnostics, name) == pytest.approx(getattr(e.diagnostics, name))
-        assert getattr(c2fa.Explanation.from_json(e.to_json()).diagnostics, name) == getattr(e.diagnostics, name)
+    row = store.table(["prior_share", "prior_part", "prior_worth"]).to_pylist()[0]
+    for name in ("share", "part", "worth"):
+        assert getattr(store[0].prior, name) == row[f"prior_{name}"] == pytest.approx(getattr(e.prior, name))
+        assert getattr(c2fa.Explanation.from_json(e.to_json()).prior, name) == getattr(e.prior, name)
     with pytest.raises(RuntimeError, match="made with other settings"):
         explainer(budget=12).many(reviews(3, seed=2), tmp_path / "store", engine="serial")
     learned = c2fa.Prior.learn(explainer().many(reviews(8), tmp_path / "all", engine="serial"))

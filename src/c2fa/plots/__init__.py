@@ -16,22 +16,18 @@ except ImportError as error:
     raise ImportError("plots need matplotlib: pip install 'c2fa[plots]'") from error
 
 from c2fa.explanation import Explanation
-from c2fa.plots.bag import BagDisplay, bag
-from c2fa.plots.compare import ComparisonDisplay, compare
-from c2fa.plots.curves import ScoresDisplay, convergence, curves, scores
+from c2fa.plots.bag import bag
+from c2fa.plots.compare import compare
+from c2fa.plots.curves import convergence, curves, scores
 from c2fa.plots.images import ImagesDisplay, images
 from c2fa.plots.nested import NestedDisplay, nested
-from c2fa.plots.series import SeriesDisplay, series
+from c2fa.plots.series import series
 from c2fa.plots.text import TextDisplay, text
 
 __all__ = [
-    "BagDisplay",
-    "ComparisonDisplay",
     "Figure",
     "ImagesDisplay",
     "NestedDisplay",
-    "ScoresDisplay",
-    "SeriesDisplay",
     "TextDisplay",
     "bag",
     "compare",

@@ -226,11 +226,11 @@ def name_ticks(axis: Axis, at: npt.NDArray[Any], names: Iterable[str], size: flo
         label.set_parse_math(False)
 
 
-def title_and_scale(ax: Axes, title: str, mesh: ScalarMappable, unit: str = "") -> Figure:
-    """Put the line above a map and its colour bar beside it."""
-    ax.set_title(title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
+def title_and_scale(e: Explanation, ax: Axes, mesh: ScalarMappable, given: Axes | None) -> Figure:
+    """Finish a map: the line above it, its colour bar beside it, and below it why its levels are no one answer."""
+    ax.set_title(headline(e), loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
     bar = figure_of(ax).colorbar(mesh, ax=ax, pad=0.02, fraction=0.025, aspect=30)
     bar.ax.tick_params(labelsize=8, colors=MUTED)
-    bar.set_label(unit, fontsize=8, color=MUTED)
+    bar.set_label(e.link.unit, fontsize=8, color=MUTED)
     bar.outline.set_visible(False)
-    return figure_of(ax)
+    return say_contradiction(figure_of(ax), given, e.diagnostics.contradiction)

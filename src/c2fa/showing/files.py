@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike, fsencode, fspath
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from c2fa._system import atomic
 from c2fa.asking.links import ensure
 from c2fa.explanation import Explanation
 from c2fa.showing.codec import check_unpacked, decode, dumps, encode, hints, read, seal, unseal
-from c2fa.structure import Structure
 from c2fa.views.descriptors import pack, unpack
 
 SCHEMA = 2
@@ -104,11 +104,11 @@ def _read(document: Any) -> Explanation:
 
 def made(plain: dict[str, Any]) -> Explanation:
     """An explanation of its fields, which must fit together: what does not would fail later, and far from the file."""
-    if plain.get("descriptors") is not None:
-        table = unpack(plain["descriptors"], read(Structure, plain.get("structure"), "structure"))
-        len(table)  # a look at the table checks it
-        plain = {**plain, "descriptors": table}
-    e = read(Explanation, plain)
+    table = plain.get("descriptors")
+    e = read(Explanation, {**plain, "descriptors": None})
+    if table is not None:
+        e = replace(e, descriptors=unpack(table, e.structure))
+        len(e.descriptors or ())  # a look at the table checks it
     d, widths, columns = e.diagnostics, e.structure.widths, len(e.columns)
     wanted = [(width, columns) for width in widths]
     for name, arrays, needed in (
