@@ -107,11 +107,10 @@ def test_the_demo_takes_a_text_or_a_file_and_prints_json(folder: Path) -> None:
 
 def test_texts_are_explained_into_every_format(folder: Path) -> None:
     pytest.importorskip("pyarrow")
-    outs = [f"--out=x{suffix}" for suffix in (".html", ".json", ".npz", ".parquet", ".csv")]
+    outs = [f"--out=x{suffix}" for suffix in (".html", ".json", ".parquet", ".csv")]
     result = c2fa_("explain", "a.txt", "--model", "python:counting:words", "--budget", "60", *outs)
-    assert result.stderr.splitlines()[-5:] == [f"wrote x{s}" for s in (".html", ".json", ".npz", ".parquet", ".csv")]
-    one, same = c2fa.load("x.json"), c2fa.load("x.npz")
-    np.testing.assert_array_equal(one.low, same.low)
+    assert result.stderr.splitlines()[-4:] == [f"wrote x{s}" for s in (".html", ".json", ".parquet", ".csv")]
+    one = c2fa.load("x.json")
     assert one.provenance["input"] == "a.txt"
     import pandas as pd
 
@@ -130,7 +129,7 @@ def test_several_inputs_make_a_gallery_and_one_json_line_each(folder: Path) -> N
     assert "b.txt" in (folder / "g.html").read_text()
     c2fa_("report", "g.json", "--out", "again.html", "--title", "Once more")
     assert "Once more" in (folder / "again.html").read_text()
-    assert "one explanation" in c2fa_(*args, "-o", "g.npz", code=2).stderr
+    assert ".html, .json, .parquet, .csv" in c2fa_(*args, "-o", "g.npz", code=2).stderr
 
 
 def test_standard_input_and_what_is_said_of_texts(folder: Path) -> None:
@@ -460,7 +459,7 @@ def test_texts_in_rows_of_files_are_explained_and_compared(folder: Path) -> None
     for file in ("r.csv", "r.jsonl", "r.parquet"):
         said = c2fa_("explain", file, *asking, "--row", "0", "--row", "2", "-b", "20", "--json").stdout.splitlines()
         found = [c2fa.Explanation.from_json(line) for line in said]
-        assert [e.view["text"] for e in found] == [rows[0]["text"], TEXT]
+        assert [e.view.text for e in found] == [rows[0]["text"], TEXT]
         assert [e.provenance["input"] for e in found] == [f"{file} row 0", f"{file} row 2"]
         assert " NA\n" in c2fa_("explain", file, *asking, "--row", "1", "-b", "20").stdout
         said = c2fa_(
@@ -470,7 +469,7 @@ def test_texts_in_rows_of_files_are_explained_and_compared(folder: Path) -> None
     c2fa_("explain", "r.csv", *asking, "-b", "20", "--store", "some", "--row", "1:", "--store-option", "engine=serial")
     from c2fa.batch import Store
 
-    assert [e.view["text"] for e in Store.open("some")] == ["NA", TEXT]
+    assert [e.view.text for e in Store.open("some")] == ["NA", TEXT]
 
 
 def test_a_blank_row_is_refused_before_anything_is_asked_and_set_aside_in_a_store(folder: Path) -> None:

@@ -552,11 +552,11 @@ def test_an_answer_is_cited(server, kind):
     lm = KINDS[kind](server.url)
     documents = {"a": "Rome has a river. It is old.", "b": "Owls fly at night. Foxes run."}
     c = c2fa.cite(lm, documents, "Where?", budget=24)
-    assert c.view["answer"].startswith(" after ")
+    assert c.answer.text.startswith(" after ")
     assert sum(server.scored.values()) == c.queries + 1  # the first row is asked twice
     assert len(server.scored) == c.queries <= 24
     writing = [body for path, body in server.bodies if path in SCORES and not is_scoring(body)]
-    assert len(writing) == c.view["generations"] == 1
+    assert len(writing) == c.answer.generations == 1
 
 
 @pytest.mark.parametrize(

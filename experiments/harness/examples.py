@@ -22,7 +22,7 @@ from matplotlib.patches import FancyBboxPatch
 from c2fa.plots._style import INK, MUTED, NEGATIVE, figure, largest, width_of
 from c2fa.plots.images import ImagesDisplay, Marks, outlines
 from c2fa.plots.text import _bars, _place
-from c2fa.views.pixels import tint
+from c2fa.views.images import tint
 
 Values = Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]]
 """For each method its attributions: of parts (HiFAs), of leaves (LoFAs)."""

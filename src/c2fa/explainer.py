@@ -29,8 +29,10 @@ from c2fa.methods.budget import as_budget, masks_of
 from c2fa.methods.presets import PRESETS
 from c2fa.models.loading import wrap
 from c2fa.prior import Prior
+from c2fa.solvers.expected import expected_part
 from c2fa.stopping import Judge, Rule, as_rule, looks
 from c2fa.views.descriptors import Descriptors
+from c2fa.views.from_prior import FromPrior
 
 if TYPE_CHECKING:
     from c2fa.batch import Explanations, Store
@@ -317,7 +319,15 @@ class Explainer:
         else:
             judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget)
             found, rows = yield from on_scale(self._until(task, judge, self.stages(masked)), scale)
-        worth = None if self.prior is None else self.prior.worth.get(names[target], 0.0)
+        from_prior = None
+        if self.prior is not None:
+            leaves, without = found.values[-1][:, column], found.without_prior
+            from_prior = FromPrior(
+                share=found.prior_share or 0.0,
+                part=0.0 if without is None else expected_part(leaves, without[-1][:, column]),
+                worth=self.prior.worth.get(names[target], 0.0),
+                without=without,
+            )
         cost = None if describe(self.model).cost is None else queries.cost
         notes = (*scale.notes(queries.answers[:, target]), *describe(self.model).notes)
         return Explanation(
@@ -330,8 +340,10 @@ class Explainer:
             all_intercepts=found.intercepts,
             all_stderr=found.stderr,
             queries=queries.used,
-            diagnostics=diagnose(masked, found, column, queries, cost, notes, judge, worth),
-            view={**masked.view, **told.view},
+            diagnostics=diagnose(masked, found, column, queries, cost, notes, judge),
+            view=masked.view,
+            prior=from_prior,
+            answer=told.answer,
             provenance={
                 "c2fa": __version__,
                 "numpy": np.__version__,
@@ -346,7 +358,6 @@ class Explainer:
                 **({} if self.prior is None else {"prior": self.prior.name}),
             },
             descriptors=descriptors,
-            all_without_prior=found.without_prior,
         )
 
     def stages(self, masked: Masked) -> list[tuple[int, ...]]:

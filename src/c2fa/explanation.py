@@ -12,12 +12,14 @@ import numpy as np
 
 from c2fa._system import is_whole
 from c2fa.asking.links import Link, ensure
-from c2fa.asking.masking import level_names
-from c2fa.showing.printing import notes, printable, shown_cells, tree
+from c2fa.asking.masking import View
+from c2fa.showing.printing import notes, printable, tree
 from c2fa.showing.rounding import Rounded, number
 from c2fa.structure import FloatArray, Structure
+from c2fa.views.answer import Cited, Statement
 from c2fa.views.descriptors import Column
-from c2fa.views.pixels import heatmaps
+from c2fa.views.from_prior import FromPrior
+from c2fa.views.images import Images
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,10 +91,6 @@ class Diagnostics:
         For each level, whether every mask that its values depend on was asked, so that they are exact.
     interactions
         The pairs of features that act together most surely, of the target it was explained for.
-    prior_share, prior_part, prior_worth
-        With a prior: the share of what it expected that this input's answers bear out, 0 where it was ignored or knew
-        nothing of the leaves; what part of the target's leaves it is, between 0 and 1 (``from_prior`` has it leaf by
-        leaf); and the correlation that it had with effects in inputs that it was not learned from. Without one, None.
     """
 
     levels: tuple[LevelReport, ...]
@@ -107,9 +105,6 @@ class Diagnostics:
     warnings: tuple[str, ...] = ()
     settled: bool | None = None
     stop: str = ""
-    prior_share: float | None = None
-    prior_part: float | None = None
-    prior_worth: float | None = None
     exact: tuple[bool, ...] = ()
     interactions: tuple[Interaction, ...] = ()
     contradiction: str = ""
@@ -136,13 +131,15 @@ class Explanation:
     queries
         Model rows used, every one of them.
     view
-        What a report needs to draw the input.
+        The input as it is named, listed and drawn, of one class for each kind; see ``c2fa.views``.
+    prior
+        With a prior: how much of the explanation it is. Else None.
+    answer
+        What ``c2fa.cite`` explained: the answer, its statements and what each rests on. Else None.
     provenance
         Method, settings, versions, seed.
     descriptors
         What the masker knows of the leaves, field by field, which a prior learns from; None where it knows nothing.
-    all_without_prior
-        With a prior: what ``all_values`` would be without it, from this input's answers alone. Else None.
     """
 
     structure: Structure
@@ -155,10 +152,11 @@ class Explanation:
     all_stderr: tuple[FloatArray, ...] | None
     queries: int
     diagnostics: Diagnostics
-    view: Mapping[str, Any] = field(default_factory=dict)
+    view: View = field(default_factory=View)
+    prior: FromPrior | None = None
+    answer: Cited | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     descriptors: Mapping[str, Column] | None = None
-    all_without_prior: tuple[FloatArray, ...] | None = None
 
     # -- the target's values -----------------------------------------------------------------------
 
@@ -188,9 +186,9 @@ class Explanation:
     @property
     def all_from_prior(self) -> tuple[FloatArray, ...] | None:
         """The same for all columns, each (width, columns)."""
-        if self.all_without_prior is None:
+        if self.prior is None or self.prior.without is None:
             return None
-        pairs = zip(self.all_values, self.all_without_prior, strict=True)
+        pairs = zip(self.all_values, self.prior.without, strict=True)
         return tuple(whole - alone for whole, alone in pairs)
 
     @property
@@ -240,7 +238,12 @@ class Explanation:
     @property
     def level_names(self) -> tuple[str, ...]:
         """What the features of each level are called: sentences, words."""
-        return level_names(self.structure, self.view)
+        return self.view.level_names(self.structure)
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """What ``c2fa.cite`` explained, statement by statement, each with what it rests on; else empty."""
+        return () if self.answer is None else self.answer.each(self)
 
     @property
     def prediction(self) -> float:
@@ -299,7 +302,7 @@ class Explanation:
         except ImportError as error:
             raise ImportError("to_frame needs pandas: pip install 'c2fa[frame]'") from error
         frames = []
-        cells = shown_cells(self.view)
+        cells = self.view.cells()
         for k, names in enumerate(self.names):
             columns = {
                 "level": k,
@@ -338,14 +341,14 @@ class Explanation:
             games, deletion curves, overlap with a mask). True divides it by the super-pixel's area, so that the pixels
             of a map add up to the attributions, for what takes sums.
         """
-        if self.view.get("kind") != "images" or "labels" not in self.view:
-            kind = self.view.get("kind")
+        if not isinstance(self.view, Images):
+            kind = self.view.kind
             raise ValueError(
                 "heatmap is for images, and this explanation "
                 + (f"is of kind {kind!r}: to_frame() has its values" if kind else "was kept without its input's view")
             )
         owners, values = self.structure.owners(level), self.values[self.structure.level(level)]
-        return heatmaps(self.view, values, owners, density)
+        return self.view.heatmaps(values, owners, density)
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -363,7 +366,7 @@ class Explanation:
         return files.from_json(text)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write to a file, whole or not at all: ``.json``, or ``.npz`` (smaller and faster, no pickle).
+        """Write to a ``.json`` file, whole or not at all.
 
         ``c2fa.load`` reads it. Values of the input that JSON has no word for, such as dates, come back as their text.
         """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from c2fa._system import from_outside
@@ -38,14 +38,14 @@ class Outputs:
         Of how many tokens each is the log-probability, which has no noise; () where outputs are none.
     notes
         Sentences for people.
-    view
-        What is shown beside the input, as its view.
+    answer
+        What an explanation keeps of an answer that they are scores of: a ``c2fa.views.Cited``.
     """
 
     names: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
-    view: Mapping[str, Any] = field(default_factory=dict)
+    answer: Any = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from c2fa.asking.fingerprint import Identity
 from c2fa.asking.ledger import Ledger, LedgerError, Name, Row, as_row
-from c2fa.asking.masking import Inputs, Masked, level_names
+from c2fa.asking.masking import Inputs, Masked
 from c2fa.asking.replies import QueryError, as_outputs, is_good
 from c2fa.masks import mask_keys
 from c2fa.structure import BoolArray, FloatArray
@@ -300,7 +300,7 @@ class Queries:
         self._use(here)
         self.recalled += len(here) * self.rows_per_mask
         at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
-        features = level_names(cache.masked.structure, cache.masked.view)[ask.level]
+        features = cache.masked.level_names[ask.level]
         return Pending(level, list(rows), masks[at], range(len(rows)), len(rows), features)
 
     def marked(self, pending: Pending, taken: set[Name]) -> Pending:

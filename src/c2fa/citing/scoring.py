@@ -21,6 +21,7 @@ from c2fa.asking.model import Outputs, Shell, describe
 from c2fa.citing.questions import MARK, Asking, Question, Rows, check_answer
 from c2fa.maskers._words import sentence_starts
 from c2fa.structure import FloatArray, IntArray
+from c2fa.views import Cited
 
 Similarity: TypeAlias = str | Callable[[str, str], float]
 
@@ -146,15 +147,15 @@ class Scorer(Shell):
             names=tuple(names),
             tokens=tuple(tokens) if self.similarity is None else (),
             notes=tuple(notes),
-            view={
-                "query": question.query,
-                "answer": answered.text,
-                "statements": list(answered.statements),
-                "written_by_the_model": written,
-                "generations": int(written),
-                "scored_by": "log-probability" if self.similarity is None else "similarity",
-                "without_documents": without[0].tolist(),
-            },
+            answer=Cited(
+                query=question.query,
+                text=answered.text,
+                statements=tuple(answered.statements),
+                written_by_the_model=written,
+                generations=int(written),
+                scored_by="log-probability" if self.similarity is None else "similarity",
+                without_documents=tuple(without[0].tolist()),
+            ),
         )
 
     # -- rows

@@ -107,11 +107,6 @@ def explain(
 def _explain_files(order: Order) -> None:
     request = order.request
     inputs = request.read()
-    if len(inputs) > 1 and any(path.suffix.lower() == ".npz" for path in order.outs):
-        raise RefusedError(
-            f"an .npz file holds one explanation, and these are {len(inputs)} inputs: give .html, .json or .parquet",
-            USAGE,
-        )
 
     def make(model: Any, stop: Stop, ledger: Path | None) -> tuple[Explainer, Explainer]:
         ready = request.prepare(inputs, model, stop, None if order.ledger is None else "--ledger")

@@ -11,7 +11,7 @@ from c2fa._system import atomic
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.ledger import Ledger
 from c2fa.evaluation.results import Record
-from c2fa.showing.files import seal, unseal
+from c2fa.showing.codec import seal, unseal
 
 
 class Store:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from c2fa._system import host_array, on_device
 from c2fa.graph import Graph
 from c2fa.structure import BoolArray, FloatArray, IntArray
-from c2fa.views.pixels import block_of, enlarge, shrink
+from c2fa.views.images import block_of, enlarge, shrink
 
 _KEPT = ("1", "L", "LA", "I", "I;16", "F", "RGB", "RGBA")  # modes of PIL that an array and back leave as they are
 _COLOUR_SCALE = 20.0  # of CIE Lab: at this distance two colours are plainly different

@@ -25,13 +25,12 @@ from c2fa.plots._style import (
     largest,
     predicted,
     say_contradiction,
-    signed,
 )
 from c2fa.showing.drawing import shares
 from c2fa.showing.printing import singular
 from c2fa.showing.rounding import number
 from c2fa.structure import FloatArray, IntArray
-from c2fa.views.pixels import Pixels, Shown, shown, tint
+from c2fa.views.images import Images, Pixels, Shown, tint
 
 _FRAME = "#d7191c"
 _NUMBERED, _NUMBERED_OF_ONE = 3, 8  # super-pixels that show their number: of each image of a bag, of a single one
@@ -88,7 +87,7 @@ class ImagesDisplay:
         """
         named = _named(explanations)
         first = next(iter(named.values()))
-        pictures = [part.image for part in shown(first.view)]
+        pictures = [part.image for part in _shown(first)]
         single = len(pictures) == 1
         rows: list[tuple[str, tuple[tuple[str, Pixels], ...]]] = []
         marks = []
@@ -170,6 +169,11 @@ def _named(
     return {f"{k + 1}: {e.provenance.get('method', '')}": e for k, e in enumerate(explanations)}
 
 
+def _shown(e: Explanation) -> list[Shown]:
+    assert isinstance(e.view, Images)
+    return list(e.view.shown())
+
+
 def _kept(values: FloatArray, threshold: float) -> FloatArray:
     return shares(np.where(np.abs(values) > threshold, values, 0.0), largest(values))
 
@@ -177,14 +181,14 @@ def _kept(values: FloatArray, threshold: float) -> FloatArray:
 def _panels(e: Explanation, pictures: list[Pixels], threshold: float) -> list[tuple[str, Pixels]]:
     leaves = _kept(e.low, threshold)
     panels = []
-    for j, (image, part) in enumerate(zip(pictures, shown(e.view), strict=True)):
+    for j, (image, part) in enumerate(zip(pictures, _shown(e), strict=True)):
         tinted = tint(image, leaves[part.first + part.labels])
-        panels.append((signed(e.rounded, e.rounded.values[0][j]), tinted))
+        panels.append((e.rounded.signed(e.rounded.values[0][j]), tinted))
     return panels
 
 
 def _panels_of_one(e: Explanation, image: Pixels, threshold: float) -> list[tuple[str, Pixels]]:
-    labels, counts = next(shown(e.view)).labels, zip(e.structure.widths, e.level_names, strict=True)
+    labels, counts = _shown(e)[0].labels, zip(e.structure.widths, e.level_names, strict=True)
     titles = [f"{count} {name if count > 1 else singular(name)}" for count, name in counts]
     parts = shares(e.high, largest(e.high))[e.structure.owners(0)]
     return [
@@ -195,11 +199,11 @@ def _panels_of_one(e: Explanation, image: Pixels, threshold: float) -> list[tupl
 
 def _marks(e: Explanation, threshold: float) -> list[Marks]:
     values = _kept(e.low, threshold)
-    return [Marks(outlines(part.labels), _numbers(part, values, _NUMBERED)) for part in shown(e.view)]
+    return [Marks(outlines(part.labels), _numbers(part, values, _NUMBERED)) for part in _shown(e)]
 
 
 def _marks_of_one(e: Explanation, threshold: float) -> list[Marks]:
-    part = next(shown(e.view))
+    part = _shown(e)[0]
     regions = e.structure.owners(0)[part.labels]
     numbers = _numbers(part, _kept(e.low, threshold), _NUMBERED_OF_ONE)
     return [Marks(outlines(regions)), Marks(outlines(part.labels), numbers)]

@@ -13,8 +13,6 @@ from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     INK,
     MUTED,
-    NEGATIVE,
-    POSITIVE,
     ROUNDING,
     beside,
     clip,
@@ -28,12 +26,13 @@ from c2fa.plots._style import (
     plain,
     right_to_left,
     say_contradiction,
-    signed,
+    signs,
     width_of,
 )
 from c2fa.showing.drawing import shares
 from c2fa.showing.printing import singular
 from c2fa.structure import FloatArray, IntArray
+from c2fa.views import Text
 
 _SIZE, _LINE = 10.0, 23.0  # points
 _WIDTH = 590.0  # points of a line
@@ -106,11 +105,11 @@ class TextDisplay:
     @classmethod
     def from_explanation(cls, e: Explanation, words: int = 300) -> TextDisplay:
         """Lay a text out; of a longer one the most important sentences that hold about ``words`` words."""
-        text, spans = str(e.view["text"]), np.asarray(e.view["spans"])
+        assert isinstance(e.view, Text)
         inner = max(e.structure.depth - 2, 0)
         owner, values = e.structure.owners(inner), e.values[inner]
         shown = _most_important(np.abs(values), owner, words)
-        layout = _lay_out(text, spans, owner, shown, numbered=e.structure.depth > 1)
+        layout = _lay_out(e.view, owner, shown, numbered=e.structure.depth > 1)
         return cls(
             pieces=tuple(layout.pieces),
             lines=layout.line + 1,
@@ -119,8 +118,8 @@ class TextDisplay:
             leaf_values=tuple(e.low.tolist()),
             part_names=e.names[inner],
             leaf_names=e.names[-1],
-            part_texts=tuple(signed(e.rounded, units) for units in e.rounded.values[inner]),
-            leaf_texts=tuple(signed(e.rounded, units) for units in e.rounded.values[-1]),
+            part_texts=tuple(e.rounded.signed(units) for units in e.rounded.values[inner]),
+            leaf_texts=tuple(e.rounded.signed(units) for units in e.rounded.values[-1]),
             title=headline(e),
             labels=e.level_names,
             heads=tuple(head for level in range(inner) for head in _heads(e, level, owner)),
@@ -273,7 +272,7 @@ def _heads(e: Explanation, level: int, owner: IntArray) -> list[tuple[int, Bar]]
     """The bars of a level above the sentences, each with the number of its first sentence."""
     above, label = e.structure.owners(level), singular(e.level_names[level]).capitalize()
     errors = None if e.stderr is None else e.stderr[level]
-    texts = [signed(e.rounded, units) for units in e.rounded.values[level]]
+    texts = [e.rounded.signed(units) for units in e.rounded.values[level]]
     return [
         (
             int(owner[above == j].min()),
@@ -313,11 +312,11 @@ class _Layout:
         self.at, self.line = 0.0, self.line + 1
 
 
-def _lay_out(text: str, spans: IntArray, owner: IntArray, shown: set[int], numbered: bool) -> _Layout:
+def _lay_out(view: Text, owner: IntArray, shown: set[int], numbered: bool) -> _Layout:
     """Break words into lines; a sentence begins with its small number."""
-    layout = _Layout(right_to_left(text))
+    text, layout = view.text, _Layout(right_to_left(view.text))
     last, before, skipped = -1, 0, False
-    for leaf, ((a, b), part) in enumerate(zip(spans.tolist(), owner.tolist(), strict=True)):
+    for leaf, ((a, b), part) in enumerate(zip(view.spans.tolist(), owner.tolist(), strict=True)):
         between, before = text[before:a], b
         if part not in shown:
             skipped = True
@@ -350,7 +349,7 @@ def _bars(
     rows: int,
 ) -> None:
     ys, drawn = np.arange(len(names)), np.where(np.isfinite(values), values, 0.0)
-    ax.barh(ys, drawn, height=0.62, color=[POSITIVE if v >= 0 else NEGATIVE for v in values], zorder=2)
+    ax.barh(ys, drawn, height=0.62, color=signs(values), zorder=2)
     if errors is not None:
         ax.errorbar(drawn, ys, xerr=errors, fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
     ax.axvline(0, color=MUTED, lw=0.8)
