@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from c2fa._system import is_whole
+from c2fa._system import is_whole, need
 from c2fa.asking.links import Link, ensure
 from c2fa.asking.masking import View
 from c2fa.showing.printing import notes, printable, tree
@@ -118,10 +118,8 @@ class Explanation:
     ----------
     structure
         The tree of features.
-    outputs
-        The model's outputs for the input, (outputs,).
-    output_names
-        Their names.
+    outputs, output_names
+        The model's outputs for the input, (outputs,), and their names.
     target
         The index of the explained output.
     columns
@@ -158,8 +156,6 @@ class Explanation:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     descriptors: Mapping[str, Column] | None = None
 
-    # -- the target's values -----------------------------------------------------------------------
-
     @property
     def _column(self) -> int:
         return self.columns.index(self.target)
@@ -176,10 +172,7 @@ class Explanation:
 
     @property
     def from_prior(self) -> tuple[FloatArray, ...] | None:
-        """What the prior did to each of the target's attributions, level by level; None where there was no prior.
-
-        The rest of each is what this input's own answers say.
-        """
+        """What the prior did to the target's attributions, whose rest this input's answers say; None without one."""
         parts = self.all_from_prior
         return None if parts is None else tuple(part[:, self._column] for part in parts)
 
@@ -188,8 +181,7 @@ class Explanation:
         """The same for all columns, each (width, columns)."""
         if self.prior is None or self.prior.without is None:
             return None
-        pairs = zip(self.all_values, self.prior.without, strict=True)
-        return tuple(whole - alone for whole, alone in pairs)
+        return tuple(whole - alone for whole, alone in zip(self.all_values, self.prior.without, strict=True))
 
     @property
     def intercepts(self) -> tuple[float, ...]:
@@ -278,8 +270,6 @@ class Explanation:
             own = float(sum(np.square(gap).sum() for gap in gaps))
         return replace(self, target=index, diagnostics=replace(self.diagnostics, consistency=own))
 
-    # -- tables ------------------------------------------------------------------------------------
-
     def top(self, n: int = 5, level: int = -1) -> list[tuple[str, float]]:
         """The n features of a level with the largest absolute attributions."""
         if not is_whole(n):
@@ -297,11 +287,7 @@ class Explanation:
 
         Columns of a table have their value in ``input_value``, and a word where it is equal to the baseline.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError("to_frame needs pandas: pip install 'c2fa[frame]'") from error
-        frames = []
+        pandas, frames = need("pandas", "frame"), []
         cells = self.view.cells()
         for k, names in enumerate(self.names):
             columns = {
@@ -320,8 +306,9 @@ class Explanation:
                 columns |= {"parent": parent, "parent_name": [above[j] for j in parent]}
             if cells:
                 columns["input_value"] = cells if k == self.structure.depth - 1 else ""
-            frames.append(pd.DataFrame(columns))
-        return pd.concat(frames, ignore_index=True)
+            frames.append(pandas.DataFrame(columns))
+        found: pd.DataFrame = pandas.concat(frames, ignore_index=True)
+        return found
 
     def to_shap(self, level: int = -1) -> Any:
         """The values of a level as a ``shap.Explanation``, for shap's plots; ``c2fa.to_shap`` takes many at once."""
@@ -332,25 +319,15 @@ class Explanation:
     def heatmap(self, level: int = -1, *, density: bool = False) -> list[FloatArray]:
         """The attributions of images pixel by pixel: one array, (H, W), for each image, of the image's own size.
 
-        Parameters
-        ----------
-        level
-            The level whose values are painted: super-pixels (-1), or the images or regions they lie in (0).
-        density
-            False paints each pixel with the attribution of its super-pixel, for what compares pixels by rank (pointing
-            games, deletion curves, overlap with a mask). True divides it by the super-pixel's area, so that the pixels
-            of a map add up to the attributions, for what takes sums.
+        Each pixel has the attribution of its super-pixel (level -1), or of the image or region that it lies in (0), for
+        what compares pixels by rank: pointing games, deletion curves, overlap with a mask. With ``density`` that is
+        divided by the area, so that the pixels of a map add up to the attributions, for what takes sums.
         """
         if not isinstance(self.view, Images):
-            kind = self.view.kind
-            raise ValueError(
-                "heatmap is for images, and this explanation "
-                + (f"is of kind {kind!r}: to_frame() has its values" if kind else "was kept without its input's view")
-            )
+            kept = f"is of kind {self.view.kind!r}" if self.view.kind else "was kept without its input's view"
+            raise ValueError(f"heatmap is for images, and this explanation {kept}: to_frame() has its values")
         owners, values = self.structure.owners(level), self.values[self.structure.level(level)]
         return self.view.heatmaps(values, owners, density)
-
-    # -- files -------------------------------------------------------------------------------------
 
     def to_json(self, indent: int | None = None) -> str:
         """The whole explanation as JSON; ``from_json`` gives it back."""
@@ -373,8 +350,6 @@ class Explanation:
         from c2fa.showing import files
 
         files.save(self, path)
-
-    # -- for the eye -------------------------------------------------------------------------------
 
     def to_text(self, leaves: int = 5, width: int = 100) -> str:
         """A tree: the parts with their attributions, the most important features under each."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from c2fa._system import need
 from c2fa.asking.links import ensure
 from c2fa.batch.records import arrow, opened
 from c2fa.batch.store import Store
@@ -55,11 +56,8 @@ class Warned:
 
 def frame(rows: list[Any]) -> pd.DataFrame:
     """A view's rows as a pandas frame."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("a frame needs pandas: pip install 'c2fa[frame]'") from error
-    return pd.DataFrame([{f.name: getattr(row, f.name) for f in fields(row)} for row in rows])
+    found: pd.DataFrame = need("pandas", "frame").DataFrame(list(map(asdict, rows)))
+    return found
 
 
 def word(name: str) -> str:

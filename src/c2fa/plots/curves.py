@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from c2fa.plots._style import DASHES, INK, MARKERS, MUTED, RULE, SERIES, figure_of, own_axes
 from c2fa.showing.printing import one_line
+from c2fa.structure import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,18 +68,33 @@ def scores(
     missing = [column for column in (x, y, method) if column not in frame.columns]
     if missing:
         raise ValueError(f"the table has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
+    lines = {}
+    for name in frame[method].drop_duplicates().tolist():
+        own = frame[frame[method] == name].groupby(x)[y]
+        lines[str(name)] = own.agg(mean="mean", spread=lambda runs: runs.std(ddof=0)).reset_index().to_numpy(float).T
+    return score_lines(lines, x, y, ax, title=title, better=better)
+
+
+def score_lines(
+    lines: Mapping[str, FloatArray],
+    x: str,
+    y: str,
+    ax: Axes | None = None,
+    *,
+    title: str = "",
+    better: str | None = None,
+) -> Figure:
+    """Draw a line with error bars for each method, given where it is known, its mean there and its spread."""
     if better not in (None, "higher", "lower"):
         raise ValueError(f"better must be 'higher', 'lower' or None; got {better!r}")
-    runs = {name: frame[frame[method] == name].groupby(x)[y] for name in frame[method].drop_duplicates().tolist()}
-    lines = {str(name): (own.mean(), own.std(ddof=0)) for name, own in runs.items()}
     ax = own_axes(ax, 5.2, 3.6)
     # Lines that lie on one another still show all their error bars.
-    nudge = 0.05 * min((np.diff(mean.index).min() for mean, _ in lines.values() if len(mean) > 1), default=0.0)
-    for k, (name, (mean, spread)) in enumerate(lines.items()):
+    nudge = 0.05 * min((np.diff(at).min() for at, _, _ in lines.values() if len(at) > 1), default=0.0)
+    for k, (name, (at, mean, spread)) in enumerate(lines.items()):
         ax.errorbar(
-            np.asarray(mean.index, dtype=np.float64) + nudge * (k - (len(lines) - 1) / 2),
-            mean.to_numpy(dtype=np.float64),
-            yerr=spread.to_numpy(dtype=np.float64),
+            at + nudge * (k - (len(lines) - 1) / 2),
+            mean,
+            yerr=spread,
             label=one_line(name),
             color=SERIES[k % 8],
             ls=DASHES[k % 8],
@@ -91,7 +107,7 @@ def scores(
             zorder=3,
         )
     _finish(ax, title, x, f"{y} ({better} is better)" if better else y, outside=len(lines) > 3)
-    ticks = sorted({float(at) for mean, _ in lines.values() for at in mean.index})
+    ticks = sorted({float(v) for at, _, _ in lines.values() for v in at})
     if len(ticks) <= 8:
         ax.set_xticks(ticks)
     return figure_of(ax)

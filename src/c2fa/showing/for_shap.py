@@ -99,7 +99,11 @@ def _rows(shap: Any, several: list[Explanation], level: int) -> Any:
         fields["data"] = join([np.array(row, dtype=kind) for row, kind in zip(rows, kinds, strict=True)])
     if is_text:
         # Bars and waterfalls print "value = name". A word's name is the word, so they show where it stands instead.
-        fields["display_data"] = join([np.array(_places(e, level), dtype=object) for e in several])
+        part, places = singular(several[0].level_names[max(level - 1, 0)]), []
+        for e in several:
+            owners = e.structure.parents[level - 1] if level else np.arange(e.structure.widths[0])
+            places.append(np.array([f"{part} {owner + 1}" for owner in owners], dtype=object))
+        fields["display_data"] = join(places)
     errors = [e.stderr[level] for e in several if e.stderr is not None]
     if len(errors) == len(several):
         error = join(errors)
@@ -126,13 +130,6 @@ def _cell(value: Any) -> float | str:
     if is_missing(value):
         return float("nan")
     return float(value) if isinstance(value, Real | Decimal | np.bool_) else printable(str(value))
-
-
-def _places(e: Explanation, level: int) -> list[str]:
-    """The part that each feature belongs to; of the coarsest level, the number of each part."""
-    owners = e.structure.parents[level - 1] if level else np.arange(e.structure.widths[0])
-    part = singular(e.level_names[max(level - 1, 0)])
-    return [f"{part} {owner + 1}" for owner in owners]
 
 
 # -- pictures ----------------------------------------------------------------------------------------
