@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.harness.tuning import tune
 from experiments.variants import TopDownProportional
 
 import c2fa
@@ -869,11 +870,11 @@ def _stored_evaluation() -> Run:
 
 
 def _tuning() -> Run:
-    tune = c2fa.tune
     place = SCENES["array"]
 
     def run() -> dict[str, Any]:
-        found = tune(_variants(place.x())[:3], place.model, place.masker(), strengths=(0.1, 1.0), masks=[(20, 30)])
+        inputs = _variants(place.x())[:3]
+        (found,) = tune({"": {}}, inputs, place.model, place.masker(), masks=[(20, 30)], seeds=1).values()
         return {"score": found.table["score"].tolist(), "chosen": [p.lam for p in found.options["penalty"]]}
 
     return run
