@@ -280,8 +280,7 @@ class Explainer:
             identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
         structure, each = masked.structure, masked.rows_per_mask
-        masks = sum(self.rows(structure, each)) + 1 + self.method.rows_on_top(structure)
-        return Queries(cache, masks * each)
+        return Queries(cache, (sum(self.rows(structure, each)) + 1) * each)
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
@@ -368,7 +367,7 @@ class Explainer:
             return [rows]
         total = sum(rows) + 1
         found = []
-        for some in looks(total, self.until)[:-1]:
+        for some in looks(total)[:-1]:
             if isinstance(self.budget, tuple):
                 ahead = tuple(max(1, n * some // total) for n in rows)
             elif some > structure.depth:

@@ -107,24 +107,6 @@ class Structure:
         return cls((owner,), (tuple(map(str, order)), _leaf_names(names, len(labels))))
 
     @classmethod
-    def from_feature_mask(cls, mask: Any, names: Sequence[str] | None = None) -> Structure:
-        """Make a two-level structure from captum's ``feature_mask``: integer part ids, one per input entry.
-
-        The mask is read in C order whatever its shape (a leading batch dimension of 1 changes nothing);
-        parts come in the order of their ids.
-
-        >>> Structure.from_feature_mask([[1, 1, 0]]).names[0]
-        ('0', '1')
-        """
-        ids = host_array(mask)
-        if ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
-            raise ValueError(
-                f"feature_mask must hold integers, one per input entry; got {ids.dtype} of shape {ids.shape}"
-            )
-        parts, owner = np.unique(ids.ravel(), return_inverse=True)
-        return cls((owner.ravel(),), (tuple(map(str, parts.tolist())), _leaf_names(names, ids.size)))
-
-    @classmethod
     def from_tree(cls, tree: Any) -> Structure:
         """Make a structure from nested dicts and lists of names, of any depth.
 
