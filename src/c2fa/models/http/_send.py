@@ -176,9 +176,7 @@ async def send(
             if transient:
                 sent = " (tried once)" if tries == 1 else f" (tried {tries} times)"
             if probe and crashes == tries:
-                hint += (
-                    "; it fails on even one row, so perhaps the inputs do not have the shape or type that it expects"
-                )
+                hint += "; it fails on even one row, so perhaps its inputs must have another shape or type"
             message = f"{what}: {failure}{sent}; {hint}"
             raise EndpointError(message, failure.status, transient=transient, wait=failure.wait, tries=tries)
         if concerns_all(failure):

@@ -124,9 +124,8 @@ class OpenInference(Endpoint):
                 head["parameters"] = {"content_type": "str"}
         body: dict[str, Any] = {"inputs": inputs}
         if self.output is not None:
-            body["outputs"] = [
-                {"name": self.output, **({"parameters": {"binary_data": True}} if self._is_binary else {})}
-            ]
+            wanted = {"parameters": {"binary_data": True}} if self._is_binary else {}
+            body["outputs"] = [{"name": self.output, **wanted}]
         elif self._is_binary:
             parameters["binary_data_output"] = True
         if parameters:
@@ -189,10 +188,7 @@ def tensor(name: str, array: npt.NDArray[Any], datatype: str | None) -> tuple[di
     if array.dtype.kind in "UO":
         texts = [("" if text is None else str(text)).encode() for text in array.flat]
         return head | {"datatype": "BYTES"}, b"".join(len(t).to_bytes(4, "little") + t for t in texts)
-    datatype = (
-        datatype
-        if datatype in _DTYPES
-        else next((n for n, code in _DTYPES.items() if np.dtype(code) == array.dtype), "FP64")
-    )
+    if datatype not in _DTYPES:
+        datatype = next((name for name, code in _DTYPES.items() if np.dtype(code) == array.dtype), "FP64")
     data = np.ascontiguousarray(array, dtype=np.dtype(_DTYPES[datatype]).newbyteorder("<"))
     return head | {"datatype": datatype}, data.tobytes()
