@@ -13,10 +13,10 @@ import numpy.typing as npt
 from c2fa._system import host_array
 from c2fa.asking.masking import Masked
 from c2fa.graph import Graph, disjoint_union
-from c2fa.maskers._bags import left_in_bag
 from c2fa.maskers._pictures import LazyBatch, Picture, looks, picture, places, superpixel_graph
 from c2fa.maskers._reading import is_name, read_image, short_name
 from c2fa.maskers._segmenting import cached_label_maps, label_maps
+from c2fa.maskers.bag import left_in_bag
 from c2fa.structure import BoolArray, IntArray, Structure
 from c2fa.views.pixels import enlarge
 
