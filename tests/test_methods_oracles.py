@@ -16,8 +16,8 @@ from c2fa.graph import chain
 from c2fa.methods import bridge as bridging
 from c2fa.methods import milli, peers, top_down
 from c2fa.methods.base import Task
+from c2fa.methods.c2fa import SHAP, ShapSizes
 from c2fa.methods.milli import inclusion_weights
-from c2fa.methods.presets import SHAP, ShapSizes
 from c2fa.samplers import milli as milli_sampler
 
 S = c2fa.Structure.from_groups("aaabbbbccccc")

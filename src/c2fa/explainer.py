@@ -25,7 +25,7 @@ from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation, resolve_target
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
 from c2fa.methods.budget import as_budget, masks_of
-from c2fa.methods.presets import PRESETS
+from c2fa.methods.c2fa import PRESETS
 from c2fa.models.loading import wrap
 from c2fa.prior import Prior
 from c2fa.stopping import Judge, Rule, as_rule, looks

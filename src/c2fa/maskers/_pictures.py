@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from c2fa._system import host_array, on_device
 from c2fa.graph import Graph
-from c2fa.maskers._segmenting import lab, linear
+from c2fa.maskers._segmenting import XYZ, lab, linear
 from c2fa.structure import BoolArray, FloatArray, IntArray
 from c2fa.views.pixels import block_of, enlarge, shrink
 
@@ -344,7 +344,8 @@ def superpixel_graph(rgb: npt.NDArray[np.uint8], labels: IntArray) -> Graph:
     (``docs/budget.md``).
     """
     count = int(labels.max()) + 1
-    colours = lab(linear(_segment_means(rgb, labels) / 255.0))
+    # White is what the three lights make together, and not the standard's, which is rounded otherwise.
+    colours = lab(linear(_segment_means(rgb, labels) / 255.0), white=XYZ.sum(axis=1))
     across = np.stack([labels[:, 1:].ravel(), labels[:, :-1].ravel()], axis=1)
     down = np.stack([labels[1:].ravel(), labels[:-1].ravel()], axis=1)
     touching = _unique_pairs(np.concatenate([across, down]))
