@@ -345,7 +345,7 @@ def superpixel_graph(rgb: npt.NDArray[np.uint8], labels: IntArray) -> Graph:
     """
     count = int(labels.max()) + 1
     # White is what the three lights make together, and not the standard's, which is rounded otherwise.
-    colours = lab(linear(_segment_means(rgb, labels) / 255.0), white=XYZ.sum(axis=1))
+    colours = lab(linear(_segment_means(rgb, labels) / 255.0), XYZ / XYZ.sum(axis=1, keepdims=True), white=1.0)
     across = np.stack([labels[:, 1:].ravel(), labels[:, :-1].ravel()], axis=1)
     down = np.stack([labels[1:].ravel(), labels[:-1].ravel()], axis=1)
     touching = _unique_pairs(np.concatenate([across, down]))

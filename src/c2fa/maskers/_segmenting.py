@@ -180,13 +180,13 @@ def linear(srgb: FloatArray) -> FloatArray:
 LINEAR = linear(_SRGB)  # of each byte of sRGB
 
 
-def lab(light: FloatArray, white: FloatArray = WHITE) -> FloatArray:
+def lab(light: FloatArray, xyz_of_rgb: FloatArray = XYZ, white: FloatArray | float = WHITE) -> FloatArray:
     """Light of red, green and blue, (…, 3), in CIE Lab, where distances are about what the eye makes of them.
 
     >>> lab(np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])).round().astype(int).tolist()
     [[100, 0, 0], [53, 80, 67]]
     """
-    xyz = light @ XYZ.T / white
+    xyz = light @ xyz_of_rgb.T / white
     root = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16.0 / 116.0)
     x, y, z = np.moveaxis(root, -1, 0)
     return np.stack([116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)], axis=-1)
