@@ -264,14 +264,11 @@ class Structure:
 _Node: TypeAlias = tuple[str, "list[_Node] | None"]
 
 
-_MOST_LEAVES = 100_000_000
-
-
-def _leaf_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
+def _leaf_names(names: Sequence[str] | None, count: int, most: int = 100_000_000) -> tuple[str, ...]:
     """The names that were given, or numbers."""
     if names is None:
-        if count > _MOST_LEAVES:
-            raise ValueError(f"{count} leaves are more than a structure can hold ({_MOST_LEAVES:,}); give fewer")
+        if count > most:
+            raise ValueError(f"{count} leaves are more than a structure can hold ({most:,}); give fewer")
         return tuple(map(str, range(count)))
     if not isinstance(names, Sized):
         raise TypeError(f"names must be a sequence with one name for each leaf; got {names!r}")
