@@ -15,7 +15,6 @@ import c2fa
 NEEDS = {
     "c2fa.evaluation.grid.evaluate": "pandas",
     "c2fa.models.local._skops.is_scikit_learns": "sklearn",
-    "c2fa.tuning.tune": "pandas",
 }
 
 

@@ -134,8 +134,8 @@ def stopping(models: int, seeds: int, most: int = 400) -> None:
         best, first = np.unique(np.maximum.accumulate(curve), return_index=True)  # the smallest budget for each score
         print(f"\nUntil the top 3 are settled, up to a margin of {margin:.0%}: 10 to 200 leaves, at most {most} rows")
         print("  fixed budgets: " + ", ".join(f"{b} rows {a:.3f}" for b, a in zip(budgets, curve, strict=True)))
-        for what, confidence in (("set", 0.8), ("set", 0.9), ("set", 0.95), ("share", 0.9), ("share", 0.95)):
-            rule = c2fa.until.top(3, confidence, settled=what, margin=margin)
+        for confidence in (0.8, 0.9, 0.95):
+            rule = c2fa.until.top(3, confidence, margin=margin)
             found = [
                 (explain(model, s, budget=most, seed=seed, until=rule, **options), true)
                 for s, model, true in cases
@@ -147,7 +147,7 @@ def stopping(models: int, seeds: int, most: int = 400) -> None:
             settled = [(e, true) for e, true in found if e.diagnostics.settled]
             held = np.mean([right(e.low, true, margin) for e, true in settled]) if settled else float("nan")
             print(
-                f"  {what:5} {confidence:.2f}: {rows:4.0f} rows, right {score:.3f}; a fixed budget needs {same:3.0f}, "
+                f"  {confidence:.2f}: {rows:4.0f} rows, right {score:.3f}; a fixed budget needs {same:3.0f}, "
                 f"so {rows / same:.2f} of it; {len(settled) / len(found):4.0%} settled, of those right {held:.3f}"
             )
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 # The solves are small: threads of the linear algebra only wait for each other, and many times longer on a busy machine.
@@ -24,7 +26,9 @@ import pandas as pd
 from c2fa import Structure, maskers
 from c2fa.evaluation import Result, evaluate
 from c2fa.metrics import held_out
-from c2fa.tuning import tune
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from experiments.harness.tuning import tune
 
 INSTANCES, LEAVES, OBJECT = (3, 5), (20, 60), (3, 10)  # from … to …, inclusive
 SHOWN, NUISANCE = 3.0, 0.08  # the object's evidence in all, and the spread of every leaf's own
@@ -103,7 +107,8 @@ def tuned(validation: list[Bag], **options: Any) -> list[tuple[str, str, dict[st
     """The six methods, with λ chosen on validation bags as the paper does: once for C2FA, once for all LIME fits."""
     specs = []
     for family in (["c2fa"], OTHERS):
-        choice = tune(validation, model, masker(), masks=[(20, 50)], method=family[0], batch_size=512, **options)
+        grids = {family[0]: {"method": family[0]}}
+        choice = tune(grids, validation, model, masker(), masks=[(20, 50)], batch_size=512, **options)[family[0]]
         print(f"{family[0]}: {str(choice).splitlines()[0]}")
         settings = {name: value for name, value in choice.options.items() if name != "method"}
         specs += [(name, name, settings) for name in family]

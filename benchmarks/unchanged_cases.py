@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.harness.tuning import tune
 from experiments.variants import TopDownProportional
 
 import c2fa
@@ -570,9 +571,6 @@ def by_rule() -> Iterator[Case]:
         "top3": Later(lambda: c2fa.until.top(3)),
         "top2@0": Later(lambda: c2fa.until.top(2, level=0)),
         "top3:0.8": Later(lambda: c2fa.until.top(3, confidence=0.8)),
-        "top3-share": Later(lambda: c2fa.until.top(3, settled="share")),
-        "top2-order": Later(lambda: c2fa.until.top(2, settled="order", margin=0.2)),
-        "top3-every": Later(lambda: c2fa.until.top(3, margin=0.1, every=20)),
         "stderr": Later(lambda: c2fa.until.stderr(0.05)),
         "stderr@0": Later(lambda: c2fa.until.stderr(0.08, level=0)),
         "words-top3": "top3",
@@ -869,11 +867,11 @@ def _stored_evaluation() -> Run:
 
 
 def _tuning() -> Run:
-    tune = c2fa.tune
     place = SCENES["array"]
 
     def run() -> dict[str, Any]:
-        found = tune(_variants(place.x())[:3], place.model, place.masker(), strengths=(0.1, 1.0), masks=[(20, 30)])
+        inputs = _variants(place.x())[:3]
+        (found,) = tune({"": {}}, inputs, place.model, place.masker(), masks=[(20, 30)], seeds=1).values()
         return {"score": found.table["score"].tolist(), "chosen": [p.lam for p in found.options["penalty"]]}
 
     return run

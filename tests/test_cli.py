@@ -433,7 +433,7 @@ def test_datasets_go_into_a_store_and_come_out_as_a_page(folder: Path) -> None:
     assert "0 of them were explained now" in c2fa_(*args).stdout
     assert len(asked(folder)) == before
     assert "budget is [8, 12] there and [9, 12] now" in c2fa_(*args, "-b", "9,12", code=3).stderr
-    assert 'until is None there and "Top' in c2fa_(*args, "--until", "top3", code=3).stderr
+    assert "until is None there and 'Top" in c2fa_(*args, "--until", "top3", code=3).stderr
     assert "do not go together" in c2fa_(*args, "--out", "x.html", code=2).stderr
     assert "'nope' is not in the rows" in c2fa_(*args[:3], "nope", *args[4:-1], "s2", code=3).stderr
     result = c2fa_("report", "done", "--out", "done.html", "--limit", "3")

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from zlib import crc32
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ import pytest
 import c2fa
 from c2fa import metrics
 from c2fa.evaluation import Result, RowCount, bootstrap, evaluate
-from c2fa.tuning import tune
 
 pd = pytest.importorskip("pandas")
 
@@ -530,65 +528,6 @@ def test_it_goes_on_after_kill_9_and_repeats_no_query(tmp_path):
     assert last.stdout.split(";")[0] == whole.stdout.split(";")[0]  # the same counts, whoever sent the rows
 
 
-# -- tune ------------------------------------------------------------------------------------------------------
-
-
-def noisy(batch):
-    """An additive model with noise that belongs to the row: the same row gets the same answer."""
-    noise = [np.random.default_rng(crc32(row.tobytes())).normal() for row in batch]
-    return batch @ WEIGHTS + 8.0 * np.array(noise)
-
-
-def test_tune_chooses_a_weak_penalty_where_the_answers_are_exact_and_a_strong_one_where_they_are_noise():
-    options = {"masks": [(8, 40)], "strengths": (1e-3, 10.0), "criterion": "infidelity@-1", "seeds": 2}
-    exact = tune(INPUTS, lambda b: b @ WEIGHTS, MASKER, **options)
-    assert exact.options["penalty"] == (c2fa.L2(1e-3), c2fa.L2(1e-3))
-    assert tune(INPUTS, noisy, MASKER, **options).options["penalty"][-1] == c2fa.L2(10.0)
-    assert "chose λ_H = 0.001, λ_L = 0.001 by the lowest mean infidelity at level -1 over 3 inputs" in str(exact)
-    explainer = c2fa.Explainer(lambda b: b @ WEIGHTS, MASKER, **exact.options)
-    assert explainer.method.penalty == exact.options["penalty"]
-
-
-def test_tune_asks_once_for_the_whole_grid():
-    model = Counting()
-    tuned = tune(INPUTS, model, MASKER, masks=[(8, 20)], strengths=((0.1, 1.0), (0.1, 1.0, 10.0)))
-    assert len(tuned.table) == 6
-    one = sum(c2fa.Explainer(Counting(), MASKER, method="c2fa", budget=(9, 20))(x).queries for x in INPUTS)
-    assert tuned.rows.explaining == one
-    assert not model.repeated
-    assert tuned.table["score"].is_monotonic_decreasing
-
-
-def test_tune_runs_the_papers_grid_with_the_papers_solver():
-    tuned = tune(INPUTS[:1], Counting(), MASKER, masks=[(8, 20)], preset="paper")
-    assert len(tuned.table) == 2 * 2 * 3
-    assert tuned.options["solver_options"]["mu2"] in (0.001, 0.01, 0.1)
-    assert list(tuned.table.columns[:3]) == ["λ_H", "λ_L", "μ₂"]
-
-
-def test_tune_takes_a_class_of_methods():
-    options = {"masks": [(8, 20)], "strengths": ((0.1,), (0.1, 1.0)), "anchor": False}
-    by_name = tune(INPUTS[:1], Counting(), MASKER, method="lime", **options)
-    by_class = tune(INPUTS[:1], Counting(), MASKER, method=c2fa.methods.Lime, **options)
-    pd.testing.assert_frame_equal(by_class.table, by_name.table)
-    assert by_class.options == {"method": c2fa.methods.Lime(penalty=by_name.options["penalty"], anchor=False)}
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"criterion": "deletion"}, "deletion@-1"),
-        ({"criterion": "coverage@0"}, "which way is better"),
-        ({"mu2": (0.1,)}, "belongs to solver='paper'"),
-        ({"penalty": c2fa.L2(1.0)}, "give strengths="),
-        ({"strengths": ((0.1,),)}, "one sequence for each of 2 levels"),
-    ],
-)
-def test_tune_names_mistakes(options, match):
-    with pytest.raises(ValueError, match=match):
-        tune(INPUTS, Counting(), MASKER, masks=[(8, 20)], **options)
-
-
 @pytest.mark.parametrize(
     ("change", "match"),
     [
@@ -636,18 +575,7 @@ def test_masks_leave_the_prediction_out_and_budgets_count_it():
     ],
 )
 def test_sizes_are_given_once_and_fit_the_input(sizes, match):
-    for run in (lambda m: evaluate(["c2fa"], INPUTS, m, MASKER, **sizes), lambda m: tune(INPUTS, m, MASKER, **sizes)):
-        model = Counting()
-        with pytest.raises(ValueError, match=match):
-            run(model)
-        assert not model.total
-
-
-def test_tune_at_rows_in_all_and_at_several_sizes():
-    split = tune(INPUTS, Counting(), MASKER, budgets=[40], strengths=(0.1, 1.0))
-    assert list(split.table.columns[:2]) == ["λ_H", "λ_L"]
-    assert split.criterion.endswith("over 3 inputs at rows 40")
-    both = tune(INPUTS, Counting(), MASKER, masks=[(8, 10), (8, 30)], strengths=(0.1, 1.0))
-    each = [tune(INPUTS, Counting(), MASKER, masks=[m], strengths=(0.1, 1.0)) for m in ((8, 10), (8, 30))]
-    scores = [one.table.set_index(["λ_H", "λ_L"])["score"].sort_index() for one in (both, *each)]
-    np.testing.assert_allclose(scores[0], (scores[1] + scores[2]) / 2)
+    model = Counting()
+    with pytest.raises(ValueError, match=match):
+        evaluate(["c2fa"], INPUTS, model, MASKER, **sizes)
+    assert not model.total

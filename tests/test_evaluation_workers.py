@@ -26,7 +26,6 @@ from c2fa.cli.app import app
 from c2fa.engines import WorkerError
 from c2fa.evaluation import Result, evaluate
 from c2fa.models import Lazy
-from c2fa.tuning import tune, tune_all
 from running import RUNNER
 from serving_helpers import Renders, Vectors, append, lines
 
@@ -234,20 +233,6 @@ def test_ctrl_c_ends_all_processes_and_the_same_call_goes_on(tmp_path: Path) -> 
 def test_mistakes_are_named(options: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         run(Renders(), **options)
-
-
-# ------------------------------------------------------------------------------------------------ tune
-
-
-def test_tune_shares_the_work_and_several_methods_the_answers() -> None:
-    options: dict[str, Any] = {"masks": [(4, 20)], "seeds": 1, "progress": False}
-    grids: dict[str, Any] = {"c2fa": {"strengths": (0.1, 1.0)}, "lime": {"method": "lime", "strengths": (0.1, 10.0)}}
-    both = tune_all(grids, INPUTS, Lazy(Renders), Vectors(), workers=2, models=1, **options)
-    for label, grid in grids.items():
-        one = tune(INPUTS, Renders(), Vectors(), **grid, **options)
-        pd.testing.assert_frame_equal(both[label].table, one.table, rtol=0, atol=1e-12)
-        assert both[label].options == one.options
-        assert both[label].rows.explaining < 2 * one.rows.explaining
 
 
 # ------------------------------------------------------------------------------------------------ the command line

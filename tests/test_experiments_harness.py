@@ -20,12 +20,11 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("experiments", reason="the experiments are in a clone, not in a source distribution")
 
 from experiments.harness import reproduce as reproducing
-from experiments.harness import settings, weights
+from experiments.harness import settings, tuning, weights
 from experiments.harness.grid import Crew, Grid, Outcome, network_of, run
 from experiments.harness.items import Item, item_of, leaves_of, masker
 from experiments.harness.network import Network, Outputs
 
-from c2fa import tuning
 from c2fa.asking.fingerprint import identify
 from c2fa.asking.masking import MaskedBatch
 from c2fa.evaluation import evaluate

@@ -91,7 +91,7 @@ def test_half_of_a_budget_goes_to_the_parts_but_no_more_than_two_rows_each(budge
 
 def test_it_cannot_stop_early():
     with pytest.raises(ValueError, match="'c2fa-focused' asks other rows when it has more of them"):
-        c2fa.Explainer(needs_two, c2fa.maskers.Array(PARTS), method="c2fa-focused", until="top1@0")
+        c2fa.Explainer(needs_two, c2fa.maskers.Array(PARTS), method="c2fa-focused", until=c2fa.until.top(1, level=0))
 
 
 def test_features_of_one_unit_are_hidden_together():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Iterator
@@ -451,7 +452,7 @@ def test_addresses_are_images(site: str) -> None:
 
 
 def test_what_is_no_image_is_refused(site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_reading, "_MOST", 4096)
+    monkeypatch.setattr(_reading, "_fetch", functools.partial(_reading._fetch, most=4096))
     monkeypatch.setattr(_Site, "picture", b"")
     for bad, said in {
         f"{site}/none?key=hidden": "cannot fetch .*404",

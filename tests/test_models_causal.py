@@ -34,7 +34,6 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-import c2fa.models.lm.causal as causal
 from c2fa.models import CausalLM, load
 
 TEXT = "The harbour was quiet. The ferry came at nine, and nobody left it. A dog slept under the bench by the wall."
@@ -142,7 +141,7 @@ def test_a_shared_beginning_is_read_once(lm, llama, monkeypatch):
         shared = lm.score(SHARED, " nine")
         once = sum(read)
         read.clear()
-        monkeypatch.setattr(causal, "_SHARED", 10**6)
+        monkeypatch.setattr(CausalLM, "least_shared", 10**6)
         np.testing.assert_allclose(lm.score(SHARED, " nine"), shared, atol=1e-5)
     finally:
         handle.remove()
@@ -474,5 +473,5 @@ def test_a_trained_model_scores_as_its_literal_forward(smol, monkeypatch):
         found.append(sum(row[token] for row, token in zip(likely, ids, strict=True)))
     shared = smol.score(prompts, answer)
     np.testing.assert_allclose(shared.sum(axis=1), found, atol=1e-4)
-    monkeypatch.setattr(causal, "_SHARED", 10**6)
+    monkeypatch.setattr(CausalLM, "least_shared", 10**6)
     np.testing.assert_allclose(smol.score(prompts, answer), shared, atol=1e-4)

@@ -119,7 +119,7 @@ def test_the_runtime_needs_numpy_alone() -> None:
 
 
 def test_the_weights_are_small_and_hold_no_pickles() -> None:
-    path = Path(sys.modules[DemoSentiment.__module__].__file__ or "").parent / "data" / "demo_sentiment.npz"
+    path = Path(sys.modules["c2fa.models"].__file__ or "").parent / "data" / "demo_sentiment.npz"
     assert path.stat().st_size < 6 * 2**20
     with np.load(path, allow_pickle=False) as archive:
         assert all(archive[name].dtype != object for name in archive.files)
@@ -135,7 +135,7 @@ def test_wordpiece_takes_the_longest_piece_and_knows_the_mask() -> None:
 
 
 def test_wordpiece_forgets_rather_than_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("c2fa.models.local.wordpiece._MOST_REMEMBERED", 10)
+    monkeypatch.setattr("c2fa.models.local.wordpiece.WordPiece.most_remembered", 10)
     pieces = WordPiece(["[UNK]", "[MASK]", *"0123456789", *(f"##{i}" for i in range(10))])
     for i in range(100):
         assert len(pieces.encode(str(i))) == len(str(i))

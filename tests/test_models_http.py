@@ -30,10 +30,10 @@ import c2fa
 
 pytest.importorskip("httpx2")
 from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInference
-from c2fa.models.http._logprobs import class_logprobs
 from c2fa.models.http._retry import retry_after
 from c2fa.models.http._rows import WireRows
 from c2fa.models.http.endpoint import Usage
+from c2fa.models.http.openai import class_logprobs
 from servers.fake import Model, Proxy, Server, reply
 
 FAST = {"wait": 0.01, "timeout": 5.0}

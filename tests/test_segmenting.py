@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import subprocess
@@ -62,7 +63,7 @@ def test_numpy_makes_the_segments_of_scikit_image(photo, given_options):
 
 
 def test_a_photo_longer_than_a_chunk_has_no_seams(monkeypatch):
-    monkeypatch.setattr(_segmenting, "_CHUNK", 101)
+    monkeypatch.setattr(_segmenting, "_densities", functools.partial(_segmenting._densities, chunk=101))
     np.testing.assert_array_equal(label_maps([PHOTO], "quickshift", LIME)[0], scikit_image.quickshift(PHOTO, **LIME))
 
 
@@ -79,42 +80,27 @@ def test_real_photos_have_the_segments_of_scikit_image():
 # -- torch -------------------------------------------------------------------------------------------
 
 
-@given(photos(most=9), options)
-@settings(max_examples=40, deadline=None)
-def test_plain_operations_of_torch_make_the_segments_of_scikit_image(photo, given_options):
-    gpu = _torch()
-    [found] = gpu.quickshift([photo], Quickshift.of(given_options), "cpu")
-    np.testing.assert_array_equal(found, scikit_image.quickshift(photo, **given_options))
-
-
-def test_photos_of_several_sizes_keep_their_order_and_fit_in_memory(monkeypatch):
-    gpu = _torch()
-    monkeypatch.setattr(gpu, "_PIXELS", {False: 2 * 20 * 30})
-    bag = [PHOTO[:20, k : k + 30] for k in range(3)] + [PHOTO[5:9, :7]] + [PHOTO[k : k + 20, 9:39] for k in range(2)]
-    found = gpu.quickshift(bag, Quickshift(**LIME), "cpu")
-    for photo, labels in zip(bag, found, strict=True):
-        assert labels.dtype == np.intp
-        np.testing.assert_array_equal(labels, _segmenting.quickshift(photo, Quickshift(**LIME)))
-
-
-def test_a_full_device_leaves_the_work_to_the_host(monkeypatch):
-    gpu = _torch()
+def test_what_a_gpu_cannot_do_is_left_to_the_host(monkeypatch):
+    gpu = _kernels()
     import torch
 
     def full(*_):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(gpu, "segments", full)
-    [found] = gpu.quickshift([PHOTO], Quickshift(**LIME), "cpu")
-    np.testing.assert_array_equal(found, scikit_image.quickshift(PHOTO, **LIME))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for runs in (lambda how: False, full):
+        monkeypatch.setattr(gpu, "runs", runs)
+        [found] = label_maps([PHOTO], "quickshift", LIME)
+        np.testing.assert_array_equal(found, scikit_image.quickshift(PHOTO, **LIME))
 
 
 def test_a_gpu_that_torch_has_is_used_and_torch_is_not_loaded_for_it(monkeypatch):
-    gpu = _torch()
+    gpu = _kernels()
     import torch
 
     asked = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(gpu, "runs", lambda how: True)
     monkeypatch.setattr(gpu, "quickshift", lambda images, how: asked.append((len(images), how)))
     label_maps([PHOTO, PHOTO], "quickshift", LIME)
     assert asked == [(2, Quickshift(**LIME))]
@@ -126,33 +112,38 @@ def test_a_gpu_that_torch_has_is_used_and_torch_is_not_loaded_for_it(monkeypatch
 
 def test_triton_kernels_make_the_segments_of_scikit_image():
     """On a GPU, or step by step in Triton's interpreter, which must be chosen before Triton is imported."""
-    _torch()
+    _kernels()
     import torch
 
-    pytest.importorskip("triton")
     device, side = ("cuda", 40) if torch.cuda.is_available() else ("cpu", 5)
     code = (
-        "import numpy as np, torch\n"
-        "from c2fa.maskers import _quickshift_gpu as gpu, _quickshift_triton as kernels, _segmenting\n"
+        "import contextlib, numpy as np, torch\n"
+        "from c2fa.maskers import _quickshift_gpu as gpu, _segmenting\n"
         "from skimage.segmentation import quickshift\n"
         f"device, side = {device!r}, {side}\n"
+        "if device == 'cpu':\n"
+        "    gpu._stream, torch.cuda.stream = lambda: None, lambda stream: contextlib.nullcontext()\n"
+        "    move = torch.Tensor.to\n"
+        "    torch.Tensor.to = lambda self, to, *more: move(self, 'cpu' if to == 'cuda' else to, *more)\n"
         "rng = np.random.default_rng(0)\n"
         "any, few = rng.integers(0, 256, (side, side, 3)), 200 * rng.integers(0, 2, (side, side, 3))  # few make ties\n"
-        "batch = np.stack([any, few]).astype(np.uint8)\n"
+        "photos = [any.astype(np.uint8), few.astype(np.uint8)]\n"
+        "bag = [photos[0], photos[1][:, :3], photos[1], photos[0][:, 1:4]]  # of two sizes, by turns\n"
         "for options in {'kernel_size': 1, 'max_dist': 9, 'ratio': 0.1}, {'kernel_size': 1.2, 'max_dist': 1.5}:\n"
-        "    passes = gpu.Passes(kernels.density, kernels.parent)\n"
-        "    photos = torch.from_numpy(batch).to(device)\n"
-        "    found = gpu.segments(photos, _segmenting.Quickshift(**options), passes).cpu().numpy()\n"
-        "    for photo, labels in zip(batch, found):\n"
-        "        np.testing.assert_array_equal(labels, quickshift(photo, **options))\n"
+        "    for pixels in (2**21, side * side):  # all of a size at once, or one by one\n"
+        "        found = gpu.quickshift(bag, _segmenting.Quickshift(**options), pixels)\n"
+        "        for photo, labels in zip(bag, found, strict=True):\n"
+        "            assert labels.dtype == np.intp\n"
+        "            np.testing.assert_array_equal(labels, quickshift(photo, **options))\n"
     )
     environment = {**os.environ, "TRITON_INTERPRET": str(int(device == "cpu"))}
-    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert told.returncode == 0, told.stderr
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
 
 
-def _torch():
+def _kernels():
     pytest.importorskip("torch")
+    pytest.importorskip("triton")
     from c2fa.maskers import _quickshift_gpu
 
     return _quickshift_gpu

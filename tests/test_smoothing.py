@@ -430,7 +430,7 @@ def test_a_rule_stops_the_default_on_a_text():
     assert errors.queries < 80
     assert errors.diagnostics.settled
     assert errors.stderr[1].max() <= 0.05
-    top = words(until="top1@0", budget=80)
+    top = words(until=c2fa.until.top(1, level=0), budget=80)
     assert top.queries <= 80
     assert top.diagnostics.stop
     assert top.high.argmax() in (0, 2)

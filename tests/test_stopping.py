@@ -106,7 +106,6 @@ def test_the_chance_of_two_features_is_the_folded_normals(a, b, sa, sb):
     beyond = [1 - normal_cdf((abs(x) - a) / sa) + normal_cdf((-abs(x) - a) / sa) for x in grid]
     chance = until.top(1).chance(standing([a, b], [sa, sb]))
     assert chance == pytest.approx(float(density @ np.array(beyond)), abs=0.025)
-    assert until.top(1, settled="share").chance(standing([a, b], [sa, sb])) == pytest.approx(chance)
 
 
 def test_the_chance_heeds_how_errors_go_together():
@@ -124,19 +123,13 @@ def test_the_chance_heeds_how_errors_go_together():
     assert until.top(1).chance(free) == pytest.approx(normal_cdf(0.1 / math.hypot(0.2, 0.2)), abs=0.03)
 
 
-def test_set_share_order_and_margin():
+def test_the_set_in_any_order_and_the_margin():
     values, errors = np.array([5.0, 4.9, 4.8, 1.0, 0.9]), np.full(5, 0.1)
     known = standing(values, errors)
     assert until.top(3).chance(known) == 1.0  # in whichever order
-    assert until.top(3, settled="share").chance(known) == 1.0
-    assert until.top(3, settled="order").chance(known) < 0.9
-    assert until.top(2, settled="order", margin=0.2).chance(known) > 0.99
     # The second and the third are apart by one error of each: the set is right as often as they do not change places.
     swapped = 1 - normal_cdf(0.1 / math.hypot(0.1, 0.1))
-    third = until.top(2).chance(known)
-    assert third == pytest.approx(1 - swapped, abs=0.07)
-    # When they do, one of the two is still right.
-    assert until.top(2, settled="share").chance(known) == pytest.approx(1 - (1 - third) / 2, abs=0.02)
+    assert until.top(2).chance(known) == pytest.approx(1 - swapped, abs=0.07)
     assert until.top(2, margin=0.15).chance(known) > 0.99
     assert until.top(5).chance(known) == 1.0
     assert until.top(9).chance(known) == 1.0
@@ -158,8 +151,6 @@ def test_what_rules_say():
     clear, open_ = standing([9.0, 1.0, 1.0], [0.1] * 3), standing([1.0, 0.9, 0.8], [1.0] * 3)
     assert str(until.top(1)(clear).why) == "the top leaf is settled with 95 % confidence"
     assert until.top(2, 0.9)(open_).why.startswith("the top 2 leaves are not settled with 90 % confidence, only with ")
-    assert "in their order" in until.top(2, settled="order")(open_).why
-    assert until.top(1, settled="share")(clear).why == "at least 95 % of the top leaf are expected to be right"
     assert "cannot be judged" in until.top(1)(standing([1.0, 2.0], None)).why
     assert until.stderr(0.2)(clear).why == "every standard error of leaves is at most 0.2"
     assert until.stderr(0.05)(clear).why == "the largest standard error of leaves is 0.1, and 0.05 was asked for"
@@ -173,9 +164,7 @@ def test_what_rules_say():
     [
         (lambda: until.top(0), "k must be a whole number from 1 to 100; got 0"),
         (lambda: until.top(3, 95), "confidence is a chance between 0 and 1; got 95"),
-        (lambda: until.top(3, settled="sure"), "settled must be 'set', 'share' or 'order'; got 'sure'"),
         (lambda: until.top(3, margin=-1), "margin is a share of at least 0; got -1"),
-        (lambda: until.top(3, every=0), "every must be a whole number of rows of at least 1; got 0"),
         (lambda: until.stderr(0), "must be a number above 0; got 0"),
         (lambda: as_rule("best3"), "until must be a rule such as .* got 'best3'"),
         (lambda: as_rule("top0"), "until='top0': k must be"),
@@ -189,22 +178,20 @@ def test_a_rule_that_cannot_be_is_refused(make, message):
 
 
 def test_short_forms():
-    assert as_rule("top4@0") == until.top(4, level=0)
-    assert as_rule("top4:0.8@-2") == until.top(4, 0.8, level=-2)
-    assert as_rule("stderr:1e-3@1") == until.stderr(0.001, level=1)
+    assert as_rule("top4") == until.top(4)
+    assert as_rule("stderr:1e-3") == until.stderr(0.001)
     with pytest.raises(TypeError, match=r"until must be a rule such as c2fa.until.top\(3\), not the class Top itself"):
         as_rule(until.Top)
 
 
-@given(st.integers(2, 3000), st.none() | st.integers(1, 200))
-def test_looks_grow_to_the_whole_budget(total, every):
-    found = looks(total, until.top(every=every))
+@given(st.integers(2, 3000))
+def test_looks_grow_to_the_whole_budget(total):
+    found = looks(total)
     assert found[-1] == total
     assert (np.diff([0, *found]) > 0).all()
-    if every is None:
-        assert len(found) <= 6 + math.log(total) / math.log(1.25)
-        assert min(np.diff([0, *found])) >= 4 or total < 32
-        assert all(later <= 2 * sooner for sooner, later in itertools.pairwise(found))
+    assert len(found) <= 6 + math.log(total) / math.log(1.25)
+    assert min(np.diff([0, *found])) >= 4 or total < 32
+    assert all(later <= 2 * sooner for sooner, later in itertools.pairwise(found))
 
 
 # -- stopping --------------------------------------------------------------------------------------
@@ -342,7 +329,7 @@ def test_a_rule_may_be_a_function_of_what_is_known():
 
 
 def test_rules_at_other_levels():
-    e = explain(budget=300, until="top1@0")
+    e = explain(budget=300, until=until.top(1, level=0))
     assert e.diagnostics.stop.endswith("the top part is settled with 95 % confidence")
     e = explain(budget=300, until=until.stderr(2.0, level=0))
     assert e.stderr[0].max() <= 2.0
@@ -382,11 +369,9 @@ def test_models_are_kept_busy_by_stages_of_many_rows():
         sizes.append(len(batch))
         return noisy(batch)
 
-    explain(model, budget=400, until=until.top(24, 0.999, settled="order"))
-    assert len(sizes) <= 2 * 20 + 1  # two levels a stage
-    sizes.clear()
-    explain(model, budget=400, until=until.top(24, 0.999, settled="order", every=200))
-    assert len(sizes) <= 12
+    e = explain(model, budget=400, until=until.top(12, 0.999999))
+    assert e.diagnostics.settled is False
+    assert 10 < len(sizes) <= 2 * 20 + 1  # two levels a stage
 
 
 # -- in company ------------------------------------------------------------------------------------

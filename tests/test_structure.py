@@ -47,16 +47,6 @@ def test_shaps_partition_tree_is_taken_verbatim():
     assert Structure.from_tree(linkage).names == (("group_4",), ("group_3", "c"), ("a", "b", "c"))
 
 
-def test_captums_feature_mask_orders_parts_by_id():
-    torch = pytest.importorskip("torch")
-    mask = torch.tensor([[[2, 2], [0, 5]]])
-    s = Structure.from_feature_mask(mask)
-    assert s.names[0] == ("0", "2", "5")
-    assert s.owners(0).tolist() == [1, 1, 0, 2]
-    with pytest.raises(ValueError, match="must hold integers"):
-        Structure.from_feature_mask([0.5, 1.0])
-
-
 def test_lists_and_one_leaf_parts():
     s = Structure.from_tree([["a"], ["b", "c"], "d"])
     assert s.names == (("0", "1", "d"), ("a", "b", "c", "d"))

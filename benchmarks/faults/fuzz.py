@@ -121,7 +121,7 @@ def explain(answer: str, x: Any, masker: Any, key: Any, **options: Any) -> c2fa.
     e = explainer(x, key=key)
     ROWS.update(billed=asked, reported=e.diagnostics.sent)
     most = explainer.budget if isinstance(explainer.budget, int) else sum(explainer.budget)
-    sound(asked <= most + explainer.method.rows_on_top(e.structure), f"{asked} rows asked of a budget of {most}")
+    sound(asked <= most, f"{asked} rows asked of a budget of {most}")
     sound(asked == e.diagnostics.sent, f"{asked} rows asked, and {e.diagnostics.sent} reported")
     sound(answer in GOOD or options["on_error"] == "drop", f"an explanation of answers that are {answer}")
     return e
@@ -282,7 +282,6 @@ CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Sequence[Any]]]] = {
         "parents": [([0, 0, 1],)], "names": [(("a", "b"), ("x", "y", "z"))], "masks": [np.ones((2, 2))],
         "values": [[1.0, 2.0, 3.0]], "level": [0]}),
     "Structure.from_groups": (c2fa.Structure.from_groups, {"groups": ["aab"], "names": [None, "xyz"]}),
-    "Structure.from_feature_mask": (c2fa.Structure.from_feature_mask, {"mask": [[[1, 1, 0]]], "names": [None]}),
     "Structure.from_tree": (c2fa.Structure.from_tree, {"tree": [{"A": ["x", "y"], "B": {"C": ["z"], "D": ["u"]}}]}),
     "Structure.flat": (c2fa.Structure.flat, {"names": [3, ["a", "b"]]}),
     "solve": (_solved, {

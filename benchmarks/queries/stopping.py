@@ -33,9 +33,7 @@ RULES = (
     ("top(3)", c2fa.until.top(3)),
     ("top(3, 0.8)", c2fa.until.top(3, 0.8)),
     ("top(3, 0.5)", c2fa.until.top(3, 0.5)),
-    ("top(3, 0.8, settled='share')", c2fa.until.top(3, 0.8, settled="share")),
     ("top(3, margin=0.3)", c2fa.until.top(3, margin=0.3)),
-    ("top(3, 0.8, settled='share', margin=0.3)", c2fa.until.top(3, 0.8, settled="share", margin=0.3)),
     ("top(3, level=0)", c2fa.until.top(3, level=0)),
 )
 """The first is the rule as people write it, which the target is about; the others show what asking for less saves."""

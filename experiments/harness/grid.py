@@ -33,7 +33,7 @@ class Crew:
     cuda: bool = False
 
     def options(self) -> dict[str, Any]:
-        """As ``evaluate`` and ``tune`` take it."""
+        """As ``evaluate`` takes it."""
         if not self.workers:
             return {}
         return {"workers": self.workers, "gpus" if self.cuda else "models": 1}

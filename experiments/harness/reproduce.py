@@ -17,11 +17,11 @@ import c2fa
 from c2fa import Explainer, Explanation, metrics
 from c2fa.asking.querying import Conversation
 from c2fa.models import Lazy
-from c2fa.tuning import tune_all
 from experiments.harness import settings
 from experiments.harness.grid import ALONE, ASKING, KEEPING, Crew, Grid, Load, network_of, run
 from experiments.harness.items import Item, masker
 from experiments.harness.settings import Method, Strengths
+from experiments.harness.tuning import tune
 
 TUNING_SEED = 1000  # away from the test's seeds
 
@@ -100,13 +100,13 @@ class Criterion:
         return total / 2
 
 
-def tune(domain: Domain, scale: Scale, folder: Path, labels: Sequence[str], crew: Crew) -> dict[str, Strengths]:
+def choose(domain: Domain, scale: Scale, folder: Path, labels: Sequence[str], crew: Crew) -> dict[str, Strengths]:
     """Choose every method's strengths on validation inputs, and write down among what.
 
     Half of the validation inputs decide, at N_L = 50 and 150 (at the small scale, at both it has); the others are for
     comparisons that come after.
     """
-    tuned = tune_all(
+    tuned = tune(
         {label: settings.grid(label, scale.tries) for label in labels},
         domain.validation[: (scale.validation + 1) // 2],
         domain.model,
@@ -148,7 +148,7 @@ def reproduce(
     scale = SCALES[scale_name]
     folder.mkdir(parents=True, exist_ok=True)
     begin = time.perf_counter()
-    strengths = chosen_before(folder) or tune(domain, scale, folder, settings.to_tune(), crew)
+    strengths = chosen_before(folder) or choose(domain, scale, folder, settings.to_tune(), crew)
     tuning = time.perf_counter() - begin
     for label, chosen in strengths.items():
         print(f"{label}: {chosen}", flush=True)

@@ -12,7 +12,7 @@ from typing import Any
 from c2fa import L2
 from c2fa.methods import AnyMethod
 from c2fa.methods.c2fa import PAPER
-from c2fa.tuning import PAPER_MU2, PAPER_STRENGTHS
+from experiments.harness.tuning import PAPER_MU2, PAPER_STRENGTHS
 from experiments.variants import (
     FastPaper,
     TopDownProportional,
@@ -101,7 +101,7 @@ TUNED_AS: Mapping[str, str] = {
 
 
 def grid(label: str, tries: int | None = None) -> dict[str, Any]:
-    """What ``c2fa.tune`` tries on validation inputs: the paper's grid for the paper's methods, a wider one for ours.
+    """What ``tuning.tune`` tries on validation inputs: the paper's grid for the paper's methods, a wider one for ours.
 
     ``tries`` are the most λ of leaves, with one λ of parts and one μ₂; None tries the whole grid.
     """

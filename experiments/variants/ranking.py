@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 from c2fa import Structure
 from c2fa.asking.querying import Conversation
 from c2fa.methods import Attribution, BaseMethod, C2FAMilli, Method, Milli, Task, TopDownMilli
+from c2fa.methods.budget import Budget
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,13 @@ class RankingOnTop(BaseMethod):
         """As the method's own."""
         return self.method.preferred_rows(structure)
 
-    def rows_on_top(self, structure: Structure) -> int:
-        """The rows of the ranking."""
-        return structure.widths[0] if structure.widths[0] > 1 else 0
+    def split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
+        """The usual split, and the rows of the ranking."""
+        first, *others = super().split(budget, structure)
+        return (first + (structure.widths[0] if structure.widths[0] > 1 else 0), *others)
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
-        first, *others = task.budget
-        budget = (first + self.rows_on_top(task.structure), *others)
-        return self.method(dataclasses.replace(task, budget=budget))
+        return self.method(task)
 
 
 def milli_on_top(**options: Any) -> RankingOnTop:

@@ -55,7 +55,6 @@ __all__ = [
     "samplers",
     "solve",
     "to_shap",
-    "tune",
     "until",
 ]
 
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
     from c2fa.citing import Citer, cite
     from c2fa.evaluation import evaluate
     from c2fa.showing.for_shap import to_shap
-    from c2fa.tuning import tune
 
 # Loaded when first used, so that importing c2fa needs numpy and scipy alone.
 _LATER = {
@@ -75,7 +73,6 @@ _LATER = {
     "cite": "c2fa.citing",
     "evaluate": "c2fa.evaluation",
     "to_shap": "c2fa.showing.for_shap",
-    "tune": "c2fa.tuning",
 }
 _ROOMS = ("batch", "metrics", "models", "plots", "report")
 

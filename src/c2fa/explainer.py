@@ -26,7 +26,7 @@ from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation, resolve_target
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
 from c2fa.methods.budget import as_budget, masks_of
-from c2fa.methods.presets import PRESETS
+from c2fa.methods.c2fa import PRESETS
 from c2fa.models.loading import wrap
 from c2fa.prior import Prior
 from c2fa.solvers.expected import expected_part
@@ -266,7 +266,7 @@ class Explainer:
             content = x if masked.content is None else masked.content
             identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
-        masks = 1 + len(masked.beside) + sum(self.rows(masked)) + self.method.rows_on_top(masked.structure)
+        masks = 1 + len(masked.beside) + sum(self.rows(masked))
         return Queries(cache, masks * masked.rows_per_mask)
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
@@ -367,7 +367,7 @@ class Explainer:
             return [rows]
         total = sum(rows) + 1
         found = []
-        for some in looks(total, self.until)[:-1]:
+        for some in looks(total)[:-1]:
             if isinstance(self.budget, tuple):
                 ahead = tuple(max(1, n * some // total) for n in rows)
             elif some > structure.depth:

@@ -221,13 +221,10 @@ class Auto:
         return None
 
     def value(self, v: FloatArray) -> NoReturn:
-        raise TypeError(_NOT_YET)
+        raise TypeError("Auto() has no strength until its problem is solved; solve it with c2fa.solve, or give L2(0.1)")
 
     def prox(self, v: FloatArray, step: float) -> NoReturn:
-        raise TypeError(_NOT_YET)
-
-
-_NOT_YET = "Auto() has no strength until its problem is solved; solve it with c2fa.solve, or give L2(0.1)"
+        self.value(v)
 
 
 def _check_strength(name: str, value: float) -> None:

@@ -42,10 +42,6 @@ from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 _LISTED = 16  # up to this width there are few enough masks to keep track of those that were drawn
 _BLOCK = 64  # rows made at a time
-_AT_ONCE = 2**18  # and the most numbers
-_BARREN = 50  # blocks in a row without a mask that is new: there are no others
-
-_MOST = 10**9  # masks of one draw: more are a slip of the pen, and would fill the memory
 
 
 class Sampler(Protocol):
@@ -93,15 +89,11 @@ def ensure(sampler: AnySampler) -> Sampler:
     """
     if isinstance(sampler, type):
         raise TypeError(f"sampler must be a value such as {sampler.__name__}(), not the class itself")
-    if callable(sampler):
-        return _adapted(sampler)
-    if not isinstance(sampler, str) or sampler not in SAMPLERS:
-        raise ValueError(f"sampler must be a function or one of {sorted(SAMPLERS)}; got {sampler!r}")
-    return SAMPLERS[sampler]
-
-
-def _adapted(function: Any) -> Sampler:
-    """Tell a sampler from a plain function by its signature."""
+    if not callable(sampler):
+        if not isinstance(sampler, str) or sampler not in SAMPLERS:
+            raise ValueError(f"sampler must be a function or one of {sorted(SAMPLERS)}; got {sampler!r}")
+        return SAMPLERS[sampler]
+    function: Any = sampler
     try:
         signature = inspect.signature(function)
     except ValueError:  # compiled functions may not say
@@ -128,8 +120,9 @@ def draw(
     sampler: Sampler, rng: np.random.Generator, n: int, structure: Structure, level: int, allows_empty: bool = True
 ) -> BoolArray:
     """Draw masks of a level, without the empty one for inputs that cannot be empty (a bag without instances)."""
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 0 <= n <= _MOST:
-        raise ValueError(f"n must be a number of masks from 0 to {_MOST:,}; got {n!r}")
+    most = 10**9  # more are a slip of the pen, and would fill the memory
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 0 <= n <= most:
+        raise ValueError(f"n must be a number of masks from 0 to {most:,}; got {n!r}")
     level = structure.level(level)
     if allows_empty:
         return sampler(rng, n, structure, level)
@@ -295,8 +288,11 @@ class Exhaustive:
 
     def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
         width = structure.widths[level]
-        blocks = _listed(rng, width) if width <= _LISTED else _coin_blocks(rng, width)
-        return _first(n, _each_once(blocks, width), width)
+        if width > _LISTED:
+            return _first(n, _each_once((_coins(rng, _BLOCK, width) for _ in itertools.count()), width), width)
+        numbers = rng.permutation(2**width - 1)  # all masks but the full one; bit i of a mask's number is feature i
+        masks = ((numbers[:, None] >> np.arange(width)) & 1).astype(np.bool_)
+        return _first(n, _each_once(iter([masks]), width), width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,17 +348,6 @@ def _coins(rng: np.random.Generator, n: int, width: int) -> BoolArray:
     return np.unpackbits(packed, axis=1, count=width).view(np.bool_)
 
 
-def _coin_blocks(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
-    while True:
-        yield _coins(rng, _BLOCK, width)
-
-
-def _listed(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
-    """All masks but the full one, shuffled; bit i of a mask's number is feature i."""
-    numbers = rng.permutation(2**width - 1)
-    yield ((numbers[:, None] >> np.arange(width)) & 1).astype(np.bool_)
-
-
 def _balanced(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
     """Balanced blocks without end, each followed by its complements, some rows at a time.
 
@@ -374,7 +359,7 @@ def _balanced(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
     square = np.zeros(q, dtype=np.bool_)
     square[np.square(np.arange(1, q, dtype=np.int64)) % q] = True
     twice = np.concatenate([square, square])
-    at_once = max(1, min(_BLOCK, _AT_ONCE // width))
+    at_once = max(1, min(_BLOCK, 2**18 // width))
     while True:
         column = rng.permutation(q)[:width]
         turned = rng.random(width) < 0.5
@@ -415,7 +400,7 @@ def _first(n: int, blocks: Iterator[BoolArray], width: int) -> BoolArray:
     return np.concatenate(kept)[:n]
 
 
-def _paired(n: int, blocks: Iterable[BoolArray], width: int, patience: float = _BARREN) -> BoolArray:
+def _paired(n: int, blocks: Iterable[BoolArray], width: int, patience: float = 50) -> BoolArray:
     """The first n rows of blocks, each followed by its complement, none twice; fewer where no others come.
 
     ``patience`` is how many blocks in a row may bring nothing new.
@@ -435,7 +420,7 @@ def _paired(n: int, blocks: Iterable[BoolArray], width: int, patience: float = _
 
 
 def _up_to(n: int, blocks: Iterator[BoolArray]) -> Iterator[BoolArray]:
-    """The first n rows of blocks."""
+    """The first n rows of blocks, made when they are asked for."""
     while n > 0:
         block = next(blocks)[:n]
         n -= len(block)

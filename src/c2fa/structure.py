@@ -107,24 +107,6 @@ class Structure:
         return cls((owner,), (tuple(map(str, order)), _leaf_names(names, len(labels))))
 
     @classmethod
-    def from_feature_mask(cls, mask: Any, names: Sequence[str] | None = None) -> Structure:
-        """Make a two-level structure from captum's ``feature_mask``: integer part ids, one per input entry.
-
-        The mask is read in C order whatever its shape (a leading batch dimension of 1 changes nothing);
-        parts come in the order of their ids.
-
-        >>> Structure.from_feature_mask([[1, 1, 0]]).names[0]
-        ('0', '1')
-        """
-        ids = host_array(mask)
-        if ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
-            raise ValueError(
-                f"feature_mask must hold integers, one per input entry; got {ids.dtype} of shape {ids.shape}"
-            )
-        parts, owner = np.unique(ids.ravel(), return_inverse=True)
-        return cls((owner.ravel(),), (tuple(map(str, parts.tolist())), _leaf_names(names, ids.size)))
-
-    @classmethod
     def from_tree(cls, tree: Any) -> Structure:
         """Make a structure from nested dicts and lists of names, of any depth.
 
@@ -287,14 +269,11 @@ class Structure:
 _Node: TypeAlias = tuple[str, "list[_Node] | None"]
 
 
-_MOST_LEAVES = 100_000_000
-
-
-def _leaf_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
+def _leaf_names(names: Sequence[str] | None, count: int, most: int = 100_000_000) -> tuple[str, ...]:
     """The names that were given, or numbers."""
     if names is None:
-        if count > _MOST_LEAVES:
-            raise ValueError(f"{count} leaves are more than a structure can hold ({_MOST_LEAVES:,}); give fewer")
+        if count > most:
+            raise ValueError(f"{count} leaves are more than a structure can hold ({most:,}); give fewer")
         return tuple(map(str, range(count)))
     if not isinstance(names, Sized):
         raise TypeError(f"names must be a sequence with one name for each leaf; got {names!r}")

@@ -20,11 +20,6 @@ REVIEW = (
     "It is a little heavier than I expected. "
     "All in all a great bag that I would happily recommend to a friend."
 )
-_ABOUT = (
-    "The model: a small transformer that comes with c2fa and tells whether a review is negative or positive "
-    "(numpy alone, no network).\n"
-    "Each sentence's number is the sum of its words'; together they say what the prediction is made of.\n"
-)
 
 
 def demo(
@@ -54,7 +49,10 @@ def demo(
             output.check(html, (".html",), "--html")
         if plot is not None:
             output.check(plot, output.PICTURES, "--plot")
-        review = _review(text, file)
+        if text is not None and file is not None:
+            raise RefusedError("give --text or --file, not both", USAGE)
+        if file is not None:
+            text = str(read_text(file).values[0])
         with as_usage():
             explainer = Explainer(
                 models.DemoSentiment(),
@@ -64,7 +62,7 @@ def demo(
                 seed=seed,
                 progress=output.interactive(),
             )
-        e = explainer(review)
+        e = explainer(REVIEW if text is None else text)
         if html is not None:
             output.write_explanations(html, [("", e)])
             output.say(f"wrote {html}")
@@ -74,13 +72,9 @@ def demo(
         if json:
             output.out_json(e.to_json())
         else:
-            output.out(_ABOUT)
+            output.out(
+                "The model: a small transformer that comes with c2fa and tells whether a review is negative or "
+                "positive (numpy alone, no network).\n"
+                "Each sentence's number is the sum of its words'; together they say what the prediction is made of.\n"
+            )
             output.show(e)
-
-
-def _review(text: str | None, file: Path | None) -> str:
-    if text is not None and file is not None:
-        raise RefusedError("give --text or --file, not both", USAGE)
-    if file is not None:
-        return str(read_text(file).values[0])
-    return REVIEW if text is None else text

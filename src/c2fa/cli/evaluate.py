@@ -19,8 +19,6 @@ from c2fa.cli.session import Stop, guarded
 from c2fa.evaluation.scoring import as_scores
 from c2fa.models import Lazy
 
-_NEED_TRUTH = ("ndcg", "top1", "auroc", "auroc-within", "coverage")
-
 
 def evaluate(
     files: o.Files,
@@ -65,8 +63,22 @@ def evaluate(
     """
     with guarded(debug):
         sizes, scores = _sizes(masks, budget), o.words(metrics)
-        _check_files(out, plot, store)
-        _check_metrics(scores)
+        output.need(("pandas",), "evaluate")
+        if out is not None:
+            output.check(out, (".csv", ".json", ".parquet"))
+        if plot is not None:
+            output.check(plot, output.PICTURES, "--plot")
+        if store is not None:
+            output.check_folder(store, "--store")
+        for name in scores:
+            if name.partition("@")[0] in ("ndcg", "top1", "auroc", "auroc-within", "coverage"):
+                raise RefusedError(
+                    f"the metric {name!r} needs the true attributions, which only c2fa.evaluate(..., truths=...) in "
+                    "Python takes",
+                    USAGE,
+                )
+        with as_usage():
+            as_scores(scores)
         request = Request(files, model, model_option, allow_pickle, model_name, row, field, drop, masker)
         inputs = request.read()
         with _asking(request, inputs, store, resume) as (ready, folder):
@@ -95,7 +107,14 @@ def evaluate(
                 if not quiet:
                     output.say(f"wrote {path}")
             if json:
-                _print_json(result)
+                facts = {
+                    "summary": output.records(result.summary()),
+                    "levels": list(result.level_names),
+                    "reference": result.reference,
+                    "rows": dataclasses.asdict(result.rows),
+                    "notes": list(result.notes),
+                }
+                output.out_json(json_.dumps(facts))
             elif not (quiet and out is not None):
                 output.out(result.to_text())
 
@@ -109,29 +128,6 @@ def _sizes(masks: Sequence[str], budgets: Sequence[str]) -> dict[str, Any]:
     if budgets:
         return {"budgets": [o.budget(each) for each in budgets]}
     return {"masks": [o.masks(each) for each in masks or o.DEFAULT_MASKS]}
-
-
-def _check_files(out: Path | None, plot: Path | None, store: Path | None) -> None:
-    """Refuse what cannot be written before anything is asked."""
-    output.need(("pandas",), "evaluate")
-    if out is not None:
-        output.check(out, (".csv", ".json", ".parquet"))
-    if plot is not None:
-        output.check(plot, output.PICTURES, "--plot")
-    if store is not None:
-        output.check_folder(store, "--store")
-
-
-def _check_metrics(names: Sequence[str]) -> None:
-    for name in names:
-        if name.partition("@")[0] in _NEED_TRUTH:
-            raise RefusedError(
-                f"the metric {name!r} needs the true attributions, which only c2fa.evaluate(..., truths=...) in Python "
-                "takes",
-                USAGE,
-            )
-    with as_usage():
-        as_scores(names)
 
 
 @contextmanager
@@ -161,14 +157,3 @@ def _write(result: evaluation.Result, out: Path | None, plot: Path | None) -> It
             path = plot if len(metrics) == 1 else plot.with_stem(f"{plot.stem}-{metric}")
             output.write_figure(path, result.plot(metric), dpi=150)
             yield path
-
-
-def _print_json(result: evaluation.Result) -> None:
-    facts = {
-        "summary": output.records(result.summary()),
-        "levels": list(result.level_names),
-        "reference": result.reference,
-        "rows": dataclasses.asdict(result.rows),
-        "notes": list(result.notes),
-    }
-    output.out_json(json_.dumps(facts))

@@ -22,8 +22,6 @@ from c2fa.models.http._settings import shown
 Kind = Literal["text", "table", "images"]
 _DATASETS = (".parquet", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".jsonl.xz")
 _TABLES = {".csv": ",", ".tsv": "\t"}
-_TEXT_MODELS = ("demo", "hf", "openai")  # others may take tables
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _PLURAL = {"text": "texts", "table": "rows of tables", "images": "images"}
 
@@ -77,7 +75,7 @@ class Request:
     def read(self) -> Inputs:
         """Read all inputs; one that cannot be read is refused before anything is asked."""
         for flag, given in (("--row", self.rows), ("--field", self.field)):
-            if given and not any(_has_rows(file) for file in self.files):
+            if given and not any(f.suffix.lower() in _TABLES or is_dataset(f) for f in self.files):
                 raise RefusedError(f"{flag} is for files with rows: .csv, .tsv, .parquet and .jsonl", USAGE)
         found = [self._read(file) for file in self.files]
         kinds = list(dict.fromkeys(item.kind for item in found))
@@ -90,7 +88,7 @@ class Request:
         names = [name for item in found for name in item.names]
         values = [x for item in found for x in item.values]
         inputs = Inputs(kinds[0], names, values, frame, self.masker_options(kinds[0], frame))
-        if inputs.kind == "table" and self.spec.partition(":")[0] in _TEXT_MODELS:
+        if inputs.kind == "table" and self.spec.partition(":")[0] in ("demo", "hf", "openai"):  # others may take tables
             raise RefusedError(
                 f"the model {shown(self.spec)!r} takes texts: name the column that holds them with --field; there are "
                 f"{_columns(frame)}",
@@ -160,9 +158,20 @@ class Request:
             return read_text(file)
         must_exist(file)
         if is_dataset(file):
-            return self._choose_texts(file, _read_dataset(file, self.field))
+            from c2fa.batch.sources import source
+
+            try:
+                values = [item.x for item in source(str(file), self.field).items()]
+            except (OSError, ValueError, EOFError) as error:
+                raise RefusedError(f"cannot read {str(file)!r}: {error}") from error
+            return self._choose_texts(file, values)
         if file.is_dir():
-            return _read_bag(file)
+            files = _images(file)
+            if not files:
+                raise RefusedError(
+                    f"the folder {str(file)!r} holds no images ({', '.join(_IMAGES)}); a folder is one bag"
+                )
+            return Inputs("images", [file.resolve().name], [{f.name: _read_image(f) for f in files}])
         suffix = file.suffix.lower()
         if suffix in _TABLES:
             return self._read_rows(file) if self.field is None else self._choose_texts(file, self._column(file))
@@ -219,10 +228,6 @@ def is_dataset(file: Path) -> bool:
     return file.name.lower().endswith(_DATASETS)
 
 
-def _has_rows(file: Path) -> bool:
-    return file.suffix.lower() in _TABLES or is_dataset(file)
-
-
 def must_exist(file: Path) -> None:
     """Refuse a file or folder that is not there."""
     if not file.exists():
@@ -266,22 +271,13 @@ def _refuse_other_separator(file: Path, separator: str) -> None:
             header = lines.readline()
     except (OSError, ValueError):
         return
-    for other, name in _SEPARATORS.items():
+    for other, name in {";": "semicolons", "\t": "tabs", "|": "bars"}.items():
         if other in header and separator not in header:
             raise RefusedError(
                 f"the columns of {str(file)!r} are separated by {name}, and {file.suffix} means "
                 f"{'tabs' if separator != ',' else 'commas'}: write it anew, in Python with "
                 f"pandas.read_csv({file.name!r}, sep={other!r}).to_csv('commas.csv', index=False)"
             )
-
-
-def _read_dataset(file: Path, field: str | None) -> list[Any]:
-    from c2fa.batch.sources import source
-
-    try:
-        return [item.x for item in source(str(file), field).items()]
-    except (OSError, ValueError, EOFError) as error:
-        raise RefusedError(f"cannot read {str(file)!r}: {error}") from error
 
 
 def _as_text(value: Any, place: str) -> Any:
@@ -308,13 +304,6 @@ def check_masked(inputs: Inputs, mask: Callable[[Any], Any]) -> None:
             mask(x)
         except (ValueError, TypeError, KeyError) as error:
             raise RefusedError(f"{name!r} cannot be explained: {error}") from error
-
-
-def _read_bag(folder: Path) -> Inputs:
-    files = _images(folder)
-    if not files:
-        raise RefusedError(f"the folder {str(folder)!r} holds no images ({', '.join(_IMAGES)}); a folder is one bag")
-    return Inputs("images", [folder.resolve().name], [{f.name: _read_image(f) for f in files}])
 
 
 def _images(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""``c2fa report``: one page of explanations that were kept."""
+"""``c2fa report`` and ``c2fa learn``: one page of explanations that were kept, and what they teach about others."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from c2fa.cli.inputs import must_exist
 from c2fa.cli.output import RefusedError, check, say, write_explanations
 from c2fa.cli.session import guarded
 from c2fa.explanation import Explanation
+from c2fa.prior import Prior
 from c2fa.showing.files import load_all
 
 
@@ -42,6 +43,27 @@ def report(
             say(f"wrote {out}")
 
 
+def learn(
+    explanations: o.Explanations,
+    out: Annotated[Path, o.flag(o.OUTPUT, "--out", "-o", metavar="FILE", help="Where it goes (.json).")],
+    debug: o.Debug = False,
+) -> None:
+    """Learn from explained inputs, so that others need fewer rows.
+
+    \bExamples:
+      c2fa explain first.jsonl --field text -m demo --store explained
+      c2fa learn explained --out prior.json
+      c2fa explain others.jsonl --field text -m demo --prior prior.json \\
+        --budget 60 --store more
+    """
+    with guarded(debug):
+        check(out, (".json",))
+        prior = Prior.learn(explanation for _, explanation in read(explanations))
+        prior.save(out)
+        worth = ", ".join(f"{value:.2f} of {name!r}" for name, value in prior.worth.items())
+        say(f"wrote {out}: learned from {prior.inputs} inputs; correlation with effects on others: {worth}")
+
+
 def read(paths: Iterable[Path]) -> Iterator[tuple[str, Explanation]]:
     """Explanations of files, folders and stores, with their names."""
     for path in paths:
@@ -49,21 +71,17 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Explanation]]:
         if not path.is_dir():
             yield from _read_file(path)
         elif any(path.glob("part-*.parquet")):
-            yield from _read_store(path)
+            from c2fa.batch import Store
+
+            for index, e in Store.open(path).items():
+                title = e.view.title(e.structure)
+                yield f"{index} · {title}" if title else f"input {index}", e
         else:
             files = sorted(f for f in path.iterdir() if f.suffix.lower() == ".json")
             if not files:
                 raise RefusedError(f"the folder {str(path)!r} holds neither a store nor .json files")
             for file in files:
                 yield from _read_file(file)
-
-
-def _read_store(path: Path) -> Iterator[tuple[str, Explanation]]:
-    from c2fa.batch import Store
-
-    for index, e in Store.open(path).items():
-        title = e.view.title(e.structure)
-        yield f"{index} · {title}" if title else f"input {index}", e
 
 
 def _read_file(path: Path) -> Iterator[tuple[str, Explanation]]:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,11 @@ from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model, describe
 from c2fa.asking.querying import OnError
 from c2fa.engines import Engine, Loads
-from c2fa.evaluation.plan import MethodSpec, Plan, Task
+from c2fa.evaluation.plan import MethodSpec, Plan, Task, as_sizes
 from c2fa.evaluation.results import Record, Result, RowCount, tidy
 from c2fa.evaluation.scoring import MetricSpec
-from c2fa.evaluation.sizes import as_sizes
 from c2fa.evaluation.working import Finished, Keeping, alone, shared, team_of
 from c2fa.models.loading import wrap
-
-_DEFAULT_METRICS = ("insertion", "deletion", "consistency", "mihl")
 
 
 def evaluate(
@@ -36,7 +33,7 @@ def evaluate(
     masks: Sequence[Sequence[int]] | None = None,
     budgets: Sequence[int | Sequence[int]] | None = None,
     seeds: int | Sequence[int] = 3,
-    metrics: Sequence[MetricSpec] = _DEFAULT_METRICS,
+    metrics: Sequence[MetricSpec] = ("insertion", "deletion", "consistency", "mihl"),
     truths: Sequence[Any] | None = None,
     keys: Sequence[str] | None = None,
     target: int | str | None = None,
@@ -128,16 +125,29 @@ def evaluate(
     """
     model = wrap(model)
     _check(inputs, {"truths": truths, "keys": keys}, batch_size)
-    _check_workers(workers, gpus, models)
+    for what, number in {"workers": workers, "gpus": gpus, "models": models}.items():
+        if not (isinstance(number, int | np.integer) and number >= 0):
+            raise ValueError(f"{what} must be a whole number of at least 0; got {number!r}")
+    if gpus and models:
+        raise ValueError(f"give gpus={gpus} or models={models}: each is how many processes own the model")
+    if (gpus or models) and not workers:
+        owners = f"gpus={gpus}" if gpus else f"models={models}"
+        raise ValueError(f"{owners} is for a model that several processes share: give workers= too")
     name = "" if store is None else model_name or describe(model).name or ""
     if store is not None and not name:
         raise ValueError("a store keeps answers under the model's name, and this model has none; give model_name='…'")
     plan = Plan(methods, masker, as_sizes(masks, budgets), seeds, metrics, target, batch_size, on_error, name)
     grid = plan.grid(model)
     labels = tuple(dict.fromkeys(run.label for run in grid.runs))
-    reference = _reference(reference, labels)
+    if reference is None:
+        reference = next((name for name in ("owen", "c2fa") if name in labels), labels[0])
+    if reference not in labels:
+        raise ValueError(f"reference {reference!r} is not one of the methods {list(labels)}")
     keeping = None if store is None else Keeping(Path(store).absolute(), grid.settings(), keep_answers)
-    tasks = _tasks(inputs, truths, keys)
+    tasks = (
+        Task(i, x, None if truths is None else truths[i], None if keys is None else keys[i])
+        for i, x in enumerate(inputs)
+    )
     end = math.inf if seconds is None else time.monotonic() + seconds
     kept = None if keeping is None else keeping.open()
     records: dict[int, Record] = {}
@@ -165,17 +175,11 @@ def evaluate(
         RowCount.total([record["rows"] for record in records.values()]),
         {score.name: score.higher_is_better for score in scores},
         _notes(records, count),
-        _level_names(records),
+        max((tuple(record["levels"]) for record in records.values()), key=len, default=()),  # the deepest input's
         frozenset(score.name for score in scores if score.whole),
         sum(record["cost"] for record in records.values()),
         loads,
     )
-
-
-def _tasks(inputs: Iterable[Any], truths: Sequence[Any] | None, keys: Sequence[str] | None) -> Iterator[Task]:
-    for i, x in enumerate(inputs):
-        truth, key = (None if given is None else given[i] for given in (truths, keys))
-        yield Task(i, x, truth, key)
 
 
 def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: int) -> None:
@@ -187,32 +191,6 @@ def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: 
     for what, given in beside.items():
         if given is not None and len(given) != len(inputs):
             raise ValueError(f"{len(given)} {what} for {len(inputs)} inputs; give one for each")
-
-
-def _check_workers(workers: int, gpus: int, models: int) -> None:
-    """Refuse numbers of processes that cannot be."""
-    for what, count in {"workers": workers, "gpus": gpus, "models": models}.items():
-        if not (isinstance(count, int | np.integer) and count >= 0):
-            raise ValueError(f"{what} must be a whole number of at least 0; got {count!r}")
-    if gpus and models:
-        raise ValueError(f"give gpus={gpus} or models={models}: each is how many processes own the model")
-    if (gpus or models) and not workers:
-        shared = f"gpus={gpus}" if gpus else f"models={models}"
-        raise ValueError(f"{shared} is for a model that several processes share: give workers= too")
-
-
-def _reference(given: str | None, labels: Sequence[str]) -> str:
-    """The label to which others are compared."""
-    if given is None:
-        return next((name for name in ("owen", "c2fa") if name in labels), labels[0])
-    if given not in labels:
-        raise ValueError(f"reference {given!r} is not one of the methods {list(labels)}")
-    return given
-
-
-def _level_names(records: Mapping[int, Record]) -> tuple[str, ...]:
-    """What the levels are called, by the deepest input; records of stores from before have no names."""
-    return max((tuple(record.get("levels", ())) for record in records.values()), key=len, default=())
 
 
 def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:

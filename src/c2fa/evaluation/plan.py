@@ -18,17 +18,51 @@ from c2fa.asking.fingerprint import Identity, fingerprint, identify
 from c2fa.asking.masking import Masked, Masker, check_masked
 from c2fa.asking.model import Model
 from c2fa.asking.querying import BudgetError, Cache, OnError, Queries
-from c2fa.evaluation.results import Record, RowCount
+from c2fa.evaluation.results import Record, RowCount, Size, Store
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
-from c2fa.evaluation.sizes import Size, check_depth, rows_of
-from c2fa.evaluation.store import Store
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.methods import AnyMethod
+from c2fa.methods.budget import as_budget
 
 MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
 Scores: TypeAlias = list[tuple[str, int, float]]
 """Of one explanation: metric, level, value."""
+
+
+def as_sizes(masks: Sequence[Sequence[int]] | None, budgets: Sequence[int | Sequence[int]] | None) -> list[Size]:
+    """Read ``masks=`` or ``budgets=``, whichever was given. Tuples of rows become tuples of masks.
+
+    >>> as_sizes([(20, 50), (20, 100)], None), as_sizes(None, [100, 200]), as_sizes(None, [(21, 50)])
+    ([(20, 50), (20, 100)], [100, 200], [(20, 50)])
+    """
+    if (masks is None) == (budgets is None):
+        given = "neither" if masks is None else "both"
+        raise ValueError(
+            f"give either masks=[(20, 50)], the masks of each level, or budgets=[200], the rows in all; got {given}"
+        )
+    sizes: list[Size] = []
+    if masks is not None:
+        rows = _listed(masks)
+        if not isinstance(rows, Sequence) or not rows or not all(isinstance(_listed(r), Sequence) for r in rows):
+            raise ValueError(f"masks must be a list with one number for each level, such as [(20, 50)]; got {masks!r}")
+        for each in map(_listed, rows):
+            if not each or not all(is_whole(count) and count > 0 for count in each):
+                raise ValueError(f"masks must be whole numbers above 0, one for each level; got {each!r}")
+            sizes.append(tuple(int(count) for count in each))
+    else:
+        rows = _listed(budgets)
+        if not isinstance(rows, Sequence) or not rows:
+            raise ValueError(f"budgets must be a list such as [100, 200]; got {budgets!r}")
+        for each in (as_budget(_listed(r)) for r in rows):
+            sizes.append(each if isinstance(each, int) else (each[0] - 1, *each[1:]))
+    if len({0 if isinstance(size, int) else len(size) for size in sizes}) > 1:
+        raise ValueError(f"budgets must be all numbers or all tuples, and tuples of one length; got {sizes}")
+    return sizes
+
+
+def _listed(given: Any) -> Any:
+    return given.tolist() if isinstance(given, np.ndarray | np.generic) else given
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +89,10 @@ class Plan:
     def _runs(self, model: Model) -> list[Run]:
         if isinstance(self.methods, str) or not self.methods:
             raise ValueError(f"methods must be a list such as ['c2fa', 'lime']; got {self.methods!r}")
-        specs = [_spec(method) for method in self.methods]
+        specs: list[tuple[str, str | AnyMethod, Mapping[str, Any]]] = [
+            (method, method, {}) if isinstance(method, str) else (*method, {}) if len(method) == 2 else method
+            for method in self.methods
+        ]
         labels = [label for label, _, _ in specs]
         if len(set(labels)) < len(labels):
             raise ValueError(
@@ -74,19 +111,11 @@ class Plan:
         runs = []
         for label, method, options in specs:
             for size in self.sizes:
+                budget = size if isinstance(size, int) else (size[0] + 1, *size[1:])  # with the row of the prediction
                 for seed in numbers:
-                    chosen = {"method": method, "budget": rows_of(size), "seed": seed, **settings}
+                    chosen = {"method": method, "budget": budget, "seed": seed, **settings}
                     runs.append(Run(label, size, int(seed), Explainer(model, self.masker, **chosen, **options)))
         return runs
-
-
-def _spec(method: MethodSpec) -> tuple[str, str | AnyMethod, Mapping[str, Any]]:
-    """A method as label, name and options."""
-    if isinstance(method, str):
-        return method, method, {}
-    if len(method) == 2:
-        return *method, {}
-    return method
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +177,13 @@ class Grid:
         """Explain and score an input, and keep what came out."""
         masked = self.plan.masker(task.x)
         check_masked(masked)
-        check_depth((run.size for run in self.runs), masked.structure.depth)
+        depth = masked.structure.depth
+        for run in self.runs:
+            if not isinstance(run.size, int) and len(run.size) != depth:
+                raise ValueError(
+                    f"the masks {run.size} are for {len(run.size)} levels and the structure has {depth}; give one "
+                    "number for each level, or budgets= with the rows in all"
+                )
         ledger = None if place.store is None else place.store.ledger
 
         def cache(masked: Masked) -> Cache:
@@ -171,7 +206,12 @@ class Grid:
         caches = dict.fromkeys([cache, apart])
         asked, each = sum(len(c.known) for c in caches), cache.masked.rows_per_mask
         made = {i: job.result() for i, job in enumerate(explaining) if job.error is None}
-        scoring = self._score(made, task, cache)
+        scoring: dict[int, Job[Scores]] = {}
+        for i, explanation in made.items():
+            scores = score_all(self.scores, explanation, task.truth, cache.masked.allows_empty, cache.identity)
+            place = f"the scores of {self.runs[i]}, input {task.number}"
+            scoring[i] = Job(scores, Queries(cache, sys.maxsize), place)
+        self._drive(list(scoring.values()))
         table = {i: job.result() for i, job in scoring.items() if job.error is None}
         if any(score.name == "stability" for score in self.scores):
             self._stability(made, table)
@@ -212,16 +252,6 @@ class Grid:
             queries = explainer.queries(task.x, cache.masked, cache=cache)
             jobs.append(Job(explainer.conversation(cache.masked, queries), queries, f"{run}, input {task.number}"))
         self._drive(jobs)
-        return jobs
-
-    def _score(self, made: Mapping[int, Explanation], task: Task, cache: Cache) -> dict[int, Job[Scores]]:
-        """The scores of each run's explanation, from the same answers and some more."""
-        jobs: dict[int, Job[Scores]] = {}
-        for i, explanation in made.items():
-            scores = score_all(self.scores, explanation, task.truth, cache.masked.allows_empty, cache.identity)
-            place = f"the scores of {self.runs[i]}, input {task.number}"
-            jobs[i] = Job(scores, Queries(cache, sys.maxsize), place)
-        self._drive(list(jobs.values()))
         return jobs
 
     def _drive(self, jobs: Sequence[Job[Any]]) -> None:

@@ -1,30 +1,79 @@
-"""The result of an evaluation: a tidy table, its summary with intervals, and the paper's kind of curve."""
+"""The result of an evaluation: a folder that keeps finished inputs, a tidy table, its summary and curves."""
 
 from __future__ import annotations
 
+import json
+import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from c2fa._system import atomic
+from c2fa.asking.fingerprint import fingerprint
+from c2fa.asking.ledger import Ledger
 from c2fa.engines import Loads
-from c2fa.evaluation.sizes import Size
+from c2fa.showing.codec import seal, unseal
 from c2fa.structure import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-_RESAMPLES = 2000
-
+Size: TypeAlias = int | tuple[int, ...]
+"""Rows in all, the prediction's among them; or the masks of each level, the prediction's row on top."""
 Record: TypeAlias = dict[str, Any]
 """What is kept of an input: its levels' names, its rows, what they cost, runs that were refused, notes, and scores.
 
 A score is (run, metric, level, value).
 """
+
+
+class Store:
+    """Finished inputs, one file of JSON each: an input is finished if and only if its file exists.
+
+    Files of one grid lie in a folder that is named by a hash of its settings. Another grid begins another folder, on
+    the same ledger, so that no question is repeated there either. Several processes may use one store.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], settings: str, keep_answers: bool = True) -> None:
+        self.folder = Path(folder) / f"results-{settings[:12]}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.ledger = Ledger(Path(folder) / "answers.sqlite") if keep_answers else None
+
+    def read(self, cell: str) -> Record | None:
+        """What is kept of an input; None where it is not finished, or its file is damaged and is to be made anew."""
+        path = self._path(cell)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return unseal(json.loads(data))
+        except (ValueError, RecursionError) as error:
+            warnings.warn(
+                f"{path} is damaged ({error}): its input counts as not finished, and the same call does it again",
+                stacklevel=2,
+            )
+            return None
+
+    def write(self, cell: str, record: Record) -> None:
+        """Keep a finished input; it is on the disk when this returns."""
+        with atomic(self._path(cell)) as file:
+            file.write(json.dumps(seal(record)).encode())
+
+    def close(self) -> None:
+        """Close the ledger."""
+        if self.ledger is not None:
+            self.ledger.close()
+
+    def _path(self, cell: str) -> Path:
+        return self.folder / f"{fingerprint(cell)[:32]}.json"
 
 
 @dataclass(frozen=True)
@@ -97,7 +146,7 @@ class Result:
         """The columns that hold the budget."""
         return [str(c) for c in self.frame.columns if str(c).startswith("N")]
 
-    def summary(self, *, confidence: float = 0.95, resamples: int = _RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    def summary(self, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
         """One row for each method, budget, metric and level.
 
         ``mean`` over inputs and seeds; ``std`` of the seeds' means, as the paper's error bars; ``difference`` to the
@@ -207,7 +256,7 @@ class Result:
 
 
 def bootstrap(
-    differences: npt.ArrayLike, *, confidence: float = 0.95, resamples: int = _RESAMPLES, seed: int = 0
+    differences: npt.ArrayLike, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """The percentile interval of the mean of paired differences, under resampling of the pairs.
 
@@ -242,7 +291,9 @@ def tidy(records: Mapping[int, Record], cells: Sequence[tuple[str, Size, int]]) 
         import pandas as pd
     except ImportError as error:
         raise ImportError("evaluate needs pandas: pip install 'c2fa[frame]'") from error
-    names = _size_names(cells[0][1])
+    first = cells[0][1]
+    depth = 0 if isinstance(first, int) else len(first)
+    names = {0: ["N"], 2: ["N_H", "N_L"]}.get(depth, [f"N_{k}" for k in range(depth)])
     rows = []
     for number, record in records.items():
         for i, metric, level, value in record["scores"]:
@@ -251,10 +302,3 @@ def tidy(records: Mapping[int, Record], cells: Sequence[tuple[str, Size, int]]) 
             score = float("nan") if value is None else value
             rows.append((label, *sizes, seed, number, metric, level, score))
     return pd.DataFrame(rows, columns=["method", *names, "seed", "input", "metric", "level", "value"])
-
-
-def _size_names(size: Size) -> list[str]:
-    """The columns that hold the size of a run."""
-    if isinstance(size, int):
-        return ["N"]
-    return ["N_H", "N_L"] if len(size) == 2 else [f"N_{k}" for k in range(len(size))]

@@ -22,8 +22,6 @@ from c2fa.structure import BoolArray
 Levels: TypeAlias = Literal["all", "parts", "leaves"]
 MetricSpec: TypeAlias = str | tuple[str, Callable[..., Any]]
 
-_HELD_OUT_MASKS = 100
-
 
 @dataclass(frozen=True, eq=False)
 class Case:
@@ -145,24 +143,16 @@ def _faithfulness(case: Case) -> Conversation[float]:
     return total / len(e.values)
 
 
-def _aopcr(case: Case) -> Conversation[float]:
-    return metrics.aopcr(case.values(), case.level, case.explanation.target, seed=case.identity.number)
-
-
 def _held_out(case: Case) -> BoolArray:
     """Masks of its own for every input, the same for all that explain it."""
     seed = case.identity.number + case.level
-    return metrics.held_out(case.explanation.structure.widths[case.level], _HELD_OUT_MASKS, seed, empty=case.empty)
+    return metrics.held_out(case.explanation.structure.widths[case.level], 100, seed, empty=case.empty)
 
 
 def _infidelity(case: Case) -> Conversation[float]:
     e, level = case.explanation, case.level
     error = metrics.infidelity(case.values(), _held_out(case), level, e.target, intercept=e.intercepts[level])
     return on_scale(error, e.link.at(e.outputs))  # what is added up must be compared on the scale that it adds up on
-
-
-def _lds(case: Case) -> Conversation[float]:
-    return metrics.lds(case.values(), _held_out(case), case.level, case.explanation.target)
 
 
 def _drop(k: int) -> Callable[[Case], Any]:
@@ -188,9 +178,14 @@ SCORES: Mapping[str, Score] = {
         Score("insertion", _curve(metrics.insertion), True),
         Score("deletion", _curve(metrics.deletion), False),
         Score("faithfulness", _faithfulness, True, "parts", whole=True),
-        Score("aopc-r", _aopcr, True, "parts"),
+        Score(
+            "aopc-r",
+            lambda c: metrics.aopcr(c.values(), c.level, c.explanation.target, seed=c.identity.number),
+            True,
+            "parts",
+        ),
         Score("infidelity", _infidelity, False),
-        Score("lds", _lds, True),
+        Score("lds", lambda c: metrics.lds(c.values(), _held_out(c), c.level, c.explanation.target), True),
         Score("top1-drop", _drop(1), True, "leaves"),
         Score("top3-drop", _drop(3), True, "leaves"),
         Score("top1-recall", _recall("top1-recall", 1), True, "leaves"),

@@ -17,11 +17,8 @@ from c2fa.asking.model import Model
 from c2fa.engines import Contact, Done, Engine, Load, RemoteModel, Serving, Work, WorkerError
 from c2fa.engines import engine as engine_of
 from c2fa.evaluation.plan import Grid, Plan, Task
-from c2fa.evaluation.results import Record
-from c2fa.evaluation.store import Store
+from c2fa.evaluation.results import Record, Store
 from c2fa.models import Lazy
-
-_TRIES = 3  # of an input whose worker is killed
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +48,16 @@ class _Attempts:
 
     folder: str
 
-    def begin(self, number: int) -> None:
+    def begin(self, number: int, most: int = 3) -> None:
         """Note that an input is begun, or refuse it."""
         if not os.path.isdir(self.folder):  # a worker on another machine
             return
         with open(os.path.join(self.folder, f"{number}.begun"), "ab") as file:
             file.write(b".")
             tries = file.tell()
-        if tries > _TRIES:
+        if tries > most:
             raise WorkerError(
-                f"input {number} was begun {_TRIES} times, and its worker was killed each time: leave it out, or see "
+                f"input {number} was begun {most} times, and its worker was killed each time: leave it out, or see "
                 "that there is enough memory for it"
             )
 

@@ -11,24 +11,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK = 2048  # entries of one program: each of its 128 threads writes 16, at once where they are bytes
-_WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes
 
-
-def paint(bits: Tensor, labels: Tensor, values: Tensor, baseline: Tensor, out: Tensor) -> None:
+def paint(bits: Tensor, labels: Tensor, values: Tensor, baseline: Tensor, out: Tensor, block: int = 2048) -> None:
     """Write an image into each row of out, with the baseline where the segment of an entry is masked.
 
     Labels, values and baseline have one shape; they are contiguous, as are bits, (n, segments), and each row of out,
-    while rows may lie apart.
+    while rows may lie apart. A block has the entries of one program: each of its 128 threads writes 16, at once where
+    they are bytes.
     """
     # To copy is not to calculate: one kernel serves all types of one width, also those that Triton does not know.
-    kind = _WHOLE_NUMBERS[values.element_size()]
-    blocks = triton.cdiv(values.numel(), _BLOCK)
+    kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]
+    blocks = triton.cdiv(values.numel(), block)
     with torch.cuda.device_of(out):  # Triton launches on the current device, which may be another
         # The grid has one axis, since the others end at 65,535.
         _paint[(len(bits) * blocks,)](
             bits.view(torch.uint8), labels, values.view(kind), baseline.view(kind), out.view(kind),
-            bits.shape[1], values.numel(), out.stride(0), blocks, BLOCK=_BLOCK, num_warps=4,
+            bits.shape[1], values.numel(), out.stride(0), blocks, BLOCK=block, num_warps=4,
         )  # fmt: skip
 
 

@@ -12,18 +12,9 @@ import numpy.typing as npt
 
 from c2fa._system import host_array, on_device
 from c2fa.graph import Graph
+from c2fa.maskers._segmenting import XYZ, lab, linear
 from c2fa.structure import BoolArray, FloatArray, IntArray
 from c2fa.views.images import block_of, enlarge, shrink
-
-_KEPT = ("1", "L", "LA", "I", "I;16", "F", "RGB", "RGBA")  # modes of PIL that an array and back leave as they are
-_COLOUR_SCALE = 20.0  # of CIE Lab: at this distance two colours are plainly different
-_COUNTED = 2**31 - 2**12  # entries of an image that the kernel can number
-_NEAREST = 5
-_NOT_TOUCHING = 0.5
-# sRGB to XYZ under daylight (D65), divided by white.
-_TO_XYZ = np.array([[0.412453, 0.357580, 0.180423], [0.212671, 0.715160, 0.072169], [0.019334, 0.119193, 0.950227]])
-_TO_XYZ = _TO_XYZ / _TO_XYZ.sum(axis=1, keepdims=True)
-_PLACES = tuple(f"{row} {column}" for row in ("top", "centre", "bottom") for column in ("left", "centre", "right"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +87,9 @@ class Picture:
         """Keep the labels and the baseline, which has the layout of the image."""
         self.labels = labels.astype(np.int16 if labels.max() < 2**15 else np.int32)
         baseline = self._from_last(_baseline(_to_last(host_array(self.values), self.channel), labels, fill))
-        self.baseline = _as_colour(baseline, self._sides).astype(host_array(self.values).dtype)
+        pixel = baseline.take([0], axis=self._sides[0]).take([0], axis=self._sides[1])
+        baseline = np.ascontiguousarray(pixel if (baseline == pixel).all() else baseline)
+        self.baseline = baseline.astype(host_array(self.values).dtype)
         if self.is_tensor:
             there = self.on(self.values.device)
             self.labels, self.baseline = there.labels, there.baseline
@@ -108,23 +101,17 @@ class Picture:
         return Picture(values, values, self.channel, self.rgb, _there(self.labels, device), baseline)
 
     @functools.cached_property
-    def _entries(self) -> IntArray:
-        """A label for each entry, not pixel: a plain copy is several times faster than one that broadcasts."""
-        whole = np.broadcast_to(self.labels[..., None], (*self.labels.shape, self._depth))
-        return self._from_last(whole).astype(np.intp)
-
-    @functools.cached_property
-    def _whole_baseline(self) -> npt.NDArray[Any]:
-        return np.ascontiguousarray(np.broadcast_to(self.baseline, self.values.shape))
+    def _on_host(self) -> tuple[npt.NDArray[Any], IntArray]:
+        """The baseline and the label of each entry, not pixel: a plain copy is several times faster."""
+        depth = 1 if self.channel is None else int(self.values.shape[self.channel])
+        labels = np.broadcast_to(self.labels[..., None], (*self.labels.shape, depth))
+        baseline = np.ascontiguousarray(np.broadcast_to(self.baseline, self.values.shape))
+        return baseline, self._from_last(labels).astype(np.intp)
 
     @property
     def _sides(self) -> tuple[int, int]:
         """The axes of height and width."""
         return (1, 2) if self.channel == 0 else (0, 1)
-
-    @property
-    def _depth(self) -> int:
-        return 1 if self.channel is None else int(self.values.shape[self.channel])
 
     def _from_last(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Turn (H, W, C) into the layout of the image."""
@@ -148,23 +135,22 @@ class Picture:
         return self.values.new_empty(shape) if self.is_tensor else np.empty(shape, dtype=self.values.dtype)
 
     def paint(self, masks: BoolArray, out: Any) -> None:
-        """Write the image under each row of masks, (n, segments), into out, (n, ...)."""
+        """Write the image under each row of masks, (n, segments), into out, (n, ...), whose rows are contiguous."""
         if self.is_tensor:
-            self._paint_tensors(_there(masks, self.values.device), out)
+            import torch
+
+            bits = _there(masks, self.values.device)
+            # The kernel numbers the entries of an image by 32 bits.
+            paint = _fused(bits.device) if self.values.numel() < 2**31 - 2**12 else None
+            if paint is None:
+                torch.where(self._spread(bits[:, self.labels.long()], 1), self.values, self.baseline, out=out)
+            else:
+                paint(bits, *self._whole, out)
             return
+        baseline, entries = self._on_host
         for row, target in zip(masks, out, strict=True):
-            np.copyto(target, self._whole_baseline)
-            np.copyto(target, self.values, where=enlarge(row.take(self._entries), self.size, self._sides))
-
-    def _paint_tensors(self, bits: Any, out: Any) -> None:
-        """The same on a device; each row of out is contiguous."""
-        import torch
-
-        paint = _fused(bits.device) if self.values.numel() < _COUNTED else None
-        if paint is None:
-            torch.where(self._spread(bits[:, self.labels.long()], 1), self.values, self.baseline, out=out)
-        else:
-            paint(bits, *self._whole, out)
+            np.copyto(target, baseline)
+            np.copyto(target, self.values, where=enlarge(row.take(entries), self.size, self._sides))
 
     @functools.cached_property
     def _whole(self) -> tuple[Any, Any, Any]:
@@ -221,7 +207,8 @@ def picture(x: Any, channels: str) -> Picture:
     """Read a PIL image, an array or a tensor, (H, W), (H, W, C) or (C, H, W)."""
     if hasattr(x, "convert") and hasattr(x, "mode"):
         # What an array cannot give back (a palette, inks) is RGB from here on, whether or not anything is masked.
-        x = x if x.mode in _KEPT else x.convert("RGB")
+        if x.mode not in ("1", "L", "LA", "I", "I;16", "F", "RGB", "RGBA"):
+            x = x.convert("RGB")
         values: Any = np.asarray(x)
         channels = "last"
     elif hasattr(x, "detach"):
@@ -285,20 +272,11 @@ def _baseline(values: npt.NDArray[Any], labels: IntArray, fill: Any) -> npt.NDAr
         colour = np.asarray(fill, dtype=np.float64)
         if colour.shape not in ((), (1,), real.shape[-1:]):
             raise ValueError(f"fill has {colour.size} values for {real.shape[-1]} channels: give one per channel")
-        if values.dtype.kind in "ui" and not _in_range(colour, np.iinfo(values.dtype)):
+        limits = np.iinfo(values.dtype) if values.dtype.kind in "ui" else np.finfo(np.float64)
+        if colour.min() < limits.min or colour.max() > limits.max:
             raise ValueError(f"fill {fill!r} does not fit an image of {values.dtype}: it is in the image's own units")
         baseline = np.broadcast_to(colour, real.shape)
     return np.rint(baseline) if values.dtype.kind in "uib" else baseline
-
-
-def _as_colour(baseline: npt.NDArray[Any], sides: tuple[int, int]) -> npt.NDArray[Any]:
-    """A baseline as one pixel, where all of its pixels are the same."""
-    pixel = baseline.take([0], axis=sides[0]).take([0], axis=sides[1])
-    return np.ascontiguousarray(pixel if (baseline == pixel).all() else baseline)
-
-
-def _in_range(colour: FloatArray, limits: Any) -> bool:
-    return bool(np.all((colour >= limits.min) & (colour <= limits.max)))
 
 
 def _segment_means(values: npt.NDArray[Any], labels: IntArray) -> FloatArray:
@@ -326,7 +304,9 @@ def places(labels: IntArray) -> list[str]:
     middle = 3 * (3 * y).astype(np.intp) + (3 * x).astype(np.intp)
     every = np.arange(count)
     best = np.where(2 * held[every, middle] >= held[every, most], middle, most)
-    return ["centre" if k == 4 else _PLACES[k] for k in best.tolist()]
+    names = [f"{row} {column}" for row in ("top", "centre", "bottom") for column in ("left", "centre", "right")]
+    names[4] = "centre"
+    return [names[k] for k in best.tolist()]
 
 
 def looks(rgb: npt.NDArray[np.uint8], labels: npt.NDArray[np.int32]) -> dict[str, list[float]]:
@@ -359,49 +339,32 @@ def looks(rgb: npt.NDArray[np.uint8], labels: npt.NDArray[np.int32]) -> dict[str
 def superpixel_graph(rgb: npt.NDArray[np.uint8], labels: IntArray) -> Graph:
     """Tie super-pixels that touch, and each to the five nearest to it in colour; the nearer in colour, the stronger.
 
-    A tie weighs ``exp(−(distance of mean colours in CIE Lab / 20)²)``, half of it where the two do not touch. The
-    values were chosen on bags of images with known objects (``docs/budget.md``).
+    A tie weighs ``exp(−(distance of mean colours in CIE Lab / 20)²)``, half of it where the two do not touch: at a
+    distance of 20 two colours are plainly different. The values were chosen on bags of images with known objects
+    (``docs/budget.md``).
     """
     count = int(labels.max()) + 1
-    colours = lab(_segment_means(rgb, labels))
+    # White is what the three lights make together, and not the standard's, which is rounded otherwise.
+    colours = lab(linear(_segment_means(rgb, labels) / 255.0), XYZ / XYZ.sum(axis=1, keepdims=True), white=1.0)
     across = np.stack([labels[:, 1:].ravel(), labels[:, :-1].ravel()], axis=1)
     down = np.stack([labels[1:].ravel(), labels[:-1].ravel()], axis=1)
     touching = _unique_pairs(np.concatenate([across, down]))
-    coloured = _nearest_in_colour(colours)
+    coloured = np.empty((0, 2), dtype=np.intp)
+    if count > 1:
+        from scipy.spatial import cKDTree  # imported where it is used: it is slow to load
+
+        _, near = cKDTree(colours).query(colours, k=min(6, count))  # itself and the five nearest
+        own = np.repeat(np.arange(count), near.shape[1])
+        coloured = _unique_pairs(np.stack([own, near.ravel()], axis=1))
     place = np.array([count, 1])  # numbers the pairs
     coloured = coloured[~np.isin(coloured @ place, touching @ place)]
     edges = np.concatenate([touching, coloured])
-    share = np.repeat([1.0, _NOT_TOUCHING], [len(touching), len(coloured)])
+    share = np.repeat([1.0, 0.5], [len(touching), len(coloured)])
     distance2 = np.square(colours[edges[:, 0]] - colours[edges[:, 1]]).sum(axis=1)
-    return Graph(edges, share * np.exp(-distance2 / _COLOUR_SCALE**2))
-
-
-def _nearest_in_colour(colours: FloatArray) -> IntArray:
-    """Pairs of each super-pixel and those nearest to it in colour."""
-    count = len(colours)
-    if count == 1:
-        return np.empty((0, 2), dtype=np.intp)
-    from scipy.spatial import cKDTree  # imported where it is used: it is slow to load
-
-    _, near = cKDTree(colours).query(colours, k=min(_NEAREST + 1, count))
-    own = np.repeat(np.arange(count), near.shape[1])
-    return _unique_pairs(np.stack([own, near.ravel()], axis=1))
+    return Graph(edges, share * np.exp(-distance2 / 20.0**2))
 
 
 def _unique_pairs(pairs: IntArray) -> IntArray:
     """Each pair of different numbers once, the smaller first."""
     pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
     return np.unique(pairs, axis=0).astype(np.intp)
-
-
-def lab(rgb: FloatArray) -> FloatArray:
-    """Colours, (n, 3) from 0 to 255, in CIE Lab, where distances are about what the eye makes of them.
-
-    >>> lab(np.array([[255.0, 255.0, 255.0], [255.0, 0.0, 0.0]])).round().astype(int).tolist()
-    [[100, 0, 0], [53, 80, 67]]
-    """
-    part = rgb / 255.0
-    linear = np.where(part > 0.04045, ((part + 0.055) / 1.055) ** 2.4, part / 12.92)
-    xyz = linear @ _TO_XYZ.T
-    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16.0 / 116.0)
-    return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=1)

@@ -1,78 +1,68 @@
-"""Quickshift of many photos at once by torch: fused kernels on a GPU that Triton knows, plain operations elsewhere.
+"""Quickshift of many photos at once on a GPU: Triton kernels take all neighbours of a block of pixels in one launch.
 
-Nothing waits for the device until the labels are copied back. Import this only where torch is loaded.
+Nothing waits for the device until the labels are copied back. Multiplications and additions are not fused into one
+rounding, since ties between distances are decided in the last bit. Import this only where torch is loaded.
 """
+
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
-from c2fa.maskers._segmenting import LINEAR, WHITE, XYZ, Photo, Quickshift, features, noise
-from c2fa.maskers._segmenting import quickshift as quickshift_on_host
+from c2fa.maskers._segmenting import LINEAR, WHITE, XYZ, Photo, Quickshift, features, noise, shifts
 from c2fa.structure import IntArray
 
-_PIXELS = {True: 2**21, False: 2**17}  # in one go; fused kernels need 200 bytes for each, plain operations 2,000
+_STEP = 8  # neighbours between two looks at whether to go on
 
 
-class Passes(NamedTuple):
-    """The two costly steps.
-
-    Both take colours, (n, 3, H + 2 reach, W + 2 reach), with infinity around each photo.
-    """
-
-    density: Callable[[Tensor, Quickshift], Tensor]  # (n, H, W)
-    parent: Callable[[Tensor, Tensor, Quickshift], Tensor]  # of colours and densities: (n, H W), places in the photo
-
-
-def quickshift(images: Sequence[Photo], how: Quickshift, device: str = "cuda") -> list[IntArray]:
-    """The label map of each photo; those of one size are segmented together."""
+@lru_cache(maxsize=16)
+def runs(how: Quickshift) -> bool:
+    """Whether the kernels run here: some systems have no compiler for them. Photos of all sizes share them."""
     try:
-        return _by_size(images, how, device)
-    except torch.OutOfMemoryError:  # others have filled the device
-        return [quickshift_on_host(image, how) for image in images]
+        segments(torch.zeros((1, 1, 1, 3), dtype=torch.uint8, device="cuda"), how)
+    except Exception:  # Triton raises whatever its compiler and driver do
+        return False
+    return True
 
 
-def _by_size(images: Sequence[Photo], how: Quickshift, device: str) -> list[IntArray]:
+def quickshift(images: Sequence[Photo], how: Quickshift, pixels: int = 2**21) -> list[IntArray]:
+    """The label map of each photo; those of one size are segmented together, so many pixels in one go.
+
+    A pixel takes 200 bytes meanwhile.
+    """
     maps: dict[int, IntArray] = {}
-    passes = fused(how, device) or EAGER
     for height, width in dict.fromkeys(image.shape[:2] for image in images):
         alike = [k for k, image in enumerate(images) if image.shape[:2] == (height, width)]
-        many = max(1, _PIXELS[passes is not EAGER] // (height * width))
+        many = max(1, pixels // (height * width))
         for some in (alike[start : start + many] for start in range(0, len(alike), many)):
             stack = torch.from_numpy(np.stack([images[k] for k in some]))
-            with _own_stream(device):
-                labels = segments(stack.to(device), how, passes).cpu().numpy()
+            with torch.cuda.stream(_stream()):
+                labels = segments(stack.to("cuda"), how).cpu().numpy()
             maps.update(zip(some, labels.astype(np.intp), strict=True))
     return [maps[k] for k in range(len(images))]
 
 
-def _own_stream(device: str) -> AbstractContextManager[object]:
+@lru_cache(maxsize=1)
+def _stream() -> torch.cuda.Stream:
     """A queue of its own on a GPU, before others: a network may have filled the common one for a long time."""
-    return torch.cuda.stream(_stream(device)) if device.startswith("cuda") else nullcontext()
+    return torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
 
 
-@lru_cache(maxsize=4)
-def _stream(device: str) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
-
-
-def segments(images: Tensor, how: Quickshift, passes: Passes, dtype: torch.dtype = torch.float64) -> Tensor:
+def segments(images: Tensor, how: Quickshift) -> Tensor:
     """The label maps, (n, H, W), of photos of one size, (n, H, W, 3) bytes, on their device."""
     count, height, width = images.shape[:3]
-    colours = _padded(_features(images, how).to(dtype), how.reach, float("inf"))
-    densities = passes.density(colours, how) + _noise(how.rng, height, width, images.device, dtype)
-    return _labels(passes.parent(colours, densities, how)).view(count, height, width)
-
-
-def _padded(values: Tensor, reach: int, value: float) -> Tensor:
-    return torch.nn.functional.pad(values, (reach,) * 4, value=value)
+    colours = torch.nn.functional.pad(_features(images, how), (how.reach,) * 4, value=float("inf"))
+    densities = density(colours, how) + _noise(how.rng, height, width, images.device)
+    return _labels(parent(colours, densities, how)).view(count, height, width)
 
 
 def _features(images: Tensor, how: Quickshift) -> Tensor:
@@ -96,8 +86,8 @@ def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=4)
-def _noise(rng: int, height: int, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    return torch.from_numpy(noise(rng, height, width).copy()).to(device, dtype)
+def _noise(rng: int, height: int, width: int, device: torch.device) -> Tensor:
+    return torch.from_numpy(noise(rng, height, width).copy()).to(device)
 
 
 def _labels(parent: Tensor) -> Tensor:
@@ -110,81 +100,116 @@ def _labels(parent: Tensor) -> Tensor:
     return numbers.gather(1, parent)
 
 
-# -- plain operations: all neighbours in one row of the window at a time -----------------------------
-
-
-def _eager_density(colours: Tensor, how: Quickshift) -> Tensor:
-    shape = _size(colours, how.reach)
-    total = torch.zeros((len(colours), *shape), dtype=colours.dtype, device=colours.device)
-    for down in range(-how.reach, how.reach + 1):
-        total = density_of_row(total, colours, down, how.reach, how.falloff)
+def density(colours: Tensor, how: Quickshift, block: int = 64, warps: int = 2) -> Tensor:
+    """The densities of all pixels, (n, H, W)."""
+    height, width = _size(colours, how)
+    total = torch.empty((len(colours), height, width), dtype=colours.dtype, device=colours.device)
+    grid = (triton.cdiv(height * width, block), len(colours))
+    _density[grid](
+        colours, _numbers(how, colours.device), total, height, width,
+        REACH=how.reach, BLOCK=block, num_warps=warps, enable_fp_fusion=False,
+    )  # fmt: skip
     return total
 
 
-def _eager_parent(colours: Tensor, densities: Tensor, how: Quickshift) -> Tensor:
-    height, width = _size(colours, how.reach)
-    around = _padded(densities, how.reach, float("-inf"))
-    closest = torch.full_like(densities, float("inf"))
-    itself = torch.arange(height * width, device=colours.device).view(height, width)
-    parent = itself.expand(densities.shape)
-    for down in range(-how.reach, how.reach + 1):
-        closest, parent = parent_in_row(closest, parent, colours, around, down, how.reach)
-    return torch.where(closest.sqrt() > how.max_dist, itself, parent).flatten(1)
+def parent(colours: Tensor, densities: Tensor, how: Quickshift, block: int = 32, warps: int = 1) -> Tensor:
+    """For each pixel the nearest of higher density within reach and ``max_dist``, or itself, (n, H W).
+
+    The pixels of a block search together: all go on until the last has found its parent.
+    """
+    height, width = _size(colours, how)
+    around = torch.nn.functional.pad(densities, (how.reach,) * 4, value=float("-inf"))
+    found = torch.empty((len(colours), height * width), dtype=torch.int64, device=colours.device)
+    grid = (triton.cdiv(height * width, block), len(colours))
+    _parent[grid](
+        colours, around, _numbers(how, colours.device), _shifts(how.reach, colours.device), found, height, width,
+        REACH=how.reach, STEP=_STEP, BLOCK=block, num_warps=warps, enable_fp_fusion=False,
+    )  # fmt: skip
+    return found
 
 
-def density_of_row(total: Tensor, colours: Tensor, down: int, reach: int, falloff: float) -> Tensor:
-    """The densities with what neighbours ``down`` rows below add."""
-    return total + (_distances(colours, down, reach) * falloff).exp().sum(dim=-1)
-
-
-def parent_in_row(
-    closest: Tensor, parent: Tensor, colours: Tensor, around: Tensor, down: int, reach: int
-) -> tuple[Tensor, Tensor]:
-    """The squared distance and place of the nearest of higher density, up to ``down`` rows below."""
-    height, width = closest.shape[1:]
-    others = _row_of_window(around, down, reach, height)
-    own = around[:, reach : reach + height, reach : reach + width, None]
-    distances = torch.where(others > own, _distances(colours, down, reach), float("inf"))
-    right = distances.argmin(dim=-1, keepdim=True)  # the first of several
-    nearest = distances.gather(-1, right)[..., 0]
-    itself = torch.arange(height * width, device=closest.device).view(height, width)
-    place = itself + (down * width - reach) + right[..., 0]
-    better = nearest < closest
-    return torch.where(better, nearest, closest), torch.where(better, place, parent)
-
-
-def _distances(colours: Tensor, down: int, reach: int) -> Tensor:
-    """The squared distances to all neighbours ``down`` rows below, (n, H, W, 2 reach + 1)."""
-    height, width = _size(colours, reach)
-    own = colours[:, :, reach : reach + height, reach : reach + width, None]
-    between = own - _row_of_window(colours, down, reach, height)
-    first, second, third = (between * between).unbind(1)
-    right = torch.arange(-reach, reach + 1, device=colours.device)
-    return first + second + third + down * down + right * right  # in the order in which scikit-image adds
-
-
-def _row_of_window(padded: Tensor, down: int, reach: int, height: int) -> Tensor:
-    return padded[..., reach + down : reach + down + height, :].unfold(-1, 2 * reach + 1, 1)
-
-
-def _size(colours: Tensor, reach: int) -> tuple[int, int]:
-    return colours.shape[-2] - 2 * reach, colours.shape[-1] - 2 * reach
-
-
-EAGER = Passes(_eager_density, _eager_parent)
-
-
-# -- fused kernels -----------------------------------------------------------------------------------
+def _size(colours: Tensor, how: Quickshift) -> tuple[int, int]:
+    return colours.shape[-2] - 2 * how.reach, colours.shape[-1] - 2 * how.reach
 
 
 @lru_cache(maxsize=16)
-def fused(how: Quickshift, device: str = "cuda") -> Passes | None:
-    """Triton's kernels, or None where they do not run: some systems have no Triton, or no compiler for it."""
-    try:
-        from c2fa.maskers._quickshift_triton import density, parent
+def _numbers(how: Quickshift, device: torch.device) -> Tensor:
+    """What kernels need of the options; a number that is handed to a kernel as such loses half of its digits."""
+    return torch.tensor([how.falloff, how.max_dist], dtype=torch.float64, device=device)
 
-        one_pixel = _padded(torch.zeros((1, 3, 1, 1), dtype=torch.float64, device=device), how.reach, float("inf"))
-        parent(one_pixel, density(one_pixel, how), how)  # compiles them; photos of all sizes are segmented by the same
-    except Exception:  # Triton raises whatever its compiler and driver do
-        return None
-    return Passes(density, parent)
+
+@lru_cache(maxsize=16)
+def _shifts(reach: int, device: torch.device) -> Tensor:
+    """Squared distance, rows and columns to each neighbour, the nearest first; the last is repeated to full steps."""
+    window = list(shifts(reach, reach + 1, reach + 1))
+    window += window[-1:] * (-len(window) % _STEP + 1)
+    return torch.tensor(window, dtype=torch.int32, device=device)
+
+
+@triton.jit(do_not_specialize=["height", "width"])  # photos of all sizes share one compiled kernel
+def _density(colours, numbers, total, height, width, REACH: tl.constexpr, BLOCK: tl.constexpr) -> Any:
+    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    photo = tl.program_id(1).to(tl.int64)
+    inside = pixel < height * width
+    pixel = tl.where(inside, pixel, 0)
+    stride = width + 2 * REACH
+    plane = stride * (height + 2 * REACH)
+    here = colours + photo * 3 * plane + (pixel // width + REACH) * stride + pixel % width + REACH
+    first = tl.load(here)
+    second = tl.load(here + plane)
+    third = tl.load(here + 2 * plane)
+    falloff = tl.load(numbers).to(first.dtype)
+    added = tl.zeros_like(first)
+    for down in range(-REACH, REACH + 1):
+        for right in range(-REACH, REACH + 1):
+            there = here + (down * stride + right)
+            a = first - tl.load(there)
+            b = second - tl.load(there + plane)
+            c = third - tl.load(there + 2 * plane)
+            distance = a * a + b * b + c * c + down * down + right * right
+            added += tl.exp(distance * falloff)
+    tl.store(total + photo * height * width + pixel, added, mask=inside)
+
+
+@triton.jit(do_not_specialize=["height", "width"])  # photos of all sizes share one compiled kernel
+def _parent(
+    colours, around, numbers, window, found, height, width,
+    REACH: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr,
+) -> Any:  # fmt: skip
+    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    photo = tl.program_id(1).to(tl.int64)
+    inside = pixel < height * width
+    pixel = tl.where(inside, pixel, 0)
+    stride = width + 2 * REACH
+    plane = stride * (height + 2 * REACH)
+    place = (pixel // width + REACH) * stride + pixel % width + REACH
+    here = colours + photo * 3 * plane + place
+    densities = around + photo * plane + place
+    first = tl.load(here)
+    second = tl.load(here + plane)
+    third = tl.load(here + 2 * plane)
+    own = tl.load(densities)
+    closest = tl.where(inside, float("inf"), -1.0).to(first.dtype)
+    best = pixel
+    seen = 0
+    nearest = tl.load(window)
+    # No neighbour that is not seen yet is nearer than this; one just as near may still come first in the photo.
+    while (seen < (2 * REACH + 1) * (2 * REACH + 1) - 1) & (nearest <= tl.max(closest)):
+        for k in range(STEP):
+            down = tl.load(window + 3 * (seen + k) + 1)
+            right = tl.load(window + 3 * (seen + k) + 2)
+            there = here + (down * stride + right)
+            a = first - tl.load(there)
+            b = second - tl.load(there + plane)
+            c = third - tl.load(there + 2 * plane)
+            distance = a * a + b * b + c * c + down * down + right * right
+            other = pixel + (down * width + right)
+            nearer = (distance < closest) | ((distance == closest) & (other < best))
+            better = nearer & (tl.load(densities + (down * stride + right)) > own)
+            closest = tl.where(better, distance, closest)
+            best = tl.where(better, other, best)
+        seen += STEP
+        nearest = tl.load(window + 3 * seen)
+    max_dist = tl.load(numbers + 1).to(first.dtype)
+    best = tl.where(tl.sqrt(closest) > max_dist, pixel, best)
+    tl.store(found + photo * height * width + pixel, best.to(tl.int64), mask=inside)

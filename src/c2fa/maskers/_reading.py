@@ -14,8 +14,6 @@ from typing import Any
 
 from c2fa._system import need
 
-_SECONDS = 60  # for one file from an address
-_MOST = 64 * 2**20  # bytes of it
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://|(data):")
 
 
@@ -52,20 +50,21 @@ def read_image(x: str | os.PathLike[str]) -> Any:
         raise ValueError(f"cannot read {_public(text)!r} as an image: {error}") from error
 
 
-def _fetch(address: str, scheme: str) -> bytes:
+def _fetch(address: str, scheme: str, seconds: int = 60, most: int = 64 * 2**20) -> bytes:
+    """What an address holds, unless it takes longer or has more bytes."""
     if scheme not in ("http", "https"):
         raise ValueError(f"an image's address begins with http:// or https://; got {address[:80]!r}")
     request = urllib.request.Request(address, headers={"User-Agent": "c2fa"})
-    end, data = time.monotonic() + _SECONDS, bytearray()
+    end, data = time.monotonic() + seconds, bytearray()
     try:
-        with _opener().open(request, timeout=_SECONDS) as answer:
+        with _opener().open(request, timeout=seconds) as answer:
             # Piece by piece: a server that sends a byte now and then would never be late for a single read.
             while piece := answer.read1(2**16):
                 data += piece
-                if len(data) > _MOST:
-                    raise ValueError(f"it is larger than {_MOST // 2**20} MiB; download it and give its path")
+                if len(data) > most:
+                    raise ValueError(f"it is larger than {most // 2**20} MiB; download it and give its path")
                 if time.monotonic() > end:
-                    raise ValueError(f"it takes longer than {_SECONDS} seconds; download it and give its path")
+                    raise ValueError(f"it takes longer than {seconds} seconds; download it and give its path")
     except (OSError, ValueError, http.client.HTTPException) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it holds the connection

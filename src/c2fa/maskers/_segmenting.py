@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from importlib.util import find_spec
 from math import ceil, isfinite
 from os import PathLike
 from pathlib import Path
@@ -35,10 +36,6 @@ elsewhere: Callable[[Sequence[Photo], str, Mapping[str, Any]], list[IntArray]] |
 
 _read_only: set[Path] = set()  # folders of which it was said that nothing can be kept in them
 
-_CHUNK = 2**15  # pixels whose numbers stay in a core's own cache
-_FAR = 1e100  # a colour so far from all others that it adds nothing to their densities
-_SRGB = np.arange(256) * (1.0 / 255.0)
-LINEAR = np.where(_SRGB > 0.04045, ((_SRGB + 0.055) / 1.055) ** 2.4, _SRGB / 12.92)  # light, of each byte of sRGB
 XYZ = np.array([[0.412453, 0.357580, 0.180423], [0.212671, 0.715160, 0.072169], [0.019334, 0.119193, 0.950227]])
 WHITE = np.array([0.95047, 1.0, 1.08883])  # daylight (D65) seen at two degrees
 
@@ -55,13 +52,25 @@ def label_maps(images: Sequence[Photo], segment: str, options: Mapping[str, Any]
     how = Quickshift.of(options) if segment == "quickshift" else None
     if how is None:
         segmenter = getattr(need("skimage.segmentation", "images"), segment)
-        return [_compact(segmenter(image, **options), image, options) for image in images]
+        maps = []
+        for image in images:
+            labels = segmenter(image, **options)
+            if np.shape(labels) != image.shape[:2]:
+                raise ValueError(f"these options give no label map of shape {image.shape[:2]}: {dict(options)}")
+            maps.append(np.unique(labels, return_inverse=True)[1].reshape(image.shape[:2]))
+        return maps
     if elsewhere is not None:
         return elsewhere(images, segment, options)
-    if _has_gpu():
-        from c2fa.maskers._quickshift_gpu import quickshift as quickshift_on_gpu
+    # Torch takes seconds to load, which is for others to decide.
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and find_spec("triton") is not None:
+        from c2fa.maskers import _quickshift_gpu
 
-        return quickshift_on_gpu(images, how)
+        try:
+            if _quickshift_gpu.runs(how):
+                return _quickshift_gpu.quickshift(images, how)
+        except torch.OutOfMemoryError:
+            pass  # others have filled the device
     return [quickshift(image, how) for image in images]
 
 
@@ -105,21 +114,8 @@ def _keep(file: Path, labels: IntArray) -> None:
             np.savez_compressed(whole, labels=labels.astype(np.min_scalar_type(labels.max())))
     except OSError as error:
         _read_only.add(file.parent)
-        said = f"label maps cannot be kept in {file.parent}, so they are made each time: {error.strerror or error}"
-        warnings.warn(said, stacklevel=2)
-
-
-def _compact(labels: Any, image: Photo, options: Mapping[str, Any]) -> IntArray:
-    if np.shape(labels) != image.shape[:2]:
-        raise ValueError(f"these options give no label map of shape {image.shape[:2]}: {dict(options)}")
-    compact: IntArray = np.unique(labels, return_inverse=True)[1].reshape(image.shape[:2])
-    return compact
-
-
-def _has_gpu() -> bool:
-    """Whether this process already works with a GPU: torch takes seconds to load, which is for others to decide."""
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_available())
+        why = error.strerror or error
+        warnings.warn(f"label maps cannot be kept in {file.parent}, so they are made each time: {why}", stacklevel=2)
 
 
 @dataclass(frozen=True)
@@ -167,17 +163,33 @@ def quickshift(image: Photo, how: Quickshift) -> IntArray:
 
 def features(image: Photo, how: Quickshift) -> FloatArray:
     """The colours between which distances are taken, (3, H, W)."""
-    colours = _lab(image) if how.convert2lab else np.moveaxis(_SRGB[image], -1, 0)
+    colours = np.moveaxis(lab(LINEAR[image]) if how.convert2lab else _SRGB[image], -1, 0)
     if how.sigma:
         colours = np.stack([gaussian_filter(channel, how.sigma, mode="reflect") for channel in colours])
     return np.asarray(colours * how.ratio, dtype=np.float64)
 
 
-def _lab(image: Photo) -> FloatArray:
-    """The colours of CIELAB, (3, H, W): scikit-image's ``rgb2lab`` in half the time."""
-    light = LINEAR[image] @ XYZ.T / WHITE
-    x, y, z = np.moveaxis(np.where(light > 0.008856, np.cbrt(light), 7.787 * light + 16.0 / 116.0), -1, 0)
-    return np.stack([116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)])
+_SRGB = np.arange(256, dtype=np.float64) * (1.0 / 255.0)
+
+
+def linear(srgb: FloatArray) -> FloatArray:
+    """The light of sRGB from 0 to 1."""
+    return np.where(srgb > 0.04045, ((srgb + 0.055) / 1.055) ** 2.4, srgb / 12.92)
+
+
+LINEAR = linear(_SRGB)  # of each byte of sRGB
+
+
+def lab(light: FloatArray, xyz_of_rgb: FloatArray = XYZ, white: FloatArray | float = WHITE) -> FloatArray:
+    """Light of red, green and blue, (…, 3), in CIE Lab, where distances are about what the eye makes of them.
+
+    >>> lab(np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])).round().astype(int).tolist()
+    [[100, 0, 0], [53, 80, 67]]
+    """
+    xyz = light @ xyz_of_rgb.T / white
+    root = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16.0 / 116.0)
+    x, y, z = np.moveaxis(root, -1, 0)
+    return np.stack([116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)], axis=-1)
 
 
 @lru_cache(maxsize=4)
@@ -202,26 +214,27 @@ def shifts(reach: int, height: int, width: int) -> tuple[tuple[int, int, int], .
     )
 
 
-def _densities(colours: FloatArray, how: Quickshift) -> FloatArray:
+def _densities(colours: FloatArray, how: Quickshift, chunk: int = 2**15) -> FloatArray:
     """The sum over a pixel's neighbours, and itself, of a Gaussian of their distance in colour and place.
 
-    Rows are laid out in one line with a margin of far colours between them, so that a shift is one offset for all
-    pixels, and numpy runs over long stretches of memory.
+    Rows are laid out in one line with a margin of colours between them that are too far to add anything, so that a
+    shift is one offset for all pixels, and numpy runs over long stretches of memory. The numbers of a chunk of pixels
+    stay in a core's own cache.
     """
     _, height, width = colours.shape
     stride = width + how.reach
-    line = np.full((3, height, stride), _FAR)
+    line = np.full((3, height, stride), 1e100)
     line[:, :, :width] = colours * np.sqrt(-how.falloff)
     line = line.reshape(3, -1)
     size = line.shape[1]
     total = np.ones(size)
-    buffers = np.empty((2, min(_CHUNK, size)))
+    buffers = np.empty((2, min(chunk, size)))
     window = shifts(how.reach, height, width)
     half = [shift for shift in window if shift[1:] > (0, 0)]  # the other half is its mirror image
-    for start in range(0, size, _CHUNK):
+    for start in range(0, size, chunk):
         for apart, down, right in half:
             offset = down * stride + right
-            stop = min(start + _CHUNK, size - offset)
+            stop = min(start + chunk, size - offset)
             if stop <= start:
                 continue
             squares, square = buffers[:, : stop - start]

@@ -15,10 +15,6 @@ import numpy.typing as npt
 from c2fa._system import is_missing, need
 from c2fa.structure import BoolArray, Structure
 
-_LONGEST = 100  # characters of a category; a longer text hardly comes twice
-_DAY = timedelta(days=1)
-_FEW = 10  # a column of no more numbers holds codes or counts, whose mean may be no value that the model knows
-
 
 class Table:
     """The input and its baselines, and the rows that masks make of them, in the type that came in."""
@@ -69,7 +65,13 @@ class Table:
             stacks: list[Any] = list(np.vstack((self.vector, self.baselines)).T)
         else:
             stacks = self.pairs
-        return [all(_same(value, first) for value in others) for first, *others in map(list, stacks)]
+        same = []
+        for first, *others in map(list, stacks):
+            if is_missing(first):
+                same.append(all(map(is_missing, others)))
+            else:
+                same.append(all(not is_missing(value) and bool(np.all(value == first)) for value in others))
+        return same
 
 
 def _kind(x: Any) -> str:
@@ -79,12 +81,6 @@ def _kind(x: Any) -> str:
     if isinstance(x, Mapping):
         return "dict"
     return "polars" if hasattr(x, "schema") and hasattr(x, "rows") else "vector"
-
-
-def _same(one: Any, other: Any) -> bool:
-    if is_missing(one) or is_missing(other):
-        return is_missing(one) and is_missing(other)
-    return bool(np.all(one == other))
 
 
 def _dtypes(x: Any, columns: list[Any], dtypes: Any) -> list[Any]:
@@ -116,10 +112,10 @@ def known_of(value: Any) -> str | float | None:
     if isinstance(value, Real | Decimal):
         return float(value)
     if isinstance(value, timedelta):
-        return value / _DAY
+        return value / timedelta(days=1)
     if isinstance(value, datetime):
         own = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
-        return (own - datetime(1970, 1, 1)) / _DAY
+        return (own - datetime(1970, 1, 1)) / timedelta(days=1)
     if isinstance(value, date):
         return float(value.toordinal() - date(1970, 1, 1).toordinal())
     return _category(value)
@@ -130,7 +126,7 @@ def _category(value: Any) -> str | None:
         return "missing"
     text = str(value)
     is_one = isinstance(value, str) or not hasattr(value, "__len__")  # and no list or array
-    return text if is_one and len(text) <= _LONGEST else None
+    return text if is_one and len(text) <= 100 else None  # a longer text hardly comes twice
 
 
 def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
@@ -172,33 +168,23 @@ def read_background(background: Any, columns: list[Any]) -> list[list[Any]]:
         _require_columns(columns, lambda c: all(c in record for record in background))
         rows = [[record[c] for c in columns] for record in background]
     elif _kind(background) == "frame":
-        rows = _frame_rows(background, columns)
+        frame = background if hasattr(background, "columns") else background.to_frame().T
+        if not frame.columns.is_unique:
+            raise ValueError(f"the background has two columns {frame.columns[frame.columns.duplicated()][0]!r}")
+        _require_columns(columns, lambda c: c in frame.columns)
+        rows = [list(row) for row in zip(*(frame[c].tolist() for c in columns), strict=True)]
     elif _kind(background) == "polars":
         _require_columns(columns, lambda c: c in background.columns)
         rows = [list(row) for row in background.select(columns).rows()]
     else:
-        rows = _array_rows(background, len(columns))
+        array = array_of(background)
+        array = array[None] if array.ndim == 1 else array
+        if array.ndim != 2 or array.shape[1] != len(columns):
+            raise ValueError(f"the background has shape {array.shape}; it must be (rows, {len(columns)}) as the input")
+        # As lists, dates in nanoseconds would be whole numbers.
+        rows = [list(row) for row in array] if array.dtype.kind in "mM" else array.tolist()
     if not rows:
         raise ValueError("the background has no rows: give at least one")
-    return rows
-
-
-def _frame_rows(background: Any, columns: list[Any]) -> list[list[Any]]:
-    frame = background if hasattr(background, "columns") else background.to_frame().T
-    if not frame.columns.is_unique:
-        raise ValueError(f"the background has two columns {frame.columns[frame.columns.duplicated()][0]!r}")
-    _require_columns(columns, lambda c: c in frame.columns)
-    return [list(row) for row in zip(*(frame[c].tolist() for c in columns), strict=True)]
-
-
-def _array_rows(background: Any, width: int) -> list[list[Any]]:
-    array = array_of(background)
-    array = array[None] if array.ndim == 1 else array
-    if array.ndim != 2 or array.shape[1] != width:
-        raise ValueError(f"the background has shape {array.shape}; it must be (rows, {width}) as the input")
-    if array.dtype.kind in "mM":  # as lists, dates in nanoseconds would be whole numbers
-        return [list(row) for row in array]
-    rows: list[list[Any]] = array.tolist()
     return rows
 
 
@@ -246,30 +232,25 @@ def typical(column: Sequence[Any]) -> Any:
     >>> typical([1.0, 2.0, 1.0, 1.0]), typical([date(2020, 1, 1), date(2021, 5, 1), date(2024, 1, 1)])
     (1.0, datetime.date(2021, 5, 1))
     """
+    times = (date, timedelta, np.datetime64, np.timedelta64)
     array = np.asarray(column)
     numbers = array.dtype.kind in "iuf"  # told at once, since a background may be large
     known = array[~np.isnan(array)].tolist() if numbers else [v for v in column if not is_missing(v)]
     if not known:
         return column[0]
-    if numbers or all(map(_is_number, known)):
+    if numbers or all(
+        isinstance(v, int | float | np.number) and not isinstance(v, bool | np.timedelta64) for v in known
+    ):
+        # A column of no more than ten numbers holds codes or counts, whose mean may be no value that the model knows.
         different = len(set(known))
-        if different > _FEW or 2 * different > len(known):
+        if different > 10 or 2 * different > len(known):
             return float(np.mean(known))
-    elif all(map(_is_time, known)):
+    elif all(isinstance(v, times) or type(v).__name__ == "Period" for v in known):  # of any library
         try:
             return sorted(known)[(len(known) - 1) // 2]  # a date that occurs, with its time zone
         except TypeError:  # some of them have a time zone and others none
             pass
     return _most_frequent(known)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool | np.timedelta64)
-
-
-def _is_time(value: Any) -> bool:
-    """Whether a value is a date, a time span or a period, of any library."""
-    return isinstance(value, date | timedelta | np.datetime64 | np.timedelta64) or type(value).__name__ == "Period"
 
 
 def _most_frequent(known: Sequence[Any]) -> Any:

@@ -17,57 +17,55 @@ from c2fa.structure import BoolArray
 Spans: TypeAlias = list[tuple[int, int]]
 """Pairs of start and end, in characters of the text."""
 
-# Scripts that are written without spaces, as ranges inside a character class.
-_HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_HIRAGANA = "\u3041-\u309f"
-_KATAKANA = "\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f"
-_THAI_LAO = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece"
-_LEADING_VOWEL, _FOLLOWING = (
-    "\u0e40-\u0e44\u0ec0-\u0ec4",
-    "\u0e30-\u0e3a\u0e45-\u0e4e\u0eb0-\u0ebc\u0ec6-\u0ece",
-)
-_KHMER_BURMESE = "\u1000-\u103f\u1780-\u17d3"
-
-_PICTURE = (
-    "\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u25aa-\u27bf\u2934\u2935\u2b00-\u2bff\u3030\u303d"
-    "\u3297\u3299\U0001f000-\U0001fbff"
-)
-_PICTURE_TAIL = "[\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
-_EMOJI = (
-    "[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3"
-    f"|[{_PICTURE}]{_PICTURE_TAIL}(?:\u200d[{_PICTURE}]{_PICTURE_TAIL})*"
-)
-_EMOTICON = r"(?<!\w)[:;=]['’^o-]?[)(\[\]DPpOo3/\\|*]+(?!\w)"
-_ENDS = r"\s.,;:!?…)\]}>\"'”’»。、！？"
-_ADDRESS = rf"(?:https?://|www\.)\S*[^{_ENDS}]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-
 # Only HTML's own elements are tags: "<user>" and "<unk>" are words of data sets and tokenizers.
 _BLOCKS = (
     "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form "
     "h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol option p pre section select summary table tbody td "
     "textarea tfoot th thead title tr ul"
 )
-_INLINE = (
-    "a abbr acronym audio b base bdi bdo big br button canvas cite code col colgroup data del dfn em embed font i "
-    "iframe img input ins kbd label link map mark meta meter noscript object output param picture progress q rp rt "
-    "ruby s samp small source span strike strong sub sup svg template time track tt u var video wbr"
+_ELEMENTS = (
+    f"{_BLOCKS} a abbr acronym audio b base bdi bdo big br button canvas cite code col colgroup data del dfn em embed "
+    "font i iframe img input ins kbd label link map mark meta meter noscript object output param picture progress q rp "
+    "rt ruby s samp small source span strike strong sub sup svg template time track tt u var video wbr"
 )
 _TAG = re.compile(
     r"<!--.*?-->|<!doctype[^<>]*>|<(script|style)\b[^<>]*>.*?</\1\s*>"
-    rf"|</?({'|'.join((_BLOCKS + ' ' + _INLINE).split())})(?:\s[^<>]*)?/?>",
+    rf"|</?({'|'.join(_ELEMENTS.split())})(?:\s[^<>]*)?/?>",
     re.IGNORECASE | re.DOTALL,
 )
 _ENTITY = re.compile(
     r"(?P<before>\w?)(?P<entity>&(?:[a-zA-Z]\w{1,31}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});)(?=(?P<after>\w?))"
 )
-_OTHER_TAG = r"</?[a-zA-Z][\w-]*\s*/?>"
-_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
-_GAP = r"\s\u200b\ufeff"
 
 
 @cache
 def _pattern() -> re.Pattern[str]:
     """The word pattern; made at first use because it looks through the planes of Unicode that hold marks."""
+    # Scripts that are written without spaces, as ranges inside a character class.
+    han = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    hiragana = "\u3041-\u309f"
+    katakana = "\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+    thai_lao = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece"
+    leading_vowel, following = (
+        "\u0e40-\u0e44\u0ec0-\u0ec4",
+        "\u0e30-\u0e3a\u0e45-\u0e4e\u0eb0-\u0ebc\u0ec6-\u0ece",
+    )
+    khmer_burmese = "\u1000-\u103f\u1780-\u17d3"
+
+    picture = (
+        "\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u25aa-\u27bf\u2934\u2935\u2b00-\u2bff\u3030\u303d"
+        "\u3297\u3299\U0001f000-\U0001fbff"
+    )
+    picture_tail = "[\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
+    emoji = (
+        "[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3"
+        f"|[{picture}]{picture_tail}(?:\u200d[{picture}]{picture_tail})*"
+    )
+    emoticon = r"(?<!\w)[:;=]['’^o-]?[)(\[\]DPpOo3/\\|*]+(?!\w)"
+    ends = r"\s.,;:!?…)\]}>\"'”’»。、！？"
+    address = rf"(?:https?://|www\.)\S*[^{ends}]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+    other_tag = r"</?[a-zA-Z][\w-]*\s*/?>"
+    gap = r"\s\u200b\ufeff"
     kinds: dict[str, list[int]] = {"open": [], "mark": []}
     for code in range(0x20000):
         category = unicodedata.category(chr(code))
@@ -77,24 +75,24 @@ def _pattern() -> re.Pattern[str]:
             kinds["mark"].append(code)
     openers, marks = _class(kinds["open"]) + "¿¡\"'#@$€£¥", _class(kinds["mark"] + kinds["open"])
     closers = _class(kinds["mark"])
-    apart = _HAN + _HIRAGANA + _KATAKANA + _THAI_LAO + _KHMER_BURMESE
-    letter = f"[^{_GAP}{marks}{apart}]"
+    apart = han + hiragana + katakana + thai_lao + khmer_burmese
+    letter = f"[^{gap}{marks}{apart}]"
     cores = (
-        _ADDRESS,
-        _OTHER_TAG,
-        _EMOJI,
+        address,
+        other_tag,
+        emoji,
         # One joining mark between letters keeps don't, state-of-the-art, e.g., 3.14 and and/or whole.
         rf"{letter}+(?:(?:[-'’ʼ·.,:&@/‐‑]|\.['’]){letter}+)*",
-        f"[{_HAN}]",
-        f"[{_HIRAGANA}]+",
-        f"[{_KATAKANA}]+",
-        f"[{_LEADING_VOWEL}]?[{_THAI_LAO}][{_FOLLOWING}]*",
+        f"[{han}]",
+        f"[{hiragana}]+",
+        f"[{katakana}]+",
+        f"[{leading_vowel}]?[{thai_lao}][{following}]*",
         # A letter, the marks on it, and whatever is stacked beneath it.
         "[\u1000-\u103f\u1780-\u17d3](?:[\u102b-\u103e\u17b4-\u17d1]|[\u1039\u17d2].)*",
     )
-    word = f"[{openers}]*(?:{'|'.join(cores)})(?:(?![{_PICTURE}])[{closers}])*"
-    lone = f"(?:(?![{_PICTURE}])[{marks}])+"
-    return re.compile(rf"{_EMOTICON}|{word}|{lone}|[^{_GAP}]")
+    word = f"[{openers}]*(?:{'|'.join(cores)})(?:(?![{picture}])[{closers}])*"
+    lone = f"(?:(?![{picture}])[{marks}])+"
+    return re.compile(rf"{emoticon}|{word}|{lone}|[^{gap}]")
 
 
 def _class(codes: list[int]) -> str:
@@ -138,31 +136,28 @@ def without_markup(text: str) -> str:
     >>> without_markup("<p>so&nbsp;<b>good</b>, isn&#39;t it")
     '\\n\\n so         good    , isnxxxxxt it'
     """
+
+    def blanks(tag: re.Match[str]) -> str:
+        """As many blanks as a tag is long; a blank line where it begins or ends a block, a new line for <br>."""
+        name, size = (tag[2] or "").lower(), len(tag[0])
+        breaks = {"br": 1}.get(name, 2 if name in _BLOCKS.split() else 0)
+        return ("\n" * breaks).ljust(size)
+
+    def character(match: re.Match[str]) -> str:
+        """The character of an entity as often as the entity is long; letters where it belongs to a word."""
+        entity = match["entity"]
+        if entity[1] != "#" and entity[1:] not in html5:
+            return match[0]
+        own = html.unescape(entity)[:1]
+        if own.isspace():
+            own = " "
+        elif unicodedata.category(own)[0] != "P" or (match["before"] and match["after"] and own in "'’-‐&.·/"):
+            own = "x"
+        return match["before"] + own * len(entity)
+
     if "<" in text:
-        text = _TAG.sub(_blanks, text)
-    return _ENTITY.sub(_character, text) if "&" in text else text
-
-
-def _blanks(tag: re.Match[str]) -> str:
-    """As many blanks as a tag is long; a blank line where it begins or ends a block, a new line for <br>."""
-    name, size = (tag[2] or "").lower(), len(tag[0])
-    breaks = {"br": 1}.get(name, 2 if name in _BLOCKS.split() else 0)
-    return ("\n" * breaks).ljust(size)
-
-
-def _character(match: re.Match[str]) -> str:
-    """The character of an entity as often as the entity is long; letters where it belongs to a word."""
-    entity = match["entity"]
-    if entity[1] != "#" and entity[1:] not in html5:
-        return match[0]
-    character = html.unescape(entity)[:1]
-    if character.isspace():
-        shown = " "
-    elif unicodedata.category(character)[0] != "P" or (match["before"] and match["after"] and character in "'’-‐&.·/"):
-        shown = "x"
-    else:
-        shown = character
-    return match["before"] + shown * len(entity)
+        text = _TAG.sub(blanks, text)
+    return _ENTITY.sub(character, text) if "&" in text else text
 
 
 # sentencex stops at some rare separators and at lone surrogates; blanks of the same length keep its indices.
@@ -208,7 +203,10 @@ def replacer(gaps: list[str], leaves: list[str], mask: str) -> Callable[[BoolArr
 
 def remover(gaps: list[str], leaves: list[str]) -> Callable[[BoolArray], list[str]]:
     """Leave masked leaves out, and put the strongest gap between two neighbours that are kept."""
-    strength = np.array([_strength(gap) for gap in gaps[:-1]])
+    # How far a gap sets words apart: a blank line 3, a line break 2, a space 1.
+    strength = np.array(
+        [3 if re.search(r"\n[^\S\n]*\n", gap) else 2 if "\n" in gap else int(bool(gap)) for gap in gaps[:-1]]
+    )
     index = np.arange(len(leaves))
     strength[0] = 0
     # latest[k][j]: the last gap of that strength or more at or before leaf j; -1 where there is none.
@@ -238,12 +236,3 @@ def remover(gaps: list[str], leaves: list[str]) -> Callable[[BoolArray], list[st
         return texts
 
     return render
-
-
-def _strength(gap: str) -> int:
-    """How far a gap sets words apart: a blank line 3, a line break 2, a space 1."""
-    if _BLANK_LINE.search(gap):
-        return 3
-    if "\n" in gap:
-        return 2
-    return 1 if gap else 0

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from c2fa import views
 from c2fa._system import as_given, host_array
 from c2fa.asking.masking import Masked
-from c2fa.maskers._bags import left_in_bag
 from c2fa.structure import BoolArray, Structure
 from c2fa.views.descriptors import own_fields
 
@@ -111,3 +110,19 @@ def _array(x: Any) -> npt.NDArray[Any]:
             f"a bag must hold numbers of shape (instances, features); got {array.dtype} of shape {array.shape}"
         )
     return array
+
+
+def left_in_bag(leaves: BoolArray, structure: Structure) -> BoolArray:
+    """The parts of which a leaf is left, (n, parts), for masks of the leaves of a bag in order.
+
+    A model cannot take a bag that has nothing in it. The first part stays there in its place, with all of its leaves
+    masked.
+
+    >>> s = Structure.from_groups("aab")
+    >>> left_in_bag(np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=bool), s).astype(int).tolist()
+    [[1, 0], [0, 1], [1, 0]]
+    """
+    starts = np.searchsorted(structure.owners(0), np.arange(structure.widths[0]))
+    left: BoolArray = np.logical_or.reduceat(leaves, starts, axis=1)
+    left[~left.any(axis=1), 0] = True
+    return left

@@ -14,10 +14,10 @@ from c2fa import views
 from c2fa._system import host_array
 from c2fa.asking.masking import Masked
 from c2fa.graph import Graph, disjoint_union
-from c2fa.maskers._bags import left_in_bag
 from c2fa.maskers._pictures import LazyBatch, Picture, looks, picture, places, superpixel_graph
 from c2fa.maskers._reading import is_name, read_image, short_name
 from c2fa.maskers._segmenting import cached_label_maps, label_maps
+from c2fa.maskers.bag import left_in_bag
 from c2fa.structure import BoolArray, IntArray, Structure
 from c2fa.views.images import enlarge
 
@@ -25,8 +25,6 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "quickshift": {"kernel_size": 4, "max_dist": 200, "ratio": 0.2},  # LIME's
     "slic": {"n_segments": 50, "compactness": 10.0, "start_label": 0},
 }
-_MANY = 300  # super-pixels of one image
-_FEWER = {"quickshift": "segment='slic', or options={'kernel_size': 6}", "slic": "options={'n_segments': 50}"}
 
 
 @dataclass(frozen=True)
@@ -126,8 +124,12 @@ class ImageBag:
         removes = self.absent == "remove" and not single
 
         def neighbours() -> Graph:
-            graphs = [superpixel_graph(*_alike(image, labels)) for image, labels in zip(images, maps, strict=True)]
-            graph = disjoint_union(graphs, counts)
+            # The looks of an image at the size of its label map.
+            rgb = [
+                im.small if labels.shape == im.small.shape[:2] else im.rgb
+                for im, labels in zip(images, maps, strict=True)
+            ]
+            graph = disjoint_union(list(map(superpixel_graph, rgb, maps)), counts)
             same = owner[graph.edges[:, 0]] == owner[graph.edges[:, 1]]  # regions of a single image divide its graph
             return Graph(graph.edges[same], graph.weights[same])
 
@@ -167,9 +169,15 @@ class ImageBag:
     def _notes(self, counts: list[int], parts: Sequence[str] | None) -> tuple[str, ...]:
         """What to do about an image in more super-pixels than its explanation can tell apart."""
         most = int(np.argmax(counts))
-        if counts[most] <= _MANY:
+        if counts[most] <= 300:
             return ()
-        fewer = _FEWER[self.segment] if isinstance(self.segment, str) else "a coarser segment="
+        fewer = "a coarser segment="
+        if isinstance(self.segment, str):
+            by_name = {
+                "quickshift": "segment='slic', or options={'kernel_size': 6}",
+                "slic": "options={'n_segments': 50}",
+            }
+            fewer = by_name[self.segment]
         return (
             f"{'the image' if parts is None else parts[most]} has {counts[most]:,} super-pixels, too many to look at "
             f"or to tell apart with a few hundred rows: take fewer with {fewer}",
@@ -230,7 +238,9 @@ class _Given:
         if isinstance(x, Mapping):
             return cls._bag(list(x.values()), [str(name) for name in x])
         if isinstance(x, list | tuple) or getattr(x, "ndim", 3) == 4:
-            return cls._bag(list(x), _image_names(x))
+            # The names of files, whole where two have the same; "image 1" where an image has none.
+            names = [short_name(item) if is_name(item) else f"image {j + 1}" for j, item in enumerate(x)]
+            return cls._bag(list(x), [str(x[j]) if names.count(name) > 1 else name for j, name in enumerate(names)])
         if not is_name(x):
             return cls([x], None)
         image = read_image(x)
@@ -320,17 +330,6 @@ def _label_map(given: Any, size: tuple[int, int], k: int) -> IntArray:
         )
     compact: IntArray = np.unique(labels, return_inverse=True)[1].reshape(size)
     return compact
-
-
-def _alike(image: Picture, labels: IntArray) -> tuple[npt.NDArray[np.uint8], IntArray]:
-    """The looks of an image at the size of its label map."""
-    return (image.small if labels.shape == image.small.shape[:2] else image.rgb), labels
-
-
-def _image_names(given: Sequence[Any]) -> list[str]:
-    """The names of files, whole where two have the same; "image 1" where an image has none."""
-    names = [short_name(item) if is_name(item) else f"image {j + 1}" for j, item in enumerate(given)]
-    return [str(given[j]) if names.count(name) > 1 else name for j, name in enumerate(names)]
 
 
 def _region_names(labels: IntArray, owner: IntArray) -> list[str]:

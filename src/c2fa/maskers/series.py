@@ -80,7 +80,8 @@ class TimeSeries:
         series = (array[None] if array.ndim == 1 else np.moveaxis(array, time_axis, -1)).astype(kind)
         starts = self._starts(series.astype(np.float64))
         window = np.searchsorted(starts, np.arange(series.shape[1]), side="right") - 1
-        spans = self._spans(starts, series.shape[1])
+        ends = [*starts[1:].tolist(), series.shape[1]]
+        spans = self._window_names() or [f"{a}–{b - 1}" for a, b in zip(starts.tolist(), ends, strict=True)]
         names = self._names(x, time_axis, len(series))
         structure = self._structure(spans, names)
         windows = len(starts)
@@ -160,11 +161,6 @@ class TimeSeries:
             return []
         names = [w for w in self.windows if isinstance(w, str)]
         return names if len(names) == len(self.windows) else []
-
-    def _spans(self, starts: IntArray, steps: int) -> list[str]:
-        """What the windows are called: their names, or their first and last steps."""
-        ends = [*starts[1:].tolist(), steps]
-        return self._window_names() or [f"{a}–{b - 1}" for a, b in zip(starts.tolist(), ends, strict=True)]
 
     def _names(self, x: Any, time_axis: int, channels: int) -> list[str]:
         """The channels' names: those given, or the columns of a frame of steps by channels, or numbers."""

@@ -28,7 +28,6 @@ from c2fa.maskers._words import (
 from c2fa.structure import BoolArray, IntArray, Structure
 from c2fa.views.descriptors import WordFields
 
-_PIECES = 3.0  # pieces of one word are tied so much more strongly than words are
 _LEVELS = ("texts", "paragraphs", "sentences", "words")
 _WHOLE = ("texts", "documents")  # what several texts may be called
 
@@ -100,7 +99,10 @@ class Text:
         object.__setattr__(self, "tokenizer_id", _identity(self.tokenizer))
 
     def __call__(self, x: Any) -> Masked:
-        texts = _texts(x)
+        given = [x] if isinstance(x, str) else list(x.values()) if isinstance(x, Mapping) else x
+        if not (isinstance(given, tuple | list) and given and all(isinstance(text, str) for text in given)):
+            raise TypeError(f"the input must be a text, or a tuple, list or dict of texts, not {type(x).__name__}")
+        texts = list(given)
         spans = [self._leaves(text) for text in texts]
         names = [str(key) for key in x] if isinstance(x, Mapping) else None
         structure = self._structure(texts, spans, names)
@@ -111,7 +113,10 @@ class Text:
 
         def neighbours() -> Graph:
             parts = structure.owners(structure.depth - 2) if structure.depth > 1 else np.zeros(structure.leaves)
-            return chain(parts, np.where(_begin_words(spans), 1.0, _PIECES))
+            begins: list[bool] = []  # a further piece of a word touches the piece before it
+            for edges in spans:
+                begins += [True, *(start > end for (_, end), (start, _) in pairwise(edges))]
+            return chain(parts, np.where(begins, 1.0, 3.0))  # which ties it so much more strongly than words are
 
         starts = np.cumsum([0, *(len(text) + 1 for text in texts[:-1])])
         places = np.concatenate([np.array(s) + start for s, start in zip(spans, starts, strict=True)])
@@ -164,13 +169,9 @@ class Text:
         """The numbers of the text and of the paragraph and sentence (where wanted) that hold each leaf."""
         at = np.array([a for a, _ in spans])
         rows = [np.full(len(at), number)]
-        rows += [np.searchsorted(self._starts(text, level), at, side="right") for level in self._between]
+        between = [level for level in self.levels[:-1] if level not in _WHOLE]
+        rows += [np.searchsorted(self._starts(text, level), at, side="right") for level in between]
         return np.array(rows, dtype=np.intp)
-
-    @property
-    def _between(self) -> list[str]:
-        """The levels between texts and leaves."""
-        return [level for level in self.levels[:-1] if level not in _WHOLE]
 
     def _structure(self, texts: list[str], spans: list[Spans], keys: Sequence[str] | None) -> Structure:
         """The tree: a part begins wherever the number of the text, the paragraph or the sentence changes."""
@@ -179,7 +180,12 @@ class Text:
 
         def part_name(first: int, last: int) -> str:
             k, start, _ = leaves[first]
-            return _short(_without_tags(texts[k][start : leaves[last][2]]))
+            text = texts[k][start : leaves[last][2]]
+            shown = without_markup(text)
+            for a, b in reversed(tags(text)):  # a blank where they break the line
+                text = text[:a] + (" " if "\n" in shown[a:b] else "") + text[b:]
+            line = " ".join(text[:320].split())
+            return line if len(line) <= 80 else line[:80].rsplit(" ", 1)[0] + "…"
 
         has_texts = self.levels[0] in _WHOLE and len(self.levels) > 1
         ids: list[IntArray] = []
@@ -230,7 +236,12 @@ class MaskedTexts:
         cuts = np.cumsum([len(s) for s in self.spans])[:-1]
         columns = np.split(self.structure.expand(masks, level), cuts, axis=1)
         rendered = [render(leaves) for render, leaves in zip(self._renderers, columns, strict=True)]
-        return rendered[0] if self.container is None else _in_container(rendered, self.container)
+        if self.container is None:
+            return rendered[0]
+        rows = zip(*rendered, strict=True)
+        if isinstance(self.container, Mapping):
+            return [dict(zip(self.container, row, strict=True)) for row in rows]
+        return [list(row) for row in rows] if isinstance(self.container, list) else list(rows)
 
     @cached_property
     def _renderers(self) -> list[Callable[[BoolArray], list[str]]]:
@@ -264,47 +275,6 @@ def _cut(text: str, spans: Spans) -> tuple[list[str], list[str]]:
     edges = [0, *(edge for span in spans for edge in span), len(text)]
     pieces = [text[a:b] for a, b in pairwise(edges)]
     return pieces[0::2], pieces[1::2]
-
-
-def _without_tags(text: str) -> str:
-    """A text for a name: without tags, and with a blank where they break the line."""
-    shown = without_markup(text)
-    for a, b in reversed(tags(text)):
-        text = text[:a] + (" " if "\n" in shown[a:b] else "") + text[b:]
-    return text
-
-
-def _texts(x: Any) -> list[str]:
-    """The texts of an input."""
-    if isinstance(x, str):
-        return [x]
-    texts = list(x.values()) if isinstance(x, Mapping) else x
-    if isinstance(texts, tuple | list) and texts and all(isinstance(t, str) for t in texts):
-        return list(texts)
-    raise TypeError(f"the input must be a text, or a tuple, list or dict of texts, not {type(x).__name__}")
-
-
-def _in_container(rendered: list[list[str]], x: Any) -> list[Any]:
-    """The rows of several texts, each row as the input is: a dict, a list or a tuple."""
-    rows = zip(*rendered, strict=True)
-    if isinstance(x, Mapping):
-        return [dict(zip(x, row, strict=True)) for row in rows]
-    return [list(row) for row in rows] if isinstance(x, list) else list(rows)
-
-
-def _begin_words(spans: list[Spans]) -> BoolArray:
-    """Which leaves begin a word; a further piece of a word touches the piece before it."""
-    begin: list[bool] = []
-    for one_text in spans:
-        begin.append(True)
-        begin += [start > end for (_, end), (start, _) in pairwise(one_text)]
-    return np.array(begin)
-
-
-def _short(text: str, width: int = 80) -> str:
-    """A part's name: its text on one line, cut after a word."""
-    line = " ".join(text[: 4 * width].split())
-    return line if len(line) <= width else line[:width].rsplit(" ", 1)[0] + "…"
 
 
 def _identity(tokenizer: Any) -> str | None:

@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from c2fa.methods.base import AnyMethod, Attribution, BaseMethod, Method, Task, as_method
-from c2fa.methods.bottom_up import BottomUp
 from c2fa.methods.c2fa import C2FA
 from c2fa.methods.c2fa_milli import C2FAMilli
 from c2fa.methods.context_cite import ContextCite
@@ -18,7 +17,7 @@ from c2fa.methods.lime import Lime
 from c2fa.methods.milli import Milli
 from c2fa.methods.owen import Owen, Shapley
 from c2fa.methods.peers import CaptumKernelShap, CaptumLime, LimePeer, ShapKernel, ShapPartition
-from c2fa.methods.top_down import TopDown, TopDownMilli
+from c2fa.methods.two_step import BottomUp, TopDown, TopDownMilli
 
 PEERS: Mapping[str, type[Any]] = {
     "shap-partition": ShapPartition,

@@ -153,10 +153,6 @@ class Method(Protocol):
         """The rows of each level for a budget, after the one for the prediction."""
         ...
 
-    def rows_on_top(self, structure: Structure) -> int:
-        """The rows that the method was told not to count in its budget."""
-        ...
-
     def __call__(self, task: Task) -> Conversation[Attribution]:
         """Ask what must be asked, and return the attributions."""
         ...
@@ -184,13 +180,6 @@ class BaseMethod:
         """The usual split, by the rows that the levels need and prefer."""
         return rows_per_level(budget, structure, self.min_rows(structure), self.preferred_rows(structure))
 
-    def rows_on_top(self, structure: Structure) -> int:
-        """All rows are counted."""
-        return 0
-
-
-_ABOUT_ROWS = ("can_stop_early", "min_rows", "preferred_rows", "split", "rows_on_top")
-
 
 AnyMethod: TypeAlias = Callable[[Task], Conversation[Attribution]]
 """A ``Method``, or a callable that says nothing about its rows."""
@@ -198,10 +187,11 @@ AnyMethod: TypeAlias = Callable[[Task], Conversation[Attribution]]
 
 def as_method(method: AnyMethod) -> Method:
     """Return a method as it is; a callable that says nothing about rows answers what most methods do."""
-    missing = [name for name in _ABOUT_ROWS if not hasattr(method, name)]
+    about_rows = ("can_stop_early", "min_rows", "preferred_rows", "split")
+    missing = [name for name in about_rows if not hasattr(method, name)]
     if not missing:
         return method  # type: ignore[return-value]
-    if len(missing) < len(_ABOUT_ROWS):
+    if len(missing) < len(about_rows):
         raise TypeError(
             f"method {type(method).__name__} lacks {', '.join(missing)}; derive it from c2fa.methods.BaseMethod, which "
             "has them"

@@ -28,8 +28,6 @@ T = TypeVar("T")
 Play: TypeAlias = Callable[[BoolArray], FloatArray]
 """Leaf masks, (n, leaves), to the outputs that are to be explained, (n, columns)."""
 
-_SEEDS = 2000  # the stream of other libraries' seeds, away from the levels' streams
-
 
 class _StopError(BaseException):
     """Ends the library's thread; not an Exception, so that no library swallows it."""
@@ -71,7 +69,7 @@ def bridge(task: Task, name: str, work: Callable[[Play], T]) -> Conversation[T]:
     full = mask_keys(np.ones((1, s.leaves), dtype=np.bool_))[0]
     known = {full: task.prediction[task.columns]}
     left = sum(task.budget)
-    turn = _Turn(int(task.rng(_SEEDS).integers(2**32)))
+    turn = _Turn(int(task.rng(2000).integers(2**32)))  # a stream away from the levels' streams
     thread = threading.Thread(target=run, name=f"c2fa {name}", daemon=True)
     finished = False
     try:

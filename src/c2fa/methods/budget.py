@@ -10,26 +10,23 @@ from c2fa.structure import Structure
 
 Budget: TypeAlias = int | tuple[int, ...]
 
-DEFAULT_ROWS = 200
-_MOST_ROWS = 10**9  # no memory holds the masks of more
 
-
-def as_budget(budget: int | Sequence[int] | None) -> Budget:
-    """Check a budget: rows in all, or rows for each level; None is 200 rows.
+def as_budget(budget: int | Sequence[int] | None, most: int = 10**9) -> Budget:
+    """Check a budget: rows in all, or rows for each level; None is 200 rows. No memory holds the masks of the most.
 
     >>> as_budget(None), as_budget(60), as_budget([20, 50])
     (200, 60, (20, 50))
     """
     if budget is None:
-        return DEFAULT_ROWS
+        return 200
     budget = budget.tolist() if hasattr(budget, "tolist") else budget  # as numpy holds them
     rows: Sequence[Any] = budget if isinstance(budget, Sequence) else (budget,)
     if not rows or not all(is_whole(r) for r in rows):
         raise TypeError(f"budget must be a whole number of model rows, or one for each level; got {budget!r}")
     if min(rows) < 1:
         raise ValueError(f"budget must be at least 1 row at every level; got {budget!r}")
-    if max(rows) > _MOST_ROWS:
-        raise ValueError(f"budget must be at most {_MOST_ROWS:,} rows a level; got {budget!r}")
+    if max(rows) > most:
+        raise ValueError(f"budget must be at most {most:,} rows a level; got {budget!r}")
     if not isinstance(budget, Sequence):
         return int(budget)
     if rows[0] < 2:

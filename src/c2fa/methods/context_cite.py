@@ -16,8 +16,6 @@ from c2fa.samplers import draw, uniform
 from c2fa.solvers.solve import solve
 from c2fa.structure import FloatArray, Structure
 
-_TOLERANCE = 1e-9  # of the solver, so that what is compared is the recipe
-
 
 @dataclass(frozen=True, eq=False)
 class _L1Each:
@@ -89,7 +87,8 @@ class ContextCite(BaseMethod):
         spread = np.sqrt(kept * (1.0 - kept))  # the scale of a column of bits; 0 where a leaf is constant, and gets 0
         penalty = _L1Each(self.alpha * counts.sum() * spread)
         level = Level(masks, outputs / tokens, counts, penalty, True)
-        fit = solve(Problem(Structure.flat(s.leaves), (level,)), rtol=_TOLERANCE, atol=_TOLERANCE)
+        # To a fine tolerance, so that what is compared is the recipe and not the solver.
+        fit = solve(Problem(Structure.flat(s.leaves), (level,)), rtol=1e-9, atol=1e-9)
         values, intercept = fit.values[0] * tokens, fit.intercepts[0] * tokens
         own = float(tokens[np.flatnonzero(task.columns == task.target)[0]])
         shown = Level(masks, outputs, counts, _L1Each(penalty.lams * own), True)  # in the units of the outputs

@@ -14,11 +14,7 @@ from c2fa.methods.c2fa import C2FA
 from c2fa.problem import Problem
 from c2fa.samplers import Sampler, Together
 from c2fa.solvers.solve import solve
-from c2fa.structure import FloatArray, IntArray, Structure
-
-_ROWS = 2  # for a part, to find out whether it matters; the leaves' rows go on to tell of the parts
-_SETTLED = 2.0  # standard errors that a part's value must be away from 0
-_LEAST = 0.1  # of the largest part's value
+from c2fa.structure import IntArray, Structure
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class Focused(C2FA):
         if isinstance(budget, tuple) or structure.depth == 1 or budget < structure.depth + 1:
             return super().split(budget, structure)
         parts = _without_leaves(structure)
-        first = max(min(budget // 2, _ROWS * structure.widths[-2] + 1), structure.depth)
+        first = max(min(budget // 2, 2 * structure.widths[-2] + 1), structure.depth)
         rows = rows_per_level(first, parts, preferred=self.preferred_rows(structure)[:-1])
         rows = tuple(min(n, 2 ** min(width, 30) - 1) for n, width in zip(rows, parts.widths, strict=True))
         return (*rows, budget - 1 - sum(rows))
@@ -58,8 +54,16 @@ class Focused(C2FA):
         parts = solve(Problem(_without_leaves(task.structure), tuple(levels)), self.solver, **self.solver_options)
         column = int(np.flatnonzero(task.columns == task.target)[0])
         errors = np.zeros_like(parts.values[-1]) if parts.stderr is None else parts.stderr[-1]
-        chosen = _that_matter(task, parts.values[-1][:, column], errors[:, column])
-        levels.append((yield from self._gather(task, depth - 1, self._inside(task.structure, chosen))))
+        found = np.abs(parts.values[-1][:, column])
+        # Two standard errors from 0, and at least a tenth of the largest; where no part does anything, all of them.
+        settled = (found > 2.0 * errors[:, column]) & (found >= 0.1 * found.max())
+        widths = np.bincount(task.structure.parents[-1])
+        first, *others = np.argsort(-found, kind="stable").tolist()
+        chosen = [first] if found.any() else list(range(len(found)))
+        for part in others:
+            if settled[part] and widths[[*chosen, part]].sum() <= task.budget[-1]:
+                chosen.append(part)
+        levels.append((yield from self._gather(task, depth - 1, self._inside(task.structure, np.array(chosen)))))
         return self._fit(task, levels)
 
     def _inside(self, structure: Structure, chosen: IntArray) -> Sampler:
@@ -73,17 +77,3 @@ class Focused(C2FA):
 def _without_leaves(structure: Structure) -> Structure:
     """The tree of the parts, whose finest are now the leaves."""
     return Structure(structure.parents[:-1], structure.names[:-1])
-
-
-def _that_matter(task: Task, values: FloatArray, errors: FloatArray) -> IntArray:
-    """The parts that matter: the largest, and others that are settled, while there are no more leaves than rows."""
-    sizes, found = np.bincount(task.structure.parents[-1]), np.abs(values)
-    if not found.any():  # no part does anything: there is nowhere to look first
-        return np.arange(len(found))
-    settled = (found > _SETTLED * errors) & (found >= _LEAST * found.max())
-    first, *others = np.argsort(-found, kind="stable").tolist()
-    chosen = [first]
-    for part in others:
-        if settled[part] and sizes[[*chosen, part]].sum() <= task.budget[-1]:
-            chosen.append(part)
-    return np.array(chosen)

@@ -11,8 +11,6 @@ from c2fa.asking.querying import Ask, Conversation
 from c2fa.methods.base import Attribution, BaseMethod, Task
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
-_ORDERS = 3000  # the stream of orders in which features are removed, away from the levels' streams
-
 
 @dataclass(frozen=True)
 class LeaveOneOut(BaseMethod):
@@ -77,8 +75,8 @@ class HierarchicalLeaveOneOut(BaseMethod):
 
 
 def _order(task: Task, level: int) -> IntArray:
-    """The features of a level in the order in which they are removed."""
-    return task.rng(_ORDERS + level).permutation(task.structure.widths[level])
+    """The features of a level in the order in which they are removed, from streams away from the levels' own."""
+    return task.rng(3000 + level).permutation(task.structure.widths[level])
 
 
 def _opened(task: Task, level: int, parts: FloatArray, stay: BoolArray, room: int) -> tuple[BoolArray, IntArray]:

@@ -33,12 +33,10 @@ def fit(level: Level) -> Solution:
     return solve(Problem(Structure.flat(level.width), (level,)))
 
 
-_FROM_BAD_TO_GOOD = (Status.MAX_ITERATIONS, Status.NOT_UNIQUE, Status.CONVERGED, Status.EXACT)
-
-
 def worst(fits: Sequence[Solution]) -> Status:
     """The worst status of several fits."""
-    return min((one.status for one in fits), key=_FROM_BAD_TO_GOOD.index)
+    from_bad_to_good = (Status.MAX_ITERATIONS, Status.NOT_UNIQUE, Status.CONVERGED, Status.EXACT)
+    return min((one.status for one in fits), key=from_bad_to_good.index)
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,6 @@ from c2fa.solvers.game import Game
 from c2fa.solvers.owen import solve_game
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
-STRENGTHS = (0.0, 1.0, 3.0, 10.0)
-_PAYS = 64  # rows of a budget in which two that are asked again, to find out whether the model has noise, do not matter
-_SAME = 1e-5  # of the outputs' range: answers that differ by no more differ by rounding
-
 
 @dataclass(frozen=True)
 class Owen(BaseMethod):
@@ -82,8 +78,9 @@ class Owen(BaseMethod):
         masks = [np.ones((1, s.leaves), dtype=np.bool_)]
         outputs = [task.prediction[None, task.columns]]
         levels = [np.zeros(1, dtype=np.intp)]
-        # The input itself and the empty one are asked again, by rows that fewer rows than pay leave over.
-        again = 0 if task.tokens else max(min(1 + task.allows_empty, sum(task.budget) - _PAYS + 2), 0)
+        # The input itself and the empty one are asked again, to find out whether the model has noise, where the budget
+        # has so many rows that two do not matter.
+        again = 0 if task.tokens else max(min(1 + task.allows_empty, sum(task.budget) - 64 + 2), 0)
         left = 0
         for k in range(s.depth):
             rows = task.budget[k] + left - (again if k == s.depth - 1 else 0)
@@ -128,7 +125,7 @@ class Owen(BaseMethod):
         """The ways of smoothing among which the answers decide."""
         strengths = self.smooth
         if isinstance(strengths, str):
-            strengths = STRENGTHS if task.smooth_by_default else None
+            strengths = (0.0, 1.0, 3.0, 10.0) if task.smooth_by_default else None
         elif isinstance(strengths, float | int):
             strengths = (float(strengths),)
         if strengths is None or task.neighbours is None or not len(task.neighbours().edges):
@@ -197,4 +194,4 @@ def _noise(again: BoolArray, answers: FloatArray, ok: BoolArray, masks: BoolArra
         before = np.flatnonzero((masks == mask).all(axis=1))
         if usable and len(before):
             apart = max(apart, float(np.abs(outputs[before[0]] - answer).max()))
-    return apart if apart > _SAME * float(np.ptp(outputs, axis=0).max()) else 0.0
+    return apart if apart > 1e-5 * float(np.ptp(outputs, axis=0).max()) else 0.0

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from c2fa.metrics._direction import higher_is_better
-from c2fa.metrics.calibration import coverage
-from c2fa.metrics.consistency import consistency, mihl
+from c2fa.metrics.agreement import consistency, coverage, higher_is_better, mihl, stability
 from c2fa.metrics.correctness import auroc, evidence_recall, ndcg, pixel_auroc, pixel_counts, top1
-from c2fa.metrics.faithfulness import (
-    Curve,
-    aopcr,
-    deletion,
-    held_out,
-    infidelity,
-    insertion,
-    lds,
-    measure,
-    topk_drop,
-)
-from c2fa.metrics.stability import stability
+from c2fa.metrics.faithfulness import Curve, aopcr, deletion, held_out, infidelity, insertion, lds, measure, topk_drop
 
 __all__ = [
     "Curve",

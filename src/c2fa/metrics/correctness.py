@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.metrics._direction import higher_is_better
+from c2fa.metrics.agreement import higher_is_better
 from c2fa.structure import FloatArray
 
 

@@ -17,12 +17,10 @@ from c2fa.asking.driver import Job, drive
 from c2fa.asking.masking import Masked
 from c2fa.asking.model import Model
 from c2fa.asking.querying import Answer, Ask, Cache, Conversation, Queries
-from c2fa.metrics._direction import higher_is_better
+from c2fa.metrics.agreement import higher_is_better
 from c2fa.structure import BoolArray, FloatArray
 
 T = TypeVar("T")
-
-_HELD_OUT = 0x4E1D  # any stream that no method draws from
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,12 +182,12 @@ def lds(values: npt.ArrayLike, masks: npt.ArrayLike, level: int = -1, target: in
     scores = _vector(values)
     rows = _masks(masks, len(scores))
     answer = yield Ask(level, rows)
-    said, predicted = _output(answer, target)[answer.ok], rows[answer.ok] @ scores
-    if len(said) < 2 or np.ptp(said) == 0:
+    outputs, predicted = _output(answer, target)[answer.ok], rows[answer.ok] @ scores
+    if len(outputs) < 2 or np.ptp(outputs) == 0:
         return float("nan")
     if np.ptp(predicted) <= 1e-12 * np.abs(scores).sum():
         return 0.0
-    return float(np.corrcoef(rankdata(predicted), rankdata(said))[0, 1])
+    return float(np.corrcoef(rankdata(predicted), rankdata(outputs))[0, 1])
 
 
 def held_out(width: int, n: int, seed: int = 0, *, empty: bool = True) -> BoolArray:
@@ -198,7 +196,7 @@ def held_out(width: int, n: int, seed: int = 0, *, empty: bool = True) -> BoolAr
     >>> held_out(4, 100).shape
     (100, 4)
     """
-    masks = np.random.default_rng((seed, _HELD_OUT)).random((n, width)) < 0.5
+    masks = np.random.default_rng((seed, 0x4E1D)).random((n, width)) < 0.5  # no method draws from this stream
     if not empty:
         masks[~masks.any(axis=1)] = True
     return masks

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from c2fa.models.lazy import Lazy
     from c2fa.models.lm.causal import CausalLM
     from c2fa.models.lm.chat import Chat
-    from c2fa.models.lm.llama import LlamaServer
-    from c2fa.models.lm.sglang import SGLang
-    from c2fa.models.lm.tgi import TGI
-    from c2fa.models.lm.vllm import VLLM
+    from c2fa.models.lm.servers import TGI, VLLM, LlamaServer, SGLang
     from c2fa.models.loading import load, wrap
     from c2fa.models.local.demo import DemoSentiment
     from c2fa.models.local.huggingface import HuggingFace
@@ -64,16 +61,16 @@ _WHERE = {
     "EndpointError": ("http.endpoint", "httpx2", "http"),
     "HuggingFace": ("local.huggingface", "torch", "text"),
     "Lazy": ("lazy", None, None),
-    "LlamaServer": ("lm.llama", "httpx2", "http"),
+    "LlamaServer": ("lm.servers", "httpx2", "http"),
     "MLflow": ("http.mlflow", "httpx2", "http"),
     "Onnx": ("local.onnx", "onnxruntime", "onnx"),
     "OpenAI": ("http.openai", "httpx2", "http"),
     "OpenInference": ("http.oip", "httpx2", "http"),
-    "SGLang": ("lm.sglang", "httpx2", "http"),
+    "SGLang": ("lm.servers", "httpx2", "http"),
     "Sklearn": ("local.sklearn", None, None),
-    "TGI": ("lm.tgi", "httpx2", "http"),
+    "TGI": ("lm.servers", "httpx2", "http"),
     "Torch": ("local.torch", "torch", "torch"),
-    "VLLM": ("lm.vllm", "httpx2", "http"),
+    "VLLM": ("lm.servers", "httpx2", "http"),
     "load": ("loading", None, None),
     "wrap": ("loading", None, None),
 }

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,21 +24,21 @@ _LANGUAGE_FORMS = (
     "hf:folder, llama:http://host:port, vllm:http://host:port#model, sglang:http://host:port, tgi:http://host:port, "
     "openai:http://host:port/v1#model or python:package.module:object"
 )
-_LANGUAGE_KINDS = {"hf": "hf-lm", "openai": "chat"}  # what else these kinds may be: a classifier
+# For each kind the name of its adapter, and whether an address and the name of a model on it are behind the colon.
 _ADAPTERS = {
-    "demo": "DemoSentiment",
-    "sklearn": "Sklearn",
-    "hf": "HuggingFace",
-    "hf-lm": "CausalLM",
-    "onnx": "Onnx",
-    "oip": "OpenInference",
-    "mlflow": "MLflow",
-    "openai": "OpenAI",
-    "chat": "Chat",
-    "llama": "LlamaServer",
-    "vllm": "VLLM",
-    "sglang": "SGLang",
-    "tgi": "TGI",
+    "demo": ("DemoSentiment", False),
+    "sklearn": ("Sklearn", False),
+    "hf": ("HuggingFace", False),
+    "hf-lm": ("CausalLM", False),
+    "onnx": ("Onnx", False),
+    "oip": ("OpenInference", True),
+    "mlflow": ("MLflow", False),
+    "openai": ("OpenAI", True),
+    "chat": ("Chat", True),
+    "llama": ("LlamaServer", False),
+    "vllm": ("VLLM", True),
+    "sglang": ("SGLang", False),
+    "tgi": ("TGI", False),
 }
 
 
@@ -72,31 +72,23 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
     if not isinstance(spec, str):
         raise TypeError(f"a model's spec must be a text such as 'demo' or 'onnx:file'; got {spec!r}")
     kind, _, rest = spec.partition(":")
-    makers: dict[str, Callable[..., Model]] = {
-        "python": _python,
-        "sklearn": lambda path, trusted=(), **o: adapter("Sklearn")(_estimator(path, allow_pickle, trusted), **o),
-        "hf": lambda folder, **o: adapter("HuggingFace")(folder, **o),
-        "hf-lm": lambda folder, **o: adapter("CausalLM")(folder, **o),
-        "onnx": lambda path, **o: adapter("Onnx")(path, **o),
-        "oip": lambda url, **o: adapter("OpenInference")(*_named(spec, url), **o),
-        "mlflow": lambda url, **o: adapter("MLflow")(url, **o),
-        "openai": lambda url, **o: adapter("OpenAI")(*_named(spec, url), **o),
-        "chat": lambda url, **o: adapter("Chat")(*_named(spec, url), **o),
-        "llama": lambda url, **o: adapter("LlamaServer")(url, **o),
-        "vllm": lambda url, **o: adapter("VLLM")(*_named(spec, url), **o),
-        "sglang": lambda url, **o: adapter("SGLang")(url, **o),
-        "tgi": lambda url, **o: adapter("TGI")(url, **o),
-    }
     if spec == "demo":
         return adapter("DemoSentiment")(**options)
-    if kind not in makers or not rest:
+    if kind not in (*_ADAPTERS, "python") or kind == "demo" or not rest:
         raise ValueError(f"{shown(spec)!r} names no model; write {_FORMS}")
     try:
-        return makers[kind](rest, **options)
+        if kind == "python":
+            return _python(rest, **options)
+        if kind == "sklearn":
+            return adapter("Sklearn")(_estimator(rest, allow_pickle, options.pop("trusted", ())), **options)
+        name, is_named = _ADAPTERS[kind]
+        return adapter(name)(*(_named(spec, rest) if is_named else (rest,)), **options)
     except TypeError as error:
         if "argument" not in str(error):
             raise
-        raise ValueError(f"cannot make a model of {shown(spec)!r}: {_plainly(error)}") from error
+        # What Python says of a wrong argument, without the names of our functions.
+        wrong = str(error).rpartition("()")[2].strip()
+        raise ValueError(f"cannot make a model of {shown(spec)!r}: {wrong}") from error
 
 
 def options_of(spec: str) -> list[str]:
@@ -110,7 +102,7 @@ def options_of(spec: str) -> list[str]:
         return []
     if kind not in _ADAPTERS:
         raise ValueError(f"{shown(spec)!r} names no model; write {_FORMS}")
-    parameters = inspect.signature(adapter(_ADAPTERS[kind])).parameters.values()
+    parameters = inspect.signature(adapter(_ADAPTERS[kind][0])).parameters.values()
     named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.default is not p.empty]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):  # a server's adapter hands the others to its settings
         named += Settings.__dataclass_fields__
@@ -128,7 +120,7 @@ def language_model_spec(spec: str) -> str:
     ValueError: 'onnx:file' names no language model; write hf:folder, llama:http://host:port, ...
     """
     kind, _, rest = spec.partition(":")
-    kind = _LANGUAGE_KINDS.get(kind, kind)
+    kind = {"hf": "hf-lm", "openai": "chat"}.get(kind, kind)  # which may be classifiers too
     if kind not in ("hf-lm", "chat", "llama", "vllm", "sglang", "tgi", "python") or not rest:
         raise ValueError(f"{shown(spec)!r} names no language model; write {_LANGUAGE_FORMS}")
     return f"{kind}:{rest}"
@@ -136,12 +128,16 @@ def language_model_spec(spec: str) -> str:
 
 def is_language_model(model: Any) -> bool:
     """Whether it is an object that ``c2fa.cite`` asks: it writes answers, or scores given ones."""
-    return hasattr(model, "generate") or (hasattr(model, "pieces") and hasattr(model, "score"))
+    return _has(model, "generate") or _has(model, "pieces", "score")
 
 
 def taken(model: Any) -> Model:
     """Return a language model as it is, and a callable for whatever else a person holds."""
     return cast(Model, model) if is_language_model(model) and not callable(model) else wrap(model)
+
+
+def _has(model: Any, *names: str) -> bool:
+    return all(hasattr(model, name) for name in names)
 
 
 def wrap(model: Any) -> Model:
@@ -155,16 +151,16 @@ def wrap(model: Any) -> Model:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         return adapter("Torch")(model)
-    if hasattr(model, "tokenizer") and hasattr(model, "model") and hasattr(model, "preprocess"):
+    if _has(model, "tokenizer", "model", "preprocess"):
         return adapter("HuggingFace")(model)
-    if hasattr(model, "get_inputs") and hasattr(model, "get_outputs") and hasattr(model, "run"):
+    if _has(model, "get_inputs", "get_outputs", "run"):
         return adapter("Onnx")(model)
     owner, method = getattr(model, "__self__", None), getattr(model, "__name__", "")
-    if hasattr(owner, "get_params") and method in ("predict_proba", "decision_function", "predict"):
+    if _has(owner, "get_params") and method in ("predict_proba", "decision_function", "predict"):
         return adapter("Sklearn")(owner, method)  # which knows the names of its columns and classes
     if callable(model):
         return cast(Model, model)
-    if hasattr(model, "predict_proba") or hasattr(model, "decision_function") or hasattr(model, "predict"):
+    if any(_has(model, method) for method in ("predict_proba", "decision_function", "predict")):
         return adapter("Sklearn")(model)
     raise TypeError(
         f"a model must be callable or have predict_proba, not {type(model).__name__}; wrap it in a function "
@@ -233,9 +229,3 @@ def _estimator(path: str, allow_pickle: bool, trusted: str | Sequence[str] = ())
     except ImportError as error:
         raise ImportError("reading joblib files needs scikit-learn: pip install 'c2fa[tabular]'") from error
     return joblib.load(path)
-
-
-def _plainly(error: TypeError) -> str:
-    """Return what Python says of a wrong argument without the names of our functions."""
-    text = str(error)
-    return text.rpartition("()")[2].strip() if "()" in text else text

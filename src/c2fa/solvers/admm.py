@@ -28,11 +28,6 @@ from c2fa.solvers.direct import Fitted, factorise
 from c2fa.solvers.tree import Strength
 from c2fa.structure import FloatArray
 
-_RELAX = 1.6  # over-relaxation; 1.5 to 1.8 is the usual range
-_FIRST_LOOK = 20  # the iteration at which ρ is looked at first; then at twice as many, and so on
-_REACH = 1e8  # how far from where it begins ρ may be moved: what is much smaller than the rows is lost beside them
-_FAR = 2.0  # how wrong ρ must be for another factor to pay
-
 
 def admm(
     problem: Problem,
@@ -66,7 +61,8 @@ def admm(
     state = _State.begin(problem, _step(problem) if rho is None else rho)
     size = np.sqrt(sum(len(v) for v in state.a.values()))
     floor = atol * size * _spread(problem)
-    status, iteration, look = Status.MAX_ITERATIONS, 0, _FIRST_LOOK
+    status, iteration = Status.MAX_ITERATIONS, 0
+    look = 20  # the iteration at which ρ is looked at first; then at twice as many, and so on
     for iteration in range(1, max_iterations + 1):
         residuals = state.advance()
         primal, dual = residuals.primal, residuals.dual
@@ -117,8 +113,8 @@ class _State:
         system, fitted = _factor(problem, ridges, a, step)
         return cls(problem, ridges, step, system, fitted, fitted, a, {k: v.copy() for k, v in a.items()})
 
-    def advance(self) -> _Residuals:
-        """Take one step."""
+    def advance(self, relax: float = 1.6) -> _Residuals:
+        """Take one step, over-relaxed; 1.5 to 1.8 is the usual range."""
         s, levels = self.problem.structure, self.problem.levels
         pull = np.zeros_like(self.fitted)
         for k, a in self.a.items():
@@ -128,7 +124,7 @@ class _State:
         change = np.zeros_like(self.beta)
         for k, a in self.a.items():
             part = s.sums(self.beta, k)
-            relaxed = _RELAX * part + (1 - _RELAX) * a
+            relaxed = relax * part + (1 - relax) * a
             new = levels[k].penalty.prox(relaxed + self.u[k], 1.0 / self.step)
             self.u[k] = self.u[k] + relaxed - new
             change += (new - a)[s.owners(k)]
@@ -148,8 +144,9 @@ class _State:
             return
         first = _step(self.problem)
         wished = self.step * float(np.sqrt(np.median(primal[busy] / dual[busy])))
-        factor = min(max(wished, first / _REACH), first * _REACH) / self.step
-        if 1.0 / _FAR < factor < _FAR:
+        # Far from where it begins the step is not moved: what is much smaller than the rows is lost beside them.
+        factor = min(max(wished, first / 1e8), first * 1e8) / self.step
+        if 0.5 < factor < 2.0:  # not so wrong that another factor would pay
             return
         try:
             self.system, self.fitted = _factor(self.problem, self.ridges, self.a, self.step * factor)

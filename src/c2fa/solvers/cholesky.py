@@ -53,13 +53,10 @@ class Cholesky:
         return out
 
 
-_SMALL = 64  # rows of a triangle that LAPACK inverts as fast as any
-
-
 def _invert(lower: FloatArray, out: FloatArray) -> None:
     """Invert a lower triangle by halves: products of blocks take half the time of LAPACK's ``dtrtri``."""
     n = len(lower)
-    if n <= _SMALL:
+    if n <= 64:  # LAPACK is as fast as any
         out[...] = dtrtri(lower, lower=1)[0]
         return
     first, second = slice(0, n // 2), slice(n // 2, n)

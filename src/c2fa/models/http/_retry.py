@@ -11,10 +11,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 TOO_MANY = 429
-_PASSING = (408, 425, TOO_MANY)  # of the statuses below 500
-_LASTING = (501, 505)  # of those from 500 on
-# By name, because none of these clients need be installed: requests, httpx, aiohttp, and what is built on them.
-_LOST = {"ConnectionError", "Timeout", "TransportError", "ClientConnectionError", "APIConnectionError"}
 
 
 def is_transient(error: Exception) -> bool:
@@ -23,15 +19,17 @@ def is_transient(error: Exception) -> bool:
     >>> is_transient(TimeoutError()), is_transient(RuntimeError("503"))
     (True, False)
     """
-    told = getattr(error, "transient", None)
-    if told is not None:
-        return bool(told)
+    known = getattr(error, "transient", None)
+    if known is not None:
+        return bool(known)
     status = _status(error) or 0
-    if status in _PASSING or (status >= 500 and status not in _LASTING):
+    if status in (408, 425, TOO_MANY) or (status >= 500 and status not in (501, 505)):
         return True
     if isinstance(error, ConnectionError | TimeoutError):
         return True
-    return not _LOST.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+    # By name, because none of these clients need be installed: requests, httpx, aiohttp, and what is built on them.
+    lost = {"ConnectionError", "Timeout", "TransportError", "ClientConnectionError", "APIConnectionError"}
+    return not lost.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
 
 def concerns_all(error: Exception) -> bool:
@@ -60,19 +58,14 @@ def retry_after(headers: Any) -> float | None:
     except (AttributeError, TypeError):
         return None
     except ValueError:
-        seconds = _seconds_until(value)
+        try:
+            date = parsedate_to_datetime(value)
+        except (ValueError, OverflowError):
+            return None
+        if date.tzinfo is None:  # no zone, or "-0000": it is in UTC
+            date = date.replace(tzinfo=datetime.UTC)
+        seconds = (date - datetime.datetime.now(datetime.UTC)).total_seconds()
     return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-def _seconds_until(date: str) -> float:
-    """The seconds until a date of HTTP, which is in UTC where it names no zone; NaN where it is no date."""
-    try:
-        then = parsedate_to_datetime(date)
-    except (ValueError, OverflowError):
-        return math.nan
-    if then.tzinfo is None:  # no zone, or "-0000"
-        then = then.replace(tzinfo=datetime.UTC)
-    return (then - datetime.datetime.now(datetime.UTC)).total_seconds()
 
 
 def _status(error: Exception) -> int | None:

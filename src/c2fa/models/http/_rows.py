@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,11 +45,20 @@ class WireRows:
             return cls(texts=tuple(rows))
         if rows and all(isinstance(row, Mapping) for row in rows):
             return cls(columns={str(name): _plain([row[name] for row in rows]) for name in rows[0]})
-        return cls._of_array(_stack(rows))
+        try:
+            return cls._of_array(np.asarray([host_array(row) if hasattr(row, "detach") else row for row in rows]))
+        except ValueError:
+            shapes = sorted({np.shape(row) for row in rows})
+            if len(shapes) < 2:
+                raise
+            raise ValueError(
+                f"the rows of one batch must have one shape to travel over HTTP; got {shapes[:3]}; pad them in the "
+                "masker"
+            ) from None
 
     @classmethod
     def _of_array(cls, array: npt.NDArray[Any]) -> WireRows:
-        if array.dtype.kind in "US" or _all_texts(array):
+        if array.dtype.kind in "US" or (array.size > 0 and all(isinstance(item, str) for item in array.flat)):
             if array.ndim != 1:
                 raise ValueError(f"texts must be a list of strings, not an array of shape {array.shape}")
             return cls(texts=tuple(map(str, array)))
@@ -96,29 +106,9 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def _all_texts(array: npt.NDArray[Any]) -> bool:
-    return array.dtype == object and array.size > 0 and all(isinstance(item, str) for item in array.flat)
-
-
-def _stack(rows: list[Any]) -> npt.NDArray[Any]:
-    try:
-        return np.asarray([host_array(row) if hasattr(row, "detach") else row for row in rows])
-    except ValueError:
-        shapes = sorted({np.shape(row) for row in rows})
-        raise ValueError(
-            f"the rows of one batch must have one shape to travel over HTTP; got {shapes[:3]}; pad them in the masker"
-        ) from None
-
-
 def _plain(column: Any) -> list[Any]:
     """Return the values of a column as Python's own, with None for what is missing."""
     values = column.tolist() if hasattr(column, "tolist") else list(column)
     plain = (v.item() if isinstance(v, np.generic) else v for v in values)
-    return [_as_json(value) for value in plain]
-
-
-def _as_json(value: Any) -> Any:
-    """A value that JSON can hold."""
-    if is_missing(value) or value in (np.inf, -np.inf):
-        return None
-    return value.isoformat() if hasattr(value, "isoformat") else value
+    known = [None if is_missing(v) or v in (np.inf, -np.inf) else v for v in plain]
+    return [v.isoformat() if isinstance(v, datetime.date | datetime.time) else v for v in known]

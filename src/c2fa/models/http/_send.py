@@ -1,28 +1,94 @@
-"""One request, sent until it is answered, refused, or given up: all in one sentence where it fails."""
+"""Requests side by side from synchronous code, each sent until it is answered, refused, or given up."""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
-from collections.abc import Callable, Mapping
+import os
+import threading
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 
-from c2fa.models.http._portal import Portal
 from c2fa.models.http._retry import concerns_all, is_transient, retry_after
-from c2fa.models.http._settings import Secret, shown
+from c2fa.models.http._settings import Secret, Settings, is_local, shown
+from c2fa.models.http.limits import Bucket
 
-_PACKINGS = ("", "identity", "gzip", "deflate")  # others, and several at once, unpack without any bound
-_CRASH = 500  # the server failed on the request itself, as several do on a shape that they will never take
-_HINTS = {
-    401: "set the secret in the environment variable named by auth_env",
-    403: "set the secret in the environment variable named by auth_env",
-    404: "check the address and the model's name",
-    413: "lower rows_per_request",
-    429: "lower rate or concurrency, or raise retries",
-}
+T = TypeVar("T")
+
+
+class Portal:
+    """Runs coroutines on a loop in a thread of its own, with one pool of connections.
+
+    A loop of its own works where the caller's thread already runs one (a notebook), and keeps connections
+    alive from one batch to the next.
+    """
+
+    def __init__(self, url: str, settings: Settings, bucket: Bucket) -> None:
+        self.url, self.settings, self.bucket = url, settings, bucket
+        self.pid = os.getpid()  # a forked child has the object but not the thread
+        # A proxy of the environment is for other hosts; a server on this machine is reached directly.
+        self._trust_env = not is_local(url)
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+
+        def main() -> None:
+            try:
+                asyncio.run(self._serve())
+            except BaseException as error:
+                self._failure = error
+                self._ready.set()
+
+        self._thread = threading.Thread(target=main, name="c2fa-http", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self.slots = asyncio.Semaphore(self.settings.concurrency)
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self.settings.concurrency)
+        async with httpx2.AsyncClient(timeout=None, limits=limits, trust_env=self._trust_env) as client:
+            self.client = client
+            self._ready.set()
+            await self._stop.wait()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread of this very process still runs."""
+        return self.pid == os.getpid() and self._thread.is_alive()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end; Ctrl-C cancels it, with its connections, before it is raised."""
+        done = threading.Event()
+
+        async def watched() -> T:
+            try:
+                return await coroutine
+            finally:
+                done.set()
+
+        future: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(watched(), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if future.cancel() or not future.done():
+                done.wait(2.0)
+            raise
+
+    def close(self) -> None:
+        """Close the connections and end the thread."""
+        if not self.alive:
+            return
+        self._loop.call_soon_threadsafe(self._stop.set)
+        if threading.current_thread() is not self._thread:  # the collector may run in any thread
+            self._thread.join(5.0)
+        self.bucket.close()
 
 
 class EndpointError(RuntimeError):
@@ -102,26 +168,21 @@ async def send(
         except _Failure as error:
             failure = error
         tries += 1
-        crashes += failure.status == _CRASH
+        crashes += failure.status == 500  # the server failed on the request itself, as several do on a wrong shape
         seconds = settings.retry.pause(failure, tries)
         too_long = (failure.wait or 0.0) > settings.max_wait
         if seconds is None or too_long or stopped():
-            raise _final(failure, what, tries, never_worked=probe and crashes == tries)
+            transient, hint, sent = is_transient(failure), failure.hint, ""
+            if transient:
+                sent = " (tried once)" if tries == 1 else f" (tried {tries} times)"
+            if probe and crashes == tries:
+                hint += "; it fails on even one row, so perhaps its inputs must have another shape or type"
+            message = f"{what}: {failure}{sent}; {hint}"
+            raise EndpointError(message, failure.status, transient=transient, wait=failure.wait, tries=tries)
         if concerns_all(failure):
             bucket.pause(seconds)
         else:
             await asyncio.sleep(seconds)
-
-
-def _final(failure: _Failure, what: str, tries: int, never_worked: bool) -> EndpointError:
-    """The failure as an error that names the rows, says how often they were sent, and what to do."""
-    transient, hint, sent = is_transient(failure), failure.hint, ""
-    if transient:
-        sent = " (tried once)" if tries == 1 else f" (tried {tries} times)"
-    if never_worked:
-        hint += "; it fails on even one row, so perhaps the inputs do not have the shape or type that it expects"
-    message = f"{what}: {failure}{sent}; {hint}"
-    return EndpointError(message, failure.status, transient=transient, wait=failure.wait, tries=tries)
 
 
 async def _send_once(portal: Portal, request: Request) -> Reply:
@@ -145,9 +206,20 @@ async def _send_once(portal: Portal, request: Request) -> Reply:
         except httpx2.RequestError as error:  # lost, or not what its header says it is
             reason = f"the connection failed ({_quoted(str(error), secret) or type(error).__name__})"
             raise _Failure(reason, "see that the server runs and call again", transient=True) from None
-    if response.is_success:
-        return _reply(response, secret)
-    raise _refusal(response, settings.max_wait, secret)
+    if not response.is_success:
+        raise _refusal(response, settings.max_wait, secret)
+    kept = {k.lower(): v for k, v in response.headers.items()}
+    kind = kept.get("content-type", "json")
+    if "octet-stream" in kind:
+        return Reply(kept, response.content, secret=secret)
+    try:
+        return Reply(kept, response.content, json.loads(response.content), secret)
+    except (ValueError, RecursionError):
+        if "json" in kind:
+            hint = "see the server's log and call again"
+            raise _Failure("half an answer came back", hint, transient=True) from None
+    reason = f"the server answered {_quoted(kind, secret)}, not JSON: {_quoted(response.text, secret, 120)!r}"
+    raise _Failure(reason, "check the address", transient=False)
 
 
 async def _received(portal: Portal, method: str, request: Request, headers: Mapping[str, str]) -> httpx2.Response:
@@ -156,7 +228,7 @@ async def _received(portal: Portal, method: str, request: Request, headers: Mapp
     sent = portal.client.stream(method, portal.url + request.path, content=request.body, headers=headers)
     async with sent as response:
         packing = response.headers.get("content-encoding", "").strip().lower()
-        if packing not in _PACKINGS:
+        if packing not in ("", "identity", "gzip", "deflate"):  # others, and several at once, unpack without any bound
             reason = f"the server packed its answer as {packing[:40]!r}"
             raise _Failure(reason, "have it send gzip, deflate, or plain answers", transient=False)
         async for piece in response.aiter_bytes():
@@ -168,26 +240,27 @@ async def _received(portal: Portal, method: str, request: Request, headers: Mapp
         return httpx2.Response(response.status_code, headers=kept, content=bytes(body))
 
 
-def _reply(response: httpx2.Response, secret: Secret) -> Reply:
-    headers = {k.lower(): v for k, v in response.headers.items()}
-    kind = headers.get("content-type", "json")
-    if "octet-stream" in kind:
-        return Reply(headers, response.content, secret=secret)
-    try:
-        return Reply(headers, response.content, json.loads(response.content), secret)
-    except (ValueError, RecursionError):
-        if "json" in kind:
-            hint = "see the server's log and call again"
-            raise _Failure("half an answer came back", hint, transient=True) from None
-    reason = f"the server answered {_quoted(kind, secret)}, not JSON: {_quoted(response.text, secret, 120)!r}"
-    raise _Failure(reason, "check the address", transient=False)
-
-
 def _refusal(response: httpx2.Response, max_wait: float, secret: Secret) -> _Failure:
-    status = response.status_code
-    said = _quoted(_error_text(response), secret)
-    reason = f"the server answered {status}" + (f": {said!r}" if said else "")
-    hint = _HINTS.get(status, "see the server's log")
+    """Why the server refused, in the sentence that it gives itself where there is one, and what to do."""
+    try:
+        text = response.json()
+    except (ValueError, RecursionError):
+        text = response.text
+    for _ in range(3):
+        if isinstance(text, Mapping):
+            keys = ("error", "message", "detail", "error_msg", "msg")
+            text = next((text[k] for k in keys if text.get(k)), dict(text))
+        if isinstance(text, list) and text:
+            text = text[0]
+    quoted, status = _quoted(str(text), secret), response.status_code
+    reason = f"the server answered {status}" + (f": {quoted!r}" if quoted else "")
+    hint = {
+        401: "set the secret in the environment variable named by auth_env",
+        403: "set the secret in the environment variable named by auth_env",
+        404: "check the address and the model's name",
+        413: "lower rows_per_request",
+        429: "lower rate or concurrency, or raise retries",
+    }.get(status, "see the server's log")
     if 300 <= status < 400:  # a POST that is sent on may arrive as a GET, and a secret at another host
         hint = f"give the address that it points to, {shown(_quoted(response.headers.get('location', ''), secret))!r}"
     wait = retry_after(response.headers)
@@ -196,22 +269,7 @@ def _refusal(response: httpx2.Response, max_wait: float, secret: Secret) -> _Fai
     return _Failure(reason, hint, status, wait=wait)
 
 
-def _error_text(response: httpx2.Response) -> str:
-    """Find the sentence that the server itself gives for its refusal."""
-    try:
-        said = response.json()
-    except (ValueError, RecursionError):
-        said = response.text
-    for _ in range(3):
-        if isinstance(said, Mapping):
-            keys = ("error", "message", "detail", "error_msg", "msg")
-            said = next((said[k] for k in keys if said.get(k)), dict(said))
-        if isinstance(said, list) and said:
-            said = said[0]
-    return str(said)
-
-
-def _quoted(said: str, secret: Secret, most: int = 300) -> str:
+def _quoted(words: str, secret: Secret, most: int = 300) -> str:
     """A server's words on one line, without the secret, and then cut."""
-    text = " ".join(secret.hide(said).split())
+    text = " ".join(secret.hide(words).split())
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 
 from c2fa.models.http._retry import Retry
 
-_SECRET = re.compile(r"auth|token|key|secret|cookie|password", re.IGNORECASE)
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -95,7 +93,7 @@ class Settings:
                 "not the secret itself (what was given is not shown)"
             )
         for name in self.headers:
-            if _SECRET.search(name):
+            if re.search(r"auth|token|key|secret|cookie|password", name, re.IGNORECASE):
                 raise ValueError(
                     f"the header {name!r} looks like a secret; put its value in an environment variable and "
                     f"pass auth_env='NAME', auth_header={name!r}"
@@ -146,11 +144,11 @@ class Secret:
         """The header that carries it."""
         return f"{scheme} {self._text}".strip()
 
-    def hide(self, said: str) -> str:
+    def hide(self, words: str) -> str:
         """A server's words without the secret. Hide first and cut then: half a secret is not recognised."""
         if not self._text:
-            return said
-        return re.sub(_written(self._text), "***", said, flags=re.IGNORECASE)
+            return words
+        return re.sub(_written(self._text), "***", words, flags=re.IGNORECASE)
 
     def __repr__(self) -> str:
         return "Secret(***)"

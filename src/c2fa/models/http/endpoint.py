@@ -16,16 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa.asking.model import charge, describe
-from c2fa.models.http._portal import Portal
 from c2fa.models.http._rows import WireRows
-from c2fa.models.http._send import EndpointError, Reply, Request, send
+from c2fa.models.http._send import EndpointError, Portal, Reply, Request, send
 from c2fa.models.http._settings import Settings, check_url, is_local
 from c2fa.models.http.limits import Bucket, Paced
 
 __all__ = ["Endpoint", "EndpointError", "Reply", "Request", "Settings", "Usage", "WireRows"]
 
 Floats = npt.NDArray[np.float64]
-_MEMO = 65_536
 
 
 @dataclass
@@ -156,7 +154,11 @@ class Endpoint(Paced):
         try:
             portal.run(self._ask(portal, asked))
         except BaseException as error:
-            error.partial = self._partial(keys)  # type: ignore[attr-defined]
+            answers = self._answered(keys)
+            error.partial = None  # type: ignore[attr-defined]
+            if answers:  # NaN elsewhere: a ledger may keep it
+                blank = np.full(len(next(iter(answers.values()))), np.nan)
+                error.partial = np.stack([answers.get(key, blank) for key in keys])  # type: ignore[attr-defined]
             if isinstance(error, KeyboardInterrupt):
                 self.close()
             raise
@@ -179,14 +181,6 @@ class Endpoint(Paced):
     def _answered(self, keys: Sequence[bytes]) -> dict[bytes, Floats]:
         """What an earlier call, which failed, got of these rows."""
         return {key: self._memo[key] for key in keys if key in self._memo}
-
-    def _partial(self, keys: Sequence[bytes]) -> Floats | None:
-        """Return what was answered of a batch that failed, NaN elsewhere: a ledger may keep it."""
-        answers = self._answered(keys)
-        if not answers:
-            return None
-        blank = np.full(len(next(iter(answers.values()))), np.nan)
-        return np.stack([answers.get(key, blank) for key in keys])
 
     def close(self) -> None:
         """Close the connections; the next call opens them again."""
@@ -226,7 +220,7 @@ class Endpoint(Paced):
         chunks = deque(_cut(missing, self.chunk_size()))
         workers = min(self.settings.concurrency, len(chunks))
         await asyncio.gather(*(self._work(portal, batch, chunks) for _ in range(workers)))
-        while len(self._memo) > _MEMO:
+        while len(self._memo) > 65_536:
             self._memo.pop(next(iter(self._memo)), None)  # another thread may have taken it out
         if batch.errors:
             raise batch.errors[0]
@@ -239,7 +233,8 @@ class Endpoint(Paced):
                 batch.errors.append(error)
 
     async def _ask_chunk(self, portal: Portal, batch: _Batch, chunk: list[int], probe: bool = False) -> None:
-        what = f"{self!r}, {_span(chunk)} of {len(batch.rows)}"
+        span = f"row {chunk[0]}" if len(chunk) == 1 else f"rows {min(chunk)}–{max(chunk)}"
+        what = f"{self!r}, {span} of {len(batch.rows)}"
         part = await self.prepare(portal, batch.rows.take(chunk))
         reply = await send(portal, self.request(part), what, probe, stopped=lambda: bool(batch.errors))
         before = self.cost
@@ -304,7 +299,3 @@ def _cut(items: list[int], size: int) -> list[list[int]]:
     """Cut into pieces of nearly one size, none longer than asked."""
     pieces = -(-len(items) // size)
     return [p.tolist() for p in np.array_split(np.asarray(items, dtype=int), pieces)] if items else []
-
-
-def _span(chunk: Sequence[int]) -> str:
-    return f"row {chunk[0]}" if len(chunk) == 1 else f"rows {min(chunk)}–{max(chunk)}"

@@ -18,8 +18,6 @@ from c2fa.asking.ledger import Connection
 from c2fa.asking.model import ModelProxy, describe
 from c2fa.models.http._retry import Retry, concerns_all, is_transient
 
-_CREATE = "CREATE TABLE IF NOT EXISTS timetable (id INTEGER PRIMARY KEY CHECK (id = 1), next REAL, pause REAL)"
-_FAR = 3600.0  # a slot further away than this was left by a clock that has been reset since
 _opening = threading.Lock()  # two connections to ":memory:" would be two timetables
 
 
@@ -75,7 +73,7 @@ class Bucket:
             with self._transaction() as db:
                 free, pause = db.execute("SELECT next, pause FROM timetable").fetchone()
                 now = time.monotonic()
-                if max(free, pause) > now + _FAR:
+                if max(free, pause) > now + 3600.0:  # left by a clock that has been reset since
                     free = pause = 0.0
                 slot = max(free, now - (self.burst - 1) * interval, pause)
                 db.execute("UPDATE timetable SET next=?, pause=?", (slot + requests * interval, pause))
@@ -114,7 +112,10 @@ class Bucket:
                 self._db, self._pid = Connection(self.path), os.getpid()
                 self._db.execute("PRAGMA synchronous=OFF")  # a timetable need not outlive a power cut
                 self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.execute(_CREATE)
+                self._db.execute(
+                    "CREATE TABLE IF NOT EXISTS timetable "
+                    "(id INTEGER PRIMARY KEY CHECK (id = 1), next REAL, pause REAL)"
+                )
                 self._db.execute("INSERT OR IGNORE INTO timetable VALUES (1, ?, ?)", self._times)
             return self._db
 

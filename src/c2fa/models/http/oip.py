@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -9,11 +10,15 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.models.http._portal import Portal
-from c2fa.models.http._rows import WireRows
-from c2fa.models.http._send import EndpointError, Reply, Request, send
-from c2fa.models.http._tensors import decode, encode
+from c2fa.models.http._rows import WireRows, jsonable
+from c2fa.models.http._send import EndpointError, Portal, Reply, Request, send
 from c2fa.models.http.endpoint import Endpoint, Floats
+
+_DTYPES = {
+    "BOOL": "?", "UINT8": "u1", "UINT16": "u2", "UINT32": "u4", "UINT64": "u8", "INT8": "i1", "INT16": "i2",
+    "INT32": "i4", "INT64": "i8", "FP16": "f2", "FP32": "f4", "FP64": "f8",
+}  # fmt: skip
+_LENGTH = "inference-header-content-length"  # of the JSON, before the bytes of a binary message
 
 
 class OpenInference(Endpoint):
@@ -104,13 +109,57 @@ class OpenInference(Endpoint):
                 array = array.reshape(-1, 1)
             arrays = {name: array}
             parameters = {"content_type": "str"} if self._is_mlserver and texts is not None else {}
-        typed = [(n, a, self._inputs.get(n, {}).get("datatype")) for n, a in arrays.items()]
-        outputs = [self.output] if self.output is not None else []
-        return encode(f"{self._path}/infer", typed, outputs, self._is_binary, parameters)
+        inputs, blobs = [], []
+        for name, array in arrays.items():
+            head, blob = tensor(name, array, self._inputs.get(name, {}).get("datatype"))
+            inputs.append(head)
+            is_text = head["datatype"] == "BYTES"
+            if self._is_binary:
+                head["parameters"] = {"binary_data_size": len(blob)}
+                blobs.append(blob)
+                continue
+            typed = array if is_text else array.astype(_DTYPES[head["datatype"]], copy=False)
+            head["data"] = jsonable(typed.ravel())
+            if is_text and parameters:
+                head["parameters"] = {"content_type": "str"}
+        body: dict[str, Any] = {"inputs": inputs}
+        if self.output is not None:
+            wanted = {"parameters": {"binary_data": True}} if self._is_binary else {}
+            body["outputs"] = [{"name": self.output, **wanted}]
+        elif self._is_binary:
+            parameters["binary_data_output"] = True
+        if parameters:
+            body["parameters"] = parameters
+        text = json.dumps(body).encode()
+        if not self._is_binary:
+            return Request(f"{self._path}/infer", text)
+        headers = {_LENGTH: str(len(text)), "content-type": "application/octet-stream"}
+        return Request(f"{self._path}/infer", text + b"".join(blobs), headers)
 
     def answer(self, reply: Reply, rows: WireRows) -> Floats:
         """Return the chosen output, flattened to one vector for each row."""
-        outputs = decode(reply)
+        length, data, at = reply.headers.get(_LENGTH), reply.data, 0
+        if length is not None:
+            at, data = int(length), json.loads(reply.body[: int(length)])
+        if not isinstance(data, Mapping) or not isinstance(data.get("outputs"), list):
+            raise ValueError("the answer has no list of outputs; is this an Open Inference Protocol server?")
+        outputs: dict[str, npt.NDArray[Any]] = {}
+        for each in data["outputs"]:
+            name, shape, datatype = each["name"], each["shape"], each["datatype"]
+            if datatype not in _DTYPES:
+                raise ValueError(
+                    f"the output {name!r} is {datatype}, not numbers; pass output='...' with one that is "
+                    "(MLServer's scikit-learn runtime has output='predict_proba')"
+                )
+            size = each.get("parameters", {}).get("binary_data_size")
+            if size is not None:
+                array = np.frombuffer(reply.body[at : at + size], dtype=np.dtype(_DTYPES[datatype]).newbyteorder("<"))
+                at += size
+            else:
+                array = np.asarray(each["data"], dtype=np.float64)
+            if array.size != int(np.prod(shape)):
+                raise ValueError(f"the output {name!r} has {array.size} values for its shape {shape}")
+            outputs[name] = array.reshape(shape)
         if self.output is None and len(outputs) > 1:
             raise ValueError(f"the model has several outputs, {sorted(outputs)}; pass output='...' with one of them")
         if not outputs or (self.output is not None and self.output not in outputs):
@@ -125,3 +174,21 @@ def _column(values: Sequence[Any]) -> npt.NDArray[Any]:
         return np.asarray([np.nan if v is None else v for v in values]).reshape(-1, 1)
     array = np.asarray(values)
     return (array if array.dtype.kind in "biuf" else np.asarray(values, dtype=object)).reshape(-1, 1)
+
+
+def tensor(name: str, array: npt.NDArray[Any], datatype: str | None) -> tuple[dict[str, Any], bytes]:
+    """Return a tensor's description and its bytes, little-endian and row by row; texts are BYTES.
+
+    >>> tensor("x", np.array([[1.5]]), "FP32")
+    ({'name': 'x', 'shape': [1, 1], 'datatype': 'FP32'}, b'\\x00\\x00\\xc0?')
+    >>> tensor("x", np.array(["né"]), None)[1]
+    b'\\x03\\x00\\x00\\x00n\\xc3\\xa9'
+    """
+    head: dict[str, Any] = {"name": name, "shape": list(array.shape)}
+    if array.dtype.kind in "UO":
+        texts = [("" if text is None else str(text)).encode() for text in array.flat]
+        return head | {"datatype": "BYTES"}, b"".join(len(t).to_bytes(4, "little") + t for t in texts)
+    if datatype not in _DTYPES:
+        datatype = next((name for name, code in _DTYPES.items() if np.dtype(code) == array.dtype), "FP64")
+    data = np.ascontiguousarray(array, dtype=np.dtype(_DTYPES[datatype]).newbyteorder("<"))
+    return head | {"datatype": datatype}, data.tobytes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import itertools
@@ -28,13 +27,6 @@ from c2fa.models.local.torch import (
     weights_hash,
 )
 from c2fa.structure import BoolArray
-
-_SHARED = 32  # tokens: a common beginning that is shorter does not pay for a call of its own
-_STARTING = 3e12  # parameters times tokens: a GPU computes about as many while the layers of one call are started
-_TOKENS = 2**15  # in one call of the model, unless said otherwise
-_LOGITS = 2**28  # the most numbers that the head returns at once, 1 GiB of them in float32
-_REMEMBERED = 1024  # the most answers whose tokens are kept
-_GREEDY = {"do_sample": False, "num_beams": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0}
 
 
 class CausalLM:
@@ -65,6 +57,8 @@ class CausalLM:
         What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
     """
 
+    least_shared = 32  # tokens: a common beginning that is shorter does not pay for a call of its own
+
     def __init__(
         self,
         model: Any,
@@ -73,15 +67,23 @@ class CausalLM:
         device: str | torch.device | None = None,
         autocast: str | torch.dtype | None = None,
         batch: int | None = None,
-        batch_tokens: int | None = None,
+        batch_tokens: int = 2**15,
         max_new_tokens: int = 256,
         system: str | None = None,
         template_options: Mapping[str, Any] | None = None,
     ) -> None:
         if isinstance(model, str | os.PathLike):
-            model, tokenizer = _read(Path(model), tokenizer)
-            if device is None or torch.device(device).type == "cpu":
-                model = _in_float32(model)
+            path = Path(model)
+            if path.suffix != ".gguf":
+                model, tokenizer = from_folder(path, tokenizer, "CausalLM", "CausalLM")
+            elif path.is_file():
+                model, tokenizer = load_carefully(path.parent, tokenizer, "CausalLM", gguf_file=path.name)
+            else:
+                raise ValueError(f"there is no file {str(path)!r}; nothing is downloaded, so fetch the model first")
+            on_cpu = device is None or torch.device(device).type == "cpu"
+            halves = any(p.dtype in (torch.bfloat16, torch.float16) for p in model.parameters())
+            if on_cpu and halves and not getattr(model, "is_quantized", False):
+                model = model.float()  # half precision is slow on a CPU, and ends the process on some
         if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
             raise TypeError(f"model must be a transformers model, a folder or a .gguf file, not {type(model).__name__}")
         if getattr(model.config, "is_encoder_decoder", False):
@@ -96,13 +98,15 @@ class CausalLM:
         self.template_options = dict(template_options or {})
         self.device = torch.device(device) if device is not None else device_of(model)
         self.batch = batch or (64 if self.device.type == "cuda" else 8)
-        self.batch_tokens = batch_tokens or _TOKENS
+        self.batch_tokens = batch_tokens
         self.autocast = autocast_dtype(autocast)
         self._parameters = sum(p.numel() for p in self.model.parameters())
         self._generated: dict[str, tuple[int, ...]] = {}
         self._written = self._cut = 0
         self.__setstate__({})
-        self._lead = self._leading_tokens()
+        # The special tokens that the tokenizer puts before a text; those that it puts behind would end the prompt.
+        [whole], [plain] = self._tokens(["a"], special=True), self._tokens(["a"])
+        self._lead = next((whole[:k] for k in range(len(whole)) if whole[k : k + len(plain)] == plain), [])
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_tokenizing"}
@@ -156,10 +160,10 @@ class CausalLM:
 
     def _in_template(self, system: str | None, user: str) -> str:
         system = self.system if system is None else system
-        said = [] if system is None else [{"role": "system", "content": system}]
+        first = [] if system is None else [{"role": "system", "content": system}]
         options = {**self.template_options, "tokenize": False, "add_generation_prompt": True}
         try:
-            return str(self.tokenizer.apply_chat_template([*said, {"role": "user", "content": user}], **options))
+            return str(self.tokenizer.apply_chat_template([*first, {"role": "user", "content": user}], **options))
         except Exception as error:
             # A template may refuse system messages, by an error of jinja2; what it would say then opens the user's.
             if system is None or type(error).__name__ != "TemplateError":
@@ -189,14 +193,22 @@ class CausalLM:
                 max_new_tokens=room,
                 eos_token_id=ends or None,
                 pad_token_id=ends[0] if ends else 0,  # one row needs no padding, but generate warns without a token
-                **_GREEDY,
+                do_sample=False,
+                num_beams=1,
+                temperature=1.0,
+                top_p=1.0,
+                top_k=50,
+                repetition_penalty=1.0,
             )
         new = outputs[0, len(ids) :].tolist()
         stop = next((i for i, token in enumerate(new) if token in ends), len(new))
         self._written += 1
         self._cut += stop == len(new)
         answer = self._decoded(new[:stop])
-        self._remember(answer, new[:stop])
+        self._generated.pop(answer, None)
+        self._generated[answer] = tuple(new[:stop])
+        while len(self._generated) > 1024:  # a program that runs for days writes many
+            del self._generated[next(iter(self._generated))]
         return answer
 
     def pieces(self, answer: str) -> list[str]:
@@ -210,9 +222,25 @@ class CausalLM:
         rows, ids = self._prompts(prompts), self._answer(answer)
         if not ids:
             raise ValueError("the answer is empty, so there is nothing to score")
-        self._refuse_longer(rows, ids)
+        room = self._room(ids)
+        longest = max(range(len(rows)), key=lambda i: len(rows[i]))
+        if room is not None and len(rows[longest]) > room:
+            raise ValueError(
+                f"prompt {longest} has {len(rows[longest]):,} tokens and the answer {len(ids):,}, more together than "
+                f"the model's window of {self.window:,}; shorten the context"
+            )
+        evaluating(self.model)
+        order: list[int] = []
+        scores: list[torch.Tensor] = []
+        with torch.inference_mode(), precision(self.device, self.autocast):
+            past = self._past(rows, len(ids))
+            shared = 0 if past is None else past.get_seq_length()
+            for index in self._batches([len(row) for row in rows], len(ids)):
+                scores.append(self._scored([rows[i][shared:] for i in index], ids, past))
+                order += index
+            on_host = to_host(torch.cat(scores))
         ends = [end for end, _ in self._cuts(ids, answer)]
-        return np.add.reduceat(self._token_scores(rows, ids), [0, *ends[:-1]], axis=1)
+        return np.add.reduceat(restored(order, on_host()), [0, *ends[:-1]], axis=1)
 
     def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
         """Whether each prompt and the answer together fit into the model's window."""
@@ -223,18 +251,13 @@ class CausalLM:
 
     def _tokens(self, texts: list[str], special: bool = False) -> list[list[int]]:
         with self._tokenizing:
-            found = self.tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
-        return [list(map(int, ids)) for ids in found]
+            rows = self.tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
+        return [list(map(int, ids)) for ids in rows]
 
     def _decoded(self, ids: Sequence[int]) -> str:
         with self._tokenizing:
             text = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return str(text)
-
-    def _leading_tokens(self) -> list[int]:
-        """The special tokens that the tokenizer puts before a text; those that it puts behind would end the prompt."""
-        [whole], [plain] = self._tokens(["a"], special=True), self._tokens(["a"])
-        return next((whole[:k] for k in range(len(whole)) if whole[k : k + len(plain)] == plain), [])
 
     def _prompts(self, prompts: Sequence[str]) -> list[list[int]]:
         """The tokens of prompts, with the leading special tokens once, though a chat template may bring its own."""
@@ -244,23 +267,21 @@ class CausalLM:
             raise ValueError("there is no prompt; a language model needs at least one")
         lead = self._lead
         rows = [ids if ids[: len(lead)] == lead else lead + ids for ids in self._tokens(list(prompts))]
-        return [ids or [self._beginning] for ids in rows]
-
-    @property
-    def _beginning(self) -> int:
-        """What stands for an empty prompt: the answer's first token must come after something."""
-        for token in (self.tokenizer.bos_token_id, *self._ends):
-            if token is not None:
-                return int(token)
-        raise ValueError("the prompt is empty, and the tokenizer has no token that begins a text; write a prompt")
+        if all(rows):
+            return rows
+        # The answer's first token must come after something.
+        begin = [token for token in (self.tokenizer.bos_token_id, *self._ends) if token is not None][:1]
+        if not begin:
+            raise ValueError("the prompt is empty, and the tokenizer has no token that begins a text; write a prompt")
+        return [ids or begin for ids in rows]
 
     @property
     def _ends(self) -> list[int]:
         """The tokens that end an answer, by the model or by its tokenizer."""
         ends: list[int] = []
         for owner in (getattr(self.model, "generation_config", None), self._config, self.tokenizer):
-            found = getattr(owner, "eos_token_id", None)
-            ends += [found] if isinstance(found, int) else list(found or ())
+            end = getattr(owner, "eos_token_id", None)
+            ends += [end] if isinstance(end, int) else list(end or ())
         return list(dict.fromkeys(ends))
 
     def _answer(self, answer: str) -> tuple[int, ...]:
@@ -276,12 +297,6 @@ class CausalLM:
                 f"the tokenizer reads the answer {_short(answer)} as {_short(text)}; give the answer as it reads it"
             )
         return tuple(ids)
-
-    def _remember(self, answer: str, ids: Sequence[int]) -> None:
-        self._generated.pop(answer, None)
-        self._generated[answer] = tuple(ids)
-        while len(self._generated) > _REMEMBERED:
-            del self._generated[next(iter(self._generated))]
 
     def _cuts(self, ids: Sequence[int], answer: str) -> list[tuple[int, int]]:
         """Where the pieces of an answer end, in tokens and in characters.
@@ -311,15 +326,6 @@ class CausalLM:
         """The most tokens that a prompt of an answer may have."""
         return None if self.window is None else self.window - len(ids)
 
-    def _refuse_longer(self, rows: list[list[int]], ids: Sequence[int]) -> None:
-        room = self._room(ids)
-        longest = max(range(len(rows)), key=lambda i: len(rows[i]))
-        if room is not None and len(rows[longest]) > room:
-            raise ValueError(
-                f"prompt {longest} has {len(rows[longest]):,} tokens and the answer {len(ids):,}, more together than "
-                f"the model's window of {self.window:,}; shorten the context"
-            )
-
     # The network
 
     @property
@@ -328,26 +334,13 @@ class CausalLM:
         head = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
         return head if isinstance(head, torch.nn.Module) else None
 
-    def _token_scores(self, rows: list[list[int]], answer: Sequence[int]) -> Floats:
-        """The log-probability of each token of the answer after each row."""
-        evaluating(self.model)
-        order: list[int] = []
-        found: list[torch.Tensor] = []
-        with torch.inference_mode(), precision(self.device, self.autocast):
-            past = self._past(rows, len(answer))
-            shared = 0 if past is None else past.get_seq_length()
-            for index in self._batches([len(row) for row in rows], len(answer)):
-                found.append(self._scored([rows[i][shared:] for i in index], answer, past))
-                order += index
-            scores = to_host(torch.cat(found))
-        return restored(order, scores())
-
     def _past(self, rows: list[list[int]], answer: int) -> Any:
         """What the model keeps of the tokens that all rows begin with; None where they are too few, or it cannot."""
-        shared = _common_beginning(rows)
-        shared = shared[: min(map(len, rows)) - 1]  # the token before the answer is each row's own
+        first, last = min(rows), max(rows)  # in the order of a dictionary; what these two share, all between them do
+        same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+        shared = first[: min(same, min(map(len, rows)) - 1)]  # the token before the answer is each row's own
         saved = (len(rows) - 1) * len(shared)
-        if len(shared) < _SHARED or saved <= self._starting or max(map(len, rows)) + answer - 1 > self._turn:
+        if len(shared) < self.least_shared or saved <= self._starting or max(map(len, rows)) + answer - 1 > self._turn:
             return None
         outputs, _ = self._read([shared], torch.zeros((1, 1), dtype=torch.long, device=self.device), use_cache=True)
         past = getattr(outputs, "past_key_values", None)
@@ -357,8 +350,11 @@ class CausalLM:
 
     @property
     def _starting(self) -> float:
-        """The tokens that could be computed while a call is started: a small model on a GPU mostly waits for that."""
-        return _STARTING / self._parameters if self.device.type == "cuda" else 0.0
+        """The tokens that could be computed while a call is started: a small model on a GPU mostly waits for that.
+
+        It computes about 3e12 parameters times tokens meanwhile.
+        """
+        return 3e12 / self._parameters if self.device.type == "cuda" else 0.0
 
     def _batches(self, lengths: Sequence[int], answer: int) -> Iterator[list[int]]:
         """The numbers of rows that go together, from the shortest to the longest."""
@@ -376,7 +372,7 @@ class CausalLM:
                     or (spread > max(8, shortest // 16) and padding > self._starting)
                     or shortest <= self._turn - answer + 1 < lengths[row]
                     or rows * (lengths[row] + answer) > self.batch_tokens
-                    or rows * places * words > _LOGITS
+                    or rows * places * words > 2**28  # numbers of the head, 1 GiB in float32
                 )
                 if is_full:
                     yield bucket
@@ -405,10 +401,28 @@ class CausalLM:
         return own - logits.logsumexp(dim=-1)
 
     def _read(self, rows: list[list[int]], places: torch.Tensor, **more: Any) -> tuple[Any, torch.Tensor]:
-        """The outputs for rows of one length, and the logits at each row's own places, (rows, places, words)."""
+        """The outputs for rows of one length, and the logits at each row's own places, (rows, places, words).
+
+        Where the model's head is known, it makes logits at these places only: all of a batch can take more memory and
+        time than the rest of a small model.
+        """
         inputs = torch.tensor(rows, device=self.device)
-        with _only_at(self._head, places) as left_out:
+        thread, head, left_out = threading.get_ident(), self._head, False
+
+        def choose(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            nonlocal left_out
+            hidden = given[0]
+            if threading.get_ident() != thread or hidden.ndim != 3 or len(hidden) != len(places):
+                return None
+            left_out = True
+            return (_at(hidden, places), *given[1:])
+
+        handle = None if head is None else head.register_forward_pre_hook(choose)
+        try:
             outputs = self.model(input_ids=inputs, **more)
+        finally:
+            if handle is not None:
+                handle.remove()
         return outputs, outputs.logits if left_out else _at(outputs.logits, places)
 
     @property
@@ -421,53 +435,10 @@ class CausalLM:
         return float(rope.get(name) or getattr(self._config, name, None) or self._config.max_position_embeddings)
 
 
-def _read(path: Path, tokenizer: Any) -> tuple[Any, Any]:
-    if path.suffix != ".gguf":
-        return from_folder(path, tokenizer, "CausalLM", "CausalLM")
-    if not path.is_file():
-        raise ValueError(f"there is no file {str(path)!r}; nothing is downloaded, so fetch the model first")
-    return load_carefully(path.parent, tokenizer, "CausalLM", gguf_file=path.name)
-
-
-def _in_float32(model: Any) -> Any:
-    """The model in float32: half precision is slow on a CPU, and ends the process on some."""
-    halves = any(p.dtype in (torch.bfloat16, torch.float16) for p in model.parameters())
-    return model.float() if halves and not getattr(model, "is_quantized", False) else model
-
-
 def _at(numbers: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """What stands at each row's own places, (rows, places, …)."""
     places = places.to(numbers.device)
     return numbers[torch.arange(len(places), device=places.device)[:, None], places]
-
-
-@contextlib.contextmanager
-def _only_at(head: torch.nn.Module | None, places: torch.Tensor) -> Iterator[list[bool]]:
-    """Have a model's head make logits at these places of each row only; what is yielded says whether it did.
-
-    All logits of a batch can take more memory and time than the rest of a small model.
-    """
-    left_out: list[bool] = []
-    thread = threading.get_ident()
-
-    def choose(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        hidden = given[0]
-        if threading.get_ident() != thread or hidden.ndim != 3 or len(hidden) != len(places):
-            return None
-        left_out.append(True)
-        return (_at(hidden, places), *given[1:])
-
-    handle = None if head is None else head.register_forward_pre_hook(choose)
-    try:
-        yield left_out
-    finally:
-        if handle is not None:
-            handle.remove()
-
-
-def _common_beginning(rows: list[list[int]]) -> list[int]:
-    first, last = min(rows), max(rows)  # in the order of a dictionary; what these two share, all between them do
-    return first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
 
 
 def _short(text: str) -> str:

@@ -1,16 +1,90 @@
-"""A language model that writes answers in a chat, and cannot score a given one: OpenAI, Ollama and their like."""
+"""A language model on a server, which writes answers: OpenAI, Ollama and their like can do no more."""
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+from c2fa.asking.model import charge, cut_answers
 from c2fa.models.http._rows import WireRows
-from c2fa.models.http._send import Reply, Request
-from c2fa.models.http.endpoint import Floats
-from c2fa.models.lm.completions import Writer, post
+from c2fa.models.http._send import EndpointError, Portal, Reply, Request, send
+from c2fa.models.http.endpoint import Endpoint, Floats, _wrong
+
+T = TypeVar("T")
+
+
+class Writer(Endpoint):
+    """A language model on a server, which writes answers."""
+
+    server = "such"  # what its error messages call it
+    otherwise = ""  # and what to do where it is another kind of server
+
+    def __init__(self, url: str, *, max_new_tokens: int = 256, **settings: Any) -> None:
+        super().__init__(url, **settings)
+        if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens!r}")
+        self.max_new_tokens = max_new_tokens
+        self._written = self._cut = 0
+
+    @abc.abstractmethod
+    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
+        """Return the request for the likeliest answer to a prompt, and how to read its reply."""
+
+    @property
+    def concurrency(self) -> int:
+        """How many answers may be written at the same time, each for a thread of its own."""
+        return self.settings.concurrency
+
+    def count(self, data: Any) -> tuple[Any, Any]:
+        """Return how many tokens a reply says were read and written."""
+        used = data.get("usage") or {}
+        return used.get("prompt_tokens"), used.get("completion_tokens")
+
+    def ending(self, data: Any) -> str | None:
+        """Return why a reply says that its text ended; ``"length"`` is where it was cut."""
+        reason: str | None = data["choices"][0].get("finish_reason")
+        return reason
+
+    def generate(self, prompt: str) -> str:
+        """Return the model's likeliest answer to a prompt, of at most ``max_new_tokens`` tokens."""
+        request, read = self.completion(checked_text("a prompt", prompt))
+        portal = self._open()
+
+        def text(data: Any) -> str:
+            answer, before = checked_text("the generated text", read(data)), self.cost
+            self.spend(*self.count(data))
+            self.usage.requests += 1
+            charge(self.cost - before)
+            self._written += 1
+            self._cut += self.ending(data) == "length"
+            return answer
+
+        answer = portal.run(self.ask(portal, request, "generating", text))
+        self.finish()
+        return answer
+
+    async def ask(self, portal: Portal, request: Request, doing: str, read: Callable[[Any], T]) -> T:
+        """Send a request that is not for rows, and read its reply."""
+        what, wrong = f"{self!r}, {doing}", ""
+        try:
+            reply = await send(portal, request, what)
+        except EndpointError as error:
+            if error.status not in (404, 405):
+                raise
+            hint = f"{self.server} has {request.path} below the address that it is given{self.otherwise}"
+            raise EndpointError(f"{error}; {hint}", error.status, tries=error.tries) from None
+        try:
+            return read(reply.data)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            wrong = _wrong(error)
+        raise EndpointError(f"{what}: {reply.secret.hide(wrong)}")  # out here, so that no traceback repeats the reply
+
+    def finish(self) -> None:
+        """Note what is not whole about the answers."""
+        self.notes = list(cut_answers(self._cut, self._written, self.max_new_tokens))
 
 
 class Chat(Writer):
@@ -47,9 +121,7 @@ class Chat(Writer):
         **settings: Any,
     ) -> None:
         super().__init__(url, max_new_tokens=max_new_tokens, **settings)
-        if not isinstance(model, str) or not model:
-            raise ValueError(f"model must be the name of a model on the server, not {model!r}")
-        self.model, self.extra = model, dict(extra or {})
+        self.model, self.extra = model_name(model), dict(extra or {})
 
     @property
     def name(self) -> str:
@@ -58,30 +130,47 @@ class Chat(Writer):
         return f"{self.kind}:{self.url}#{self.model}:{hashlib.sha256(how.encode()).hexdigest()[:16]}"
 
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
-        """Return the request for the likeliest answer to a prompt, and how to read its reply."""
+        def read(data: Any) -> str:
+            """What the model wrote; a refusal is no answer, and what is not there cannot be compared."""
+            choice = data["choices"][0]
+            message, ending = choice["message"], choice.get("finish_reason")
+            if message.get("refusal") or ending == "content_filter":
+                why = str(message.get("refusal") or ending)[:200]
+                raise ValueError(f"the model refused to answer ({why!r}); leave out what it refuses, or use another")
+            content: str = message.get("content")
+            if not content:
+                why = "see its log"
+                if ending == "length":
+                    why = "all of max_new_tokens went into what it thought; raise it"
+                raise ValueError(f"the model wrote nothing (finish_reason {ending!r}): {why}")
+            return content
+
         messages = [{"role": "user", "content": prompt}]
         body = {"model": self.model, "messages": messages, "max_tokens": self.max_new_tokens, "temperature": 0}
         body = {name: value for name, value in (body | self.extra).items() if value is not None}
-        return post("/chat/completions", body), _content
+        return post("/chat/completions", body), read
 
     def request(self, rows: WireRows) -> Request:
-        """Refuse rows: a chat writes answers and has no outputs."""
         raise TypeError(f"{self!r} writes answers and takes no rows; c2fa.cite asks it with similarity='words'")
 
     def answer(self, reply: Reply, rows: WireRows) -> Floats:
-        """Refuse rows, as ``request`` does."""
         raise TypeError(f"{self!r} writes answers and takes no rows")
 
 
-def _content(data: Any) -> str:
-    """What the model wrote; a refusal is no answer, and what is not there cannot be compared."""
-    choice = data["choices"][0]
-    message, ending = choice["message"], choice.get("finish_reason")
-    if message.get("refusal") or ending == "content_filter":
-        said = str(message.get("refusal") or ending)
-        raise ValueError(f"the model refused to answer ({said[:200]!r}); leave out what it refuses, or use another")
-    content: str = message.get("content")
-    if not content:
-        why = "all of max_new_tokens went into what it thought; raise it" if ending == "length" else "see its log"
-        raise ValueError(f"the model wrote nothing (finish_reason {ending!r}): {why}")
-    return content
+def post(path: str, body: Mapping[str, Any]) -> Request:
+    """A request with a body of JSON."""
+    return Request(path, json.dumps(body).encode())
+
+
+def model_name(model: Any) -> str:
+    """The name of a model on its server, which must be one."""
+    if not isinstance(model, str) or not model:
+        raise ValueError(f"model must be the name of a model on the server, not {model!r}")
+    return model
+
+
+def checked_text(what: str, given: Any) -> str:
+    """A text that somebody gave, which must be one."""
+    if not isinstance(given, str):
+        raise TypeError(f"{what} must be a text, not {type(given).__name__}")
+    return given

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import abc
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from c2fa.asking.model import charge, cut_answers
-from c2fa.models.http._portal import Portal
 from c2fa.models.http._rows import WireRows
-from c2fa.models.http._send import EndpointError, Request, send
-from c2fa.models.http.endpoint import Endpoint, Floats, RowError, _Batch, _wrong
+from c2fa.models.http._send import EndpointError, Portal, Reply, Request
+from c2fa.models.http.endpoint import Floats, RowError, _Batch
+from c2fa.models.lm.chat import Writer, checked_text
 from c2fa.structure import BoolArray
-
-T = TypeVar("T")
-_APART = 0.1  # nats: caches and batches move a token's log-probability by less, a stale or sampled one by more
-_UNLIKELY = -9000.0  # servers write -9999, or the least number that they have, for a probability of zero
-_LEAST = -104.0  # and the logarithm of the least float32 above zero is -103.3
-_REMEMBERED = 1024  # the most answers whose tokens are kept
-_MARK = "c2fa-puts-the-message-here"
-_NOT_FOUND = (404, 405)
-_ELSEWHERE = (
-    "OpenAI and Ollama give no log-probabilities of a given answer: pass similarity= to c2fa.cite for such a server"
-)
 
 
 @dataclass(frozen=True)
@@ -49,77 +36,6 @@ class _Format:
         return self.before + (message.strip() if self.strips else message) + self.after
 
 
-class Writer(Endpoint):
-    """A language model on a server, which writes answers."""
-
-    server = "such"  # what its error messages call it
-    otherwise = ""  # and what to do where it is another kind of server
-
-    def __init__(self, url: str, *, max_new_tokens: int = 256, **settings: Any) -> None:
-        super().__init__(url, **settings)
-        if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens!r}")
-        self.max_new_tokens = max_new_tokens
-        self._written = self._cut = 0
-
-    @abc.abstractmethod
-    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
-        """Return the request for the likeliest answer to a prompt, and how to read its reply."""
-
-    @property
-    def concurrency(self) -> int:
-        """How many answers may be written at the same time, each for a thread of its own."""
-        return self.settings.concurrency
-
-    def count(self, data: Any) -> tuple[Any, Any]:
-        """Return how many tokens a reply says were read and written."""
-        used = data.get("usage") or {}
-        return used.get("prompt_tokens"), used.get("completion_tokens")
-
-    def ending(self, data: Any) -> str | None:
-        """Return why a reply says that its text ended; ``"length"`` is where it was cut."""
-        reason: str | None = data["choices"][0].get("finish_reason")
-        return reason
-
-    def generate(self, prompt: str) -> str:
-        """Return the model's likeliest answer to a prompt, of at most ``max_new_tokens`` tokens."""
-        request, read = self.completion(_text("a prompt", prompt))
-        portal = self._open()
-
-        def text(data: Any) -> str:
-            answer, before = _text("the generated text", read(data)), self.cost
-            self.spend(*self.count(data))
-            self.usage.requests += 1
-            charge(self.cost - before)
-            self._written += 1
-            self._cut += self.ending(data) == "length"
-            return answer
-
-        answer = portal.run(self.ask(portal, request, "generating", text))
-        self.finish()
-        return answer
-
-    async def ask(self, portal: Portal, request: Request, doing: str, read: Callable[[Any], T]) -> T:
-        """Send a request that is not for rows, and read its reply."""
-        what, wrong = f"{self!r}, {doing}", ""
-        try:
-            reply = await send(portal, request, what)
-        except EndpointError as error:
-            if error.status not in _NOT_FOUND:
-                raise
-            hint = f"{self.server} has {request.path} below the address that it is given{self.otherwise}"
-            raise EndpointError(f"{error}; {hint}", error.status, tries=error.tries) from None
-        try:
-            return read(reply.data)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            wrong = _wrong(error)
-        raise EndpointError(f"{what}: {reply.secret.hide(wrong)}")  # out here, so that no traceback repeats the reply
-
-    def finish(self) -> None:
-        """Note what is not whole about the answers."""
-        self.notes = list(cut_answers(self._cut, self._written, self.max_new_tokens))
-
-
 class Completions(Writer):
     """A language model on a server, which scores answers that it is given.
 
@@ -129,7 +45,12 @@ class Completions(Writer):
     """
 
     forgets = False
-    otherwise = f"; {_ELSEWHERE}"
+    otherwise = (
+        "; OpenAI and Ollama give no log-probabilities of a given answer: pass similarity= to c2fa.cite for such a "
+        "server"
+    )
+    impossible = -9000.0  # nats: servers write -9999, or the least number that they have, for a probability of zero
+    least = -104.0  # and the logarithm of the least float32 above zero is -103.3
 
     def __init__(self, url: str, *, max_new_tokens: int = 256, **settings: Any) -> None:
         super().__init__(url, max_new_tokens=max_new_tokens, **settings)
@@ -141,7 +62,11 @@ class Completions(Writer):
         self._moved = 0.0
         self._impossible = 0
 
-    # What a server's adapter answers, beside `completion`, `request` and `answer`.
+    # What a server's adapter answers, beside `completion` and `request`.
+
+    @abc.abstractmethod
+    def scored(self, data: Any, rows: Sequence[tuple[Any, Tokens]]) -> list[list[tuple[Any, Any]]]:
+        """Return for each row of a reply the pairs of a token's id and log-probability; none where it has none."""
 
     @abc.abstractmethod
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
@@ -163,6 +88,10 @@ class Completions(Writer):
         """Return the request for the most tokens that the model can read, and how to read its reply."""
         return Request("/v1/models"), lambda data: data["data"][0].get("max_model_len")
 
+    def chunk_size(self) -> int:
+        """Return how many rows one request may hold."""
+        return 1
+
     # What a language model is asked.
 
     def template(self, system: str | None, user: str) -> str | None:
@@ -173,18 +102,19 @@ class Completions(Writer):
         if system not in self._formats:
             portal = self._open()
             self._formats[system] = portal.run(self._format(portal, system))
-        found = self._formats[system]
-        return None if found is None else found(_text("the user's message", user))
+        chat_format = self._formats[system]
+        return None if chat_format is None else chat_format(checked_text("the user's message", user))
 
     async def _format(self, portal: Portal, system: str | None) -> _Format | None:
-        said = [] if system is None else [{"role": "system", "content": system}]
-        text = await self.chat(portal, [*said, {"role": "user", "content": f" {_MARK} "}])
+        mark = "c2fa-puts-the-message-here"
+        first = [] if system is None else [{"role": "system", "content": system}]
+        text = await self.chat(portal, [*first, {"role": "user", "content": f" {mark} "}])
         if text is None:
             return None
-        if text.count(_MARK) != 1:
+        if text.count(mark) != 1:
             raise EndpointError(f"{self!r}: the chat format does not repeat the user's message once; give it as text")
-        strips = f" {_MARK} " not in text
-        before, after = text.split(_MARK if strips else f" {_MARK} ")
+        strips = f" {mark} " not in text
+        before, after = text.split(mark if strips else f" {mark} ")
         return _Format(before, after, strips)
 
     def pieces(self, answer: str) -> list[str]:
@@ -207,7 +137,7 @@ class Completions(Writer):
         room = portal.run(self._room(portal, answer))
         if room is None:
             return np.ones(len(prompts), dtype=np.bool_)
-        lengths = portal.run(self.lengths(portal, [_text("a prompt", prompt) for prompt in prompts]))
+        lengths = portal.run(self.lengths(portal, [checked_text("a prompt", prompt) for prompt in prompts]))
         return np.array([length <= room for length in lengths], dtype=np.bool_)
 
     async def _room(self, portal: Portal, answer: str) -> int | None:
@@ -230,17 +160,17 @@ class Completions(Writer):
         """Return the rows with their prompts as they are sent and their answers in tokens."""
         if rows.columns is None or rows.columns.keys() != {"prompt", "answer"}:
             raise TypeError(f"{self!r} is asked by score(prompts, answer), or by c2fa.cite; it takes no other rows")
-        prompts = [_text("a prompt", prompt) for prompt in rows.columns["prompt"]]
+        prompts = [checked_text("a prompt", prompt) for prompt in rows.columns["prompt"]]
         answers = [await self._tokenized(portal, answer) for answer in rows.columns["answer"]]
         return WireRows(columns={"prompt": await self.contexts(portal, prompts), "answer": answers})
 
     async def _tokenized(self, portal: Portal, answer: str) -> Tokens:
-        if not _text("the answer", answer):
+        if not checked_text("the answer", answer):
             raise ValueError(
                 "the answer is empty, so there is nothing to score; give one, or let the model generate it"
             )
         if answer not in self._tokens:
-            if len(self._tokens) >= _REMEMBERED:
+            if len(self._tokens) >= 1024:  # there are seldom more than a few answers
                 self._tokens.clear()
             self._tokens[answer] = await self.tokenize(portal, answer)
         return self._tokens[answer]
@@ -254,7 +184,7 @@ class Completions(Writer):
         first = batch.answers.pop(key)
         await super()._ask_chunk(portal, batch, chunk, probe)
         moved = float(np.abs(batch.answers.pop(key) - first).max())
-        if moved > _APART:
+        if moved > 0.1:  # nats: caches and batches move a log-probability by less, a stale or sampled one by more
             self._memo.pop(key, None)
             raise EndpointError(
                 f"{self!r}, row {chunk[0]} of {len(batch.rows)}: asked twice, the server gave log-probabilities that "
@@ -264,8 +194,20 @@ class Completions(Writer):
         self._moved = moved
         batch.answers[key] = self._memo[key] = first
 
-    def logprobs(self, position: int, answer: Tokens, found: Sequence[tuple[Any, Any]]) -> list[float]:
-        """Return the log-probabilities of an answer from pairs of a token's id and log-probability."""
+    def answer(self, reply: Reply, rows: WireRows) -> Floats:
+        """Return the log-probability of each token of the answer, for each row."""
+        asked = list(columns(rows))
+        scored = self.scored(reply.data, asked)
+        if not all(scored):
+            raise ValueError(
+                f"the server gave no log-probabilities of the answer, as {self.server} does{self.otherwise}"
+            )
+        self.spend(*self.count(reply.data))
+        return np.asarray(
+            [self._logprobs(i, answer, pairs) for i, ((_, answer), pairs) in enumerate(zip(asked, scored, strict=True))]
+        )
+
+    def _logprobs(self, position: int, answer: Tokens, found: Sequence[tuple[Any, Any]]) -> list[float]:
         if len(found) != len(answer.ids):
             raise RowError(position, f"the server scored {len(found)} of the {len(answer.ids)} tokens of the answer")
         values = []
@@ -274,8 +216,8 @@ class Completions(Writer):
                 raise RowError(position, f"token {i} of the answer is {wanted}, and the server scored {token!r}")
             if not isinstance(value, int | float) or not value <= 1e-3:  # NaN is not either
                 raise RowError(position, f"token {i} of the answer has no log-probability but {value!r}")
-            self._impossible += value < _UNLIKELY
-            values.append(_LEAST if value < _UNLIKELY else min(float(value), 0.0))
+            self._impossible += value < self.impossible
+            values.append(self.least if value < self.impossible else min(float(value), 0.0))
         return values
 
     def finish(self) -> None:
@@ -285,24 +227,14 @@ class Completions(Writer):
             self.notes.append(f"the first row, asked twice, gave log-probabilities {self._moved:.1g} nats apart")
         if self._impossible:
             self.notes.append(
-                f"{self._impossible} log-probabilities are below what the server can write, and taken as {_LEAST:g}"
+                f"{self._impossible} log-probabilities are below what the server can write, and taken as {self.least:g}"
             )
-
-
-def post(path: str, body: Mapping[str, Any]) -> Request:
-    """A request with a body of JSON."""
-    return Request(path, json.dumps(body).encode())
 
 
 def columns(rows: WireRows) -> Iterable[tuple[Any, Tokens]]:
     """The prompts of prepared rows, each with the answer in tokens."""
     assert rows.columns is not None
     return zip(rows.columns["prompt"], rows.columns["answer"], strict=True)
-
-
-def no_logprobs(server: str) -> ValueError:
-    """What to say of a server that answers, but without log-probabilities."""
-    return ValueError(f"the server gave no log-probabilities of the answer, as {server} does; {_ELSEWHERE}")
 
 
 def token_id(number: Any) -> int:
@@ -347,9 +279,3 @@ def _joined(pieces: list[str], answer: str) -> tuple[str, ...]:
             f"the server's tokens do not join to the answer {answer[:80]!r} again; give it as the model writes it"
         )
     return tuple(pieces)
-
-
-def _text(what: str, given: Any) -> str:
-    if not isinstance(given, str):
-        raise TypeError(f"{what} must be a text, not {type(given).__name__}")
-    return given

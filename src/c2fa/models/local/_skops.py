@@ -9,15 +9,6 @@ from typing import Any
 
 from c2fa._system import need, refuse_older
 
-_HARMLESS = (
-    "numpy.dtype",
-    "numpy.mean",
-    "scipy.interpolate._bsplines.BSpline",
-    "scipy._lib.array_api_compat.numpy._aliases.asarray",
-)
-_DO_MORE = {"datasets", "externals", "tests", "conftest", "_testing"}  # these open files, or start processes
-_SCORES = ("sklearn.feature_selection.", "sklearn.metrics.")  # functions of these only compute
-
 
 def load(path: str, trusted: Collection[str] = ()) -> Any:
     """Load an estimator; types that are neither scikit-learn's nor trusted by name are refused, and named."""
@@ -43,7 +34,13 @@ def is_scikit_learns(name: str) -> bool:
     >>> is_scikit_learns("sklearn.model_selection._search.partial"), is_scikit_learns("os.system")
     (False, False)
     """
-    if name in _HARMLESS:
+    harmless = (
+        "numpy.dtype",
+        "numpy.mean",
+        "scipy.interpolate._bsplines.BSpline",
+        "scipy._lib.array_api_compat.numpy._aliases.asarray",
+    )
+    if name in harmless:
         return True
     module, _, attribute = name.rpartition(".")
     if not _computes(module):
@@ -55,8 +52,11 @@ def is_scikit_learns(name: str) -> bool:
     home = str(getattr(thing, "__module__", ""))
     if not _computes(home):
         return False
-    return inspect.isclass(thing) or (inspect.isfunction(thing) and home.startswith(_SCORES))
+    is_score = inspect.isfunction(thing) and home.startswith(("sklearn.feature_selection.", "sklearn.metrics."))
+    return inspect.isclass(thing) or is_score
 
 
 def _computes(module: str) -> bool:
-    return module.startswith("sklearn.") and not _DO_MORE.intersection(module.split("."))
+    """Whether it is a module of scikit-learn, and none of those that open files or start processes."""
+    others = {"datasets", "externals", "tests", "conftest", "_testing"}
+    return module.startswith("sklearn.") and others.isdisjoint(module.split("."))

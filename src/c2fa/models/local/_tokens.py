@@ -55,9 +55,17 @@ class TokenTable:
     def of(cls, tokenizer: Any, inputs: TextInputs, limit: int | None) -> TokenTable | None:
         """The table of an input's texts; None where its rows must be rendered."""
         leaves = sum(map(len, inputs.spans))
-        tried = _tried(leaves, removed=inputs.mask is None)
+        # What a token is depends on its neighbours. Neighbours that are both kept, or both masked, are tokenised so
+        # anyway. In the rows that are tried each leaf meets the other kind and, where leaves are removed, one from
+        # further off.
+        at = np.arange(leaves)
+        near, far = [at % 2 == 0, at % 2 == 1], [at % 3 == 0, at % 3 == 1, at % 5 > 2, at % 7 == 6]
+        tried = np.array([*near, *far] if inputs.mask is None else near)
+        rendered = inputs(tried, inputs.structure.depth - 1)
         spelled = [(inputs.texts, inputs.spans), _all_masked(inputs)]
-        encoding = _encoded(tokenizer, [*(texts for texts, _ in spelled), *_rendered(inputs, tried)])
+        rows = [*(texts for texts, _ in spelled), *(([row] if len(inputs.texts) == 1 else row) for row in rendered)]
+        texts = [list(column) for column in zip(*rows, strict=True)]
+        encoding = tokenizer(*texts, truncation=False, padding=False, return_offsets_mapping=True, verbose=False)
         kept, masked = (_Tokens.of(encoding, i, spans, inputs.mask is not None) for i, (_, spans) in enumerate(spelled))
         if inputs.mask is not None:
             if kept.fixed() != masked.fixed():
@@ -130,8 +138,8 @@ def token_rows(
         together = np.full((len(columns), max(map(len, columns))), filler)
         for target, column in zip(together, columns, strict=True):
             target[: len(column)] = column
-        said: torch.Tensor = on_device(together, device)[table_of_row]
-        return said
+        rows: torch.Tensor = on_device(together, device)[table_of_row]
+        return rows
 
     leaf = each([np.where(table.leaf == _FIXED, always, table.leaf) for table in tables], never)
     when = each([table.when for table in tables], True)
@@ -204,9 +212,9 @@ class _Tokens:
 
     def fixed(self) -> list[tuple[int, ...]]:
         """The tokens that no mask changes, with their places."""
-        there = self.leaf == _FIXED
+        is_fixed = self.leaf == _FIXED
         columns = [self.place, *self.columns.values()]
-        return list(zip(*(column[there].tolist() for column in columns), strict=True))
+        return list(zip(*(column[is_fixed].tolist() for column in columns), strict=True))
 
     def of_leaves(self) -> _Tokens:
         """The tokens of leaves alone, as what stands in their place when they are masked."""
@@ -215,32 +223,8 @@ class _Tokens:
         return _Tokens(columns, self.place[own], self.leaf[own], np.zeros(own.sum(), dtype=np.bool_), self.added[own])
 
 
-def _encoded(tokenizer: Any, inputs: Sequence[Sequence[str]]) -> Any:
-    """The tokens of several inputs, each of one text or two, whole and with their places."""
-    columns = [list(column) for column in zip(*inputs, strict=True)]
-    return tokenizer(*columns, truncation=False, padding=False, return_offsets_mapping=True, verbose=False)
-
-
 def _columns(encoding: Any) -> list[str]:
     return [name for name in encoding if name not in ("offset_mapping", "attention_mask")]
-
-
-def _tried(leaves: int, removed: bool) -> Bools:
-    """Rows by which a table is tried.
-
-    What a token is depends on its neighbours. Neighbours that are both kept, or both masked, are tokenised so anyway.
-    In these rows each leaf meets the other kind and, where leaves are removed, one from further off.
-    """
-    at = np.arange(leaves)
-    near = [at % 2 == 0, at % 2 == 1]
-    far = [at % 3 == 0, at % 3 == 1, at % 5 > 2, at % 7 == 6]
-    return np.array([*near, *far] if removed else near)
-
-
-def _rendered(inputs: TextInputs, masks: Bools) -> list[Sequence[str]]:
-    """Rows as texts, one or two each."""
-    rendered = inputs(masks, inputs.structure.depth - 1)
-    return [[text] for text in rendered] if len(inputs.texts) == 1 else rendered
 
 
 def _all_masked(inputs: TextInputs) -> tuple[list[str], list[Spans]]:

@@ -23,10 +23,6 @@ _Floats = NDArray[np.float32]
 _Ids = NDArray[np.intp]
 
 _PAD, _CLS = 0, 2
-# Every tile holds as many pieces as any other, whatever the length of its rows. The large matrix products
-# then have one shape each, so a row's outputs are the same whichever rows it is asked with, and BLAS runs well.
-_TILE = 768
-_LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 class DemoSentiment:
@@ -58,7 +54,8 @@ class DemoSentiment:
         logits = np.empty(len(rows), dtype=np.float64)
         for places, tile in _tiles(rows):
             logits[places] = network.logits(tile)[: len(places)]
-        return _probabilities(logits)
+        positive = 1 / (1 + np.exp(-logits))
+        return np.stack([1 - positive, positive], axis=1)
 
     @cached_property
     def _network(self) -> _Network:
@@ -139,16 +136,24 @@ class _Network:
         return _normalise(pooled)
 
 
-def _tiles(rows: Sequence[Sequence[int]]) -> Iterator[tuple[_Ids, _Ids]]:
-    """The rows' places and their padded ids, tile by tile, each tile of rows about as long as one another."""
+def _tiles(
+    rows: Sequence[Sequence[int]],
+    pieces: int = 768,
+    widths: Sequence[int] = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256),
+) -> Iterator[tuple[_Ids, _Ids]]:
+    """The rows' places and their padded ids, tile by tile, each tile of rows about as long as one another.
+
+    Every tile holds as many pieces as any other, whatever the length of its rows. The large matrix products then have
+    one shape each, so a row's outputs are the same whichever rows it is asked with, and BLAS runs well.
+    """
     lengths = np.array([len(row) for row in rows], dtype=np.intp)
-    padded = np.searchsorted(_LENGTHS, lengths)
+    padded = np.searchsorted(widths, lengths)
     for bucket in np.unique(padded):
-        length = _LENGTHS[bucket]
+        width = widths[bucket]
         members = np.flatnonzero(padded == bucket)
-        for start in range(0, len(members), _TILE // length):
-            places = members[start : start + _TILE // length]
-            tile = np.full((_TILE // length, length), _PAD, dtype=np.intp)
+        for start in range(0, len(members), pieces // width):
+            places = members[start : start + pieces // width]
+            tile = np.full((pieces // width, width), _PAD, dtype=np.intp)
             tile[:, 0] = _CLS
             for i, place in enumerate(places):
                 tile[i, : lengths[place]] = rows[place]
@@ -170,12 +175,6 @@ def _exponentiate(scores: _Floats) -> _Floats:
     np.exp(scores, out=scores)
     total: _Floats = scores.sum(axis=-1, keepdims=True)
     return total
-
-
-def _probabilities(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows of the probabilities of negative and positive from the log-odds of positive."""
-    positive = 1 / (1 + np.exp(-logits))
-    return np.stack([1 - positive, positive], axis=1)
 
 
 def _read(file: IO[bytes]) -> dict[str, NDArray[np.generic]]:

@@ -30,9 +30,6 @@ from c2fa.models.local.torch import (
 )
 from c2fa.structure import BoolArray
 
-_LARGE = 2**16  # tokens of a batch
-_SHIFTED = ("roberta", "xlm-roberta", "camembert")  # their first two positions are not for tokens
-
 
 class HuggingFace:
     """A text classifier of ``transformers`` as a model: texts, or pairs of texts, in; probabilities out.
@@ -93,7 +90,7 @@ class HuggingFace:
         self.autocast = autocast_dtype(autocast)
         self.max_length = max_length or _limit(tokenizer, model.config)
         self._background = Background(self.device, lanes=2)
-        self._told = False
+        self._warned = False
         self.__setstate__({})
 
     def __getstate__(self) -> dict[str, Any]:
@@ -153,7 +150,11 @@ class HuggingFace:
         evaluating(self.model)
         with torch.inference_mode(), precision(self.device, self.autocast):
             width = self._width(int(lengths.max()))
-            columns = token_rows(tables, masks, width, self._fill, self._left, self.device)
+            filler = {
+                "input_ids": self.tokenizer.pad_token_id,
+                "token_type_ids": getattr(self.tokenizer, "pad_token_type_id", 0),
+            }
+            columns = token_rows(tables, masks, width, filler, self._left, self.device)
             outputs = [self._outputs(columns, lengths, index) for index in self._cut(order, width)]
             answers = to_host(torch.cat(outputs))
         return lambda: restored(order, answers())
@@ -175,7 +176,7 @@ class HuggingFace:
 
     def _is_large(self, tokens: int) -> bool:
         """Whether a batch of so many tokens keeps a GPU busy for so long that a plan for its attention pays."""
-        return self.device.type == "cuda" and tokens >= _LARGE
+        return self.device.type == "cuda" and tokens >= 2**16
 
     def _outputs(self, columns: Mapping[str, torch.Tensor], lengths: Any, index: Any) -> torch.Tensor:
         """What the model says of some of the rows, which are cut to the longest of them."""
@@ -218,8 +219,8 @@ class HuggingFace:
             if inputs not in self._tables:
                 self._tables[inputs] = TokenTable.of(self.tokenizer, inputs, self.max_length)
             table = self._tables[inputs]
-        if table is None and not self._told:
-            self._told = True
+        if table is None and not self._warned:
+            self._warned = True
             warnings.warn(
                 "the tokenizer joins pieces over words that are masked, so masked texts are tokenised one by one, "
                 "which is slower",
@@ -230,14 +231,6 @@ class HuggingFace:
     @property
     def _left(self) -> bool:
         return getattr(self.tokenizer, "padding_side", "right") == "left"
-
-    @property
-    def _fill(self) -> dict[str, int]:
-        """What rows are filled up with."""
-        return {
-            "input_ids": self.tokenizer.pad_token_id,
-            "token_type_ids": getattr(self.tokenizer, "pad_token_type_id", 0),
-        }
 
     def _whole(self, rows: list[Any]) -> Iterator[tuple[TokenTable, BoolArray]]:
         """The tokens of texts, or pairs of texts, of which nothing is to be masked."""
@@ -278,8 +271,10 @@ def _limit(tokenizer: Any, config: Any) -> int | None:
     if limit is not None and limit < 1_000_000:
         return int(limit)
     limit = getattr(config, "max_position_embeddings", None)
-    shift = 2 if getattr(config, "model_type", "") in _SHIFTED else 0
-    return None if limit is None else int(limit) - shift
+    if limit is None:
+        return None
+    # The first two positions of these are not for tokens.
+    return int(limit) - 2 * (getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert"))
 
 
 def from_folder(

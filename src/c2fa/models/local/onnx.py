@@ -82,24 +82,22 @@ class Onnx:
         return f"Onnx(output={self.output!r})"
 
     def __call__(self, batch: Any) -> npt.NDArray[np.float64]:
-        feeds = self._feeds(batch)
+        inputs = self.session.get_inputs()
+        if hasattr(batch, "columns") and {i.name for i in inputs} <= {str(c) for c in batch.columns}:
+            feeds = {i.name: _cast(batch[i.name].to_numpy().reshape(-1, 1), i) for i in inputs}
+        elif len(inputs) == 1:
+            array = batch.to_numpy() if hasattr(batch, "to_numpy") else host_array(batch)
+            if array.ndim == 1 and len(inputs[0].shape) == 2:
+                array = array.reshape(-1, 1)
+            feeds = {inputs[0].name: _cast(array, inputs[0])}
+        else:
+            names = [i.name for i in inputs]
+            raise ValueError(f"the model has {len(inputs)} inputs, {names}; give a frame with a column for each")
         rows = len(next(iter(feeds.values())))
         if rows == 0:
             raise ValueError("the batch is empty; an ONNX session needs at least one row")
         starts = range(0, rows, self.batch)
         return np.concatenate([self._run(feeds, start, min(start + self.batch, rows)) for start in starts])
-
-    def _feeds(self, batch: Any) -> dict[str, npt.NDArray[Any]]:
-        inputs = self.session.get_inputs()
-        if hasattr(batch, "columns") and {i.name for i in inputs} <= {str(c) for c in batch.columns}:
-            return {i.name: _cast(batch[i.name].to_numpy().reshape(-1, 1), i) for i in inputs}
-        if len(inputs) != 1:
-            names = [i.name for i in inputs]
-            raise ValueError(f"the model has {len(inputs)} inputs, {names}; give a frame with a column for each")
-        array = batch.to_numpy() if hasattr(batch, "to_numpy") else host_array(batch)
-        if array.ndim == 1 and len(inputs[0].shape) == 2:
-            array = array.reshape(-1, 1)
-        return {inputs[0].name: _cast(array, inputs[0])}
 
     def _run(self, feeds: Mapping[str, npt.NDArray[Any]], start: int, stop: int) -> npt.NDArray[np.float64]:
         part = {name: array[start:stop] for name, array in feeds.items()}

@@ -294,16 +294,17 @@ class Background:
             return begin(batch)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.lanes, "c2fa-device")
-        begun = self._threads.submit(self._in_lane, begin, batch)
-        return lambda: begun.result()()
 
-    def _in_lane(self, begin: Callable[[Any], Callable[[], Floats]], batch: Any) -> Callable[[], Floats]:
-        if self.lanes == 1:
-            return begin(batch)
-        if not hasattr(self._own, "stream"):
-            self._own.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(self._own.stream):
-            return begin(batch)
+        def in_lane() -> Callable[[], Floats]:
+            if self.lanes == 1:
+                return begin(batch)
+            if not hasattr(self._own, "stream"):
+                self._own.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+            with torch.cuda.stream(self._own.stream):
+                return begin(batch)
+
+        begun = self._threads.submit(in_lane)
+        return lambda: begun.result()()
 
     def __reduce__(self) -> Any:
         return Background, (self.device, self.lanes)

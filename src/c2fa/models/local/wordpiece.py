@@ -8,6 +8,7 @@ blanks becomes is remembered, so the many masked variants of one text cost a dic
 from __future__ import annotations
 
 import re
+import string
 import unicodedata
 from collections.abc import Iterator, Sequence
 
@@ -15,11 +16,6 @@ __all__ = ["WordPiece"]
 
 # The controls BERT drops without parting the word; `str.split` would part it at some of them.
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]")
-_ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-_DROPPED = frozenset({"Cc", "Cf", "Co", "Cs"})
-_LONGEST_WORD = 100
-_LONGEST_REMEMBERED = 64
-_MOST_REMEMBERED = 1 << 16
 
 
 class WordPiece:
@@ -32,6 +28,8 @@ class WordPiece:
     >>> pieces.encode("Not  GOODNESS! [MASK], x")
     [5, 2, 3, 4, 1, 0, 0]
     """
+
+    most_remembered = 1 << 16
 
     def __init__(self, vocabulary: Sequence[str], *, mask: str = "[MASK]", unknown: str = "[UNK]") -> None:
         self.vocabulary = tuple(vocabulary)
@@ -46,8 +44,14 @@ class WordPiece:
         """The ids of the pieces of `text`, at most `limit` of them; what lies beyond is not looked at."""
         ids: list[int] = []
         for chunk in _CONTROLS.sub("", text).split():
-            known = self._remembered.get(chunk)
-            ids += self._encode_chunk(chunk) if known is None else known
+            pieces = self._remembered.get(chunk)
+            if pieces is None:
+                pieces = tuple(i for word in self._chunk_words(chunk) for i in word)
+                if len(self._remembered) >= self.most_remembered:
+                    self._remembered.clear()
+                if len(chunk) <= 64:  # what is longer hardly comes again
+                    self._remembered[chunk] = pieces
+            ids += pieces
             if limit is not None and len(ids) >= limit:
                 return ids[:limit]
         return ids
@@ -55,14 +59,6 @@ class WordPiece:
     def words(self, text: str) -> list[tuple[int, ...]]:
         """The ids of each word (or punctuation mark, or mask) of `text`, word by word."""
         return [word for chunk in _CONTROLS.sub("", text).split() for word in self._chunk_words(chunk)]
-
-    def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
-        ids = tuple(i for word in self._chunk_words(chunk) for i in word)
-        if len(chunk) <= _LONGEST_REMEMBERED:
-            if len(self._remembered) >= _MOST_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[chunk] = ids
-        return ids
 
     def _chunk_words(self, chunk: str) -> Iterator[tuple[int, ...]]:
         for i, part in enumerate(chunk.split(self.mask)):
@@ -73,7 +69,7 @@ class WordPiece:
 
     def _split_word(self, word: str) -> tuple[int, ...]:
         """The longest pieces of a word from its left, or `unknown` where no piece fits."""
-        if len(word) > _LONGEST_WORD:
+        if len(word) > 100:  # as BERT does
             return (self._unknown_id,)
         ids: list[int] = []
         start = 0
@@ -94,7 +90,9 @@ def _normalise(text: str) -> str:
     """Lower case without accents, blanks around each CJK character, no control or format characters."""
     if text.isascii():
         return text.lower()
-    kept = "".join(f" {c} " if _is_cjk(ord(c)) else c for c in text if unicodedata.category(c) not in _DROPPED)
+    kept = "".join(
+        f" {c} " if _is_cjk(ord(c)) else c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs")
+    )
     bare = (c for c in unicodedata.normalize("NFD", kept) if unicodedata.category(c) != "Mn")
     return "".join(c.lower() for c in bare)  # one by one: a word's last sigma is no special case in BERT
 
@@ -107,7 +105,7 @@ def _split_words(text: str) -> Iterator[str]:
             continue
         start = 0
         for i, c in enumerate(run):
-            if c in _ASCII_PUNCTUATION or unicodedata.category(c).startswith("P"):
+            if c in string.punctuation or unicodedata.category(c).startswith("P"):
                 if start < i:
                     yield run[start:i]
                 yield c

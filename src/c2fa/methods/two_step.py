@@ -1,4 +1,4 @@
-"""Top-down methods: the parts first, then each split over its children, level by level."""
+"""The paper's two-step methods: one level by LIME or MILLI, the others by sums or by splitting it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,43 @@ from c2fa.asking.querying import Conversation
 from c2fa.methods.base import Attribution, Task
 from c2fa.methods.lime import Lime
 from c2fa.methods.milli import Milli
+from c2fa.penalties import L2
+from c2fa.problem import Level, Problem
 from c2fa.solution import Solution
+from c2fa.solvers.solve import solve
 from c2fa.structure import FloatArray, IntArray
 
-_DRAWS = 1000  # the stream of the splits, away from the levels' streams, so that masks stay the same
+
+@dataclass(frozen=True)
+class BottomUp(Lime):
+    """LIME for the leaves, sums for the parts, so that consistency is exact.
+
+    Only the leaves are asked about: the rows of the other levels' budgets stay unspent, so that its leaves are
+    those of ``Lime`` at the same budget. Parts are sums, and their intercept is the leaves'.
+    """
+
+    def __call__(self, task: Task) -> Conversation[Attribution]:
+        s = task.structure
+        leaves = yield from self.fit(task, s.depth - 1)
+        (level,) = leaves.problem.levels
+        errors = None
+        if level.penalty.ridge is not None:
+            # The standard errors of sums need the covariance of the leaves. A level of one row with an intercept of its
+            # own and no penalty says nothing, so the joint problem with such levels above the leaves is the leaves'
+            # own, and the direct solver has every level's errors at hand.
+            silent = [
+                Level(np.ones((1, width), np.bool_), np.zeros((1, len(task.columns))), penalty=L2(0.0), intercept=True)
+                for width in s.widths[:-1]
+            ]
+            errors = solve(Problem(s, (*silent, level))).stderr
+        return Attribution(
+            values=tuple(s.sums(leaves.values[0], k) for k in range(s.depth)),
+            intercepts=leaves.intercepts * s.depth,
+            stderr=errors,
+            levels=(*(None,) * (s.depth - 1), level),
+            status=leaves.status,
+            iterations=leaves.iterations,
+        )
 
 
 @dataclass(frozen=True)
@@ -44,7 +77,7 @@ class TopDownMilli(Milli):
 def drawn(task: Task, parts: Solution) -> Attribution:
     """Draw every level below the parts from the one above it."""
     s = task.structure
-    rng = task.rng(_DRAWS)
+    rng = task.rng(1000)  # a stream away from the levels' streams, so that masks stay the same
     values = parts.values[0]
     for owner in s.parents:
         values = scatter(rng, values, owner)

@@ -1,0 +1,352 @@
+"""The servers of language models that people run: one adapter, and what each of them calls things."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from c2fa.models.http._rows import WireRows
+from c2fa.models.http._send import EndpointError, Portal, Request
+from c2fa.models.http.endpoint import RowError, _Batch
+from c2fa.models.lm.chat import model_name, post
+from c2fa.models.lm.completions import Completions, Tokens, columns, from_prefixes, from_texts, token_id
+
+
+class LlamaServer(Completions):
+    """A language model served by ``llama-server``.
+
+    The server ignores a request for the log-probabilities of a prompt. So the answer is written by the model, under a
+    grammar that allows these very tokens and no others; the log-probabilities are those before the grammar. Servers
+    from before 2026 do not read such a grammar. Rows go one after the other and without the server's cache: what the
+    server computes together moves a row's numbers, with a small quantised model by a few tenths of a nat.
+
+    Parameters
+    ----------
+    url
+        The server's address.
+    max_new_tokens
+        The most tokens that ``generate`` writes.
+    template_options
+        What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
+    **settings
+        Any of `c2fa.models.http.endpoint.Settings`; a request holds one row, and ``concurrency`` is 1 unless given.
+    """
+
+    kind = "llama"
+    server = "llama-server"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_new_tokens: int = 256,
+        template_options: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(url, max_new_tokens=max_new_tokens, **{"concurrency": 1, **settings})
+        self.template_options = dict(template_options or {})
+
+    async def chat(self, portal: Portal, messages: list[dict[str, str]]) -> str | None:
+        request = post("/apply-template", {"messages": messages, "chat_template_kwargs": self.template_options})
+        return await self.ask(portal, request, "applying the chat template", lambda data: str(data["prompt"]))
+
+    async def tokenize(self, portal: Portal, answer: str) -> Tokens:
+        body = {"content": answer, "add_special": False, "parse_special": False, "with_pieces": True}
+
+        def read(data: Any) -> Tokens:
+            tokens = data["tokens"]
+            split = [token["id"] for token in tokens if not isinstance(token["piece"], str)]
+            if split:
+                raise ValueError(
+                    f"the tokens {split} of the answer are parts of characters, of which llama-server gives no "
+                    "log-probabilities; leave emoji and rare letters out of the answer, or use another server"
+                )
+            return Tokens(
+                tuple(token_id(token["id"]) for token in tokens),
+                from_texts((token["piece"] for token in tokens), answer),
+            )
+
+        return await self.ask(portal, post("/tokenize", body), "reading the answer's tokens", read)
+
+    async def lengths(self, portal: Portal, prompts: list[str]) -> list[int]:
+        requests = (post("/tokenize", {"content": p, "add_special": True, "parse_special": True}) for p in prompts)
+        return [await self.ask(portal, each, "reading tokens", lambda data: len(data["tokens"])) for each in requests]
+
+    def window(self) -> tuple[Request, Callable[[Any], int | None]]:
+        return Request("/props"), lambda data: data["default_generation_settings"]["n_ctx"]
+
+    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
+        body = {"prompt": prompt, "max_tokens": self.max_new_tokens, "temperature": 0, "cache_prompt": False}
+        return post("/v1/completions", body), lambda data: data["choices"][0]["text"]
+
+    def request(self, rows: WireRows) -> Request:
+        ((prompt, answer),) = columns(rows)
+        grammar = "root ::= " + " ".join(f"<[{token}]>" for token in answer.ids)
+        body = {"prompt": prompt, "max_tokens": len(answer.ids), "temperature": 0, "logprobs": 1, "grammar": grammar}
+        return post("/v1/completions", body | {"cache_prompt": False})
+
+    def scored(self, data: Any, rows: Sequence[tuple[Any, Tokens]]) -> list[list[tuple[Any, Any]]]:
+        logprobs = data["choices"][0].get("logprobs")
+        content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+        return [[(token.get("id"), token.get("logprob")) for token in content or ()]]
+
+    async def _ask_chunk(self, portal: Portal, batch: _Batch, chunk: list[int], probe: bool = False) -> None:
+        try:
+            await super()._ask_chunk(portal, batch, chunk, probe)
+        except EndpointError as error:
+            if not (probe and "grammar" in str(error).lower()):
+                raise
+            raise EndpointError(
+                f"{error}; a llama-server from before 2026 takes no token ids in a grammar: update it", error.status
+            ) from None
+
+
+class VLLM(Completions):
+    """A language model served by ``vllm serve``.
+
+    A row goes as token ids, the prompt's and then the answer's, and the server returns the log-probabilities of what it
+    was sent (``prompt_logprobs``).
+
+    Parameters
+    ----------
+    url
+        The server's address.
+    model
+        The model's name on the server.
+    max_new_tokens
+        The most tokens that ``generate`` writes.
+    template_options
+        What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
+    **settings
+        Any of `c2fa.models.http.endpoint.Settings`; a request holds 16 rows unless ``rows_per_request`` says otherwise.
+    """
+
+    kind = "vllm"
+    server = "vLLM"
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        max_new_tokens: int = 256,
+        template_options: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(url, max_new_tokens=max_new_tokens, **{"rows_per_request": 16, **settings})
+        self.model, self.template_options = model_name(model), dict(template_options or {})
+
+    @property
+    def name(self) -> str:
+        """The identity of the model; a server does not tell when its weights change."""
+        return f"{self.kind}:{self.url}#{self.model}"
+
+    def chunk_size(self) -> int:
+        return self.settings.rows_per_request
+
+    async def tokenize(self, portal: Portal, answer: str) -> Tokens:
+        ids = await self._ids(portal, prompt=answer, add_special_tokens=False)
+        texts = await asyncio.gather(*(self._text_of(portal, ids[: i + 1]) for i in range(len(ids))))
+        return Tokens(tuple(ids), from_prefixes(texts, answer))
+
+    async def chat(self, portal: Portal, messages: list[dict[str, str]]) -> str | None:
+        """Return messages in the model's chat format, without the tokens that begin every text: these come later."""
+        try:
+            ids = await self._ids(portal, messages=messages, chat_template_kwargs=self.template_options)
+        except EndpointError as error:
+            if error.status == 400 and "template" in str(error):  # the model has none
+                return None
+            raise
+        bare, whole = [await self._ids(portal, prompt="a", add_special_tokens=special) for special in (False, True)]
+        begin = whole[: len(whole) - len(bare)]
+        text = await self._text_of(portal, ids[len(begin) :] if ids[: len(begin)] == begin else ids)
+        if await self._ids(portal, prompt=text, add_special_tokens=True) != ids:
+            raise EndpointError(
+                f"{self!r}: the chat format, written as text, is read as other tokens; give the server a chat template "
+                "that begins as its tokenizer begins every text"
+            )
+        return text
+
+    async def contexts(self, portal: Portal, prompts: list[str]) -> list[Any]:
+        asked = (self._ids(portal, prompt=prompt, add_special_tokens=True) for prompt in prompts)
+        return list(await asyncio.gather(*asked))
+
+    def window(self) -> tuple[Request, Callable[[Any], int | None]]:
+        def read(data: Any) -> int | None:
+            return next((card.get("max_model_len") for card in data["data"] if card["id"] == self.model), None)
+
+        return Request("/v1/models"), read
+
+    async def _ids(self, portal: Portal, **asked: Any) -> list[int]:
+        request = post("/tokenize", {"model": self.model, **asked})
+        return await self.ask(portal, request, "reading tokens", lambda data: [token_id(i) for i in data["tokens"]])
+
+    async def _text_of(self, portal: Portal, ids: list[int]) -> str:
+        request = post("/detokenize", {"model": self.model, "tokens": ids})
+        return await self.ask(portal, request, "reading the tokens' texts", lambda data: str(data["prompt"]))
+
+    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
+        body = {"model": self.model, "prompt": prompt, "max_tokens": self.max_new_tokens, "temperature": 0}
+        return post("/v1/completions", body), lambda data: data["choices"][0]["text"]
+
+    def request(self, rows: WireRows) -> Request:
+        prompts = [[*prompt, *answer.ids] for prompt, answer in columns(rows)]
+        body = {"model": self.model, "prompt": prompts, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
+        return post("/v1/completions", body)
+
+    def scored(self, data: Any, rows: Sequence[tuple[Any, Tokens]]) -> list[list[tuple[Any, Any]]]:
+        choices = sorted(data["choices"], key=lambda choice: int(choice["index"]))
+        if [choice["index"] for choice in choices] != list(range(len(rows))):
+            raise ValueError(
+                f"the server returned {len(choices)} choices, which are not one for each of {len(rows)} rows"
+            )
+        found = []
+        for position, ((prompt, answer), choice) in enumerate(zip(rows, choices, strict=True)):
+            listed, sent = choice.get("prompt_logprobs") or (), len(prompt) + len(answer.ids)
+            if listed and len(listed) != sent:
+                raise RowError(
+                    position, f"the server returned {len(listed)} positions for the {sent} tokens that it was sent"
+                )
+            pairs: list[tuple[Any, Any]] = []
+            for wanted, entry in zip(answer.ids, listed[len(prompt) :], strict=False):
+                entry = entry or {}
+                here = entry.get(str(wanted))
+                pairs.append((wanted, here["logprob"]) if here else (next(iter(entry), None), None))
+            found.append(pairs)
+        return found
+
+
+class SGLang(Completions):
+    """A language model served by ``sglang.launch_server``.
+
+    A row goes as token ids, the prompt's and then the answer's, and the server returns the log-probabilities of those
+    at the end (``logprob_start_len``).
+
+    Parameters
+    ----------
+    url
+        The server's address.
+    max_new_tokens
+        The most tokens that ``generate`` writes.
+    **settings
+        Any of `c2fa.models.http.endpoint.Settings`; a request holds one row.
+    """
+
+    kind = "sglang"
+    server = "SGLang"
+
+    def count(self, data: Any) -> tuple[Any, Any]:
+        used = data.get("meta_info") or {}
+        return used.get("prompt_tokens"), used.get("completion_tokens")
+
+    def ending(self, data: Any) -> str | None:
+        reason: str | None = ((data.get("meta_info") or {}).get("finish_reason") or {}).get("type")
+        return reason
+
+    async def tokenize(self, portal: Portal, answer: str) -> Tokens:
+        (ids,) = await self._ids(portal, [answer], special=False)
+        prefixes = [ids[: i + 1] for i in range(len(ids))]
+
+        def read(data: Any) -> Tokens:
+            texts = data["text"]
+            if len(texts) != len(prefixes):
+                raise ValueError(f"the server returned {len(texts)} texts for {len(prefixes)} lists of tokens")
+            return Tokens(tuple(ids), from_prefixes(texts, answer))
+
+        body = {"tokens": prefixes, "skip_special_tokens": False}
+        return await self.ask(portal, post("/detokenize", body), "reading the answer's tokens", read)
+
+    async def contexts(self, portal: Portal, prompts: list[str]) -> list[Any]:
+        return await self._ids(portal, prompts, special=True)
+
+    async def _ids(self, portal: Portal, texts: list[str], special: bool) -> list[list[int]]:
+        def read(data: Any) -> list[list[int]]:
+            listed = [[token_id(token) for token in ids] for ids in data["tokens"]]
+            if len(listed) != len(texts):
+                raise ValueError(f"the server returned the tokens of {len(listed)} texts for {len(texts)}")
+            return listed
+
+        body = {"prompt": texts, "add_special_tokens": special}
+        return await self.ask(portal, post("/tokenize", body), "reading tokens", read)
+
+    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
+        body = {"text": prompt, "sampling_params": {"max_new_tokens": self.max_new_tokens, "temperature": 0}}
+        return post("/generate", body), lambda data: data["text"]
+
+    def request(self, rows: WireRows) -> Request:
+        ((prompt, answer),) = columns(rows)
+        sampling = {"max_new_tokens": 1, "temperature": 0}
+        body = {"input_ids": [*prompt, *answer.ids], "sampling_params": sampling, "return_logprob": True}
+        # The first position asked for comes without a number, so the prompt's last token stands there.
+        return post("/generate", body | {"logprob_start_len": max(len(prompt) - 1, 0)})
+
+    def scored(self, data: Any, rows: Sequence[tuple[Any, Tokens]]) -> list[list[tuple[Any, Any]]]:
+        ((_, answer),) = rows
+        listed = (data.get("meta_info") or {}).get("input_token_logprobs") or ()
+        return [[(entry[1], entry[0]) for entry in listed[-len(answer.ids) :]]]
+
+
+class TGI(Completions):
+    """A language model served by ``text-generation-launcher``.
+
+    The server takes texts alone and returns the log-probabilities of the tokens that it reads in them
+    (``decoder_input_details``). A row whose last tokens are not those of the answer is an error: prompt and answer have
+    run into one token.
+
+    Parameters
+    ----------
+    url
+        The server's address.
+    max_new_tokens
+        The most tokens that ``generate`` writes.
+    **settings
+        Any of `c2fa.models.http.endpoint.Settings`; a request holds one row.
+    """
+
+    kind = "tgi"
+    server = "Text Generation Inference"
+
+    def count(self, data: Any) -> tuple[Any, Any]:
+        details = data.get("details") or {}
+        return len(details.get("prefill") or ()), details.get("generated_tokens")
+
+    def ending(self, data: Any) -> str | None:
+        reason: str | None = (data.get("details") or {}).get("finish_reason")
+        return reason
+
+    async def tokenize(self, portal: Portal, answer: str) -> Tokens:
+        def read(data: Any) -> Tokens:
+            tokens = [token for token in data if token["stop"] > token["start"]]  # the others begin or end a text
+            texts = [answer[: token_id(token["stop"])] for token in tokens]
+            return Tokens(tuple(token_id(token["id"]) for token in tokens), from_prefixes(texts, answer))
+
+        return await self.ask(portal, post("/tokenize", {"inputs": answer}), "reading the answer's tokens", read)
+
+    async def lengths(self, portal: Portal, prompts: list[str]) -> list[int]:
+        requests = (post("/tokenize", {"inputs": prompt}) for prompt in prompts)
+        return [await self.ask(portal, each, "reading tokens", len) for each in requests]
+
+    def window(self) -> tuple[Request, Callable[[Any], int | None]]:
+        return Request("/info"), lambda data: data["max_input_tokens"]
+
+    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
+        parameters = {"max_new_tokens": self.max_new_tokens, "details": True}
+        return post("/generate", {"inputs": prompt, "parameters": parameters}), lambda data: data["generated_text"]
+
+    def request(self, rows: WireRows) -> Request:
+        ((prompt, answer),) = columns(rows)
+        parameters = {"max_new_tokens": 1, "details": True, "decoder_input_details": True}
+        return post("/generate", {"inputs": prompt + "".join(answer.pieces), "parameters": parameters})
+
+    def scored(self, data: Any, rows: Sequence[tuple[Any, Tokens]]) -> list[list[tuple[Any, Any]]]:
+        ((_, answer),) = rows
+        listed = (data.get("details") or {}).get("prefill") or ()
+        pairs = [(token.get("id"), token.get("logprob")) for token in listed[-len(answer.ids) :]]
+        if pairs and tuple(token for token, _ in pairs) != answer.ids:
+            raise RowError(
+                0,
+                "the server reads the end of the prompt and the answer as other tokens than the answer alone; end the "
+                "prompt with a line break, or begin the answer as the model does",
+            )
+        return [pairs]
