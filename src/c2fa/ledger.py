@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-import socket
 import sqlite3
 import sys
 import threading
@@ -18,6 +16,7 @@ from zlib import crc32
 
 import numpy as np
 
+from c2fa.owners import is_gone, this_process
 from c2fa.structure import FloatArray
 
 Name: TypeAlias = tuple[str, str, int, bytes]
@@ -94,7 +93,7 @@ class Ledger:
         except (sqlite3.Error, OSError) as error:
             raise self._unusable(error) from error
         self._close = weakref.finalize(self, self._db.close)
-        self._owner = f"{':'.join(_process(os.getpid()))}:{secrets.token_hex(4)}"
+        self._owner = this_process()
         self._threads: set[int] = set()  # those that have set marks
         try:
             if new:
@@ -242,7 +241,7 @@ class Ledger:
                 # One that expires later than any that is set now is of a clock that was ahead.
                 db.execute("DELETE FROM under_way WHERE expires NOT BETWEEN ? AND ?", (now, now + 1.1 * _LEASE_SECONDS))
                 others = db.execute("SELECT DISTINCT owner FROM under_way WHERE owner<>?", (self._me,)).fetchall()
-                gone = [owner for owner in others if _is_gone(*owner)]
+                gone = [owner for owner in others if self._is_gone(*owner)]
                 db.executemany("DELETE FROM under_way WHERE owner=?", gone)
                 taken = {name for name in names if self._is_taken(name)} if len(others) > len(gone) else set()
                 free = [(*name, self._me, now + _LEASE_SECONDS) for name in names if name not in taken]
@@ -250,6 +249,13 @@ class Ledger:
         except sqlite3.Error:  # without marks a row may be asked twice; that answers cannot be written is said then
             return set()
         return taken
+
+    def _is_gone(self, owner: str) -> bool:
+        """Whether the process or thread that set a mark has ended; a mark that is damaged is nobody's."""
+        process, token, thread = ["", "", *owner.rsplit("~", 2)][-3:]
+        if process == self._owner.rpartition("~")[0]:
+            return thread not in map(str, sys._current_frames())
+        return not token or is_gone(owner)
 
     def _is_taken(self, name: Name) -> bool:
         query = f"SELECT 1 FROM under_way WHERE {_THIS_ROW} AND owner<>?"
@@ -266,7 +272,7 @@ class Ledger:
     @property
     def _me(self) -> str:
         """Who sets marks: this thread of this process."""
-        return f"{self._owner}:{threading.get_ident()}"
+        return f"{self._owner}~{threading.get_ident()}"
 
     @contextlib.contextmanager
     def _transaction(self, durable: bool = True) -> Iterator[Connection]:
@@ -362,46 +368,6 @@ def _file(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _process(pid: int) -> list[str]:
-    """What tells a process from others: its machine, boot and view of processes, its number, and when it began.
-
-    Numbers are given again. What the system does not tell is empty.
-    """
-    space = ""
-    with contextlib.suppress(OSError):
-        space = os.readlink("/proc/self/ns/pid").strip("pid:[]")
-    state = _first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    born = "" if not state else "ended" if state[0] in "ZX" else state[19]
-    return [socket.gethostname(), _first_line("/proc/sys/kernel/random/boot_id"), space, str(pid), born]
-
-
-def _first_line(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.readline().strip()
-    except OSError:
-        return ""
-
-
-def _is_gone(owner: str) -> bool:
-    """Whether the process or thread that set a mark has ended, as far as can be seen from here."""
-    try:
-        host, boot, space, pid, born, _, thread = owner.split(":")
-        here = _process(int(pid))
-        if here[:3] != [host, boot, space]:
-            return host == here[0] and boot != here[1]
-        if pid == str(os.getpid()):
-            return born != here[4] or int(thread) not in sys._current_frames()
-        if os.name == "nt":  # where signal 0 is Ctrl-C
-            return False
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError):  # a mark that is damaged is nobody's
-        return True
-    except OSError:
-        pass  # another user's
-    return here[4] not in ("", born)
 
 
 def _chunks(items: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:

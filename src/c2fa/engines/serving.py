@@ -28,6 +28,7 @@ import numpy as np
 
 from c2fa.driver import concatenate, kind_of
 from c2fa.engines.contact import (
+    BEAT_SECONDS,
     LOCAL,
     Address,
     Contact,
@@ -36,6 +37,7 @@ from c2fa.engines.contact import (
     greet,
     open_door,
     receive,
+    remove_socket,
     send,
     shut_down,
 )
@@ -50,6 +52,7 @@ from c2fa.switching import swift
 _BATCH = 64  # rows in a call of a model that says nothing of it
 _LAUNCHED = 2  # calls that a model has begun: one that it works on, and one that waits for it
 _TOLD = ("output_names", "log_probabilities", "cost", "notes", "batch_size", "chunk_size", "mask_token")
+_BEAT = dumps_message((None, None, None, 0.0, None, None))  # an answer to nothing
 _PAUSE_SECONDS = 0.01  # after a connection that could not be accepted
 
 
@@ -90,8 +93,12 @@ class Serving:
         begin = time.monotonic()
         model = self.make()
         server = Server(self, model, notes, time.monotonic() - begin)
-        self.contact.publish(number, server.listen(host))
-        notes.ready()
+        try:
+            self.contact.publish(number, server.listen(host))
+            notes.note({"ready": True})
+        except BaseException:
+            server.stop()
+            raise
         return server
 
 
@@ -152,13 +159,18 @@ class Server:
         self.asides: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self.launch = launcher(model)
         self.expect = describe(model).expect
-        self.limit = TimeLimit(serving.timeout, notes.late, first=2)  # one to begin a call, one to wait for it
+        self.limit = TimeLimit(serving.timeout, self._late, first=2)  # one to begin a call, one to wait for it
         self.meter, self.has_gpu = Meter(), has_gpu()
         self.guests: weakref.WeakSet[_Guest] = weakref.WeakSet()
         self.door: socket.socket | None = None
+        self.address: Address | None = None
         self.stopped = False
         self.widths: dict[int, set[str]] = {}  # workers whose rows, with no others beside them, got so many outputs
         self.charges, self.spent = False, float(describe(model).cost or 0.0)
+
+    def _late(self, reason: str) -> None:
+        with contextlib.suppress(OSError):
+            self.notes.note({"reason": reason})
 
     def told(self) -> dict[str, Any]:
         """What the model says of itself."""
@@ -170,11 +182,11 @@ class Server:
 
     def listen(self, host: str) -> Address:
         """Let workers connect, at the address that is returned."""
-        self.door, address = open_door(host)
-        threading.Thread(target=self._accept, args=(self.door, address), name="c2fa-accept", daemon=True).start()
-        return address
+        self.door, self.address = open_door(host)
+        threading.Thread(target=self._accept, args=(self.door,), name="c2fa-accept", daemon=True).start()
+        return self.address
 
-    def _accept(self, door: socket.socket, address: Address) -> None:
+    def _accept(self, door: socket.socket) -> None:
         while not self.stopped:
             try:
                 line = door.accept()[0]
@@ -183,7 +195,7 @@ class Server:
             except OSError:  # whoever connected is gone, or the door is closed
                 time.sleep(_PAUSE_SECONDS)
                 continue
-            guest = _Guest(Connection(line.detach()), self, address)
+            guest = _Guest(Connection(line.detach()), self)
             self.guests.add(guest)
             guest.begin()
 
@@ -196,6 +208,7 @@ class Server:
             with contextlib.suppress(OSError):
                 self.door.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits for workers
             self.door.close()
+            remove_socket(self.address)
         for guest in list(self.guests):
             guest.hang_up()
 
@@ -397,8 +410,8 @@ class Server:
 class _Guest:
     """A worker's connection, the inputs that it has sent, and the answers that wait to be sent to it."""
 
-    def __init__(self, pipe: Connection, server: Server, address: Address) -> None:
-        self.pipe, self.server, self.address = pipe, server, address
+    def __init__(self, pipe: Connection, server: Server) -> None:
+        self.pipe, self.server = pipe, server
         self.token, self.gone = "", False
         self.inputs: dict[int, Any] = {}
         self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -430,7 +443,7 @@ class _Guest:
         """The body of the thread that reads."""
         writing = threading.Thread(target=self._write, name="c2fa-write", daemon=True)
         try:
-            greet(self.pipe, self.server.key, "model", self.address)
+            greet(self.pipe, self.server.key, "model", self.server.address)
             self.token = receive(self.pipe)
             server = self.server
             self.told = server.told()
@@ -450,12 +463,17 @@ class _Guest:
             self.pipe.close()
 
     def _write(self) -> None:
-        """The body of the thread that sends."""
+        """The body of the thread that sends answers and, where there are none, signs of life."""
+        message: bytes | None = _BEAT
         try:
-            while (message := self.outbox.get()) is not None:
+            while message is not None:
                 self.pipe.send_bytes(message)
-        except OSError:  # the thread that reads sees it too
-            pass
+                try:
+                    message = self.outbox.get(timeout=BEAT_SECONDS)
+                except queue.Empty:
+                    message = _BEAT
+        except OSError:
+            shut_down(self.pipe)  # for the thread that reads, and for the worker
 
     def _take(self, message: Any) -> None:
         match message:

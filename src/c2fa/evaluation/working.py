@@ -20,6 +20,7 @@ from c2fa.evaluation.results import Record
 from c2fa.evaluation.store import Store
 from c2fa.model import Model
 from c2fa.models import Lazy
+from c2fa.writing import Lines
 
 _TRIES = 3  # of an input whose worker is killed
 
@@ -55,10 +56,9 @@ class _Attempts:
         """Note that an input is begun, or refuse it."""
         if not os.path.isdir(self.folder):  # a worker on another machine
             return
-        with open(os.path.join(self.folder, f"{number}.begun"), "ab") as file:
-            file.write(b".")
-            tries = file.tell()
-        if tries > _TRIES:
+        lines = Lines(Path(self.folder) / f"{number}.begun")
+        lines.note({"worker": os.getpid()})
+        if len(list(lines.read())) > _TRIES:
             raise WorkerError(
                 f"input {number} was begun {_TRIES} times, and its worker was killed each time: leave it out, or see "
                 "that there is enough memory for it"
