@@ -581,6 +581,14 @@ def test_a_refused_explainer_leaves_no_file(path):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("level", [2**63, np.float16(2.0), np.int64(1)])
+def test_a_level_that_sqlite_would_keep_as_something_else(level):
+    ledger = c2fa.Ledger(":memory:")
+    with pytest.raises(TypeError, match="a level is a whole number, such as 0 for the coarsest"):
+        ledger.put("m", "x", level, [b"a"], np.ones((1, 2)))
+    ledger.close()
+
+
 def test_a_ledger_needs_a_file_name():
     with pytest.raises(c2fa.ledger.LedgerError, match=r"file name is empty; give one, such as 'answers\.sqlite'"):
         explain(Model(), "")

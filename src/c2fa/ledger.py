@@ -192,6 +192,8 @@ class Ledger:
         """Keep one batch of answers, all or none; a full disk raises LedgerError."""
         if not all(isinstance(name, str) for name in (model, key)) or not all(isinstance(m, bytes) for m in masks):
             raise TypeError("a ledger names answers by the model's and the input's name, texts, and by masks, bytes")
+        if not isinstance(level, int) or abs(level) >= 2**63:
+            raise TypeError(f"a level is a whole number, such as 0 for the coarsest; got {level!r}")
         if np.asarray(outputs).dtype.kind not in "fiub":
             raise TypeError(f"a ledger keeps numbers, not outputs of type {np.asarray(outputs).dtype}")
         self.write([as_row((model, key, level, mask), row) for mask, row in zip(masks, outputs, strict=True)])
