@@ -594,6 +594,7 @@ def test_tune_names_mistakes(options, match):
     [
         ({"inputs": []}, "inputs is empty"),
         ({"seeds": 0}, "seeds must be their number"),
+        ({"seeds": 2**63}, "seeds must be their number, 1 to a million"),
         ({"metrics": "deletion"}, "metrics must be a list"),
         ({"batch_size": 0}, "batch_size must be a whole number above 0"),
         ({"keys": {0: "a", 1: "b"}}, "keys must be a list with one for each input; got {0: 'a'"),

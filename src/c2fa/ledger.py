@@ -99,7 +99,11 @@ class Ledger:
             if new:
                 self._db.executescript(_CREATE)
             if not in_memory:
-                _write_ahead(self._db)
+                try:  # let processes read while one writes
+                    self._db.execute("PRAGMA journal_mode=WAL")
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:  # else another gets it done
+                        raise
             self._file = None if in_memory else _file(self.path)
             self._version = self._data_version()
         except sqlite3.Error as error:
@@ -116,7 +120,7 @@ class Ledger:
         """Return what is known of these masks; None for an answer that is damaged."""
         known: dict[bytes, FloatArray | None] = {}
         try:
-            for chunk in _chunks(masks, 500):
+            for chunk in (masks[i : i + 500] for i in range(0, len(masks), 500)):
                 marks = ",".join("?" * len(chunk))
                 with self._db.lock:
                     # Damage may change the type of a value too, and text that is no text cannot be read.
@@ -245,7 +249,10 @@ class Ledger:
                 others = db.execute("SELECT DISTINCT owner FROM under_way WHERE owner<>?", (self._me,)).fetchall()
                 gone = [owner for owner in others if self._is_gone(*owner)]
                 db.executemany("DELETE FROM under_way WHERE owner=?", gone)
-                taken = {name for name in names if self._is_taken(name)} if len(others) > len(gone) else set()
+                taken: set[Name] = set()
+                if len(others) > len(gone):
+                    query = f"SELECT 1 FROM under_way WHERE {_THIS_ROW} AND owner<>?"
+                    taken = {name for name in names if db.execute(query, (*name, self._me)).fetchone() is not None}
                 free = [(*name, self._me, now + _LEASE_SECONDS) for name in names if name not in taken]
                 db.executemany("INSERT OR REPLACE INTO under_way VALUES (?,?,?,?,?,?)", free)
         except sqlite3.Error:  # without marks a row may be asked twice; that answers cannot be written is said then
@@ -258,10 +265,6 @@ class Ledger:
         if process == self._owner.rpartition("~")[0]:
             return thread not in map(str, sys._current_frames())
         return not token or is_gone(owner)
-
-    def _is_taken(self, name: Name) -> bool:
-        query = f"SELECT 1 FROM under_way WHERE {_THIS_ROW} AND owner<>?"
-        return self._db.execute(query, (*name, self._me)).fetchone() is not None
 
     def _unmark(self, names: Sequence[Name]) -> None:
         if names:
@@ -354,15 +357,6 @@ def _is_new(path: str) -> bool:
     return False
 
 
-def _write_ahead(db: Connection) -> None:
-    """Let processes read while one writes; where several open a new file at once, one of them gets it done."""
-    try:
-        db.execute("PRAGMA journal_mode=WAL")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-            raise
-
-
 def _file(path: str) -> tuple[int, int] | None:
     """Which file lies at a path, or None."""
     try:
@@ -370,7 +364,3 @@ def _file(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _chunks(items: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
-    return (items[i : i + size] for i in range(0, len(items), size))

@@ -143,16 +143,8 @@ def launcher(model: Any) -> Callable[[Inputs], Callable[[], Any]] | None:
     return launch
 
 
-_LANGUAGE = (
-    "generate",
-    "pieces",
-    "score",
-    "template",
-    "fits",
-    "concurrency",
-    "special_tokens",
-    "close",
-)  # of c2fa.citing.LanguageModel
+# What a c2fa.citing.LanguageModel may have.
+_LANGUAGE = ("generate", "pieces", "score", "template", "fits", "concurrency", "special_tokens", "close")
 _ATTRIBUTES = frozenset(name for name, value in vars(Description).items() if isinstance(value, property))
 
 

@@ -41,10 +41,11 @@ def from_outside(error: BaseException) -> bool:
     """Whether a signal such as Ctrl-C may have raised this; else whoever was called has raised it."""
     if isinstance(error, Exception) or threading.current_thread() is not threading.main_thread():
         return False  # Python calls handlers in the main thread alone
-    return any(_raises(signal.getsignal(number), error) for number in (signal.SIGINT, signal.SIGTERM))
-
-
-def _raises(handler: Any, error: BaseException) -> bool:
-    if isinstance(handler, Signals):
-        return handler.caught
-    return isinstance(error, KeyboardInterrupt) if handler is signal.default_int_handler else callable(handler)
+    for handler in map(signal.getsignal, (signal.SIGINT, signal.SIGTERM)):
+        if handler is signal.default_int_handler:
+            may_raise = isinstance(error, KeyboardInterrupt)
+        else:
+            may_raise = handler.caught if isinstance(handler, Signals) else callable(handler)
+        if may_raise:
+            return True
+    return False

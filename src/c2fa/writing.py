@@ -83,3 +83,8 @@ class Lines:
                 file.write(f"\n{json.dumps(line)}\n")
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
+
+    def late(self, reason: str) -> None:
+        """Say why this process is about to end itself."""
+        with contextlib.suppress(OSError):
+            self.note({"reason": reason})

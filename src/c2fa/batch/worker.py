@@ -252,8 +252,7 @@ class Watchdog(ModelProxy):
 
     def _tell(self, reason: str) -> None:
         if self.journal is not None:
-            with contextlib.suppress(OSError):
-                self.journal.note({"reason": reason})
+            self.journal.late(reason)
 
 
 @dataclass(frozen=True)

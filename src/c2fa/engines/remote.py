@@ -20,7 +20,7 @@ import numpy as np
 from c2fa.engines.contact import Contact, receive, send, shut_down
 from c2fa.engines.load import Load, Loads
 from c2fa.engines.sending import WorkerError
-from c2fa.masking import Inputs, MaskedBatch, MaskedRows
+from c2fa.masking import Inputs, MaskedBatch
 from c2fa.model import charge
 
 _LOOK_SECONDS = 0.05  # how often to see whether a model's process is there
@@ -160,7 +160,10 @@ class RemoteModel:
         with self._sending:
             body = asked.body
             if asked.what == "rows":
-                body = [(self._there_already(piece.inputs), *_packed(piece)) for piece in body]
+                body = [
+                    (self._there_already(p.inputs), p.level, p.masks.shape[1], np.packbits(p.masks, axis=1))
+                    for p in body
+                ]
             elif asked.what == "renders":
                 body = self._there_already(body)
             elif asked.what == "batch":
@@ -298,11 +301,6 @@ def connected(contact: Contact, number: int) -> RemoteModel:
 
         _segmenting.elsewhere = model.segment
     return model
-
-
-def _packed(piece: MaskedRows) -> tuple[int, int, Any]:
-    """Rows as they travel: their level, how many bits each has, and the bits."""
-    return piece.level, piece.masks.shape[1], np.packbits(piece.masks, axis=1)
 
 
 def _pickled(batch: Inputs) -> bytes:

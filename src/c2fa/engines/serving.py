@@ -159,7 +159,7 @@ class Server:
         self.asides: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self.launch = launcher(model)
         self.expect = describe(model).expect
-        self.limit = TimeLimit(serving.timeout, self._late, first=2)  # one to begin a call, one to wait for it
+        self.limit = TimeLimit(serving.timeout, notes.late, first=2)  # one to begin a call, one to wait for it
         self.meter, self.has_gpu = Meter(), has_gpu()
         self.guests: weakref.WeakSet[_Guest] = weakref.WeakSet()
         self.door: socket.socket | None = None
@@ -167,10 +167,6 @@ class Server:
         self.stopped = False
         self.widths: dict[int, set[str]] = {}  # workers whose rows, with no others beside them, got so many outputs
         self.charges, self.spent = False, float(describe(model).cost or 0.0)
-
-    def _late(self, reason: str) -> None:
-        with contextlib.suppress(OSError):
-            self.notes.note({"reason": reason})
 
     def told(self) -> dict[str, Any]:
         """What the model says of itself."""
@@ -225,25 +221,23 @@ class Server:
 
     def run(self) -> None:
         """Answer requests until ``stop`` is called."""
-        with swift():
-            self._run()
-
-    def _run(self) -> None:
         finishing = threading.Thread(target=self._finish_all, name="c2fa-answers", daemon=True)
         aside = threading.Thread(target=self._answer_asides, name="c2fa-asides", daemon=True)
-        finishing.start()
-        aside.start()
-        while (request := self._next()) is not None:
-            requests = self._take(self.batch_size)
-            if request.careful:
-                with self.notes.alone(request.guest.token, request.id):
+        with swift():
+            finishing.start()
+            aside.start()
+            while (request := self._next()) is not None:
+                requests = self._take(self.batch_size)
+                if request.careful:
+                    with self.notes.alone(request.guest.token, request.id):
+                        self._begin(requests)
+                        with self.changed:
+                            self.changed.wait_for(lambda: not self.under_way)
+                else:
                     self._begin(requests)
-                    self._wait_for_all()
-            else:
-                self._begin(requests)
-        finishing.join()
-        self.asides.put(None)
-        aside.join()
+            finishing.join()
+            self.asides.put(None)
+            aside.join()
 
     def _next(self) -> _Request | None:
         """The oldest request, when the model has room for it; None where this is to stop."""
@@ -296,11 +290,6 @@ class Server:
         with self.changed:
             self.under_way.append(_Call(requests, answers, bill))
             self.changed.notify_all()
-
-    def _wait_for_all(self) -> None:
-        """Wait until no call is under way."""
-        with self.changed:
-            self.changed.wait_for(lambda: not self.under_way)
 
     # -- the thread that waits for answers
 
@@ -389,7 +378,8 @@ class Server:
             if requests[0].what == "segment":
                 answers = _segmented([request.body for request in requests])
             elif requests[0].what == "renders":
-                answers = [self._renders(request.body) for request in requests]
+                renders = describe(self.model).renders
+                answers = [not isinstance(r.body, _Unreadable) and bool(renders(r.body)) for r in requests]
             else:
                 answers = [describe(self.model).name for _ in requests]
         except Exception as error:
@@ -398,9 +388,6 @@ class Server:
         else:
             for request, answer in zip(requests, answers, strict=True):
                 self._reply(request, answer)
-
-    def _renders(self, inputs: Any) -> bool:
-        return not isinstance(inputs, _Unreadable) and bool(describe(self.model).renders(inputs))
 
     def _reply(self, request: _Request, answer: Any = None, error: Exception | None = None) -> None:
         load = self.meter.load()
@@ -464,23 +451,25 @@ class _Guest:
 
     def _write(self) -> None:
         """The body of the thread that sends answers and, where there are none, signs of life."""
-        message: bytes | None = _BEAT
         try:
-            while message is not None:
-                self.pipe.send_bytes(message)
-                try:
+            while True:
+                message: bytes | None = _BEAT
+                with contextlib.suppress(queue.Empty):
                     message = self.outbox.get(timeout=BEAT_SECONDS)
-                except queue.Empty:
-                    message = _BEAT
+                if message is None:
+                    return
+                self.pipe.send_bytes(message)
         except OSError:
             shut_down(self.pipe)  # for the thread that reads, and for the worker
 
     def _take(self, message: Any) -> None:
         match message:
             case ("input", number, payload):
-                self.inputs[number] = _unpickled(payload)
-                with contextlib.suppress(Exception):  # which comes again when its rows are asked for
+                try:
+                    self.inputs[number] = pickle.loads(payload)
                     self.server.expect(self.inputs[number])
+                except Exception as error:  # which comes again when its rows are asked for
+                    self.inputs.setdefault(number, _Unreadable(error))
             case ("ask", id_, what, careful, body, dropped):
                 request = _Request(self, id_, what, careful, body, alone=careful)
                 try:
@@ -496,7 +485,14 @@ class _Guest:
         """Make of what has travelled what the model takes; the thread that calls the model has enough to do."""
         request.kind = request.what
         if request.what == "rows":
-            request.body = [self._rows(*piece) for piece in request.body]
+            pieces = []
+            for number, level, width, bits in request.body:
+                found = self.inputs[number]
+                if isinstance(found, _Unreadable):
+                    raise found.error
+                masks = np.unpackbits(bits, axis=1, count=width).view(np.bool_)
+                pieces.append(MaskedRows(found, masks, level))
+            request.body = pieces
         elif request.what == "batch":
             batch = pickle.loads(request.body)
             request.body, request.kind = [batch], kind_of(batch)
@@ -508,16 +504,6 @@ class _Guest:
         if request.what in ("rows", "batch"):
             request.rows = sum(map(len, request.body))
 
-    def _rows(self, number: int, level: int, width: int, bits: Any) -> MaskedRows:
-        masks = np.unpackbits(bits, axis=1, count=width).view(np.bool_)
-        return MaskedRows(self._input(number), masks, level)
-
-    def _input(self, number: int) -> Any:
-        found = self.inputs[number]
-        if isinstance(found, _Unreadable):
-            raise found.error
-        return found
-
 
 @dataclass(frozen=True)
 class _Unreadable:
@@ -528,13 +514,6 @@ class _Unreadable:
 
 def _raise(error: Exception) -> Any:
     raise error
-
-
-def _unpickled(payload: bytes) -> Any:
-    try:
-        return pickle.loads(payload)
-    except Exception as error:
-        return _Unreadable(error)
 
 
 def _segmented(asked: Sequence[tuple[list[Any], str, dict[str, Any]]]) -> list[list[Any]]:

@@ -239,7 +239,8 @@ class Endpoint(Paced):
                 batch.errors.append(error)
 
     async def _ask_chunk(self, portal: Portal, batch: _Batch, chunk: list[int], probe: bool = False) -> None:
-        what = f"{self!r}, {_span(chunk)} of {len(batch.rows)}"
+        span = f"row {chunk[0]}" if len(chunk) == 1 else f"rows {min(chunk)}–{max(chunk)}"
+        what = f"{self!r}, {span} of {len(batch.rows)}"
         part = await self.prepare(portal, batch.rows.take(chunk))
         reply = await send(portal, self.request(part), what, probe, stopped=lambda: bool(batch.errors))
         before = self.cost
@@ -304,7 +305,3 @@ def _cut(items: list[int], size: int) -> list[list[int]]:
     """Cut into pieces of nearly one size, none longer than asked."""
     pieces = -(-len(items) // size)
     return [p.tolist() for p in np.array_split(np.asarray(items, dtype=int), pieces)] if items else []
-
-
-def _span(chunk: Sequence[int]) -> str:
-    return f"row {chunk[0]}" if len(chunk) == 1 else f"rows {min(chunk)}–{max(chunk)}"
