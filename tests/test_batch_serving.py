@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import gc
 import importlib.util
@@ -14,6 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -464,6 +467,26 @@ def test_whoever_has_no_key_is_not_let_in(serve: Any) -> None:
     stranger = Contact(contact.folder, run=contact.run)
     assert stranger.connect(0) is None
     assert RemoteModel(contact, 0)([1]) == [[1.0]]
+
+
+def test_an_answer_that_cannot_be_sent_is_asked_for_again(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, contact = serve(half)
+    model = RemoteModel(replace(contact, patience=600.0), 0)
+    assert model([1]) == [[0.5]]
+    send_bytes, failures = Connection.send_bytes, [errno.ENOBUFS]
+
+    def sent(pipe: Connection, message: bytes) -> None:
+        if failures and threading.current_thread().name == "c2fa-write":
+            raise OSError(failures.pop(), "no room")
+        send_bytes(pipe, message)
+
+    monkeypatch.setattr(Connection, "send_bytes", sent)
+    got: list[Any] = []
+    asking = threading.Thread(target=lambda: got.append(model([2]).tolist()), daemon=True)
+    asking.start()
+    asking.join(30)
+    assert got == [[[0.5]]]
+    assert not failures
 
 
 def test_a_model_that_never_comes_up_is_not_waited_for_without_end(
