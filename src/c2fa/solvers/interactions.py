@@ -34,6 +34,7 @@ _SHARES = _SHARES / 2.0
 _TWICE = np.multiply.outer(_NODES, _NODES).ravel()
 _TWICE_SHARES = np.multiply.outer(_SHARES, _SHARES).ravel()
 _MOST_WEIGHT = 0.9  # of a leaf: at 1 the kernel would tell nothing of any mask from another without it
+_AT_ONCE = 2**17  # numbers of some rows that are worked on together: more do not fit into a processor's cache
 _NOTHING = 1e-12  # of a process: two leaves have no third to act with
 
 
@@ -94,11 +95,14 @@ class Interactions:
         """The covariance of every leaf's value with the odd part of rows, (rows, leaves)."""
         if not self.scale:
             return np.zeros(x.shape)
-        beside = np.ones(x.shape)
-        for k in range(structure.depth):
-            there, gone = self._with_and_without(x, structure, k)
-            beside *= self._beside(there, gone, _parents(structure, k))[:, structure.owners(k)]
-        found: FloatArray = (2.0 / self.scale) * self.weights * x * (beside - 1.0)
+        found, step = np.empty(x.shape), max(_AT_ONCE // structure.leaves, 1)
+        for start in range(0, len(x), step):
+            rows = x[start : start + step]
+            beside = np.ones(rows.shape)
+            for k in range(structure.depth):
+                there, gone = self._with_and_without(rows, structure, k)
+                beside *= self._beside(there, gone, _parents(structure, k))[:, structure.owners(k)]
+            found[start : start + step] = (2.0 / self.scale) * self.weights * rows * (beside - 1.0)
         return found
 
     def variances(self, structure: Structure) -> tuple[FloatArray, ...]:
