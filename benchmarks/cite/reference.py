@@ -110,10 +110,7 @@ def joining(structure: Structure, rows: int, seed: int) -> Joining:
     rng = np.random.default_rng((seed, structure.leaves, _STREAM))
     owners, rounds = structure.owners(0), max(rows // (2 * structure.leaves + 2), 2)
     orders = np.array(
-        [
-            np.lexsort((rng.random(structure.leaves), rng.random(structure.widths[0])[owners]))
-            for _ in range(rounds)
-        ]
+        [np.lexsort((rng.random(structure.leaves), rng.random(structure.widths[0])[owners])) for _ in range(rounds)]
     )
     places = np.argsort(orders, axis=1)
     there = places[:, None, :] < np.arange(structure.leaves + 1)[:, None]

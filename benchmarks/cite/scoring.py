@@ -130,7 +130,9 @@ def _sentences(case: Case, settings: Settings) -> list[Row]:
     """Documents and sentences by every method: lds at both levels, what the top sentences cost, what they recall."""
     s = case.masked.structure
     one_out = ~np.eye(s.leaves, dtype=np.bool_)
-    cells = [(name, rows, seed) for name in settings.methods for seed in range(settings.seeds) for rows in settings.rows]
+    cells = [
+        (name, rows, seed) for name in settings.methods for seed in range(settings.seeds) for rows in settings.rows
+    ]
     # Many rows at a time keep a GPU busy; each method counts those that it uses all the same.
     first = np.concatenate([_ends(s.leaves), case.fresh(1), one_out])
     case.lm.score([*case.prompts(case.fresh(0), 0), *case.prompts(first, 1), *_will_ask(case, cells)], case.answer)

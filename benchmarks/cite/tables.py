@@ -10,7 +10,7 @@ import numpy as np
 
 from c2fa.evaluation import bootstrap
 
-OURS = "owen"
+OURS = "c2fa"  # what cite does by itself
 CROSSED = {"nq10": 128, "nq5": 64, "qed": 64}  # the rows of ContextCite that ours at 32 are compared with
 
 Cells = Mapping[tuple[str, int, str], Mapping[str, float]]

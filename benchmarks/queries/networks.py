@@ -74,7 +74,10 @@ def judged(d: Domain) -> list[Table]:
     """All tables of a domain."""
     ours = [label for label in d.labels if label.startswith(OURS) and d.has(SCORES[d.name][0], label, N_H, N_L)]
     if not ours:
-        return [Table(f"{d.name}. Not judged: no method that begins with {' or '.join(OURS)} was run with N_H = {N_H}, N_L = {N_L}")]
+        names = " or ".join(OURS)
+        return [
+            Table(f"{d.name}. Not judged: no method that begins with {names} was run with N_H = {N_H}, N_L = {N_L}")
+        ]
     found = [overview(d, ours), targets(d, ours, IMAGES if d.name == "images" else TEXT)]
     found += [beside(d, other) for other in (JOINT, ROUGH) if {DEFAULT, other} <= set(d.labels)]
     return [*found, *(table for score in NEEDED[d.name] if (table := rows_needed(d, score)).rows)]

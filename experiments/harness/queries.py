@@ -44,7 +44,7 @@ def variants(domain: Domain) -> Mapping[str, tuple[Kind, Mapping[str, Any]]]:
 
 
 def held_out(e: Any, truth: Any) -> Conversation[float]:
-    """The correlation of what the leaves' values add up to with the answers to fair coins that nothing was fitted to."""
+    """The correlation of what the leaves' values add up to with answers to fair coins that nothing was fitted to."""
     masks = metrics.held_out(e.structure.leaves, FRESH)
     answer = yield Ask(e.structure.depth - 1, masks)
     predicted, outputs = masks @ e.low, answer.outputs[:, e.target]

@@ -27,8 +27,8 @@ from c2fa.solvers.expected import solve_game_about
 from c2fa.solvers.process import Game, solve_game
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
-# Of super-pixels: a little always helps to find an object, and more than that predicts worse at few rows, which cannot
-# tell by their evidence (``benchmarks/smoothing.py``).
+# Of super-pixels: a little helps to find an object and predicts as well as none, more predicts worse at few rows, whose
+# evidence cannot tell (``python -m benchmarks.queries --only images``).
 STRENGTHS = (0.3, 1.0)
 _PAYS = 64  # rows of a budget in which two that are asked again, to find out whether the model has noise, do not matter
 _SAME = 1e-5  # of the outputs' range: answers that differ by no more differ by rounding
