@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,61 +29,61 @@ class Calls:
         self.in_flight = 1 if self.launch is None else 2
         self.till = Till.of(model)
 
-    def begin(self, inputs: Sequence[Inputs], rows: int, what: str = "") -> Call:
+    def begin(self, batches: Sequence[Inputs], rows: int, what: str = "") -> Call:
         """Begin a call with batches of one kind; ``what`` says in messages what is asked."""
         call = Call(self, rows, what or f"{rows} rows")
-        try:
-            call.begin(concatenate(inputs))
-        except (Exception, KeyboardInterrupt) as error:  # raised when its outputs are asked for
-            call.error = error
+        with call.billed():
+            inputs = concatenate(batches)
+            call.answers = functools.partial(self.model, inputs) if self.launch is None else self.launch(inputs)
+        return call
+
+    def method(self, name: str, arguments: Sequence[Any], rows: int) -> Call:
+        """A call of another of the model's methods, such as a language model's ``generate``."""
+        call = Call(self, rows, f"{rows} rows")
+        call.answers = functools.partial(getattr(self.model, name), *arguments)
         return call
 
 
 class Call:
-    """A call that is begun; ``cost`` is what it came to, answered or not."""
+    """A call of the model; ``cost`` is what it came to, answered or not, and ``error`` what it ended in."""
 
     def __init__(self, calls: Calls, rows: int, what: str) -> None:
         self.calls, self.rows, self.what = calls, rows, what
+        self.answers: Callable[[], Any] | None = None
         self.cost = 0.0
         self.error: BaseException | None = None
         self._bill = Bill()
-        self._answers: Callable[[], Any] | None = None
         self._reply: Any = None
 
-    def begin(self, inputs: Inputs) -> None:
-        """Hand the inputs over where the model can begin a call, and keep them where it cannot."""
-        if self.calls.launch is None:
-            self._answers = lambda: self.calls.model(inputs)
-            return
+    @contextlib.contextmanager
+    def billed(self) -> Iterator[None]:
+        """While the model is at work for this call: what it charges is on this bill, what it raises is kept."""
         before = BILL.set(self._bill)
         try:
             with contained():
-                self._answers = self.calls.launch(inputs)
-        finally:
-            BILL.reset(before)
-
-    def wait(self) -> None:
-        """Wait for the reply; an error is kept for whoever asks for the outputs."""
-        if self._answers is None:
-            return
-        answers, self._answers = self._answers, None
-        before = BILL.set(self._bill)
-        self.calls.till.begin(self.calls.model)
-        try:
-            with contained():
-                self._reply = answers()
+                yield
         except (Exception, KeyboardInterrupt) as error:
             self.error = error
         finally:
             BILL.reset(before)
-            self.cost = self.calls.till.end(self.calls.model, self._bill)
 
-    def outputs(self) -> FloatArray:
-        """The outputs, (rows, outputs); what the model raised is raised here."""
-        self.wait()
+    def reply(self) -> Any:
+        """Wait for what the model returns; what it raised is raised here."""
+        if self.answers is not None:
+            answers, self.answers = self.answers, None
+            self.calls.till.begin(self.calls.model)
+            try:
+                with self.billed():
+                    self._reply = answers()
+            finally:
+                self.cost = self.calls.till.end(self.calls.model, self._bill)
         if self.error is not None:
             raise self.error
-        return as_outputs(self._reply, self.rows, f"querying {self.what}")
+        return self._reply
+
+    def outputs(self) -> FloatArray:
+        """The reply as numbers, (rows, outputs)."""
+        return as_outputs(self.reply(), self.rows, f"querying {self.what}")
 
 
 class Till:

@@ -8,7 +8,6 @@ two threads of its own, one that reads and one that sends, so that nobody waits 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import pickle
 import queue
@@ -27,10 +26,10 @@ from typing import Any
 import numpy as np
 
 from c2fa._system import swift
-from c2fa.asking.calling import concatenate, kind_of
+from c2fa.asking.calling import Call, Calls, kind_of
 from c2fa.asking.masking import MaskedRows
-from c2fa.asking.model import BILL, Bill, Model, contained, describe, launcher
-from c2fa.asking.replies import QueryError, as_outputs
+from c2fa.asking.model import Model, contained, describe
+from c2fa.asking.replies import QueryError
 from c2fa.engines.contact import (
     BEAT_SECONDS,
     LOCAL,
@@ -48,10 +47,8 @@ from c2fa.engines.contact import (
 from c2fa.engines.load import Meter, has_gpu
 from c2fa.engines.sending import dumps, sendable
 from c2fa.engines.time_limit import TimeLimit
-from c2fa.structure import FloatArray
 
 _BATCH = 64  # rows in a call of a model that says nothing of it
-_LAUNCHED = 2  # calls that a model has begun: one that it works on, and one that waits for it
 # What workers call of a language model: by the thread that calls the model, or beside it, where nothing is computed.
 _CALLS, _BESIDE = ("generate", "score"), ("pieces", "template", "fits")
 _TOLD = ("output_names", "log_probabilities", "cost", "notes", "batch_size", "chunk_size", "mask_token")
@@ -135,19 +132,6 @@ class _Request:
     cost: float = 0.0
 
 
-@dataclass(eq=False)
-class _Call:
-    """A call of the model that is begun: its requests, and what waits for their answers."""
-
-    requests: list[_Request]
-    answers: Callable[[], Any]
-    bill: Bill
-
-    @property
-    def rows(self) -> int:
-        return sum(request.rows for request in self.requests)
-
-
 class Server:
     """The model, the requests that wait for it, and the calls under way."""
 
@@ -158,9 +142,9 @@ class Server:
         self.life = secrets.token_hex(4)
         self.waiting: deque[_Request] = deque()
         self.changed = threading.Condition()  # of what waits or is under way
-        self.under_way: deque[_Call] = deque()
+        self.under_way: deque[tuple[Call, list[_Request]]] = deque()
         self.asides: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
-        self.launch = launcher(model)
+        self.calls = Calls(model)
         self.expect = describe(model).expect
         self.limit = TimeLimit(serving.timeout, notes.late, first=2)  # one to begin a call, one to wait for it
         self.meter, self.has_gpu = Meter(), has_gpu()
@@ -169,7 +153,6 @@ class Server:
         self.address: Address | None = None
         self.stopped = False
         self.widths: dict[int, set[str]] = {}  # workers whose rows, with no others beside them, got so many outputs
-        self.charges, self.spent = False, float(describe(model).cost or 0.0)
         self.language = {
             name: getattr(model, name) for name in ("special_tokens", "max_new_tokens") if hasattr(model, name)
         }
@@ -252,7 +235,7 @@ class Server:
             while not self.stopped:
                 while self.waiting and self.waiting[0].guest.gone:
                     self.waiting.popleft()
-                if self.waiting and len(self.under_way) < (1 if self.waiting[0].careful else _LAUNCHED):
+                if self.waiting and len(self.under_way) < (1 if self.waiting[0].careful else 2):
                     return self.waiting[0]
                 begin, idle = time.monotonic(), not (self.waiting or self.under_way)
                 self.changed.wait()
@@ -279,25 +262,17 @@ class Server:
     def _begin(self, requests: list[_Request]) -> None:
         """Begin a call of the model; one that cannot begin several goes through it here."""
         self.meter.begin()
-        bill = Bill()
-        before = BILL.set(bill)
-        answers: Callable[[], Any]
-        try:
-            ask: Callable[..., Any] = self.launch or self.model
-            given: Sequence[Any] = requests[0].body
-            if requests[0].what in _CALLS:
-                ask = getattr(self.model, requests[0].what)
+        first, rows = requests[0], sum(request.rows for request in requests)
+        with self.limit:
+            if first.what in _CALLS:
+                call = self.calls.method(first.what, first.body, rows)
             else:
-                given = [concatenate([inputs for request in requests for inputs in request.body])]
-            with self.limit, contained():
-                begun = ask(*given)
-            answers = begun if ask is self.launch else lambda: begun
-        except Exception as error:
-            answers = functools.partial(_raise, error)
-        finally:
-            BILL.reset(before)
+                call = self.calls.begin([inputs for request in requests for inputs in request.body], rows)
+            if self.calls.launch is None or first.what in _CALLS:
+                with contextlib.suppress(Exception):  # it is raised again where answers are waited for
+                    call.reply()
         with self.changed:
-            self.under_way.append(_Call(requests, answers, bill))
+            self.under_way.append((call, requests))
             self.changed.notify_all()
 
     # -- the thread that waits for answers
@@ -309,8 +284,8 @@ class Server:
                     self.changed.wait_for(lambda: self.under_way or self.stopped)
                     if not self.under_way:
                         return
-                    call = self.under_way[0]
-                self._finish(call)
+                    call, requests = self.under_way[0]
+                self._finish(call, requests)
                 with self.changed:
                     self.under_way.popleft()
                     self.changed.notify_all()
@@ -318,59 +293,45 @@ class Server:
             traceback.print_exc()
             os._exit(1)
 
-    def _finish(self, call: _Call) -> None:
+    def _finish(self, call: Call, requests: list[_Request]) -> None:
         """Wait for a call, and send each worker its answers."""
-        before = BILL.set(call.bill)
+        answers: list[Any] = []
+        error: Exception | None = None
+        first = requests[0]
         try:
-            with self.limit, contained():
-                reply = call.answers()
-            if call.requests[0].what != "generate":
-                reply = as_outputs(reply, call.rows, f"querying {call.rows} rows")
-        except Exception as error:
-            self._divide_cost(call)
-            self._fail(call.requests, error)
-            return
-        finally:
-            BILL.reset(before)
-        self._divide_cost(call)
-        if call.requests[0].what in _CALLS:
+            with self.limit:
+                answers = [call.reply() if first.what == "generate" else call.outputs()]
+            if first.what not in _CALLS:
+                self._check_width(answers[0].shape[1], requests)
+                ends = np.cumsum([request.rows for request in requests])
+                answers = np.split(answers[0], ends[:-1])
+        except Exception as failure:
+            error = failure
+        for request in requests:
+            request.cost += call.cost * request.rows / call.rows
+        if error is None:
             self.meter.end(call.rows)
-            self._reply(call.requests[0], reply)
-            return
-        outputs: FloatArray = reply
-        if len(call.requests) == 1:
-            self.widths.setdefault(outputs.shape[1], set()).add(call.requests[0].guest.token)
-        elif outputs.shape[1] != self._usual_width():  # which may be the doing of one of them
-            self._fail(call.requests, QueryError("rows of another width"))
-            return
-        self.meter.end(call.rows)
-        start = 0
-        for request in call.requests:
-            self._reply(request, outputs[start : start + request.rows])
-            start += request.rows
+            for request, answer in zip(requests, answers, strict=True):
+                self._reply(request, answer)
+        elif len(requests) == 1:
+            self._reply(first, error=error)
+        else:  # each worker's rows are asked about alone, so that an error reaches the one that it belongs to
+            for request in requests:
+                request.alone = True
+            with self.changed:
+                self.waiting.extendleft(reversed(requests))
+
+    def _check_width(self, width: int, requests: list[_Request]) -> None:
+        """Refuse outputs of another number than usual, which may be the doing of one of several workers."""
+        if len(requests) == 1:
+            self.widths.setdefault(width, set()).add(requests[0].guest.token)
+        elif width != self._usual_width():
+            raise QueryError("rows of another width")
 
     def _usual_width(self) -> int | None:
         """How many outputs the model gives a row, once two workers agree on that."""
         most = max(self.widths, key=lambda width: len(self.widths[width]), default=0)
         return most if len(self.widths.get(most, ())) > 1 else None
-
-    def _fail(self, requests: list[_Request], error: Exception) -> None:
-        """Have each worker's rows asked about alone, so that an error reaches the one that it belongs to."""
-        if len(requests) == 1:
-            self._reply(requests[0], error=error)
-            return
-        for request in requests:
-            request.alone = True
-        with self.changed:
-            self.waiting.extendleft(reversed(requests))
-
-    def _divide_cost(self, call: _Call) -> None:
-        """Divide what a call cost among its rows: what the model charged or, where it never does, what cost grew by."""
-        cost = float(describe(self.model).cost or 0.0)
-        grown, self.spent = cost - self.spent, cost
-        self.charges = self.charges or call.bill.told
-        for request in call.requests:
-            request.cost += (call.bill.amount if self.charges else grown) * request.rows / call.rows
 
     # -- the thread that answers what is no call of the model
 
@@ -531,10 +492,6 @@ class _Unreadable:
     """An input that could not be read here, such as one of a class that only the worker can import."""
 
     error: Exception
-
-
-def _raise(error: Exception) -> Any:
-    raise error
 
 
 def _segmented(asked: Sequence[tuple[list[Any], str, dict[str, Any]]]) -> list[list[Any]]:
