@@ -72,9 +72,8 @@ def main(folder: Path) -> None:
     for warning in e.diagnostics.warnings:
         print(f"! {warning}")
     e.save(folder / "photo.json")
-    e.save(folder / "photo.npz")
     e.to_html(folder / "photo.html")
-    for name in ("photo.jpg", "photo.json", "photo.npz", "photo.html"):
+    for name in ("photo.jpg", "photo.json", "photo.html"):
         print(f"{name:<11} {(folder / name).stat().st_size / 1e6:5.2f} MB")
     e.plot().savefig(folder / "photo.png", dpi=130)
 

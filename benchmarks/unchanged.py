@@ -50,7 +50,7 @@ GONE = (TypeError, ValueError, AttributeError, ImportError, KeyError)  # how a n
 # Fields that every version must have; elsewhere a name may change, and that is shown.
 PROMISED = ("values", "stderr", "intercepts", "all_values", "queries", "prediction", "target", "objective", "losses")
 # How it was made, where versions differ on purpose.
-ASIDE = ("json/schema", "json/provenance")
+ASIDE = ("json/schema", "json/provenance", "json/checksum")
 
 Record = dict[str, Any]  # path -> {"shape": …, "numbers": …}, a text or None
 
@@ -94,13 +94,42 @@ def plain(value: Any) -> Any:
 
 def _explanation(e: c2fa.Explanation) -> dict[str, Any]:
     named = ("values", "stderr", "intercepts", "all_values", "queries", "prediction", "target", "diagnostics")
+    found = _fields(e, named)
+    found["diagnostics"] |= _prior(e)
     return {
-        **_fields(e, named),
+        **found,
         "names": [list(names) for names in e.names],
         "frame": _columns(e.to_frame()),
-        "json": _decoded(json.loads(e.to_json())),
+        "json": _as_before(e, _decoded(json.loads(e.to_json()))),
         "text": e.to_text(leaves=5),
     }
+
+
+def _prior(e: c2fa.Explanation) -> dict[str, Any]:
+    """What was kept of a prior among the diagnostics."""
+    return {f"prior_{name}": None if e.prior is None else getattr(e.prior, name) for name in ("share", "part", "worth")}
+
+
+def _as_before(e: c2fa.Explanation, document: dict[str, Any]) -> dict[str, Any]:
+    """JSON of schema 2 in the words of schema 1, in which what is compared with was kept."""
+    prior, answer, view = (document.pop(name) for name in ("prior", "answer", "view"))
+    document["diagnostics"] |= _prior(e)
+    document["all_without_prior"] = None if prior is None else prior["without"]
+    kind = {"Vector": "array", "View": None}.get(view["class"], view["class"].lower())
+    del view["class"], document["checksum"]
+    if kind not in ("text", "images"):
+        del view["levels"]
+    if kind == "array":
+        del view["at_baseline"]
+    if kind == "table":
+        view["columns"] = list(e.names[-1])
+    if kind == "images" and (name := view.pop("name")):
+        view["title"] = name
+    if kind is not None:
+        view["kind"] = kind
+    if answer is not None:
+        view |= {"answer": answer.pop("text"), **answer}
+    return {**document, "view": view}
 
 
 def _fields(value: Any, names: Sequence[str]) -> dict[str, Any]:
@@ -120,7 +149,8 @@ def _decoded(value: Any) -> Any:
     if "__float__" in value:
         return float(value["__float__"])
     if "__array__" in value:
-        return _decoded(value["__array__"])
+        content = _decoded(value["__array__"])
+        return content if isinstance(content, str) else np.array(content, dtype=object).reshape(value["shape"]).tolist()
     return {name: _decoded(item) for name, item in value.items()}
 
 

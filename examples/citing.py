@@ -33,7 +33,6 @@ class Reader:
 def main(folder: Path) -> None:
     answer = c2fa.cite(Reader(), DOCUMENTS, "What is the capital, and which river flows where?", budget=48)
     print(answer)
-    answer.plot().savefig(folder / "citing.png", dpi=110)
     answer.to_html(folder / "citing.html")
 
 

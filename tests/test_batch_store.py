@@ -46,7 +46,7 @@ def test_float64_gives_back_the_very_explanations(tmp_path: Path) -> None:
         )
         assert np.array_equal(e.for_target(1 - e.target).low, alone.for_target(1 - e.target).low)
         assert e.provenance["method"] == "owen"
-        assert np.array_equal(e.view["values"], alone.view["values"])
+        assert np.array_equal(e.view.values, alone.view.values)
         assert str(e) == str(alone)
 
 

@@ -98,9 +98,9 @@ def test_rows_asked_again(log: Sequence[str], killed: set[int], with_ledger: int
 def test_a_run_that_loses_changes_and_repeats(tmp_path: Path) -> None:
     truth = toys.truth(4)
     (tmp_path / "saved").mkdir()
-    truth[0].save(tmp_path / "saved" / "0.npz")
-    altered(truth[1]).save(tmp_path / "saved" / "1.npz")
-    (tmp_path / "saved" / "2.npz").write_bytes(b"half")
+    truth[0].save(tmp_path / "saved" / "0.json")
+    altered(truth[1]).save(tmp_path / "saved" / "1.json")
+    (tmp_path / "saved" / "2.json").write_bytes(b"half")
     (tmp_path / "killed").write_text("7\n")
     (tmp_path / "log").write_text("1 0:a 0:b\n2 0:b\n")
     (tmp_path / "errors").write_text("False\tKeyError in json\t'x'\nTrue\tValueError in c2fa\tclear\n")

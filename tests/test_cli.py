@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa.cli import app, explain, inputs, output
+from c2fa.cli import app, inputs, output
 from c2fa.cli.options import MODELS
+from c2fa.cli.order import STORE_OPTIONS
 from c2fa.cli.output import RefusedError, clean, plain_json
 from c2fa.cli.session import Resume, cache_folder
 from c2fa.models import loading
@@ -106,11 +107,10 @@ def test_the_demo_takes_a_text_or_a_file_and_prints_json(folder: Path) -> None:
 
 def test_texts_are_explained_into_every_format(folder: Path) -> None:
     pytest.importorskip("pyarrow")
-    outs = [f"--out=x{suffix}" for suffix in (".html", ".json", ".npz", ".parquet", ".csv")]
+    outs = [f"--out=x{suffix}" for suffix in (".html", ".json", ".parquet", ".csv")]
     result = c2fa_("explain", "a.txt", "--model", "python:counting:words", "--budget", "60", *outs)
-    assert result.stderr.splitlines()[-5:] == [f"wrote x{s}" for s in (".html", ".json", ".npz", ".parquet", ".csv")]
-    one, same = c2fa.load("x.json"), c2fa.load("x.npz")
-    np.testing.assert_array_equal(one.low, same.low)
+    assert result.stderr.splitlines()[-4:] == [f"wrote x{s}" for s in (".html", ".json", ".parquet", ".csv")]
+    one = c2fa.load("x.json")
     assert one.provenance["input"] == "a.txt"
     import pandas as pd
 
@@ -129,7 +129,7 @@ def test_several_inputs_make_a_gallery_and_one_json_line_each(folder: Path) -> N
     assert "b.txt" in (folder / "g.html").read_text()
     c2fa_("report", "g.json", "--out", "again.html", "--title", "Once more")
     assert "Once more" in (folder / "again.html").read_text()
-    assert "one explanation" in c2fa_(*args, "-o", "g.npz", code=2).stderr
+    assert ".html, .json, .parquet, .csv" in c2fa_(*args, "-o", "g.npz", code=2).stderr
 
 
 def test_standard_input_and_what_is_said_of_texts(folder: Path) -> None:
@@ -459,7 +459,7 @@ def test_texts_in_rows_of_files_are_explained_and_compared(folder: Path) -> None
     for file in ("r.csv", "r.jsonl", "r.parquet"):
         said = c2fa_("explain", file, *asking, "--row", "0", "--row", "2", "-b", "20", "--json").stdout.splitlines()
         found = [c2fa.Explanation.from_json(line) for line in said]
-        assert [e.view["text"] for e in found] == [rows[0]["text"], TEXT]
+        assert [e.view.text for e in found] == [rows[0]["text"], TEXT]
         assert [e.provenance["input"] for e in found] == [f"{file} row 0", f"{file} row 2"]
         assert " NA\n" in c2fa_("explain", file, *asking, "--row", "1", "-b", "20").stdout
         said = c2fa_(
@@ -469,7 +469,7 @@ def test_texts_in_rows_of_files_are_explained_and_compared(folder: Path) -> None
     c2fa_("explain", "r.csv", *asking, "-b", "20", "--store", "some", "--row", "1:", "--store-option", "engine=serial")
     from c2fa.batch import Store
 
-    assert [e.view["text"] for e in Store.open("some")] == ["NA", TEXT]
+    assert [e.view.text for e in Store.open("some")] == ["NA", TEXT]
 
 
 def test_a_blank_row_is_refused_before_anything_is_asked_and_set_aside_in_a_store(folder: Path) -> None:
@@ -486,7 +486,7 @@ def test_a_blank_row_is_refused_before_anything_is_asked_and_set_aside_in_a_stor
 def test_every_option_of_a_store_is_one_of_many() -> None:
     from c2fa.batch import many
 
-    assert set(explain.STORE_OPTIONS) <= set(inspect.signature(many).parameters)
+    assert set(STORE_OPTIONS) <= set(inspect.signature(many).parameters)
 
 
 def test_methods_are_compared(folder: Path) -> None:

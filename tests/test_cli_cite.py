@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import c2fa
@@ -76,15 +77,15 @@ def asked(folder: Path) -> list[str]:
 
 
 def test_a_folder_is_cited_into_text_json_and_a_page(folder: Path) -> None:
-    text = cite("--docs", "docs", *ASK, "--out", "cited.html", "--out", "cited.npz").stdout
+    text = cite("--docs", "docs", *ASK, "--out", "cited.html", "--out", "cited.json").stdout
     assert text.index("[1] Bern is the capital.") < text.index("cities.md: Bern is the capital.")
     assert "rests on nothing in these documents" in text
     assert "by one request beside the rows" in text
     assert len(asked(folder)) <= 30
     assert (folder / "cited.html").stat().st_size > 1000
-    assert c2fa.load(folder / "cited.npz").structure.names[0] == ("cities.md", "rivers.txt")
+    assert c2fa.load(folder / "cited.json").structure.names[0] == ("cities.md", "rivers.txt")
     found = json.loads(cite("--docs", "docs", *ASK, "--answer", "Bern is the capital.", "--json").stdout)
-    assert found["view"]["answer"] == "Bern is the capital."
+    assert found["answer"]["text"] == "Bern is the capital."
 
 
 @pytest.mark.parametrize(
@@ -197,14 +198,26 @@ def test_questions_go_into_a_store_and_one_that_is_bad_costs_one_line(folder: Pa
     assert "input 3 was set aside: the question has 'question'" in result.stderr
     store = c2fa.batch.Store.open(folder / "cited")
     assert [store[k].structure.widths[0] for k in (0, 1, 4)] == [2, 1, 1]
-    assert store[0].view["statements"] == ["Bern is the capital.", "Zermatt bans cars."]
-    assert store[1].view["written_by_the_model"] is False
+    assert store[0].answer.statements == ("Bern is the capital.", "Zermatt bans cars.")
+    assert store[1].answer.written_by_the_model is False
     before = len(asked(folder))
     assert "0 of them were explained now" in cite(*run).stdout
     assert len(asked(folder)) == before
     assert "other settings" in cite(*run, "--system", "Be brief.", code=3).stderr
     result = RUNNER.invoke(app, ["report", "cited", "--out", "report.html"])
     assert result.exit_code == 0, result.stderr
+
+
+def test_workers_ask_a_language_model_in_a_process_of_its_own(folder: Path) -> None:
+    (folder / "q.jsonl").write_text("\n".join(json.dumps({"query": q}) for q in ("What?", "Which?")))
+    run = ("--questions", "q.jsonl", "--docs", "docs", *ASK[2:], "--workers", 1, "--store-option", "precision=float64")
+    cite(*run, "--store", "own")
+    said = json.loads(cite(*run, "--store", "shared", "--store-option", "models=1", "--json").stdout)
+    assert said["loads"]
+    own, shared = (c2fa.batch.Store.open(folder / name) for name in ("own", "shared"))
+    for one, other in zip(own, shared, strict=True):
+        assert one.output_names == other.output_names
+        np.testing.assert_array_equal(one.low, other.low)
 
 
 ECHO = (
@@ -234,7 +247,7 @@ def test_a_stopped_run_that_is_continued_with_another_prompt_explains_its_own_an
     run = ("--docs", "docs", *ASK[:2], "--model", "python:mine:echo", "--budget", 30, "--json")
     cite(*run, code=4)
     (folder / "calm").touch()
-    assert json.loads(cite(*run, *change).stdout)["view"]["answer"] == "Brief."
+    assert json.loads(cite(*run, *change).stdout)["answer"]["text"] == "Brief."
 
 
 def test_a_line_of_questions_names_no_files_elsewhere(folder: Path) -> None:
@@ -266,7 +279,7 @@ def test_a_line_of_questions_names_no_files_elsewhere(folder: Path) -> None:
     cite(*run, "--docs-below", str(folder))
     found = c2fa.batch.Store.open(folder / "again")
     assert [failure.index for failure in found.errors()] == [4]
-    assert "--docs-below goes with --store" in cite("--docs", "docs", *ASK, "--docs-below", "docs", code=2).stderr
+    assert "--docs-below goes with --questions" in cite("--docs", "docs", *ASK, "--docs-below", "docs", code=2).stderr
 
 
 # Servers.
@@ -291,12 +304,12 @@ def test_a_chat_is_compared_by_its_words(folder: Path) -> None:
     with Chats() as server:
         spec = f"openai:{server.url}/v1#tiny"
         prices = ("--model-option", "price_per_token=1.0")
-        cite("--docs", "docs", *ASK, "-m", spec, "--similarity", "words", *prices, "--out", "cited.npz")
-    found = c2fa.load(folder / "cited.npz")
+        cite("--docs", "docs", *ASK, "-m", spec, "--similarity", "words", *prices, "--out", "cited.json")
+    found = c2fa.load(folder / "cited.json")
     assert {path for path, _ in server.asked} == {"/v1/chat/completions"}
     assert all(body["temperature"] == 0 and body["model"] == "tiny" for _, body in server.asked)
     assert len(server.asked) == found.queries + 1
-    assert found.view["scored_by"] == "similarity"
+    assert found.answer.scored_by == "similarity"
     assert found.diagnostics.cost == 15.0 * len(server.asked)
     assert found.structure.names[1][found.low.argmax()] == "Bern is the capital."
 
@@ -348,6 +361,6 @@ def test_after_kill_9_no_answered_row_is_asked_twice_and_the_answer_is_the_same(
     assert sorted(after.values())[-2:] == [1, 2]
     assert len(server.answered) == found["queries"] <= 30
     assert server.written == 1
-    assert found["view"]["generations"] == 1
-    assert found["view"]["answer"] == "Bern is the capital. It rains."
+    assert found["answer"]["generations"] == 1
+    assert found["answer"]["text"] == "Bern is the capital. It rains."
     assert found["diagnostics"]["recalled"] == 12

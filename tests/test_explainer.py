@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -15,7 +16,7 @@ import c2fa.citing
 import c2fa.models.http.limits
 import showcases
 from c2fa.asking.fingerprint import identify
-from c2fa.asking.querying import QueryError
+from c2fa.asking.replies import QueryError
 from c2fa.methods import METHODS, PEERS, options_of
 from c2fa.methods.budget import rows_per_level
 from oracles import dense
@@ -336,13 +337,37 @@ def test_no_budget_is_200_rows_that_the_method_splits_and_no_tuple_is_taken_for_
     s = c2fa.Structure.from_groups(np.repeat(np.arange(5), 20))
     for method in ("c2fa", "lime", "milli", "c2fa-milli"):
         default, told = (c2fa.Explainer(len, c2fa.maskers.Array(s), method=method, budget=b) for b in (None, 200))
-        assert default.rows(s) == told.rows(s)
+        masked = default.masker(np.ones(s.leaves))
+        assert default.rows(masked) == told.rows(masked)
     asked = []
     deep = c2fa.Structure.from_tree({"A": {"A1": ["x", "q"], "A2": ["y"]}, "B": {"B1": ["w", "v"]}})
     explainer = c2fa.Explainer(lambda batch: asked.append(batch), c2fa.maskers.Array(deep), budget=(50, 150))
     with pytest.raises(ValueError, match=r"budget \(50, 150\) has 2 entries and the structure 3 levels; give one for"):
         explainer(np.ones(5))
     assert not asked
+
+
+@pytest.mark.parametrize("budget", [9, 40, (8, 30)])
+@pytest.mark.parametrize("method", ["owen", "c2fa"])
+def test_rows_that_stand_beside_an_input_are_asked_after_it_and_paid_from_the_budget(method, budget):
+    asked = []
+    beside = np.zeros((2, S.leaves), dtype=bool)
+    beside[1, 0] = True
+
+    def masker(x):
+        return dataclasses.replace(c2fa.maskers.Array(S)(x), beside=beside)
+
+    def model(batch):
+        asked.extend(batch.tolist())
+        return batch.sum(axis=1)
+
+    e = c2fa.Explainer(model, masker, method=method, budget=budget)(np.ones(S.leaves))
+    assert asked[:3] == [[1.0] * S.leaves, *beside.astype(float).tolist()]
+    assert len(asked) == e.queries <= np.sum(budget)
+    with pytest.raises(
+        ValueError, match="3 rows is too small: it takes 1 for the input itself, 2 beside it, and 1 for"
+    ):
+        c2fa.Explainer(model, masker, method=method, budget=3)(np.ones(S.leaves))
 
 
 def test_a_method_that_says_something_about_its_rows_says_all():
@@ -358,8 +383,9 @@ def test_a_method_that_says_something_about_its_rows_says_all():
         pass
 
     s = c2fa.Structure.from_groups("aabb")
-    assert c2fa.Explainer(len, c2fa.maskers.Array(s), method=Silent(), budget=5).rows(s) == (1, 3)
-    assert c2fa.Explainer(len, c2fa.maskers.Array(s), method=Whole(), budget=6).rows(s) == (3, 2)
+    masked = c2fa.maskers.Array(s)(np.ones(4))
+    assert c2fa.Explainer(len, c2fa.maskers.Array(s), method=Silent(), budget=5).rows(masked) == (1, 3)
+    assert c2fa.Explainer(len, c2fa.maskers.Array(s), method=Whole(), budget=6).rows(masked) == (3, 2)
     with pytest.raises(TypeError, match="Half lacks can_stop_early, preferred_rows, split; derive"):
         c2fa.Explainer(len, c2fa.maskers.Array(s), method=Half())
 

@@ -220,7 +220,7 @@ def test_a_value_equal_to_the_baseline_is_said_to_be():
     assert "baseline" not in str(other)
     assert "sex = 2" in str(other)
     averaged = Tabular(masker.groups, data.data[::60], strategy="average")
-    assert not any(averaged(woman).view["at_baseline"])
+    assert not any(averaged(woman).view.at_baseline)
     drawn = [text.get_text() for ax in e.plot().axes for text in ax.texts]
     assert "sex = 1 (equal to the baseline)" in drawn
     assert any(text.startswith("age = ") for text in drawn), "a column that is in no group shows its value too"

@@ -49,14 +49,14 @@ def test_any_text_comes_back_byte_for_byte(text, language, mask):
     masked = Text(ALL, language, mask)(text)
     for level in range(3):
         assert full(masked, level) == text
-    assert masked.structure.names[-1] == tuple(text[a:b] for a, b in masked.view["spans"])
+    assert masked.structure.names[-1] == tuple(text[a:b] for a, b in masked.view.spans)
 
 
 @settings(max_examples=200, deadline=None)
 @given(TRICKY.filter(lambda t: bool(words(t))), st.integers(0, 2**32))
 def test_removal_is_what_a_slow_loop_makes_of_it(text, seed):
     masked = Text("words", mask=None)(text)
-    spans = masked.view["spans"].tolist()
+    spans = masked.view.spans.tolist()
     mask = np.random.default_rng(seed).random((1, len(spans))) < 0.5
     expected, last = "", None
     for i, ((a, b), on) in enumerate(zip(spans, mask[0], strict=True)):
@@ -210,7 +210,7 @@ def test_pairs_keep_their_texts_apart():
     masked = Text()(("A man eats. He sits.", "Nobody eats."))
     assert masked.structure.names[0] == ("A man eats.", "He sits.", "Nobody eats.")
     assert masked.inputs([[True, False, False]], 0) == [("A man eats. [MASK] [MASK]", "[MASK] [MASK]")]
-    assert masked.view["text"].split("\n") == ["A man eats. He sits.", "Nobody eats."]
+    assert masked.view.text.split("\n") == ["A man eats. He sits.", "Nobody eats."]
     texts = Text(("texts", "words"))({"premise": "A man eats. He sits.", "hypothesis": "Nobody eats."})
     assert texts.structure.widths == (2, 7)
     assert texts.inputs([[False, True]], 0) == [

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa import metrics
-from c2fa.asking.querying import QueryError
+from c2fa.asking.replies import QueryError
 
 WEIGHTS = np.array([1.0, 2.0, 4.0, 8.0])
 STRUCTURE = c2fa.Structure.from_groups("aabb")

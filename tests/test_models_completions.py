@@ -552,11 +552,11 @@ def test_an_answer_is_cited(server, kind):
     lm = KINDS[kind](server.url)
     documents = {"a": "Rome has a river. It is old.", "b": "Owls fly at night. Foxes run."}
     c = c2fa.cite(lm, documents, "Where?", budget=24)
-    assert c.view["answer"].startswith(" after ")
+    assert c.answer.text.startswith(" after ")
     assert sum(server.scored.values()) == c.queries + 1  # the first row is asked twice
     assert len(server.scored) == c.queries <= 24
     writing = [body for path, body in server.bodies if path in SCORES and not is_scoring(body)]
-    assert len(writing) == c.view["generations"] == 1
+    assert len(writing) == c.answer.generations == 1
 
 
 @pytest.mark.parametrize(
@@ -722,9 +722,9 @@ def test_llama_cpp_scores_rows_as_transformers_does_with_one_request_for_each(ll
     rows = []
     for lm in (here, there):
         citer = Citer(lm, levels=("documents", "words"))
-        masked = citer.masker(Question(documents, QUESTION, answer))
+        masked = citer.explainer.masker(Question(documents, QUESTION, answer))
         masks = np.random.default_rng(0).random((50, masked.structure.leaves)) < 0.6
-        rows.append(citer.model(masked.inputs(masks, 1))[:, 0])
+        rows.append(citer.scorer(masked.inputs(masks, 1))[:, 0])
     assert len(np.unique(rows[0])) == 50
     assert there.usage.rows == there.usage.requests == 50 + 1  # the first row goes twice
     assert np.corrcoef(*rows)[0, 1] >= 0.999

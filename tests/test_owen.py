@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.samplers import Apart
 from c2fa.solvers.expected import Expectation, solve_game_about
+from c2fa.solvers.game import Game, exact_value
 from c2fa.solvers.interactions import Interactions
-from c2fa.solvers.process import Game, exact_value, solve_game
+from c2fa.solvers.owen import solve_game
 from oracles import all_masks, membership, pair_weights, product_kernel, winter_weights
 
 GROUPS = {

@@ -69,7 +69,6 @@ def explanations_of_two_methods() -> dict[str, Any]:
 PICTURES: dict[str, Callable[[], Figure]] = {
     "nested": lambda: plots.nested(planted(showcases.explain_text())),
     "text": lambda: plots.plot(planted(showcases.explain_text())),
-    "cited": lambda: plots.plot(planted(showcases.explain_answer())),
     "images": lambda: plots.images(planted(showcases.explain_images()), threshold=0.05, positive=2),
     "image": lambda: plots.plot(planted(showcases.explain_image())),
     "table": lambda: plots.plot(planted(showcases.explain_table())),
@@ -257,7 +256,7 @@ def test_a_long_text_shows_its_most_important_sentences() -> None:
 def test_sentences_inside_paragraphs_have_their_own_lines_and_bars() -> None:
     e = showcases.explain_letter()
     display = plots.TextDisplay.from_explanation(e)
-    assert display.part_values == tuple(e.values[1])
+    assert display.inner == 1
     assert {piece.part for piece in display.pieces} == set(range(e.structure.widths[1]))
     made = display.draw_with_bars()
     assert overlaps(made) == []
@@ -301,7 +300,7 @@ def test_images_are_outlined_and_their_weightiest_numbered() -> None:
     best = int(np.argmax(e.low))
     x, y, number = marks[2].numbers[0]
     assert e.names[1][best].startswith(f"image 3 #{number},")
-    assert e.view["labels"][2][int(y), int(x)] == int(number) - 1
+    assert e.view.labels[2][int(y), int(x)] == int(number) - 1
     assert len(plots.ImagesDisplay.from_explanations(e, threshold=9.0).marks[0][2].numbers) == 0
 
 

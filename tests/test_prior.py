@@ -423,12 +423,12 @@ def test_few_rows_with_a_prior_say_more_than_without(prior, tmp_path):
         np.testing.assert_allclose(helped.high, helped.structure.sums(helped.low, 0), atol=1e-9)
         np.testing.assert_allclose(helped.low - helped.from_prior[-1], few.low, atol=1e-9)
         assert "come from the prior (from 40 inputs)" in helped.to_text()
-        told, parts = helped.diagnostics, (helped.from_prior[-1], helped.low - helped.from_prior[-1])
+        told, parts = helped.prior, (helped.from_prior[-1], helped.low - helped.from_prior[-1])
         learned, answered = (np.abs(part).sum() for part in parts)
-        assert told.prior_share > 0.0
-        assert told.prior_worth == c2fa.Prior.load(tmp_path / "prior.json").worth["liking"]
-        assert told.prior_part == pytest.approx(learned / (learned + answered))
-        assert (few.diagnostics.prior_share, few.diagnostics.prior_part, few.diagnostics.prior_worth) == (None,) * 3
+        assert told.share > 0.0
+        assert told.worth == c2fa.Prior.load(tmp_path / "prior.json").worth["liking"]
+        assert told.part == pytest.approx(learned / (learned + answered))
+        assert few.prior is None
         gains.append([np.square(e.low - truth).sum() for e in (few, helped)])
     plain, about = np.mean(gains, axis=0)
     assert about < 0.5 * plain
@@ -442,9 +442,10 @@ def test_a_store_keeps_what_was_the_priors(prior, tmp_path):
     assert store[0].provenance["prior"] == prior.name
     assert c2fa.Explanation.from_json(e.to_json()).from_prior[0] == pytest.approx(e.from_prior[0])
     assert "from_prior" in e.to_frame().columns
-    for name in ("prior_share", "prior_part", "prior_worth"):
-        assert getattr(store[0].diagnostics, name) == pytest.approx(getattr(e.diagnostics, name))
-        assert getattr(c2fa.Explanation.from_json(e.to_json()).diagnostics, name) == getattr(e.diagnostics, name)
+    row = store.table(["prior_share", "prior_part", "prior_worth"]).to_pylist()[0]
+    for name in ("share", "part", "worth"):
+        assert getattr(store[0].prior, name) == row[f"prior_{name}"] == pytest.approx(getattr(e.prior, name))
+        assert getattr(c2fa.Explanation.from_json(e.to_json()).prior, name) == getattr(e.prior, name)
     with pytest.raises(RuntimeError, match="made with other settings"):
         explainer(budget=12).many(reviews(3, seed=2), tmp_path / "store", engine="serial")
     learned = c2fa.Prior.learn(explainer().many(reviews(8), tmp_path / "all", engine="serial"))
@@ -460,7 +461,7 @@ def test_a_prior_that_is_not_used_is_said_to_be_so(prior):
     e = explainer(budget=30, prior=opposite)(text)
     np.testing.assert_array_equal(e.low, plain.low)
     np.testing.assert_array_equal(e.stderr[-1], plain.stderr[-1])
-    assert (e.diagnostics.prior_share, e.diagnostics.prior_part) == (0.0, 0.0)
+    assert (e.prior.share, e.prior.part) == (0.0, 0.0)
     assert e.notes == [
         "none of these values come from the prior (from 40 inputs): this input's answers do not bear it out"
     ]
@@ -474,11 +475,11 @@ def test_a_prior_that_is_not_used_is_said_to_be_so(prior):
 def test_the_page_has_what_is_the_priors_beside_every_value(prior):
     import base64
 
-    from c2fa.report._data import halves, pack, settled
+    from c2fa.report._data import halves, pack
 
     e = explainer(budget=12, prior=prior)(reviews(1, seed=2)[0])
     packed = pack(e, "one", 100)["prior"]
-    assert packed == [halves(settled(part[None])) for part in e.from_prior]
+    assert packed == [halves(part[None]) for part in e.from_prior]
     assert len(base64.b64decode(packed[-1])) == 2 * e.structure.leaves
     assert pack(explainer(budget=12)(reviews(1)[0]), "one", 100)["prior"] is None
 
@@ -612,7 +613,7 @@ def test_other_engines_learn_and_give_what_serial_gives(taught, tmp_path, engine
     for e, found in zip(taught, store, strict=True):
         np.testing.assert_allclose(found.low, e.low, rtol=0, atol=1e-12)
         np.testing.assert_allclose(found.stderr[-1], e.stderr[-1], rtol=0, atol=1e-12)
-        assert found.diagnostics.prior_share == pytest.approx(e.diagnostics.prior_share)
+        assert found.prior.share == pytest.approx(e.prior.share)
 
 
 def test_a_run_that_was_stopped_before_or_after_learning_goes_on(taught, tmp_path):

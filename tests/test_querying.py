@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa.asking.driver import Job, concatenate, drive
-from c2fa.asking.querying import Ask, Cache, Queries, as_outputs
+from c2fa.asking.calling import concatenate
+from c2fa.asking.driver import Job, drive
+from c2fa.asking.querying import Ask, Cache, Queries
+from c2fa.asking.replies import as_outputs
 
 S = c2fa.Structure.from_tree({f"P{j}": [f"{j}.{i}" for i in range(4)] for j in range(5)})
 W = np.linspace(-1, 2, 20)
@@ -232,7 +234,7 @@ def test_outputs_in_half_precision(in_half_precision):
     in_half_precision(
         """
         import torch
-        from c2fa.asking.querying import as_outputs
+        from c2fa.asking.replies import as_outputs
 
         assert as_outputs(torch.ones(2, dtype=torch.bfloat16), 2, "").tolist() == [[1.0], [1.0]]
         """

@@ -179,7 +179,7 @@ def test_the_table_tells_what_is_the_priors(driver: Browser, show: Open, review:
     leaves = review.all_values[-1].copy()
     leaves[0] += 0.5  # what the prior is taken to have done, and nothing to any other word
     levels = tuple(review.structure.sums(leaves, k) for k in range(2))
-    show(report.html(replace(review, all_values=levels, all_without_prior=review.all_values)))
+    show(report.html(replace(review, all_values=levels, prior=c2fa.views.FromPrior(1.0, 0.5, 0.5, review.all_values))))
     one(driver, ".numbers summary").click()
     heads = all_of(driver, "thead button")
     assert heads[-1].text == "From prior"
@@ -243,7 +243,7 @@ def test_pointing_at_a_picture_finds_its_super_pixel(driver: Browser, show: Open
     time.sleep(0.3)
     canvas = all_of(driver, "canvas")[2]
     best = int(np.argmax(e.low))
-    y, x = np.median(np.argwhere(e.view["labels"][2] == best - 2 * 36), axis=0) / 96 - 0.5
+    y, x = np.median(np.argwhere(e.view.labels[2] == best - 2 * 36), axis=0) / 96 - 0.5
     offset = round(x * canvas.rect["width"]), round(y * canvas.rect["height"])
     ActionChains(driver, duration=20).move_to_element_with_offset(canvas, *offset).perform()
     assert f"“{e.names[1][best]}”" in one(driver, ".status").text

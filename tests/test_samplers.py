@@ -407,7 +407,7 @@ class Modest:
 def test_a_budget_in_one_number_gives_parts_the_rows_that_their_sampler_prefers(method):
     def split(structure, budget=200, sampler="planned"):
         made = c2fa.Explainer(len, c2fa.maskers.Array(structure), method=method, budget=budget, sampler=sampler)
-        return made.rows(structure)
+        return made.rows(made.masker(np.ones(structure.leaves)))
 
     five, eight = (c2fa.Structure.from_groups(np.repeat(np.arange(parts), 20)) for parts in (5, 8))
     assert split(five) == split(five, sampler=("exhaustive", "planned")) == (31, 168)
@@ -421,4 +421,4 @@ def test_a_budget_in_one_number_gives_parts_the_rows_that_their_sampler_prefers(
     assert split(five, sampler=Modest()) == (5, 194)
     assert split(eight, sampler=Modest()) == (32, 167)
     milli = c2fa.Explainer(len, c2fa.maskers.Array(five), method="milli", budget=200, sampler="planned")
-    assert milli.rows(five) == (20, 179)
+    assert milli.rows(milli.masker(np.ones(five.leaves))) == (20, 179)

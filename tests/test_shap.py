@@ -140,7 +140,7 @@ def test_text_cells_leave_the_numbers_of_other_columns_coloured():
 
 def test_the_entries_of_vectors_and_bags_are_the_data():
     bag = showcases.explain_bag()
-    np.testing.assert_array_equal(bag.to_shap().data, np.ravel(bag.view["values"]))
+    np.testing.assert_array_equal(bag.to_shap().data, np.ravel(bag.view.values))
     np.testing.assert_array_equal(showcases.explain_array(["a", "a", "b"]).to_shap().data, np.ones(3))
 
 
@@ -167,8 +167,8 @@ def test_without_standard_errors_there_are_none():
 
 def test_an_explanation_read_from_a_file_draws_the_same(tmp_path):
     e = showcases.explain_table()
-    e.save(tmp_path / "e.npz")
-    ours, theirs = e.to_shap(), c2fa.load(tmp_path / "e.npz").to_shap()
+    e.save(tmp_path / "e.json")
+    ours, theirs = e.to_shap(), c2fa.load(tmp_path / "e.json").to_shap()
     np.testing.assert_array_equal(ours.values, theirs.values)
     assert ours.data.tolist() == theirs.data.tolist()
 
@@ -244,9 +244,9 @@ def test_super_pixels_are_spread_over_their_pixels_and_the_sums_are_theirs():
     e = showcases.explain_images()
     theirs = e.to_shap()
     assert theirs.values.shape == (5, 96, 96, 3, 1)
-    np.testing.assert_array_equal(theirs.data, e.view["images"])
+    np.testing.assert_array_equal(theirs.data, e.view.images)
     at = 0
-    for j, given in enumerate(e.view["labels"]):
+    for j, given in enumerate(e.view.labels):
         shown = theirs.values[j, ..., 0]
         assert np.ptp(shown, axis=-1).max() == 0
         for label in range(given.max() + 1):
@@ -263,7 +263,7 @@ def test_the_image_plot_draws_each_image_with_the_name_of_the_output():
     shap.plots.image(e.to_shap(), show=False)
     *panels, _ = plt.gcf().axes
     assert len(panels) == 10
-    np.testing.assert_array_equal(panels[4].images[0].get_array(), e.view["images"][2])
+    np.testing.assert_array_equal(panels[4].images[0].get_array(), e.view.images[2])
     np.testing.assert_allclose(panels[5].images[1].get_array().sum(), e.high[2])
     assert panels[1].get_title() == "sunny"
 
@@ -303,7 +303,7 @@ def test_what_does_not_belong_into_one_picture_is_refused():
     with pytest.raises(ValueError, match=r"different outputs \(negative, positive\).*for_target\('negative'\)"):
         c2fa.to_shap([e, e.for_target("negative")])
     with pytest.raises(ValueError, match=r"different kinds of input \(no view, text\).*views='all'"):
-        c2fa.to_shap([e, replace(e, view={})])
+        c2fa.to_shap([e, replace(e, view=c2fa.views.View())])
     with pytest.raises(ValueError, match=r"different scales \(identity, logit\)"):
         c2fa.to_shap([e, replace(e, provenance={**e.provenance, "link": "logit"})])
     with pytest.raises(ValueError, match="give at least one"):
@@ -325,7 +325,7 @@ def test_inputs_with_other_features_are_rows_of_their_own():
 
 
 def test_without_a_view_there_are_names_and_values():
-    e = replace(showcases.explain_table(), view={})
+    e = replace(showcases.explain_table(), view=c2fa.views.View())
     theirs = e.to_shap()
     assert theirs.data is None
     shap.plots.waterfall(theirs, show=False)

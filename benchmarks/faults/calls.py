@@ -65,7 +65,6 @@ def with_ledger(folder: Path) -> dict[int, c2fa.Explanation]:
         if explain.ledger is not None:
             explain.ledger.close()
     e.save(folder / "e.json")
-    e.save(folder / "e.npz")
     return {0: e}
 
 
@@ -91,8 +90,8 @@ def _cite(folder: Path, url: str) -> dict[int, c2fa.Explanation]:
         return {0: citer({"documents": _DOCUMENTS, "query": "What is old?"})}
     finally:
         lm.close()
-        if citer.ledger is not None:
-            citer.ledger.close()
+        if citer.explainer.ledger is not None:
+            citer.explainer.ledger.close()
 
 
 Run = Callable[[Path], dict[int, c2fa.Explanation]]
@@ -300,9 +299,8 @@ def judge(tally: Tally, name: str, run: Run, trap: Trap, expected: Mapping[int, 
 def _left(folder: Path) -> dict[int, c2fa.Explanation]:
     """What can be read in a folder right after the failure: whatever has its own name is whole."""
     found = {}
-    for file in (folder / "e.json", folder / "e.npz"):
-        if file.exists():
-            found[0] = c2fa.load(file)
+    if (folder / "e.json").exists():
+        found[0] = c2fa.load(folder / "e.json")
     if (folder / "store").exists():
         found.update(Store.open(folder / "store").items())
     return found

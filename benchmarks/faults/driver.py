@@ -58,7 +58,7 @@ def main(name: str, way: str, count: str, seed: str, *ledger: str) -> None:
         return
     (folder / "saved").mkdir(exist_ok=True)
     for i, x in enumerate(xs):
-        file = folder / "saved" / f"{i}.npz"
+        file = folder / "saved" / f"{i}.json"
         if not file.exists():
             explain(x).save(file)
 

@@ -30,13 +30,10 @@ class Kind:
     read: Callable[[Path, toys.Model], Explanations]
 
 
-def _saved(suffix: str) -> Kind:
-    def read(folder: Path, model: toys.Model) -> Explanations:
-        e = c2fa.load(folder / f"e{suffix}")
-        e.to_json()
-        return {0: e}
-
-    return Kind(lambda folder: toys.truth(_COUNT)[0].save(folder / f"e{suffix}"), read)
+def _load(folder: Path, model: toys.Model) -> Explanations:
+    e = c2fa.load(folder / "e.json")
+    e.to_json()
+    return {0: e}
 
 
 def _ask_with_ledger(folder: Path, model: toys.Model) -> Explanations:
@@ -60,8 +57,7 @@ def _write_lesson(folder: Path) -> None:
 
 
 KINDS = {
-    ".json": _saved(".json"),
-    ".npz": _saved(".npz"),
+    ".json": Kind(lambda folder: toys.truth(_COUNT)[0].save(folder / "e.json"), _load),
     "ledger": Kind(lambda folder: _ask_with_ledger(folder, toys.Model()) and None, _ask_with_ledger),
     "store, read": Kind(lambda folder: _write_store(folder) and None, lambda f, _: dict(Store.open(f).items())),
     "store, continued": Kind(

@@ -301,7 +301,7 @@ CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Sequence[Any]]]] = {
     "until.stderr": (until.stderr, {"bound": [0.1]}),
     "from_json": (_loaded, {"place": np.linspace(0.0, 0.999, 200).tolist(), "value": [0]}),
     "load": (c2fa.load, {"path": ["nowhere.json"]}),
-    "save": (_saved, {"path": ["e.json", "e.npz"]}),
+    "save": (_saved, {"path": ["e.json"]}),
     "Explanation": (_told, {"level": [0, -1], "n": [3], "target": [0, "1"], "width": [80]}),
     "Ledger": (_kept, {
         "path": ["ledger"], "model": ["m"], "key": ["k"], "level": [0], "masks": [[b"a", b"b"]],

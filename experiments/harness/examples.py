@@ -21,8 +21,8 @@ from matplotlib.patches import FancyBboxPatch
 
 from c2fa.plots._style import INK, MUTED, NEGATIVE, figure, largest, width_of
 from c2fa.plots.images import ImagesDisplay, Marks, outlines
-from c2fa.plots.text import _bars, _place
-from c2fa.views.pixels import tint
+from c2fa.plots.text import Bar, _bars, _place
+from c2fa.views.images import tint
 
 Values = Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]]
 """For each method its attributions: of parts (HiFAs), of leaves (LoFAs)."""
@@ -277,13 +277,15 @@ def draw_review(example: ReviewExample) -> Figure:
         parts = np.asarray(example.values[method][0], dtype=np.float64)
         left = _place(made, _MARGIN + 30, above, 190, bars)
         rows = max(count, TOP)
-        texts = [_signed(v) for v in parts.tolist()]
-        _bars(left, [f"S{j + 1}" for j in range(count)], parts, None, texts, f"{method}: sentences (HiFA)", 30, rows)
+        sentences = [Bar(f"S{j + 1}", v, None, _signed(v)) for j, v in enumerate(parts.tolist())]
+        _bars(left, sentences, f"{method}: sentences (HiFA)", 30, rows)
         right = _place(made, _MARGIN + 370, above, 140, bars)
-        names = [f"{example.pieces[i]}  (S{np.asarray(example.owner)[i] + 1})" for i in top[method]]
-        best = low[method][top[method]]
-        texts = [_signed(v) for v in best.tolist()]
-        _bars(right, names, best, None, texts, f"{method}: top {TOP} words (LoFA)", 84, rows)
+        words = []
+        for i in top[method]:
+            value = float(low[method][i])
+            name = f"{example.pieces[i]}  (S{np.asarray(example.owner)[i] + 1})"
+            words.append(Bar(name, value, None, _signed(value)))
+        _bars(right, words, f"{method}: top {TOP} words (LoFA)", 84, rows)
     return made
 
 

@@ -9,7 +9,8 @@ from c2fa import stopping as until
 from c2fa._version import __version__
 from c2fa.asking.ledger import Ledger
 from c2fa.asking.masking import Masked
-from c2fa.asking.querying import BudgetError, QueryError
+from c2fa.asking.querying import BudgetError
+from c2fa.asking.replies import QueryError
 from c2fa.explainer import Explainer
 from c2fa.explanation import Diagnostics, Explanation
 from c2fa.penalties import L1, L2, Auto, ElasticNet, L2Each, NonNegative

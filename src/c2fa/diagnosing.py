@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from c2fa._system import suited
-from c2fa.asking.masking import Masked, level_names
+from c2fa.asking.masking import Masked
 from c2fa.asking.querying import Queries
 from c2fa.explanation import Diagnostics, Interaction, LevelReport
 from c2fa.methods.base import Attribution
 from c2fa.problem import Level, Problem
 from c2fa.showing.printing import one_line
 from c2fa.solvers.direct import loss_alone
-from c2fa.solvers.expected import expected_part
-from c2fa.solvers.process import Solved
+from c2fa.solvers.owen import Solved
 from c2fa.solvers.solve import solve
 from c2fa.stopping import Judge
 from c2fa.structure import FloatArray, Structure
@@ -70,11 +69,10 @@ def diagnose(
     cost: float | None,
     notes: tuple[str, ...] = (),
     judge: Judge | None = None,
-    prior_worth: float | None = None,
 ) -> Diagnostics:
     """Compare the joint fit with each level fitted alone, and put into words what is wrong."""
     structure = masked.structure
-    names = level_names(structure, masked.view)
+    names = masked.level_names
     with suited(float(queries.used) ** 3):  # the same digits in every process
         interactions = () if found.game is None else _interactions(found.game, structure)
     fits = [None if found.levels[k] is None else _fit(found, k, column, name) for k, name in enumerate(names)]
@@ -107,9 +105,6 @@ def diagnose(
         warnings=(*warnings, *queries.notes, *notes),
         settled=None if judge is None else judge.verdict.enough,
         stop=stop,
-        prior_share=None if prior_worth is None else found.prior_share or 0.0,
-        prior_part=None if prior_worth is None else _prior_part(found, column),
-        prior_worth=prior_worth,
         contradiction=contradiction,
         exact=() if found.game is None else found.game.exact_levels(structure),
         interactions=interactions,
@@ -129,13 +124,6 @@ def _interactions(game: Solved, structure: Structure) -> tuple[Interaction, ...]
         for first, second, value, error in game.even.pairs(k + own, _PAIRS)
         if abs(value) > least
     )
-
-
-def _prior_part(found: Attribution, column: int) -> float:
-    """What part of the target's leaves is the prior's."""
-    if found.without_prior is None:
-        return 0.0
-    return expected_part(found.values[-1][:, column], found.without_prior[-1][:, column])
 
 
 def _fit(found: Attribution, k: int, column: int, name: str) -> _Fit:

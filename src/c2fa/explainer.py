@@ -19,8 +19,9 @@ from c2fa.asking.fingerprint import check_masker, identify
 from c2fa.asking.ledger import Ledger
 from c2fa.asking.links import ensure, on_scale
 from c2fa.asking.masking import Masked, Masker, check_masked
-from c2fa.asking.model import Model, describe
-from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries, QueryError
+from c2fa.asking.model import Model, Shell, describe
+from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries
+from c2fa.asking.replies import QueryError
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation, resolve_target
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
@@ -28,15 +29,13 @@ from c2fa.methods.budget import as_budget, masks_of
 from c2fa.methods.c2fa import PRESETS
 from c2fa.models.loading import wrap
 from c2fa.prior import Prior
+from c2fa.solvers.expected import expected_part
 from c2fa.stopping import Judge, Rule, as_rule, looks
-from c2fa.structure import Structure
 from c2fa.views.descriptors import Descriptors
+from c2fa.views.from_prior import FromPrior
 
 if TYPE_CHECKING:
     from c2fa.batch import Explanations, Store
-
-_BATCH = 64
-_MANY_OUTPUTS = 32  # beyond this many classes only the target's attributions are kept, unless asked otherwise
 
 
 class Explainer:
@@ -109,9 +108,6 @@ class Explainer:
     (0.0, array([3., 4.]), array([1., 2., 4.]))
     """
 
-    outputs_vary = False  # whether inputs may have different numbers of outputs, as answers have statements
-    model_may_be_apart = True  # whether workers may reach the model in a process of its own, by batches of rows alone
-
     def __init__(
         self,
         model: Any,
@@ -148,9 +144,7 @@ class Explainer:
         _check_word("on_error", on_error, ("raise", "drop"))
         _check_word("outputs", outputs, ("auto", "all", "target"))
         if batch_size is None:
-            batch_size = describe(model).batch_size
-        if batch_size is None:
-            batch_size = _BATCH
+            batch_size = describe(model).batch_size or 64
         if not (is_whole(batch_size) and batch_size > 0):
             raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
         if not (is_whole(seed) and seed >= 0):
@@ -241,18 +235,10 @@ class Explainer:
         """What provenance calls the model: the name that it was given, or that of its function or type."""
         return self.model_name or str(getattr(self.model, "__name__", type(self.model).__name__))
 
-    def tokens_of(self, masked: Masked) -> tuple[int, ...]:
-        """Of how many tokens each output is the log-probability, as of an answer's; () where outputs are none."""
-        return ()
-
-    def names_of(self, masked: Masked) -> tuple[str, ...]:
-        """The names of an input's outputs once it was asked about: some servers tell them in their answers."""
-        return self.output_names or describe(self.model).output_names
-
-    def with_model(self, model: Model) -> Explainer:
-        """The same explainer around another model."""
+    def with_model(self, model: Any) -> Explainer:
+        """The same explainer around another model, or around another one inside a shell."""
         made = copy.copy(self)
-        made.model = model
+        made.model = self.model.around(model) if isinstance(self.model, Shell) else model
         return made
 
     def with_prior(self, prior: Prior, budget: int | Sequence[int] | None = None) -> Explainer:
@@ -269,9 +255,10 @@ class Explainer:
         check_masked(masked)
         return masked.apart() if self.preset == "paper" and masked.apart is not None else masked
 
-    def rows(self, structure: Structure, rows_per_mask: int = 1) -> tuple[int, ...]:
-        """The masks of each level for an input of this structure, after the one for its prediction."""
-        return self.method.split(masks_of(self.budget, rows_per_mask, structure.depth), structure)
+    def rows(self, masked: Masked) -> tuple[int, ...]:
+        """The masks of each level for an input, after the one for its prediction and those beside it."""
+        masks = masks_of(self.budget, masked.rows_per_mask, masked.structure.depth, len(masked.beside))
+        return self.method.split(masks, masked.structure)
 
     def queries(self, x: Any, masked: Masked, key: str | None = None, cache: Cache | None = None) -> Queries:
         """Begin what is to be asked about one input; a ``cache`` knows what was asked about it, and which it is."""
@@ -279,28 +266,33 @@ class Explainer:
             content = x if masked.content is None else masked.content
             identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
-        structure, each = masked.structure, masked.rows_per_mask
-        return Queries(cache, (sum(self.rows(structure, each)) + 1) * each)
+        masks = 1 + len(masked.beside) + sum(self.rows(masked))
+        return Queries(cache, masks * masked.rows_per_mask)
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
-        structure = masked.structure
-        rows = self.rows(structure, masked.rows_per_mask)
-        full = np.ones((1, structure.leaves), dtype=np.bool_)
-        answer = yield Ask(structure.depth - 1, full)
+        structure, rows = masked.structure, self.rows(masked)
+        tell = describe(self.model).outputs_of(masked.content, queries.cache.ledger, queries.cache.model_name)
+        answer = yield Ask(structure.depth - 1, np.ones((1, structure.leaves), dtype=np.bool_))
         if not answer.ok[0]:
             reason = f" ({queries.notes[-1]})" if queries.notes else ""
             raise QueryError(
                 f"the model gave no usable answer for the input itself, so nothing can be explained{reason}"
             )
         prediction = answer.outputs[0]
-        given = self.names_of(masked)
+        beside = np.empty((0, len(prediction)))
+        if len(masked.beside):
+            beside = (yield Ask(structure.depth - 1, np.asarray(masked.beside))).outputs
+        told = tell(beside)
+        queries.notes += told.notes
+        given = self.output_names or told.names  # which some servers tell in their answers
         names = tuple(map(str, given or (range(len(prediction)) if len(prediction) > 1 else ("output",))))
         if len(names) != len(prediction):
             raise ValueError(f"{len(names)} output names for a model with {len(prediction)} outputs; give one for each")
         target = resolve_target(self.target, prediction, names)
-        keep_all = self.outputs == "all" or (self.outputs == "auto" and len(prediction) <= _MANY_OUTPUTS)
-        columns = np.arange(len(prediction)) if keep_all else np.array([target])
+        columns = np.arange(len(prediction))
+        if self.outputs == "target" or (self.outputs == "auto" and len(prediction) > 32):
+            columns = np.array([target])
         scale = self.link.at(prediction)
         descriptors = Descriptors.of(masked)
         expected = None
@@ -317,7 +309,7 @@ class Explainer:
             neighbours=None if masked.neighbours is None else functools.cache(masked.neighbours),
             smooth_by_default=masked.smooth_by_default,
             identity=queries.identity,
-            tokens=self.tokens_of(masked),
+            tokens=told.tokens,
             expected=expected,
         )
         column = int(np.flatnonzero(columns == target)[0])
@@ -326,9 +318,16 @@ class Explainer:
             found = yield from on_scale(self.method(task), scale)
         else:
             judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget)
-            stages = self.stages(structure, masked.rows_per_mask)
-            found, rows = yield from on_scale(self._until(task, judge, stages), scale)
-        worth = None if self.prior is None else self.prior.worth.get(names[target], 0.0)
+            found, rows = yield from on_scale(self._until(task, judge, self.stages(masked)), scale)
+        from_prior = None
+        if self.prior is not None:
+            leaves, without = found.values[-1][:, column], found.without_prior
+            from_prior = FromPrior(
+                share=found.prior_share or 0.0,
+                part=0.0 if without is None else expected_part(leaves, without[-1][:, column]),
+                worth=self.prior.worth.get(names[target], 0.0),
+                without=without,
+            )
         cost = None if describe(self.model).cost is None else queries.cost
         notes = (*scale.notes(queries.answers[:, target]), *describe(self.model).notes)
         return Explanation(
@@ -341,8 +340,10 @@ class Explainer:
             all_intercepts=found.intercepts,
             all_stderr=found.stderr,
             queries=queries.used,
-            diagnostics=diagnose(masked, found, column, queries, cost, notes, judge, worth),
+            diagnostics=diagnose(masked, found, column, queries, cost, notes, judge),
             view=masked.view,
+            prior=from_prior,
+            answer=told.answer,
             provenance={
                 "c2fa": __version__,
                 "numpy": np.__version__,
@@ -357,12 +358,11 @@ class Explainer:
                 **({} if self.prior is None else {"prior": self.prior.name}),
             },
             descriptors=descriptors,
-            all_without_prior=found.without_prior,
         )
 
-    def stages(self, structure: Structure, rows_per_mask: int = 1) -> list[tuple[int, ...]]:
+    def stages(self, masked: Masked) -> list[tuple[int, ...]]:
         """The masks of each level at which the rule looks at what is known: the splits of smaller budgets, then all."""
-        rows = self.rows(structure, rows_per_mask)
+        structure, rows = masked.structure, self.rows(masked)
         if self.until is None:
             return [rows]
         total = sum(rows) + 1

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from c2fa._system import is_whole
+from c2fa._system import is_whole, need
 from c2fa.asking.links import Link, ensure
-from c2fa.asking.masking import level_names
-from c2fa.showing.printing import notes, printable, shown_cells, tree
+from c2fa.asking.masking import View
+from c2fa.showing.printing import notes, printable, tree
 from c2fa.showing.rounding import Rounded, number
 from c2fa.structure import FloatArray, Structure
+from c2fa.views.answer import Cited, Statement
 from c2fa.views.descriptors import Column
-from c2fa.views.pixels import heatmaps
+from c2fa.views.from_prior import FromPrior
+from c2fa.views.images import Images
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,10 +91,6 @@ class Diagnostics:
         For each level, whether every mask that its values depend on was asked, so that they are exact.
     interactions
         The pairs of features that act together most surely, of the target it was explained for.
-    prior_share, prior_part, prior_worth
-        With a prior: the share of what it expected that this input's answers bear out, 0 where it was ignored or knew
-        nothing of the leaves; what part of the target's leaves it is, between 0 and 1 (``from_prior`` has it leaf by
-        leaf); and the correlation that it had with effects in inputs that it was not learned from. Without one, None.
     """
 
     levels: tuple[LevelReport, ...]
@@ -107,9 +105,6 @@ class Diagnostics:
     warnings: tuple[str, ...] = ()
     settled: bool | None = None
     stop: str = ""
-    prior_share: float | None = None
-    prior_part: float | None = None
-    prior_worth: float | None = None
     exact: tuple[bool, ...] = ()
     interactions: tuple[Interaction, ...] = ()
     contradiction: str = ""
@@ -123,10 +118,8 @@ class Explanation:
     ----------
     structure
         The tree of features.
-    outputs
-        The model's outputs for the input, (outputs,).
-    output_names
-        Their names.
+    outputs, output_names
+        The model's outputs for the input, (outputs,), and their names.
     target
         The index of the explained output.
     columns
@@ -136,13 +129,15 @@ class Explanation:
     queries
         Model rows used, every one of them.
     view
-        What a report needs to draw the input.
+        The input as it is named, listed and drawn, of one class for each kind; see ``c2fa.views``.
+    prior
+        With a prior: how much of the explanation it is. Else None.
+    answer
+        What ``c2fa.cite`` explained: the answer, its statements and what each rests on. Else None.
     provenance
         Method, settings, versions, seed.
     descriptors
         What the masker knows of the leaves, field by field, which a prior learns from; None where it knows nothing.
-    all_without_prior
-        With a prior: what ``all_values`` would be without it, from this input's answers alone. Else None.
     """
 
     structure: Structure
@@ -155,12 +150,11 @@ class Explanation:
     all_stderr: tuple[FloatArray, ...] | None
     queries: int
     diagnostics: Diagnostics
-    view: Mapping[str, Any] = field(default_factory=dict)
+    view: View = field(default_factory=View)
+    prior: FromPrior | None = None
+    answer: Cited | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     descriptors: Mapping[str, Column] | None = None
-    all_without_prior: tuple[FloatArray, ...] | None = None
-
-    # -- the target's values -----------------------------------------------------------------------
 
     @property
     def _column(self) -> int:
@@ -178,20 +172,16 @@ class Explanation:
 
     @property
     def from_prior(self) -> tuple[FloatArray, ...] | None:
-        """What the prior did to each of the target's attributions, level by level; None where there was no prior.
-
-        The rest of each is what this input's own answers say.
-        """
+        """What the prior did to the target's attributions, whose rest this input's answers say; None without one."""
         parts = self.all_from_prior
         return None if parts is None else tuple(part[:, self._column] for part in parts)
 
     @property
     def all_from_prior(self) -> tuple[FloatArray, ...] | None:
         """The same for all columns, each (width, columns)."""
-        if self.all_without_prior is None:
+        if self.prior is None or self.prior.without is None:
             return None
-        pairs = zip(self.all_values, self.all_without_prior, strict=True)
-        return tuple(whole - alone for whole, alone in pairs)
+        return tuple(whole - alone for whole, alone in zip(self.all_values, self.prior.without, strict=True))
 
     @property
     def intercepts(self) -> tuple[float, ...]:
@@ -240,7 +230,12 @@ class Explanation:
     @property
     def level_names(self) -> tuple[str, ...]:
         """What the features of each level are called: sentences, words."""
-        return level_names(self.structure, self.view)
+        return self.view.level_names(self.structure)
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """What ``c2fa.cite`` explained, statement by statement, each with what it rests on; else empty."""
+        return () if self.answer is None else self.answer.each(self)
 
     @property
     def prediction(self) -> float:
@@ -275,8 +270,6 @@ class Explanation:
             own = float(sum(np.square(gap).sum() for gap in gaps))
         return replace(self, target=index, diagnostics=replace(self.diagnostics, consistency=own))
 
-    # -- tables ------------------------------------------------------------------------------------
-
     def top(self, n: int = 5, level: int = -1) -> list[tuple[str, float]]:
         """The n features of a level with the largest absolute attributions."""
         if not is_whole(n):
@@ -294,12 +287,8 @@ class Explanation:
 
         Columns of a table have their value in ``input_value``, and a word where it is equal to the baseline.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError("to_frame needs pandas: pip install 'c2fa[frame]'") from error
-        frames = []
-        cells = shown_cells(self.view)
+        pandas, frames = need("pandas", "frame"), []
+        cells = self.view.cells()
         for k, names in enumerate(self.names):
             columns = {
                 "level": k,
@@ -317,8 +306,9 @@ class Explanation:
                 columns |= {"parent": parent, "parent_name": [above[j] for j in parent]}
             if cells:
                 columns["input_value"] = cells if k == self.structure.depth - 1 else ""
-            frames.append(pd.DataFrame(columns))
-        return pd.concat(frames, ignore_index=True)
+            frames.append(pandas.DataFrame(columns))
+        found: pd.DataFrame = pandas.concat(frames, ignore_index=True)
+        return found
 
     def to_shap(self, level: int = -1) -> Any:
         """The values of a level as a ``shap.Explanation``, for shap's plots; ``c2fa.to_shap`` takes many at once."""
@@ -329,25 +319,15 @@ class Explanation:
     def heatmap(self, level: int = -1, *, density: bool = False) -> list[FloatArray]:
         """The attributions of images pixel by pixel: one array, (H, W), for each image, of the image's own size.
 
-        Parameters
-        ----------
-        level
-            The level whose values are painted: super-pixels (-1), or the images or regions they lie in (0).
-        density
-            False paints each pixel with the attribution of its super-pixel, for what compares pixels by rank (pointing
-            games, deletion curves, overlap with a mask). True divides it by the super-pixel's area, so that the pixels
-            of a map add up to the attributions, for what takes sums.
+        Each pixel has the attribution of its super-pixel (level -1), or of the image or region that it lies in (0), for
+        what compares pixels by rank: pointing games, deletion curves, overlap with a mask. With ``density`` that is
+        divided by the area, so that the pixels of a map add up to the attributions, for what takes sums.
         """
-        if self.view.get("kind") != "images" or "labels" not in self.view:
-            kind = self.view.get("kind")
-            raise ValueError(
-                "heatmap is for images, and this explanation "
-                + (f"is of kind {kind!r}: to_frame() has its values" if kind else "was kept without its input's view")
-            )
+        if not isinstance(self.view, Images):
+            kept = f"is of kind {self.view.kind!r}" if self.view.kind else "was kept without its input's view"
+            raise ValueError(f"heatmap is for images, and this explanation {kept}: to_frame() has its values")
         owners, values = self.structure.owners(level), self.values[self.structure.level(level)]
-        return heatmaps(self.view, values, owners, density)
-
-    # -- files -------------------------------------------------------------------------------------
+        return self.view.heatmaps(values, owners, density)
 
     def to_json(self, indent: int | None = None) -> str:
         """The whole explanation as JSON; ``from_json`` gives it back."""
@@ -363,15 +343,13 @@ class Explanation:
         return files.from_json(text)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write to a file, whole or not at all: ``.json``, or ``.npz`` (smaller and faster, no pickle).
+        """Write to a ``.json`` file, whole or not at all.
 
         ``c2fa.load`` reads it. Values of the input that JSON has no word for, such as dates, come back as their text.
         """
         from c2fa.showing import files
 
         files.save(self, path)
-
-    # -- for the eye -------------------------------------------------------------------------------
 
     def to_text(self, leaves: int = 5, width: int = 100) -> str:
         """A tree: the parts with their attributions, the most important features under each."""

@@ -263,7 +263,7 @@ def _features(fields: Mapping[str, Field], descriptors: Mapping[str, Column]) ->
 
 def _told(given: Sequence[Explanation]) -> tuple[list[Explanation], list[Mapping[str, Column]]]:
     """The explanations that can be learned from, and what each knows of its leaves."""
-    told = [e for e in given if e.all_without_prior is None]
+    told = [e for e in given if e.all_from_prior is None]
     if len(told) < _FOLDS <= len(given):
         raise ValueError(
             f"{len(given) - len(told)} of {len(given)} explanations had a prior themselves, and what it expected "

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from c2fa._system import is_real, is_whole
-from c2fa.asking.masking import Masked, level_names
+from c2fa.asking.masking import Masked
 from c2fa.methods.base import Attribution
 from c2fa.showing.printing import singular
 from c2fa.structure import FloatArray, IntArray, Structure
@@ -211,7 +211,7 @@ class Judge:
 
     def __init__(self, rule: Rule, masked: Masked, column: int, rows: Callable[[], int], budget: int) -> None:
         self.rule, self.structure, self.column, self.rows, self.budget = rule, masked.structure, column, rows, budget
-        self.level_names = level_names(masked.structure, masked.view)
+        self.level_names = masked.level_names
         self.verdict = Verdict(False, "")
         self.early = True
 

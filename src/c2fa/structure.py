@@ -201,6 +201,11 @@ class Structure:
         """For each leaf, the index of its ancestor at a level."""
         return self._owners[self.level(level)]
 
+    def above(self, level: int) -> IntArray:
+        """For each feature of a level, the index of its parent; those of the coarsest have one in common."""
+        level = self.level(level)
+        return self.parents[level - 1] if level else np.zeros(self.widths[0], dtype=np.intp)
+
     def sizes(self, level: int) -> IntArray:
         """How many leaves each feature of a level holds."""
         return np.bincount(self.owners(level), minlength=self.widths[self.level(level)])

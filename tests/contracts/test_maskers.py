@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,8 @@ import pytest
 
 from c2fa import Structure, maskers
 from c2fa.asking.fingerprint import fingerprint
-from c2fa.asking.masking import Masked
+from c2fa.asking.masking import Masked, View
+from c2fa.showing import codec
 from c2fa.views.descriptors import Descriptors
 
 RNG = np.random.default_rng(7)
@@ -193,8 +195,17 @@ def some_masks(made: Prepared, level: int, n: int = 9) -> np.ndarray:
 def test_makes_a_masked_input(made: Prepared) -> None:
     assert isinstance(made.masked, Masked)
     assert made.masked.structure.depth >= 1
-    kinds = {"text", "images", "table", "series", "bag", "array"}
-    assert not made.masked.view or made.masked.view["kind"] in kinds
+
+
+def test_its_view_fits_and_comes_back_from_a_file(made: Prepared) -> None:
+    view = made.masked.view
+    assert isinstance(view, View)
+    view.check(made.masked.structure)
+    back = codec.read(View, codec.decode(json.loads(codec.dumps(codec.encode(view)))))
+    assert type(back) is type(view)
+    assert codec.encode(back) == codec.encode(view)
+    assert back.level_names(made.masked.structure) == view.level_names(made.masked.structure)
+    assert back.cells() == view.cells()
 
 
 def test_full_mask_gives_back_the_input(made: Prepared) -> None:

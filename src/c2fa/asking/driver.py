@@ -7,41 +7,25 @@ about one input, and a dataset a drive of jobs about many inputs, whose rows sha
 from __future__ import annotations
 
 import contextlib
-import functools
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
-import numpy as np
-
 from c2fa._system import swift
+from c2fa.asking.calling import Call, Calls, kind_of
 from c2fa.asking.ledger import Ledger, LedgerError, Name, Row
-from c2fa.asking.masking import Inputs, MaskedBatch, MaskedRows
-from c2fa.asking.model import BILL, Bill, Model, ModelProxy, contained, describe, launcher
-from c2fa.asking.querying import (
-    Ask,
-    Cache,
-    Conversation,
-    Failed,
-    Key,
-    Pending,
-    Queries,
-    QueryError,
-    as_outputs,
-    mark,
-    step,
-)
+from c2fa.asking.masking import Inputs, MaskedRows
+from c2fa.asking.model import Model, contained, describe
+from c2fa.asking.querying import Ask, Cache, Conversation, Failed, Key, Pending, Queries, mark, step
+from c2fa.asking.replies import QueryError
 from c2fa.structure import FloatArray
 
 T = TypeVar("T")
 
 _QUIET_SECONDS = 2.0  # shorter work needs no progress bar
 _LOOK_SECONDS = 0.05  # how often to look for the answers to rows that another process asks
-_LAUNCHED = 2  # batches that a model has begun: one that it works on, and one that waits for it
 
 
 @dataclass(eq=False)
@@ -159,7 +143,7 @@ def drive(
     driver: _Driver[T] = _Driver(model, batch_size, in_flight, policy or Blame(), _Bar(model, progress))
     with contextlib.ExitStack() as stack:
         stack.callback(driver.close)
-        if driver.launch is not None:
+        if driver.calls.launch is not None:
             stack.enter_context(swift)
         yield from driver.run(iter(jobs), ahead)
 
@@ -176,11 +160,9 @@ class _Driver(Generic[T]):
         self.unwritten: dict[Cache, None] = {}  # caches with answers that are not written yet
         self.unwritable: dict[Ledger, str] = {}  # ledgers that could not be written, and what to say of each
         self.left_out = False  # whether rows were left to another process
-        self.till = _till(model)
-        self.renders, self.launch = describe(model).renders, launcher(model)
-        if self.launch is not None:
-            self.in_flight = max(in_flight, _LAUNCHED)
-        needs_threads = self.launch is None and in_flight > 1
+        self.calls, self.renders = Calls(model), describe(model).renders
+        self.in_flight = max(in_flight, self.calls.in_flight)
+        needs_threads = self.calls.launch is None and in_flight > 1
         self.threads = ThreadPoolExecutor(in_flight, "c2fa-batch") if needs_threads else None
 
     def run(self, jobs: Iterator[Job[T]], ahead: int | None) -> Iterator[Job[T]]:
@@ -279,20 +261,15 @@ class _Driver(Generic[T]):
         """Begin a batch: in a thread, by the model's own ``launch``, or when its reply is asked for."""
         if self.threads is not None:
             return self.threads.submit(self._reply, batch)
-        if self.launch is None:
+        if self.calls.launch is None:
             return _Later(lambda: self._reply(batch))
-        try:
-            with contained():
-                answers = self.launch(concatenate([share.inputs for share in batch]))
-        except (Exception, KeyboardInterrupt) as error:
-            failed = Failed.of(error)
-            return _Later(lambda: failed)
-        return _Later(lambda: self._reply(batch, answers))
+        call = self._call(batch)
+        return _Later(lambda: self._reply(batch, call))
 
     def _first_back(self) -> Iterable[_Reply]:
         """The replies to take in next: those of threads that are done, else the oldest."""
         if self.threads is None:
-            return list(self.under_way)[: 1 if self.launch else None]
+            return list(self.under_way)[: 1 if self.calls.launch else None]
         return wait(cast(Iterable[Future[Received]], self.under_way), return_when=FIRST_COMPLETED).done
 
     def _batches(self) -> list[list[Share]]:
@@ -346,32 +323,27 @@ class _Driver(Generic[T]):
             room -= shares[-1].size
         return shares
 
-    def _reply(self, batch: Sequence[Share], answers: Callable[[], Any] | None = None) -> Received:
+    def _call(self, batch: Sequence[Share]) -> Call:
+        """Begin a call of the model with the rows of a batch."""
+        rows = sum(share.size for share in batch)
+        what = str(batch[0].rows) if len(batch) == 1 else f"{rows} rows of {len(batch)} questions"
+        return self.calls.begin([share.inputs for share in batch], rows, what)
+
+    def _reply(self, batch: Sequence[Share], call: Call | None = None) -> Received:
         """What the model says of a batch, or its error; Ctrl-C is one too, for it may bring answers along."""
         try:
-            return self._ask(batch, answers)
+            return self._ask(batch, call)
         except (Exception, KeyboardInterrupt) as error:
             return Failed.of(error)
 
-    def _ask(self, batch: Sequence[Share], answers: Callable[[], Any] | None = None) -> FloatArray:
-        """Call the model, or wait for ``answers``, and divide what it costs, answered or not, among the rows."""
-        rows = sum(share.size for share in batch)
-        what = str(batch[0].rows) if len(batch) == 1 else f"{rows} rows of {len(batch)} questions"
-        if answers is None:
-            inputs = concatenate([share.inputs for share in batch])
-            answers = functools.partial(self.model, inputs)
-        bill = Bill()
-        before = BILL.set(bill)
-        self.till.begin(self.model)
+    def _ask(self, batch: Sequence[Share], call: Call | None = None) -> FloatArray:
+        """The outputs of a batch; what they cost, answered or not, is divided among the rows."""
+        call = call or self._call(batch)
         try:
-            with contained():
-                reply = answers()
+            return call.outputs()
         finally:
-            BILL.reset(before)
-            spent = self.till.end(self.model, bill)
             for share in batch:
-                share.cost += spent * share.size / rows
-        return as_outputs(reply, rows, f"querying {what}")
+                share.cost += call.cost * share.size / call.rows
 
     def _receive(self, batch: list[Share], reply: Received) -> None:
         """Keep a batch's answers, or what the policy makes of its failure."""
@@ -459,59 +431,6 @@ class _Later:
 _Reply: TypeAlias = "Future[Received] | _Later"
 
 
-class _Till:
-    """Tells what each call of a model cost: what the model charged it, where it does, else what its ``cost`` grew by.
-
-    Drives in several threads may share a model, so the number grows under the hands of each. What has been handed to
-    one call is not handed to another, so that the costs of all calls add up to what was spent.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._under_way = 0
-        self._told = 0.0
-        self._charges = False
-
-    def begin(self, model: Model) -> None:
-        """A call begins; what was spent while none was under way is nobody's here."""
-        with self._lock:
-            if not self._under_way:
-                self._told = _spent(model)
-            self._under_way += 1
-
-    def end(self, model: Model, bill: Bill) -> float:
-        """What a call that has ended cost."""
-        with self._lock:
-            self._under_way -= 1
-            self._charges = self._charges or bill.told
-            cost = _spent(model)
-            told, self._told = self._told, cost
-            return bill.amount if self._charges else cost - told
-
-
-_tills: dict[int, _Till] = {}  # of the models that are alive, by their ids: not every model can be hashed
-_opening = threading.Lock()
-
-
-def _till(model: Model) -> _Till:
-    """The one till of a model, whatever is wrapped around it."""
-    inner: Any = model
-    while isinstance(inner, ModelProxy):
-        inner = inner.model
-    with _opening:
-        till = _tills.get(id(inner))
-        if till is None:
-            till = _Till()
-            with contextlib.suppress(TypeError):  # a model that allows no weak reference has a till for each drive
-                weakref.finalize(inner, _tills.pop, id(inner), None)
-                _tills[id(inner)] = till
-        return till
-
-
-def _spent(model: Model) -> float:
-    return float(describe(model).cost or 0.0)
-
-
 def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Received]]:
     """Each share with its piece of a reply, or of the answers that a failure brought along."""
     pieces: list[tuple[Share, Received]] = []
@@ -561,38 +480,3 @@ class _Bar:
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
-
-
-def concatenate(batches: Sequence[Inputs]) -> Inputs:
-    """Put batches of one kind together into one: masks, arrays, tensors, frames or lists."""
-    first = batches[0]
-    if isinstance(first, MaskedRows):
-        return MaskedBatch(batches)
-    if len(batches) == 1:
-        return first
-    if isinstance(first, np.ndarray):
-        return np.concatenate(batches)
-    if hasattr(first, "detach"):
-        import torch
-
-        return torch.cat(list(batches))
-    if hasattr(first, "iloc"):
-        import pandas as pd
-
-        return pd.concat(batches)
-    return [item for batch in batches for item in batch]
-
-
-def kind_of(batch: Inputs) -> Any:
-    """What batches must have in common to be concatenated without changing a row, such as a type and a shape."""
-    if isinstance(batch, MaskedRows):
-        return MaskedRows
-    if isinstance(batch, np.ndarray) or hasattr(batch, "detach"):
-        return type(batch), str(batch.dtype), tuple(batch.shape[1:]), str(getattr(batch, "device", ""))
-    if hasattr(batch, "iloc"):
-        dtypes: Any = getattr(batch, "dtypes", None)
-        columns = tuple(getattr(batch, "columns", ()))
-        return type(batch), columns, tuple(dtypes) if hasattr(dtypes, "__iter__") else dtypes
-    if isinstance(batch, list | tuple):
-        return type(batch)
-    return object()  # a masker's own kind of batch goes to the model as it is

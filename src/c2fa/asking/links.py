@@ -8,7 +8,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from c2fa.asking.querying import Conversation, QueryError, step
+from c2fa.asking.querying import Conversation, step
+from c2fa.asking.replies import QueryError
 from c2fa.structure import FloatArray
 
 T = TypeVar("T")

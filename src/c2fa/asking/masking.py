@@ -4,39 +4,99 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from c2fa.graph import Graph
 from c2fa.structure import BoolArray, Structure
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
 
 Inputs: TypeAlias = Any
 """A batch as the model takes it: anything with a length (a list, an array, a tensor, a frame)."""
 
 
-_NAMES = {
-    "text": ("sentences", "words"),
-    "images": ("images", "super-pixels"),
-    "table": ("groups", "columns"),
-    "bag": ("instances", "features"),
-    "series": ("channels", "windows"),
-}
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View:
+    """What an explanation keeps of its input: how features are called, what the input has there, how it is drawn.
 
+    A masker hands it over. Each kind of input has a class of its own, in ``c2fa.views``; this one shows names and bars.
+    A kind of one's own inherits from this class or from one of those, says more where it has more to say, and is a
+    frozen dataclass, whose fields are kept in files by their names: texts, numbers, arrays, tuples and dataclasses.
 
-def level_names(structure: Structure, view: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the features of each level are called, coarse to fine: as the view says, or by its kind.
+    Parameters
+    ----------
+    levels
+        What the features of each level are called, coarse to fine; empty for the names of the class.
 
-    >>> level_names(Structure.from_groups("aab"), {"kind": "table"})
-    ('groups', 'columns')
-    >>> level_names(Structure.from_tree({"A": {"B": ["x", "y"]}}), {})
+    Examples
+    --------
+    >>> View().level_names(Structure.from_tree({"A": {"B": ["x", "y"]}}))
     ('parts', 'sub-parts', 'leaves')
     """
-    given = view.get("levels") or ()
-    if len(given) == structure.depth:
-        return tuple(map(str, given))
-    part, leaf = _NAMES.get(str(view.get("kind")), ("parts", "leaves"))
-    if view.get("order") == "windows":
-        part, leaf = leaf, part
-    return (*("sub-" * k + part for k in range(structure.depth - 1)), leaf)
+
+    kind: ClassVar[str] = ""
+    """How it is drawn on pages and by ``plot``: as a ``"text"``, ``"images"``, ``"series"``, ``"bag"``, ``"table"``."""
+    called: ClassVar[tuple[str, str]] = ("parts", "leaves")
+    """What parts and leaves are called where ``levels`` does not say."""
+    telling: ClassVar[int] = 0
+    """The level whose names speak for themselves: -1 for words and columns, 0 for what holds super-pixels."""
+    classes: ClassVar[dict[str, type[View]]] = {}
+    """Every kind by the name of its class, which files know it by."""
+
+    levels: tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        View.classes[cls.__name__] = cls
+
+    def level_names(self, structure: Structure) -> tuple[str, ...]:
+        """What the features of each level are called, coarse to fine."""
+        part, leaf = self.called
+        return self.levels or (*("sub-" * k + part for k in range(structure.depth - 1)), leaf)
+
+    def check(self, structure: Structure) -> None:
+        """Refuse, by a ValueError, a view that does not fit the structure of its input."""
+        if self.levels and len(self.levels) != structure.depth:
+            raise ValueError(f"the view names levels {self.levels}, and the structure has {structure.depth}")
+
+    def title(self, structure: Structure) -> str:
+        """What an input is called where many are listed; empty where nothing tells it from others."""
+        return ""
+
+    def words(self) -> str:
+        """The text that a search looks into; empty for the features' names."""
+        return ""
+
+    def cells(self) -> list[str]:
+        """What the input has at each leaf, as it is shown beside the leaf's name; empty where names say all."""
+        return []
+
+    def contents(self, structure: Structure, level: int) -> list[Any] | None:
+        """What the features of a level are in the input, a number or a text each; None where nothing says."""
+        return None
+
+    def notes(self, structure: Structure) -> list[str]:
+        """Sentences about the input that the numbers do not tell."""
+        return []
+
+    def spells(self, structure: Structure) -> bool:
+        """Whether a page can read the leaves' names off what it draws."""
+        return False
+
+    def page(self, structure: Structure, side: int) -> dict[str, Any]:
+        """What the script of a page draws its ``kind`` from; pictures are at most ``side`` pixels long."""
+        return {"cells": self.cells()}
+
+    def html(self, e: Explanation) -> str:
+        """What stands above the parts where scripts do not run, as HTML in which the input's text is escaped."""
+        return ""
+
+    def figure(self, e: Explanation, **options: Any) -> Any:
+        """A matplotlib figure of its own; None where ``c2fa.plots`` draws its ``kind``."""
+        return None
+
+
+View.classes["View"] = View
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +112,17 @@ class Masked:
         (n, structure.widths[level]); True keeps a feature. A full mask gives the input itself, and masks of parts give
         the same inputs as those masks written in leaves: a part is gone when its last leaf is. Explanations ask in
         masks of leaves alone.
+    beside
+        Masks of leaves, (n, leaves), whose rows are asked right after the input itself, whatever the method: they are
+        rows of the budget, and what a model says of its outputs may depend on them.
     rows_per_mask
         How many inputs ``inputs`` gives for each mask, one after another; the model's outputs for them are averaged,
         and every one of them counts as a row of the budget.
     allows_empty
         Whether an input with everything masked still is one that the model can take.
     view
-        What a report needs to draw the input: ``kind`` and plain values or arrays. ``at_baseline`` says of each leaf
-        whether masking it changes nothing, because its value is the one that stands for a masked one.
+        What an explanation keeps of the input, to name and to draw its features: one of ``c2fa.views``, or a kind of
+        one's own.
     neighbours
         Gives the graph of leaves that are expected to matter about equally, for explanations that are to be smooth;
         called when it is needed. None where leaves have no neighbours.
@@ -86,7 +149,7 @@ class Masked:
     structure: Structure
     inputs: Callable[[BoolArray, int], Inputs]
     allows_empty: bool = True
-    view: Mapping[str, Any] = field(default_factory=dict)
+    view: View = field(default_factory=View)
     neighbours: Callable[[], Graph] | None = None
     smooth_by_default: bool = False
     content: Any = None
@@ -95,6 +158,12 @@ class Masked:
     descriptors: Callable[[], Mapping[str, Sequence[Any]]] | None = None
     apart: Callable[[], Masked] | None = None
     by_level: bool = False
+    beside: BoolArray | tuple[()] = ()
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """What the features of each level are called, coarse to fine: sentences, words."""
+        return self.view.level_names(self.structure)
 
 
 @runtime_checkable
@@ -177,6 +246,11 @@ def check_masked(masked: Any) -> None:
             f"the masker must return a c2fa.Masked, not {type(masked).__name__}; to make a masker of your own "
             "function use c2fa.maskers.Custom"
         )
+    if not isinstance(masked.view, View):
+        raise TypeError(
+            f"view must be a c2fa.views.View, such as c2fa.views.Table((40, 2.5)), not {masked.view!r:.100}"
+        )
+    masked.view.check(masked.structure)
     if masked.descriptors is not None and not callable(masked.descriptors):
         raise TypeError(
             f"descriptors must be a function without arguments that gives a table, not {masked.descriptors!r:.100}; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from c2fa._system import from_outside
+from c2fa.asking.ledger import Ledger
 from c2fa.asking.masking import Inputs
+from c2fa.structure import FloatArray
 
 
 class Model(Protocol):
@@ -21,6 +24,28 @@ class Model(Protocol):
     def __call__(self, batch: Inputs, /) -> Any:
         """Return the outputs of a batch, in its order."""
         ...
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a model says of its outputs for one input, once it was asked about it.
+
+    Attributes
+    ----------
+    names
+        What they are called.
+    tokens
+        Of how many tokens each is the log-probability, which has no noise; () where outputs are none.
+    notes
+        Sentences for people.
+    answer
+        What an explanation keeps of an answer that they are scores of: a ``c2fa.views.Cited``.
+    """
+
+    names: tuple[str, ...] = ()
+    tokens: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    answer: Any = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +67,19 @@ class Description:
     def output_names(self) -> tuple[str, ...]:
         """The names of the outputs, such as classes."""
         return tuple(map(str, getattr(self.model, "output_names", None) or ()))
+
+    @property
+    def outputs_vary(self) -> bool:
+        """Whether inputs may have different numbers of outputs, as answers have statements."""
+        return bool(getattr(self.model, "outputs_vary", False))
+
+    @property
+    def outputs_of(self) -> Callable[[Any, Ledger | None, str], Callable[[FloatArray], Outputs]]:
+        """``outputs_of(input, ledger, name)``: told of an input, and of where its rows are kept, before they are asked.
+
+        What it returns is called with the outputs of the rows that stand beside it, and says what its outputs are.
+        """
+        return getattr(self.model, "outputs_of", None) or (lambda x, ledger, name: lambda _: Outputs(self.output_names))
 
     @property
     def log_probabilities(self) -> bool:
@@ -143,16 +181,11 @@ def launcher(model: Any) -> Callable[[Inputs], Callable[[], Any]] | None:
     return launch
 
 
+# What a language model can do and says of itself, as c2fa.citing.LanguageModel has it.
 _LANGUAGE = (
-    "generate",
-    "pieces",
-    "score",
-    "template",
-    "fits",
-    "concurrency",
-    "special_tokens",
-    "close",
-)  # of c2fa.citing.LanguageModel
+    *("generate", "pieces", "score", "template", "fits", "close"),
+    *("concurrency", "special_tokens", "max_new_tokens"),
+)
 _ATTRIBUTES = frozenset(name for name, value in vars(Description).items() if isinstance(value, property))
 
 
@@ -179,6 +212,24 @@ class ModelProxy:
         if name not in _ATTRIBUTES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(describe(self.model), name)
+
+
+class Shell(ModelProxy, abc.ABC):
+    """A model that makes outputs of what another one says, as a scorer does of a language model's answers.
+
+    The other one is what is loaded: a worker makes its own, or reaches it in a process of its own.
+    """
+
+    @abc.abstractmethod
+    def around(self, model: Any) -> Shell:
+        """The same around another model."""
+
+
+def innermost(model: Any) -> Any:
+    """The model inside all that is around it."""
+    while isinstance(model, ModelProxy):
+        model = model.model
+    return model
 
 
 def cut_answers(cut: int, written: int, tokens: int) -> tuple[str, ...]:

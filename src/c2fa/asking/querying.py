@@ -7,35 +7,23 @@ them.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from itertools import compress
-from numbers import Real
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from c2fa._system import host_array
 from c2fa.asking.fingerprint import Identity
 from c2fa.asking.ledger import Ledger, LedgerError, Name, Row, as_row
-from c2fa.asking.masking import Inputs, Masked, level_names
+from c2fa.asking.masking import Inputs, Masked
+from c2fa.asking.replies import QueryError, as_outputs, is_good
 from c2fa.masks import mask_keys
 from c2fa.structure import BoolArray, FloatArray
 
 OnError: TypeAlias = Literal["raise", "drop"]
 T = TypeVar("T")
-
-_LARGEST = 1e100  # the largest answer that can be used: squares of larger ones, and sums of them, are infinite
-
-
-_NUMBERS: Any = (Real, Decimal, np.bool_)
-
-
-class QueryError(RuntimeError):
-    """The model failed, or returned something that cannot be used."""
 
 
 class BudgetError(ValueError):
@@ -194,7 +182,7 @@ class Cache:
 
     def _usable(self, found: dict[Key, FloatArray | None]) -> dict[Key, FloatArray]:
         """Those of the ledger's answers that are whole, finite and as wide as the others."""
-        whole = {key: row for key, row in found.items() if row is not None and row.size and _is_good(row)}
+        whole = {key: row for key, row in found.items() if row is not None and row.size and is_good(row)}
         widths = Counter(map(len, whole.values())).most_common(1)
         width = self.width or (widths[0][0] if widths else 0)
         return {key: row for key, row in whole.items() if len(row) == width}
@@ -312,7 +300,7 @@ class Queries:
         self._use(here)
         self.recalled += len(here) * self.rows_per_mask
         at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
-        features = level_names(cache.masked.structure, cache.masked.view)[ask.level]
+        features = cache.masked.level_names[ask.level]
         return Pending(level, list(rows), masks[at], range(len(rows)), len(rows), features)
 
     def marked(self, pending: Pending, taken: set[Name]) -> Pending:
@@ -377,7 +365,7 @@ class Queries:
                 outputs = self._of_one_width(self._averaged(rows), where)
             except QueryError as error:
                 bad = bad or error
-        good = _is_good(outputs)
+        good = is_good(outputs)
         if bad is None and not good.all():
             what = "numbers beyond 1e100" if np.isfinite(outputs).all() else "NaN or infinity"
             advice = "" if self.cache.on_error == "drop" else ", or use on_error='drop' to leave such rows out"
@@ -432,11 +420,6 @@ def mark(asked: Sequence[tuple[Queries, Pending]]) -> list[Pending]:
     ]
 
 
-def _is_good(outputs: FloatArray) -> BoolArray:
-    """Whether numbers can be used, for each row; NaN cannot."""
-    return np.asarray((np.abs(outputs) <= _LARGEST).all(axis=-1))
-
-
 def _failure(error: BaseException, where: str) -> QueryError:
     """An error of the model as one of ours, which says what was asked."""
     if isinstance(error, QueryError):
@@ -444,63 +427,6 @@ def _failure(error: BaseException, where: str) -> QueryError:
     failure = QueryError(f"{where}: the model raised {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
-
-
-def as_outputs(reply: Any, rows: int, where: str) -> FloatArray:
-    """Return a model's reply as (rows, outputs) numbers, or say what is wrong with it."""
-    if hasattr(reply, "detach"):  # a torch tensor, on whichever device
-        reply = host_array(reply)
-    elif isinstance(reply, list | tuple) and reply and hasattr(reply[0], "detach"):
-        reply = [host_array(item) for item in reply]
-    elif hasattr(reply, "to_numpy"):
-        reply = reply.to_numpy()
-    try:
-        outputs = _numbers(reply)
-    except (TypeError, ValueError):
-        raise QueryError(
-            f"{where}: the model returned {_kind(reply)}; it must return numbers, as (n,) or (n, outputs)"
-        ) from None
-    if outputs.ndim == 0 and rows == 1:
-        outputs = outputs[None]
-    if outputs.ndim not in (1, 2) or len(outputs) != rows:
-        got = f"{len(outputs)} rows" if outputs.ndim in (1, 2) else f"an array of shape {outputs.shape}"
-        raise QueryError(f"{where}: the model returned {got} for {rows} inputs; it must return one row per input")
-    if outputs.ndim == 2 and outputs.shape[1] == 0:
-        raise QueryError(f"{where}: the model returned rows without any output")
-    return outputs[:, None] if outputs.ndim == 1 else outputs
-
-
-def _numbers(reply: Any) -> FloatArray:
-    """The numbers of a reply, NaN where a masked array hides one; a TypeError where anything else is among them."""
-    if isinstance(reply, list | tuple) and any(isinstance(item, np.ma.MaskedArray) for item in reply):
-        return np.array([_numbers(item) for item in reply])
-    array = np.ma.asarray(reply) if isinstance(reply, np.ma.MaskedArray) else np.asarray(reply)
-    if array.dtype.kind == "O":
-        array = np.array([_number(value) for value in array.flat]).reshape(array.shape)
-    if array.dtype.kind not in "buif":  # "0.5" would pass as a number, and a complex one would lose a part
-        raise TypeError
-    with np.errstate(over="ignore"):  # a wider number may become infinite, which is checked
-        outputs = array.astype(np.float64, copy=False)
-    return np.ma.filled(outputs, np.nan)
-
-
-def _number(value: Any) -> float:
-    if value is np.ma.masked:
-        return np.nan
-    if isinstance(value, np.timedelta64) or not isinstance(value, _NUMBERS):
-        raise TypeError
-    try:
-        return float(value)
-    except OverflowError:  # a whole number that no float can hold: it is refused like one that is too large
-        return sys.float_info.max if value > 0 else -sys.float_info.max
-
-
-def _kind(reply: Any) -> str:
-    item = reply
-    while isinstance(item, list | tuple | np.ndarray) and np.shape(item) and len(item):
-        item = item[0]
-    name = "strings" if isinstance(item, str | np.str_) else type(item).__name__
-    return name if item is reply else f"{type(reply).__name__} of {name}"
 
 
 def step(conversation: Conversation[T], answer: Answer | None) -> tuple[Ask | None, T | None]:

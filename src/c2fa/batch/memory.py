@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
+from c2fa.asking.model import describe
 from c2fa.batch.many import many
 from c2fa.batch.packing import Health, Isolation, Outcome, Report, packed, together
 from c2fa.batch.progress import Progress
@@ -95,7 +96,7 @@ def in_memory(
     """
     _refuse(of_a_store)
     taken = source(inputs, column, key)
-    health = Health(min(patience, _FIRST_PATIENCE), explainer.outputs_vary)
+    health = Health(min(patience, _FIRST_PATIENCE), describe(explainer.model).outputs_vary)
     health.on_answer = lambda: setattr(health, "patience", patience)
     isolation = Isolation(tries, health)
     report, outcomes, begin = isolation.report, [], time.monotonic()

@@ -20,7 +20,8 @@ from c2fa.asking.fingerprint import Identity, fingerprint
 from c2fa.asking.ledger import LedgerError
 from c2fa.asking.masking import Masked
 from c2fa.asking.model import Model, contained
-from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, Failed, Queries, QueryError
+from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, Failed, Queries
+from c2fa.asking.replies import QueryError
 from c2fa.engines import Loads
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation

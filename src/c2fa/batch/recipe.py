@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.masking import Masker
-from c2fa.asking.model import Model, describe
+from c2fa.asking.model import Model, Shell, describe
 from c2fa.explainer import Explainer
 from c2fa.models.loading import is_language_model, taken
 
@@ -80,12 +80,9 @@ class PortableExplainer:
 
     def divided(self) -> Divided:
         """What makes the model, or has it, and the explainer without it."""
-        if not self.explainer.model_may_be_apart:
-            raise ValueError(
-                f"models= and gpus= do not go with {type(self.explainer).__name__}, whose workers ask the model for "
-                "more than rows; leave them out: each worker has a model of its own, and workers=1 is one with the GPU"
-            )
-        make = _Held(self.explainer.model) if self.model is None else functools.partial(make_model, self.model)
+        model = self.explainer.model
+        held = _Held(model.model if isinstance(model, Shell) else model)
+        make = held if self.model is None else functools.partial(make_model, self.model)
         return make, PortableExplainer(self.explainer.with_model(_absent), None)
 
 

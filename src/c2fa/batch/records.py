@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeAlias, cast, get_args, get_origin
 
 import numpy as np
 
 from c2fa._system import atomic
 from c2fa.batch.packing import Outcome
-from c2fa.explanation import Diagnostics, Explanation, Interaction, LevelReport
-from c2fa.showing import files
+from c2fa.explanation import Diagnostics, Explanation
+from c2fa.showing import codec, files
+from c2fa.showing.codec import dumps, hints
 from c2fa.showing.printing import printable
-from c2fa.structure import FloatArray, Structure
-from c2fa.views.descriptors import pack, unpack
+from c2fa.structure import FloatArray
+from c2fa.views import Cited, FromPrior, View
+from c2fa.views.descriptors import pack
 
 Table: TypeAlias = Any
 """A pyarrow table."""
@@ -34,10 +37,9 @@ class StoreError(RuntimeError):
 
 
 META = b"c2fa"  # the key of what is said of a whole table
-_VIEW_LIMIT = 16_384  # bytes; a picture of the input in every row would outweigh its attributions by far
 _TAIL = 8  # bytes at the end of a Parquet file: the length of the footer before them, and "PAR1"
-_FITS = tuple(LevelReport.__dataclass_fields__)
-_CONSTANT = ("c2fa", "numpy", "method", "settings", "seed", "model", "until", "link", "prior")
+PARTS: Mapping[str, type] = {"": Diagnostics, "prior_": FromPrior, "answer_": Cited}
+"""What an explanation is made of beside its numbers and its view, by what the names of its columns begin with."""
 
 
 def arrow(module: str = "") -> Any:
@@ -49,10 +51,10 @@ def arrow(module: str = "") -> Any:
 
 
 def schema(levels: int, precision: Precision) -> Any:
-    """The columns of a shard whose deepest structure has this many levels."""
+    """The columns of a shard whose deepest structure has this many levels: fields of explanations, by their types."""
     pa = arrow()
-    real = pa.float64() if precision == "float64" else pa.float32()
-    numbers, texts, counts = pa.list_(real), pa.list_(pa.string()), pa.list_(pa.int32())
+    numbers, texts = pa.list_(pa.float64() if precision == "float64" else pa.float32()), pa.list_(pa.string())
+    counts = pa.list_(pa.int32())
     columns: dict[str, Any] = {
         "index": pa.int64(),
         "key": pa.string(),
@@ -63,29 +65,12 @@ def schema(levels: int, precision: Precision) -> Any:
         "outputs": numbers,
         "output_names": texts,
         "queries": pa.int32(),
-        "warnings": texts,
-        "agreement": pa.bool_(),
-        "consistency": pa.float64(),
-        "status": pa.string(),
-        "iterations": pa.int32(),
-        "sent": pa.int32(),
-        "recalled": pa.int32(),
-        "dropped": pa.int32(),
-        "cost": pa.float64(),
-        "settled": pa.bool_(),
-        "stop": pa.string(),
-        "contradiction": pa.string(),
-        "prior_share": pa.float64(),
-        "prior_part": pa.float64(),
-        "prior_worth": pa.float64(),
-        "exact": pa.list_(pa.bool_()),
-        "interactions": pa.list_(pa.float64()),
         "budget": counts,
-        **{name: counts if name == "rows" else pa.list_(pa.float64()) for name in _FITS},
+        **{f"{part}{name}": _type(hint) for part, kind in PARTS.items() for name, hint in _own(kind).items()},
         "intercepts": numbers,
         "columns": counts,
         "other_intercepts": numbers,
-        "view": pa.binary(),
+        "view": pa.string(),
         "descriptors": pa.string(),
     }
     for k in range(levels):
@@ -95,6 +80,23 @@ def schema(levels: int, precision: Precision) -> Any:
         if k:
             columns[f"parents_{k}"] = counts
     return pa.schema(list(columns.items()))
+
+
+def _own(kind: type) -> dict[str, Any]:
+    """The fields of a part that are columns by themselves; values without a prior are columns of levels."""
+    return {name: hint for name, hint in hints(kind).items() if name != "without"}
+
+
+def _type(hint: Any) -> Any:
+    """The column that holds values of a type; a dataclass is a struct of its fields."""
+    pa = arrow()
+    if isinstance(hint, type) and is_dataclass(hint):
+        return pa.struct([(name, _type(own)) for name, own in hints(hint).items()])
+    if get_origin(hint) is tuple:
+        return pa.list_(_type(get_args(hint)[0]))
+    if get_origin(hint) is UnionType:
+        return _type(next(arm for arm in get_args(hint) if arm is not NoneType))
+    return {bool: pa.bool_(), int: pa.int32(), float: pa.float64(), str: pa.string()}[hint]
 
 
 def encode(outcomes: Sequence[Outcome], precision: Precision, views: Views) -> Table:
@@ -108,12 +110,12 @@ def encode(outcomes: Sequence[Outcome], precision: Precision, views: Views) -> T
 
 
 def _printable(value: Any) -> Any:
-    """A text, or several, as a table can hold them; anything else as it is."""
+    """A text, or several, as a table can hold them; dataclasses as structs, anything else as it is."""
     if isinstance(value, str):
         return printable(value)
-    if isinstance(value, list | tuple) and value and isinstance(value[0], str):
-        return list(map(printable, value))
-    return value
+    if isinstance(value, tuple):
+        return [_printable(item) for item in value]
+    return vars(value) if is_dataclass(value) else value
 
 
 def write(
@@ -217,7 +219,8 @@ def _encodings(schema: Any) -> tuple[list[str], list[str]]:
 def provenance(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """What all explanations of a shard share: method, settings, versions, seed, model."""
     first = next((o.explanation for o in outcomes if o.explanation is not None), None)
-    return {} if first is None else {k: first.provenance[k] for k in _CONSTANT if k in first.provenance}
+    constant = ("c2fa", "numpy", "method", "settings", "seed", "model", "until", "link", "prior")
+    return {} if first is None else {k: first.provenance[k] for k in constant if k in first.provenance}
 
 
 def _row(outcome: Outcome, views: Views) -> dict[str, Any]:
@@ -225,12 +228,11 @@ def _row(outcome: Outcome, views: Views) -> dict[str, Any]:
     e = outcome.explanation
     if e is None:
         return row
-    d = e.diagnostics
     at = e.columns.index(e.target)
     others = [i for i in range(len(e.columns)) if i != at]
-    row |= {name: getattr(d, name) for name in Diagnostics.__dataclass_fields__ if name != "levels"}
-    row |= {name: [getattr(level, name) for level in d.levels] for name in _FITS}
-    row["interactions"] = [number for pair in d.interactions for number in dataclasses.astuple(pair)]
+    for begin, part in zip(PARTS, (e.diagnostics, e.prior, e.answer), strict=True):
+        if part is not None:
+            row |= {f"{begin}{name}": getattr(part, name) for name in _own(type(part))}
     row |= {
         "prediction": e.prediction,
         "target": e.target,
@@ -241,21 +243,27 @@ def _row(outcome: Outcome, views: Views) -> dict[str, Any]:
         "budget": e.provenance.get("budget"),
         "columns": e.columns,
         "intercepts": e.intercepts,
-        "view": pack_view(e.view, views),
     }
+    view = dumps(codec.encode(e.view)) if views != "none" else ""
+    # A picture of the input in every row would outweigh its attributions by far.
+    if view and (views == "all" or len(view) <= 16_384):
+        row["view"] = view
     try:
         if e.descriptors is not None:
             row["descriptors"] = json.dumps(pack(e.descriptors, e.structure), ensure_ascii=False)
     except Exception as error:  # a masker of one's own; what was paid for is kept all the same
-        row["warnings"] = (*d.warnings, f"the masker's descriptors are left out: {type(error).__name__}: {error}")
+        row["warnings"] = (
+            *e.diagnostics.warnings,
+            f"the masker's descriptors are left out: {type(error).__name__}: {error}",
+        )
     if others:
         row["other_intercepts"] = np.array([b[others] for b in e.all_intercepts]).ravel()
     for k, names in enumerate(e.names):
         row[f"names_{k}"] = names
         if k:
             row[f"parents_{k}"] = e.structure.parents[k - 1]
-        kinds = (("values", e.all_values), ("stderr", e.all_stderr), ("without_prior", e.all_without_prior))
-        for name, values in kinds:
+        without = None if e.prior is None else e.prior.without
+        for name, values in (("values", e.all_values), ("stderr", e.all_stderr), ("without_prior", without)):
             if values is not None:
                 row[f"{name}_{k}"] = values[k][:, at]
                 if others:
@@ -277,69 +285,33 @@ def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
         rest = np.asarray(others, dtype=np.float64).reshape(len(own), len(columns) - 1)
         return np.concatenate([rest[:, :at], own, rest[:, at:]], axis=1)
 
-    def levels(name: str) -> tuple[FloatArray, ...]:
+    def levels(name: str) -> tuple[FloatArray, ...] | None:
+        if row.get(f"{name}_0") is None:
+            return None
         return tuple(both(row[f"{name}_{k}"], row.get(f"other_{name}_{k}")) for k in range(depth))
 
-    intercepts = both(row["intercepts"], row.get("other_intercepts"))
-    told = [name for name in _FITS if row.get(name) is not None]  # an older shard may know fewer
-    fits = [LevelReport(**{name: row[name][k] for name in told}) for k in range(depth)]
-    fields = {name: row[name] for name in Diagnostics.__dataclass_fields__ if name != "levels" and name in row}
-    fields["stop"] = fields.get("stop") or ""
-    fields["contradiction"] = fields.get("contradiction") or ""
-    fields["warnings"] = tuple(fields["warnings"])
-    fields["exact"] = tuple(fields.get("exact") or ())
-    pairs = np.reshape(fields.get("interactions") or (), (-1, len(Interaction.__dataclass_fields__))).tolist()
-    fields["interactions"] = tuple(Interaction(*map(int, pair[:3]), *pair[3:]) for pair in pairs)
-    structure = Structure(
-        tuple(np.asarray(row[f"parents_{k}"], dtype=np.intp) for k in range(1, depth)),
-        tuple(tuple(row[f"names_{k}"]) for k in range(depth)),
+    parts = [{name: row.get(f"{begin}{name}") for name in _own(kind)} for begin, kind in PARTS.items()]
+    diagnostics, prior, answer = (None if all(v is None for v in part.values()) else part for part in parts)
+    view, table = row.get("view"), row.get("descriptors")
+    return files.made(
+        {
+            "structure": {
+                "parents": [np.asarray(row[f"parents_{k}"], dtype=np.intp) for k in range(1, depth)],
+                "names": [row[f"names_{k}"] for k in range(depth)],
+            },
+            "outputs": np.asarray(row["outputs"], dtype=np.float64),
+            "output_names": row["output_names"],
+            "target": row["target"],
+            "columns": columns,
+            "all_values": levels("values"),
+            "all_intercepts": tuple(both(row["intercepts"], row.get("other_intercepts"))),
+            "all_stderr": levels("stderr"),
+            "queries": row["queries"],
+            "diagnostics": diagnostics,
+            "view": codec.encode(View()) if view is None else codec.decode(json.loads(view)),
+            "prior": None if prior is None else {**prior, "without": levels("without_prior")},
+            "answer": answer,
+            "provenance": {**shared, "budget": row["budget"], "index": row["index"], "key": row["key"]},
+            "descriptors": None if table is None else json.loads(table),
+        }
     )
-    table = row.get("descriptors")
-    return Explanation(
-        structure=structure,
-        outputs=np.asarray(row["outputs"], dtype=np.float64),
-        output_names=tuple(row["output_names"]),
-        target=int(row["target"]),
-        columns=columns,
-        all_values=levels("values"),
-        all_intercepts=tuple(intercepts),
-        all_stderr=None if row.get("stderr_0") is None else levels("stderr"),
-        queries=int(row["queries"]),
-        diagnostics=Diagnostics(levels=tuple(fits), **fields),
-        view=unpack_view(row.get("view")),
-        provenance={**shared, "budget": row["budget"], "index": row["index"], "key": row["key"]},
-        descriptors=None if table is None else unpack(json.loads(table), structure),
-        all_without_prior=None if row.get("without_prior_0") is None else levels("without_prior"),
-    )
-
-
-def pack_view(view: Mapping[str, Any], views: Views = "auto") -> bytes | None:
-    """What a report needs to draw the input, as bytes; None where it is not to be kept."""
-    if views == "none" or not view:
-        return None
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    head = json.dumps(files.encode(view, arrays)).encode()
-    if views == "auto" and len(head) + sum(a.nbytes for a in arrays.values()) > _VIEW_LIMIT:
-        return None
-    file = io.BytesIO()
-    file.write(len(head).to_bytes(4, "little") + head)
-    for array in arrays.values():
-        np.save(file, array, allow_pickle=False)
-    return file.getvalue()
-
-
-def unpack_view(data: bytes | None) -> dict[str, Any]:
-    """Read what ``pack_view`` wrote.
-
-    >>> unpack_view(pack_view({"kind": "text", "spans": np.array([[0, 3]])}))
-    {'kind': 'text', 'spans': array([[0, 3]])}
-    """
-    if not data:
-        return {}
-    file = io.BytesIO(data)
-    head = json.loads(file.read(int.from_bytes(file.read(4), "little")))
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    while file.tell() < len(data):
-        arrays[f"a{len(arrays)}"] = np.load(file, allow_pickle=False)
-    view: dict[str, Any] = files.decode(head, arrays)
-    return view

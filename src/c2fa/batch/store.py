@@ -32,7 +32,7 @@ from c2fa.explanation import Explanation
 if TYPE_CHECKING:
     import pandas as pd
 
-_SCHEMA = 1
+_SCHEMA = 2
 _STALE = 3600.0  # seconds after which a half-written file belongs to no one
 _SHARD_FILE = re.compile(r"part-(\d+)\.parquet")
 _SIDE_FILE = re.compile(r"_part-(\d+)-.*\.(?:tmp|journal|kept|answers.*)|_answered-.*|_model-.*")

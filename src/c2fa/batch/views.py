@@ -1,17 +1,17 @@
-"""Views over many explanations, read shard by shard: what matters most, where methods disagree, what to distrust."""
+"""Views over many explanations, read shard by shard: what matters most, and what to distrust."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from c2fa._system import need
 from c2fa.asking.links import ensure
-from c2fa.batch.records import arrow, opened, read_table
+from c2fa.batch.records import arrow, opened
 from c2fa.batch.store import Store
 from c2fa.explanation import Explanation
 from c2fa.structure import FloatArray
@@ -19,10 +19,6 @@ from c2fa.structure import FloatArray
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-_DOTS = 2000  # more than these a name are drawn as a sample
-_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?")
-_EDGES = re.compile(r"^\W+|\W+$")
 
 
 @dataclass(frozen=True)
@@ -49,18 +45,6 @@ class Single:
 
 
 @dataclass(frozen=True)
-class Disagreement:
-    """How far two explanations of one input lie apart at a level."""
-
-    index: int
-    key: str | None
-    correlation: float
-    same_top: bool
-    same_sign: float
-    largest_gap: float
-
-
-@dataclass(frozen=True)
 class Warned:
     """An input whose explanation should be read with care, or that has none."""
 
@@ -72,11 +56,8 @@ class Warned:
 
 def frame(rows: list[Any]) -> pd.DataFrame:
     """A view's rows as a pandas frame."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("a frame needs pandas: pip install 'c2fa[frame]'") from error
-    return pd.DataFrame([{f.name: getattr(row, f.name) for f in fields(row)} for row in rows])
+    found: pd.DataFrame = need("pandas", "frame").DataFrame(list(map(asdict, rows)))
+    return found
 
 
 def word(name: str) -> str:
@@ -85,7 +66,7 @@ def word(name: str) -> str:
     >>> word("(Great!")
     'great'
     """
-    return _EDGES.sub("", name).casefold()
+    return re.sub(r"^\W+|\W+$", "", name).casefold()
 
 
 def important(
@@ -116,15 +97,8 @@ def important(
     """
     places: dict[str, int] = {}
     sums = np.zeros((0, 4))
-    level = _level(store, level)
-    for table in _tables(store, level, target):
-        owners, names, codes, values = _flat(table, level)
-        place_of = np.array([places.setdefault(name(k) if name else k, len(places)) for k in names], np.intp)
+    for of, total in _totals(store, level, target, name, places):
         sums = np.concatenate([sums, np.zeros((len(places) - len(sums), 4))])
-        pair = owners.astype(np.int64) * len(places) + place_of[codes]
-        unique, at = np.unique(pair, return_inverse=True)
-        total = np.bincount(at, weights=values, minlength=len(unique))
-        of = unique % len(places)
         for column, weights in enumerate((np.ones_like(total), total, np.abs(total), np.square(total))):
             sums[:, column] += np.bincount(of, weights=weights, minlength=len(places))
     features = []
@@ -136,28 +110,6 @@ def important(
         half = 1.96 * np.sqrt(max(total_square / count - mean**2, 0.0) / max(count - 1, 1))
         features.append(Feature(key, int(count), mean, total_abs / count, mean - half, mean + half))
     return sorted(features, key=lambda f: -f.mean_abs)[:n]
-
-
-def values_of(
-    store: Store,
-    names: Sequence[str],
-    level: int = -1,
-    *,
-    target: str | None = None,
-    name: Callable[[str], str] | None = None,
-) -> dict[str, FloatArray]:
-    """The attributions of some names, one for each input that has the name."""
-    pieces: dict[str, list[FloatArray]] = {n: [] for n in names}
-    level = _level(store, level)
-    for table in _tables(store, level, target):
-        owners, vocabulary, codes, values = _flat(table, level)
-        made = np.array([name(k) if name else k for k in vocabulary], dtype=object)
-        for wanted, parts in pieces.items():
-            here = np.flatnonzero((made == wanted)[codes]) if len(made) else np.zeros(0, dtype=np.intp)
-            if len(here):
-                total = np.bincount(owners[here], weights=values[here])
-                parts.append(total[np.unique(owners[here])])
-    return {n: np.concatenate(parts) if parts else np.zeros(0) for n, parts in pieces.items()}
 
 
 def strongest(store: Store, level: int = 0, n: int = 20, *, target: str | None = None) -> list[Single]:
@@ -174,23 +126,6 @@ def strongest(store: Store, level: int = 0, n: int = 20, *, target: str | None =
     return best
 
 
-def disagreement(one: Store, other: Store, level: int = -1, n: int | None = None) -> list[Disagreement]:
-    """How far two stores of the same inputs (two methods, two models) lie apart, most apart first."""
-    if one.settings.get("shard_size") != other.settings.get("shard_size"):
-        raise ValueError(
-            f"the stores have shards of {one.settings.get('shard_size')} and {other.settings.get('shard_size')} "
-            "inputs; make them with the same shard_size"
-        )
-    level = _level(one, level)
-    names, values = f"names_{level}", f"values_{level}"
-    apart = []
-    for a, b in _twins(one, other, level):
-        if a[names] != b[names]:
-            raise ValueError(f"input {b['index']} has other features in each store; give stores of the same inputs")
-        apart.append(_apart(b, np.asarray(a[values]), np.asarray(b[values])))
-    return sorted(apart, key=lambda d: d.correlation)[:n]
-
-
 def warned(store: Store, *, errors: bool = True) -> list[Warned]:
     """The inputs whose diagnostics warn, and those that were set aside."""
     return [
@@ -199,15 +134,6 @@ def warned(store: Store, *, errors: bool = True) -> list[Warned]:
         for row in table.to_pylist()
         if row["warnings"] or (errors and row["error"] is not None)
     ]
-
-
-def warning_kinds(store: Store) -> dict[str, int]:
-    """How many inputs have each kind of warning or error, most frequent first; numbers in them are left out."""
-    counts: Counter[str] = Counter()
-    for one in warned(store):
-        texts = [*one.warnings, one.error] if one.error else one.warnings
-        counts.update({_NUMBER.sub("…", text) for text in texts})
-    return dict(counts.most_common())
 
 
 def gallery(
@@ -246,14 +172,10 @@ def _level(store: Store, level: int) -> int:
     return level % depth
 
 
-def _columns(level: int) -> list[str]:
-    return ["index", "key", "target_name", f"names_{level}", f"values_{level}"]
-
-
 def _tables(store: Store, level: int, target: str | None) -> Iterator[Any]:
     """Each shard's explained rows, for one target where one is asked for."""
     pc = arrow("compute")
-    for table in store.tables(_columns(level)):
+    for table in store.tables(["index", "key", "target_name", f"names_{level}", f"values_{level}"]):
         keep = pc.is_valid(table["target_name"])
         if target is not None:
             keep = pc.and_kleene(keep, pc.equal(table["target_name"], target))
@@ -270,27 +192,16 @@ def _flat(table: Any, level: int) -> tuple[Any, list[str], Any, FloatArray]:
     return owners, coded.dictionary.to_pylist(), np.asarray(coded.indices), flat
 
 
-def _twins(one: Store, other: Store, level: int) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The rows of each input that is explained in both stores."""
-    for number in sorted(set(one.finished()) & set(other.finished())):
-        rows, others = (read_table(s.file(number), _columns(level)).to_pylist() for s in (one, other))
-        explained = {row["index"]: row for row in rows if row["target_name"] is not None}
-        for row in others:
-            if row["target_name"] is not None and row["index"] in explained:
-                yield explained[row["index"]], row
-
-
-def _apart(row: dict[str, Any], a: FloatArray, b: FloatArray) -> Disagreement:
-    spread = float(a.std() * b.std())
-    correlation = float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread > 0 else float(np.allclose(a, b))
-    return Disagreement(
-        index=row["index"],
-        key=row["key"],
-        correlation=correlation,
-        same_top=bool(np.argmax(np.abs(a)) == np.argmax(np.abs(b))),
-        same_sign=float((np.sign(a) == np.sign(b)).mean()),
-        largest_gap=float(np.abs(a - b).max()),
-    )
+def _totals(
+    store: Store, level: int, target: str | None, name: Callable[[str], str] | None, places: dict[str, int]
+) -> Iterator[tuple[Any, FloatArray]]:
+    """Of each shard, what each name has in each input that has it: the place that the name gets here, and its sum."""
+    level = _level(store, level)
+    for table in _tables(store, level, target):
+        owners, names, codes, values = _flat(table, level)
+        place_of = np.array([places.setdefault(name(k) if name else k, len(places)) for k in names], np.intp)
+        pairs, at = np.unique(owners.astype(np.int64) * len(places) + place_of[codes], return_inverse=True)
+        yield pairs % max(len(places), 1), np.bincount(at, values, len(pairs)).astype(np.float64)
 
 
 # -- pictures --------------------------------------------------------------------------------------
@@ -298,12 +209,14 @@ def _apart(row: dict[str, Any], a: FloatArray, b: FloatArray) -> Disagreement:
 
 def bars(store: Store, level: int = -1, n: int = 15, *, ax: Axes | None = None, **which: Any) -> Axes:
     """Mean attributions of the most important names, with 95 % intervals; ``which`` are options of ``important``."""
+    from c2fa.plots._style import own_axes, signs
+
     features = important(store, level, n, **which)
-    ax = _axes(ax, len(features))
+    ax = own_axes(ax, 7, 0.32 * len(features) + 1.2)
     places = np.arange(len(features))
     means = np.array([f.mean for f in features])
     reach = np.array([[f.mean - f.low for f in features], [f.high - f.mean for f in features]])
-    ax.barh(places, means, color=_colours(means))
+    ax.barh(places, means, color=signs(means))
     ax.errorbar(means, places, xerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
     return _label(ax, features, f"mean attribution{_unit(store)}, 95 % interval", which.get("target"))
 
@@ -313,16 +226,19 @@ def beeswarm(store: Store, level: int = -1, n: int = 15, *, ax: Axes | None = No
 
     The names are those of ``bars``; ``which`` are options of ``important``.
     """
+    from c2fa.plots._style import own_axes, signs
+
     features = important(store, level, n, **which)
-    ax = _axes(ax, len(features))
+    ax = own_axes(ax, 7, 0.32 * len(features) + 1.2)
     target, name = which.get("target"), which.get("name")
-    dots = values_of(store, [f.name for f in features], level, target=target, name=name)
+    places: dict[str, int] = {}
+    shards = list(_totals(store, level, target, name, places))
     rng = np.random.default_rng(0)
     for place, feature in enumerate(features):
-        values = dots[feature.name]
-        if len(values) > _DOTS:
-            values = rng.choice(values, _DOTS, replace=False)
-        ax.scatter(values, place + _swarm(values), s=6, c=_colours(values), alpha=0.6, linewidths=0)
+        values = np.concatenate([total[of == places[feature.name]] for of, total in shards])
+        if len(values) > 2000:  # as many dots as can be told apart
+            values = rng.choice(values, 2000, replace=False)
+        ax.scatter(values, place + _swarm(values), s=6, c=signs(values), alpha=0.6, linewidths=0)
     return _label(ax, features, f"attribution{_unit(store)} in each input", target)
 
 
@@ -339,19 +255,6 @@ def _swarm(values: FloatArray) -> FloatArray:
     side = np.where(order % 2 == 0, 1.0, -1.0) * np.ceil(order / 2)
     moved: FloatArray = 0.4 * side / max(counts.max() / 2, 1.0)
     return moved
-
-
-def _axes(ax: Axes | None, rows: int) -> Axes:
-    from c2fa.plots._style import own_axes
-
-    return own_axes(ax, 7, 0.32 * rows + 1.2)
-
-
-def _colours(values: FloatArray) -> list[str]:
-    """The colours that every picture has for and against."""
-    from c2fa.plots._style import NEGATIVE, POSITIVE
-
-    return [POSITIVE if value > 0 else NEGATIVE for value in values]
 
 
 def _unit(store: Store) -> str:

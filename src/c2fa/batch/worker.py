@@ -19,7 +19,7 @@ from typing import Any
 from c2fa._system import from_outside
 from c2fa.asking.fingerprint import check_masker, fingerprint, identify
 from c2fa.asking.ledger import Ledger, LedgerError
-from c2fa.asking.model import Model, ModelProxy
+from c2fa.asking.model import Model, ModelProxy, describe, innermost
 from c2fa.batch.packing import (
     Health,
     Isolation,
@@ -87,7 +87,10 @@ class MakeWorker:
             settings = {**full_settings(explainer, self.shard_size, self.precision), **self.bound}
             Store(self.store).check(settings)
         return Worker(
-            self, explainer, settings, Health(self.patience, explainer.outputs_vary, on_answer=self._tell_the_run)
+            self,
+            explainer,
+            settings,
+            Health(self.patience, describe(explainer.model).outputs_vary, on_answer=self._tell_the_run),
         )
 
     def _tell_the_run(self) -> None:
@@ -137,8 +140,9 @@ class Worker:
                 views=self.made.views,
             )
             journal.remove()
-        if isinstance(self.explainer.model, RemoteModel):
-            report.loads = Loads(self.explainer.model.loads)
+        model = innermost(self.explainer.model)
+        if isinstance(model, RemoteModel):
+            report.loads = Loads(model.loads)
         report.inputs = len(outcomes)
         report.failed = sum(o.explanation is None for o in outcomes)
         report.seconds = time.monotonic() - begin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,15 +11,12 @@ from typing import Annotated, Any
 from c2fa.citing import PROMPT, Citer, Question, method_for
 from c2fa.cli import options as o
 from c2fa.cli import output
-from c2fa.cli.explain import STORE_OPTIONS, kept, method_options, print_store, refuse_dataset_flags
-from c2fa.cli.inputs import Request, must_exist, read_text
+from c2fa.cli.inputs import Inputs, Request, must_exist, read_text
+from c2fa.cli.order import Order, method_options
 from c2fa.cli.output import USAGE, RefusedError, as_usage
-from c2fa.cli.session import Resume, Stop, Stoppable, guarded
+from c2fa.cli.session import Stop, Stoppable, guarded
+from c2fa.explainer import Explainer
 from c2fa.models.loading import language_model_spec
-
-_TEXTS = (".txt", ".md")
-_RECORDS = (".json", ".jsonl")
-_QUESTION_FIELDS = ("query", "documents", "docs", "answer")
 
 Docs = Annotated[
     list[Path],
@@ -33,25 +30,13 @@ Docs = Annotated[
 ]
 Query = Annotated[str | None, o.flag(o.INPUTS, metavar="TEXT", help="The question that the model is asked.")]
 Answer = Annotated[
-    str | None,
-    o.flag(o.INPUTS, metavar="TEXT", help="The answer to explain.", show_default="the model writes it"),
+    str | None, o.flag(o.INPUTS, metavar="TEXT", help="The answer to explain.", show_default="the model writes it")
 ]
-Questions = Annotated[
-    Path | None,
-    o.flag(
-        o.DATASETS,
-        metavar="FILE",
-        help='A .jsonl of {"query", "documents" or "docs": PATH, "answer"}, explained into --store.',
-    ),
-]
+_QUESTIONS = 'A .jsonl of {"query", "documents" or "docs": PATH, "answer"}, explained into --store.'
+Questions = Annotated[Path | None, o.flag(o.DATASETS, metavar="FILE", help=_QUESTIONS)]
 DocsBelow = Annotated[
     Path | None,
-    o.flag(
-        o.DATASETS,
-        metavar="DIR",
-        help='Where the "docs" of a question may be.',
-        show_default="the folder of the questions",
-    ),
+    o.flag(o.DATASETS, metavar="DIR", help='Where the "docs" of a question may be.', show_default="beside the file"),
 ]
 _MODEL = (
     "The language model: hf:folder (or a .gguf file), llama:URL, vllm:URL#model, sglang:URL, tgi:URL, "
@@ -161,11 +146,12 @@ def cite(
             **method_options(method, option),
         }
         request = Request([], spec, model_option, model_name=model_name)
+        kept = (ledger, resume, store, workers, retry_failed, store_option)
+        order = Order(request, settings, out, json, quiet, *kept)
         if questions is None and store is None:
-            flags = {"--workers": workers, "--retry-failed": retry_failed or None, "--docs-below": docs_below}
-            refuse_dataset_flags({**flags, "--store-option": store_option or None})
-            order = Order(request, settings, docs, query, answer, out, json, quiet, ledger, resume)
-            _cite_one(order)
+            if docs_below is not None:
+                raise RefusedError("--docs-below goes with --questions FILE.jsonl, whose lines name documents", USAGE)
+            _cite_one(order, docs, query, answer)
             return
         if questions is None or store is None:
             raise RefusedError(
@@ -175,26 +161,13 @@ def cite(
         for name, given in (("--query", query), ("--answer", answer)):
             if given is not None:
                 raise RefusedError(f"{name} is for one question, and --questions has its own: leave {name} out", USAGE)
-        order = Order(request, settings, docs, None, None, out, json, quiet, ledger, resume)
-        chosen = o.read("--store-option", store_option, STORE_OPTIONS, "a store")
-        crew = {"workers": workers, "retry_failed": retry_failed, **chosen}
-        _cite_many(order, questions, docs_below or questions.resolve().parent, store, crew)
-
-
-@dataclass(frozen=True)
-class Order:
-    """What is to be cited, how, and where it goes."""
-
-    request: Request
-    settings: Mapping[str, Any]
-    docs: Sequence[Path]
-    query: str | None
-    answer: str | None
-    outs: Sequence[Path]
-    json: bool
-    quiet: bool
-    ledger: Path | None
-    resume: bool
+        must_exist(questions)
+        folder = questions.resolve().parent
+        as_question = AsQuestion(folder, read_documents(docs) if docs else None, docs_below or folder)
+        make = MakeCiter(request, settings, ledger)
+        with as_usage():
+            bare = Citer(_NoModel(), model_name=model_name, **settings).explainer
+        order.explain_into_store(make, bare, {"model"}, str(questions), column=as_question, views="all")
 
 
 def _lines(text: str) -> str:
@@ -205,45 +178,24 @@ def _lines(text: str) -> str:
 # ---------------------------------------------------------------------------------- one question
 
 
-def _cite_one(order: Order) -> None:
-    """Explain one answer, write what is to be written, print the rest."""
-    for path in order.outs:
-        output.check(path, output.EXPLANATIONS)
-    if order.query is None:
+def _cite_one(order: Order, docs: Sequence[Path], query: str | None, answer: str | None) -> None:
+    if query is None:
         raise RefusedError('give the question with --query "…", or many with --questions FILE.jsonl', USAGE)
-    if not order.docs:
+    if not docs:
         raise RefusedError("give the documents with --docs: a folder, or files", USAGE)
     try:
-        question = Question(read_documents(order.docs), order.query, order.answer)
+        question = Question(read_documents(docs), query, answer)
     except (ValueError, TypeError) as error:
         raise RefusedError(str(error)) from error
-    request = order.request
-    with Stop() as stop:
-        lm = request.load()
-        asked = [json_.dumps(question.texts), order.query, order.answer or ""]
-        model = [list(request.model_options), request.model_name]
-        wanted = order.resume and order.ledger is None
-        with Resume(wanted, request.spec, model, asked, ".sqlite") as resume:
-            citer = _citer(order.settings, lm, order.ledger or resume.ledger(), request)
-            citer.progress = output.interactive(order.quiet)
-            citer.model = Stoppable(citer.model, stop)
-            try:
-                with stop.keeping(lambda: kept(citer)):
-                    e = citer(question)
-                    stop.settle()
-                    named = [(order.query, e)]
-                    for path in order.outs:
-                        output.write_explanations(path, named)
-                        if not order.quiet:
-                            output.say(f"wrote {path}")
-                    if order.json:
-                        output.out_json(e.to_json())
-                    elif not (order.quiet and order.outs):
-                        output.show(e)
-                resume.finish()
-            finally:
-                if citer.ledger is not None:
-                    citer.ledger.close()
+
+    def make(lm: Any, stop: Stop, ledger: Path | None) -> tuple[Explainer, Citer]:
+        citer = _citer(order.settings, lm, ledger, order.request)
+        citer.explainer.progress = output.interactive(order.quiet)
+        citer.explainer.model = Stoppable(citer.scorer, stop)
+        return citer.explainer, citer
+
+    places = [json_.dumps(question.texts), query, answer or ""]
+    order.explain(Inputs("text", [query], [question]), places, make)
 
 
 def _citer(settings: Mapping[str, Any], lm: Any, ledger: Path | None, request: Request) -> Citer:
@@ -265,22 +217,22 @@ def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[dic
             must_exist(path)
         files = [path]
         if path.is_dir():
-            files = sorted(f for f in path.iterdir() if f.suffix.lower() in _TEXTS and not f.name.startswith("."))
+            texts = (".txt", ".md")
+            files = sorted(f for f in path.iterdir() if f.suffix.lower() in texts and not f.name.startswith("."))
             if not files:
-                raise RefusedError(f"the folder {str(path)!r} holds no texts ({', '.join(_TEXTS)}); give one that does")
+                raise RefusedError(f"the folder {str(path)!r} holds no texts ({', '.join(texts)}); give one that does")
         for file in files:
             if below is not None and not file.resolve().is_relative_to(below.resolve()):
                 raise RefusedError(
                     f"{str(file)!r} is not in the folder {str(below)!r}, and a line of questions may name no other "
                     "files; put it there, or name a folder that holds it with --docs-below"
                 )
-            found += _records(file) if file.suffix.lower() in _RECORDS else [_document(file)]
+            if file.suffix.lower() in (".json", ".jsonl"):
+                found += _records(file)
+            else:
+                read = read_text(file)
+                found.append({"id": read.names[0], "text": read.values[0]})
     return found
-
-
-def _document(file: Path) -> dict[str, Any]:
-    read = read_text(file)
-    return {"id": read.names[0], "text": read.values[0]}
 
 
 def _records(file: Path) -> list[dict[str, Any]]:
@@ -316,8 +268,13 @@ class MakeCiter:
     settings: Mapping[str, Any]
     ledger: Path | None
 
-    def __call__(self) -> Citer:
-        return _citer(self.settings, self.request.load(), self.ledger, self.request)
+    def __call__(self, lm: Any = None) -> Explainer:
+        lm = self.request.load() if lm is None else lm
+        return _citer(self.settings, lm, self.ledger, self.request).explainer
+
+    def divided(self) -> tuple[Callable[[], Any], Callable[[Any], Explainer]]:
+        """What makes the model, for its own process, and what makes an explainer around it, for workers."""
+        return self.request.load, self
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,23 +289,21 @@ class AsQuestion:
         from c2fa.batch.packing import Unreadable
 
         try:
-            return self._question(row)
+            if not isinstance(row, Mapping):
+                raise ValueError(f'a line must be {{"query": …, "documents": …}}, not {str(row)[:80]}')
+            fields = ("query", "documents", "docs", "answer")
+            unknown = [name for name in row if name not in (*fields, "id")]
+            if unknown:
+                raise ValueError(f"the question has {unknown[0]!r}; it may have {', '.join(fields)} and id")
+            documents = row.get("documents", self.documents)
+            if "docs" in row:
+                given = [row["docs"]] if isinstance(row["docs"], str) else row["docs"]
+                documents = read_documents([self.folder / path for path in given], self.below)
+            if documents is None:
+                raise ValueError('the question has no documents: give it "documents" or "docs", or all of them --docs')
+            return Question.of({**row, "documents": documents})
         except (RefusedError, ValueError, TypeError, OSError) as error:
             return Unreadable(error)  # one bad question costs one line
-
-    def _question(self, row: Any) -> Question:
-        if not isinstance(row, Mapping):
-            raise ValueError(f'a line must be {{"query": …, "documents": …}}, not {str(row)[:80]}')
-        unknown = [name for name in row if name not in (*_QUESTION_FIELDS, "id")]
-        if unknown:
-            raise ValueError(f"the question has {unknown[0]!r}; it may have {', '.join(_QUESTION_FIELDS)} and id")
-        documents = row.get("documents", self.documents)
-        if "docs" in row:
-            given = [row["docs"]] if isinstance(row["docs"], str) else row["docs"]
-            documents = read_documents([self.folder / path for path in given], self.below)
-        if documents is None:
-            raise ValueError('the question has no documents: give it "documents" or "docs", or all of them --docs')
-        return Question.of({"query": row.get("query"), "documents": documents, "answer": row.get("answer")})
 
 
 class _NoModel:
@@ -357,35 +312,5 @@ class _NoModel:
     def generate(self, prompt: str) -> str:
         raise AssertionError("the model is not loaded here")
 
-    pieces = score = generate
-
-
-def _cite_many(order: Order, questions: Path, below: Path, store: Path, crew: Mapping[str, Any]) -> None:
-    """Explain a file of questions into a store; the same command continues one that stopped."""
-    from c2fa.batch import Store, many
-    from c2fa.batch.recipe import settings_of
-
-    if order.outs:
-        raise RefusedError(
-            f"--store and --out do not go together: make a page of a store with 'c2fa report {store} --out PAGE.html'",
-            USAGE,
-        )
-    must_exist(questions)
-    output.check_folder(store, "--store")
-    order.request.model_settings()  # refused here, not in every worker
-    make = MakeCiter(order.request, order.settings, order.ledger)
-    # A complete store starts no worker, so nobody else would notice that it was made with other settings.
-    ours = settings_of(_citer(order.settings, _NoModel(), None, order.request))
-    there = Store(store).settings
-    Store(store).check({**there, **{k: v for k, v in ours.items() if k in there and k != "model"}})
-    documents = read_documents(order.docs) if order.docs else None
-    done = many(
-        make,
-        str(questions),
-        store,
-        column=AsQuestion(questions.resolve().parent, documents, below),
-        batch_size=order.settings["batch_size"],
-        progress=output.interactive(order.quiet),
-        **{"views": "all", **crew},
-    )
-    print_store(done, store, order.json, order.quiet)
+    pieces: Any = generate
+    score: Any = generate

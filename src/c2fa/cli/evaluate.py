@@ -138,7 +138,7 @@ def _asking(
     with Stop() as stop:
         model = request.load()
         ready = request.prepare(inputs, model, stop, None if store is None else "--store")
-        with request.resume(resume and store is None, inputs, ".evaluation") as resumed:
+        with request.resume(resume and store is None, request.places(inputs), ".evaluation") as resumed:
             folder = store or resumed.path
             kept = "no answers are kept" if folder is None else "its answers are kept, and the same command continues"
             with stop.keeping(lambda: kept):

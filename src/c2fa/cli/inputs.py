@@ -144,11 +144,14 @@ class Request:
             )
         return Prepared(Stoppable(model, stop), masker, name or self.spec, describe(model).output_names)
 
-    def resume(self, wanted: bool, inputs: Inputs, suffix: str) -> Resume:
-        """What the cache has of this model and these inputs."""
+    def places(self, inputs: Inputs) -> list[str]:
+        """What tells these inputs from others: where they are, and what standard input held."""
         places = [str(f.resolve()) if str(f) != "-" else str(inputs.values[i]) for i, f in enumerate(self.files)]
-        model = [list(self.model_options), self.model_name]
-        return Resume(wanted, self.spec, model, [*places, *self.rows, self.field or ""], suffix)
+        return [*places, *self.rows, self.field or ""]
+
+    def resume(self, wanted: bool, places: Sequence[str], suffix: str) -> Resume:
+        """What the cache has of this model and these inputs."""
+        return Resume(wanted, self.spec, [list(self.model_options), self.model_name], places, suffix)
 
     def _read(self, file: Path) -> Inputs:
         if str(file) == "-":

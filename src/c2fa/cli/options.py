@@ -99,20 +99,10 @@ Link = Annotated[
 ]
 _TARGET = "The output to explain: a name, or a number counted from 0."
 Target = Annotated[str | None, flag(ASKING, metavar="CLASS", help=_TARGET, show_default="the predicted class")]
-Explanations = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="EXPLANATION",
-        help="Files that 'c2fa explain' wrote (.json, .npz), folders of them, or stores.",
-        show_default=False,
-    ),
-]
-Prior = Annotated[
-    Path | None,
-    flag(
-        ASKING, "--prior", metavar="FILE", help="What other inputs taught: a file of c2fa.Prior.save, or of c2fa learn."
-    ),
-]
+_EXPLANATIONS = "Files that 'c2fa explain' wrote (.json), folders of them, or stores."
+Explanations = Annotated[list[Path], typer.Argument(metavar="EXPLANATION", help=_EXPLANATIONS, show_default=False)]
+_PRIOR = "What other inputs taught: a file of c2fa.Prior.save, or of c2fa learn."
+Prior = Annotated[Path | None, flag(ASKING, metavar="FILE", help=_PRIOR)]
 Seed = Annotated[int, flag(ASKING, min=0, help="The same seed asks the same questions.", show_default=True)]
 Seeds = Annotated[int, flag(ASKING, min=1, help="How many seeds.", show_default=True)]
 Metrics = Annotated[str, flag(ASKING, metavar="NAMES", help=_METRICS, show_default=True)]
@@ -124,7 +114,7 @@ OnError = Annotated[str, flag(ASKING, metavar="raise|drop", help=_ON_ERROR, show
 
 # ---------------------------------------------------------------------------------- output
 
-_OUTS = "Write a page (.html), explanations (.json, .npz) or a table (.parquet, .csv). Repeatable."
+_OUTS = "Write a page (.html), explanations (.json) or a table (.parquet, .csv). Repeatable."
 _PLOT = "Draw scores over budgets (.png, .svg or .pdf), one file for each metric."
 _QUIET = "Print no progress and no remarks; with --out, no result either."
 Outs = Annotated[list[Path], flag(OUTPUT, "--out", "-o", metavar="FILE", help=_OUTS)]

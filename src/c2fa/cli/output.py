@@ -29,7 +29,7 @@ from c2fa.showing.printing import printable
 
 BUG, USAGE, UNUSABLE, MODEL = 1, 2, 3, 4
 CLOSED_PIPE = 128 + 13  # what a shell reports for a command that SIGPIPE ended
-EXPLANATIONS = (".html", ".json", ".npz", ".parquet", ".csv")
+EXPLANATIONS = (".html", ".json", ".parquet", ".csv")
 PICTURES = (".png", ".svg", ".pdf")
 Named = Sequence[tuple[str, Explanation]]
 
@@ -207,9 +207,6 @@ def write_explanations(path: Path, named: Named, title: str | None = None) -> No
         documents = ",\n".join(e.to_json() for _, e in named)
         text = documents if len(named) == 1 else f"[{documents}]"
         write(path, f"{text}\n".encode())
-    elif suffix == ".npz":
-        with _writing(path):
-            named[0][1].save(path)
     else:
         write_frame(path, _tidy(named))
 

@@ -74,12 +74,12 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Explanation]]:
             from c2fa.batch import Store
 
             for index, e in Store.open(path).items():
-                text = " ".join(str(e.view.get("text", "")).split())
-                yield f"{index} · {text[:70]}" if text else f"input {index}", e
+                title = e.view.title(e.structure)
+                yield f"{index} · {title}" if title else f"input {index}", e
         else:
-            files = sorted(f for f in path.iterdir() if f.suffix.lower() in (".json", ".npz"))
+            files = sorted(f for f in path.iterdir() if f.suffix.lower() == ".json")
             if not files:
-                raise RefusedError(f"the folder {str(path)!r} holds neither a store nor .json or .npz files")
+                raise RefusedError(f"the folder {str(path)!r} holds neither a store nor .json files")
             for file in files:
                 yield from _read_file(file)
 

@@ -21,21 +21,12 @@ from c2fa._system import Signals
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.ledger import Ledger, LedgerError
 from c2fa.asking.model import ModelProxy
-from c2fa.asking.querying import QueryError
+from c2fa.asking.replies import QueryError
 from c2fa.cli import output
 from c2fa.cli.output import ClosedPipeError, RefusedError, say
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
-
-# By name, because their modules are loaded only where a server or a store is used.
-_MODEL_ERRORS = ("EndpointError", "ModelDownError", "NoAnswerError", "WorkerError", "BatchError")
-_FLAG = re.compile(r"\b(on_error|ledger|model_name|similarity|answer)='([^']*)'")
-_MASKER_OPTION = re.compile(r"\b(strategy|mask|absent)='([^']*)'")
-_FIELD = re.compile(r"\bcolumn='([^']*)'")
-_MODEL_OPTION = re.compile(r"\btrusted='([^']*)'")
-_FINISHING = b"\nfinishing the batch under way so that its answers are kept; Ctrl-C again stops at once\n"
-_KEEP_SECONDS = 30 * 24 * 3600
 
 
 # ---------------------------------------------------------------------------------- errors
@@ -56,35 +47,26 @@ def guarded(debug: bool) -> Iterator[None]:
             raise  # typer reports these itself
         if debug:
             say("".join(traceback.format_exception(error)).rstrip())
-        code = _code(error)
-        output.say_error(_as_flags(_sentence(error, code)))
+        kind, code, text = type(error).__name__, output.BUG, str(error) or type(error).__name__
+        # By name, because their modules are loaded only where a server or a store is used.
+        of_the_model = ("EndpointError", "ModelDownError", "NoAnswerError", "WorkerError", "BatchError")
+        known = (ValueError, TypeError, KeyError, ImportError, OSError, LedgerError)
+        if isinstance(error, RefusedError):
+            code = error.code
+        elif isinstance(error, QueryError) or kind in of_the_model:
+            code = output.MODEL
+        elif isinstance(error, known) or kind == "StoreError":  # what the package or the machine refuses in words
+            code = output.UNUSABLE
+        if isinstance(error, KeyError) and error.args:
+            text = str(error.args[0])
+        elif isinstance(error, OSError) and error.strerror:
+            text = f"{error.strerror}: {str(error.filename)!r}" if error.filename else error.strerror
+        if code == output.BUG:
+            text = f"unexpected {kind}: {text}; run again with --debug to see where"
+        output.say_error(_as_flags(text))
         for note in getattr(error, "__notes__", ()):
             say(_as_flags(note))
         raise typer.Exit(code) from None
-
-
-def _code(error: Exception) -> int:
-    if isinstance(error, RefusedError):
-        return error.code
-    if isinstance(error, QueryError) or type(error).__name__ in _MODEL_ERRORS:
-        return output.MODEL
-    # What the package refuses in words, and what the machine refuses.
-    known = (ValueError, TypeError, KeyError, ImportError, OSError, LedgerError)
-    if isinstance(error, known) or type(error).__name__ == "StoreError":
-        return output.UNUSABLE
-    return output.BUG
-
-
-def _sentence(error: Exception, code: int) -> str:
-    if isinstance(error, KeyError) and error.args:
-        text = str(error.args[0])
-    elif isinstance(error, OSError) and error.strerror:
-        text = f"{error.strerror}: {str(error.filename)!r}" if error.filename else error.strerror
-    else:
-        text = str(error) or type(error).__name__
-    if code == output.BUG:
-        text = f"unexpected {type(error).__name__}: {text}; run again with --debug to see where"
-    return text
 
 
 def _as_flags(text: str) -> str:
@@ -93,10 +75,11 @@ def _as_flags(text: str) -> str:
     >>> _as_flags("use on_error='drop' to leave such rows out, or take strategy='mean'")
     'use --on-error drop to leave such rows out, or take --masker strategy=mean'
     """
-    text = _FLAG.sub(lambda m: f"--{m[1].replace('_', '-')} {m[2]}", text)
-    text = _FIELD.sub(r"--field '\1'", text)
-    text = _MODEL_OPTION.sub(r"--model-option trusted=\1", text)
-    return _MASKER_OPTION.sub(r"--masker \1=\2", text)
+    flags = r"\b(on_error|ledger|model_name|similarity|answer)='([^']*)'"
+    text = re.sub(flags, lambda m: f"--{m[1].replace('_', '-')} {m[2]}", text)
+    text = re.sub(r"\bcolumn='([^']*)'", r"--field '\1'", text)
+    text = re.sub(r"\btrusted='([^']*)'", r"--model-option trusted=\1", text)
+    return re.sub(r"\b(strategy|mask|absent)='([^']*)'", r"--masker \1=\2", text)
 
 
 # ---------------------------------------------------------------------------------- Ctrl-C
@@ -157,7 +140,8 @@ class Stop:
         first, self.asked = self.asked is None, number
         if not (first and self._under_way):
             raise InterruptedRun(number)
-        os.write(2, _FINISHING)  # the signal may have come in the middle of a print()
+        # Not by print(), in the middle of which the signal may have come.
+        os.write(2, b"\nfinishing the batch under way so that its answers are kept; Ctrl-C again stops at once\n")
 
 
 class Stoppable(ModelProxy):
@@ -194,7 +178,10 @@ class Resume:
         folder = cache_folder()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _sweep(folder)
+            for old in folder.glob("resume-*"):  # that nobody came back for in a month
+                with contextlib.suppress(OSError):
+                    if time.time() - old.stat().st_mtime > 30 * 24 * 3600:
+                        _remove(old)
             self._lock = FileLock(folder / f"resume-{name}.lock")
             self._lock.acquire(blocking=False)
         except Timeout:
@@ -261,11 +248,3 @@ def _remove(path: Path) -> None:
         else:
             for name in (path, *(Path(f"{path}{tail}") for tail in ("-wal", "-shm"))):
                 name.unlink(missing_ok=True)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what nobody came back for."""
-    for old in folder.glob("resume-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - old.stat().st_mtime > _KEEP_SECONDS:
-                _remove(old)

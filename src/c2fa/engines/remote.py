@@ -120,6 +120,8 @@ class RemoteModel:
 
     def __getattr__(self, name: str) -> Any:
         told: Mapping[str, Any] = self.__dict__.get("_told", {})
+        if name in told.get("methods", ()):  # of a language model
+            return lambda *given: self._wait(self._ask(name, given, careful=self._blamed))
         if name not in told:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return told[name]

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 from c2fa._system import swift
-from c2fa.asking.driver import concatenate, kind_of
+from c2fa.asking.calling import concatenate, kind_of
 from c2fa.asking.masking import MaskedRows
 from c2fa.asking.model import BILL, Bill, Model, contained, describe, launcher
-from c2fa.asking.querying import QueryError, as_outputs
+from c2fa.asking.replies import QueryError, as_outputs
 from c2fa.engines.contact import (
     LOCAL,
     Address,
@@ -46,9 +46,12 @@ from c2fa.engines.contact import (
 from c2fa.engines.load import Meter, has_gpu
 from c2fa.engines.sending import dumps, sendable
 from c2fa.engines.time_limit import TimeLimit
+from c2fa.structure import FloatArray
 
 _BATCH = 64  # rows in a call of a model that says nothing of it
 _LAUNCHED = 2  # calls that a model has begun: one that it works on, and one that waits for it
+# What workers call of a language model: by the thread that calls the model, or beside it, where nothing is computed.
+_CALLS, _BESIDE = ("generate", "score"), ("pieces", "template", "fits")
 _TOLD = ("output_names", "log_probabilities", "cost", "notes", "batch_size", "chunk_size", "mask_token")
 _PAUSE_SECONDS = 0.01  # after a connection that could not be accepted
 
@@ -159,6 +162,10 @@ class Server:
         self.stopped = False
         self.widths: dict[int, set[str]] = {}  # workers whose rows, with no others beside them, got so many outputs
         self.charges, self.spent = False, float(describe(model).cost or 0.0)
+        self.language = {
+            name: getattr(model, name) for name in ("special_tokens", "max_new_tokens") if hasattr(model, name)
+        }
+        self.language["methods"] = tuple(name for name in (*_CALLS, *_BESIDE) if hasattr(model, name))
 
     def told(self) -> dict[str, Any]:
         """What the model says of itself."""
@@ -166,7 +173,7 @@ class Server:
         told = {name: getattr(described, name) for name in _TOLD}
         for name in ("__name__", "__qualname__"):  # what provenance calls the model
             told[name] = getattr(self.model, name, getattr(type(self.model), name))
-        return {**told, "has_gpu": self.has_gpu}
+        return {**told, **self.language, "has_gpu": self.has_gpu}
 
     def listen(self, host: str) -> Address:
         """Let workers connect, at the address that is returned."""
@@ -201,7 +208,7 @@ class Server:
 
     def put(self, request: _Request) -> None:
         """A worker asks something: for rows of the model, or for something that need not wait for them."""
-        if request.what not in ("rows", "batch"):
+        if request.what not in ("rows", "batch", *_CALLS):
             self.asides.put(request)
             return
         with self.changed:
@@ -269,13 +276,15 @@ class Server:
         before = BILL.set(bill)
         answers: Callable[[], Any]
         try:
-            inputs = concatenate([inputs for request in requests for inputs in request.body])
+            ask: Callable[..., Any] = self.launch or self.model
+            given: Sequence[Any] = requests[0].body
+            if requests[0].what in _CALLS:
+                ask = getattr(self.model, requests[0].what)
+            else:
+                given = [concatenate([inputs for request in requests for inputs in request.body])]
             with self.limit, contained():
-                if self.launch is not None:
-                    answers = self.launch(inputs)
-                else:
-                    outputs = self.model(inputs)
-                    answers = lambda: outputs  # noqa: E731
+                begun = ask(*given)
+            answers = begun if ask is self.launch else lambda: begun
         except Exception as error:
             answers = functools.partial(_raise, error)
         finally:
@@ -313,7 +322,8 @@ class Server:
         try:
             with self.limit, contained():
                 reply = call.answers()
-            outputs = as_outputs(reply, call.rows, f"querying {call.rows} rows")
+            if call.requests[0].what != "generate":
+                reply = as_outputs(reply, call.rows, f"querying {call.rows} rows")
         except Exception as error:
             self._divide_cost(call)
             self._fail(call.requests, error)
@@ -321,6 +331,11 @@ class Server:
         finally:
             BILL.reset(before)
         self._divide_cost(call)
+        if call.requests[0].what in _CALLS:
+            self.meter.end(call.rows)
+            self._reply(call.requests[0], reply)
+            return
+        outputs: FloatArray = reply
         if len(call.requests) == 1:
             self.widths.setdefault(outputs.shape[1], set()).add(call.requests[0].guest.token)
         elif outputs.shape[1] != self._usual_width():  # which may be the doing of one of them
@@ -377,6 +392,9 @@ class Server:
                 answers = _segmented([request.body for request in requests])
             elif requests[0].what == "renders":
                 answers = [self._renders(request.body) for request in requests]
+            elif requests[0].what in _BESIDE:
+                with contained():
+                    answers = [getattr(self.model, requests[0].what)(*requests[0].body)]
             else:
                 answers = [describe(self.model).name for _ in requests]
         except Exception as error:
@@ -487,6 +505,9 @@ class _Guest:
         elif request.what == "segment":
             _, segment, options = request.body
             request.kind = "segment", segment, sorted(options.items())
+        elif request.what in (*_CALLS, *_BESIDE):  # each by itself: an answer is scored after many prompts at once
+            request.kind = request.what, request.guest.token, request.id
+            request.rows = len(request.body[0]) if request.what == "score" else 1
         if request.what in ("rows", "batch"):
             request.rows = sum(map(len, request.body))
 

@@ -15,7 +15,7 @@ from c2fa._system import is_whole
 from c2fa._version import __version__
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.fingerprint import Identity, fingerprint, identify
-from c2fa.asking.masking import Masked, Masker, check_masked, level_names
+from c2fa.asking.masking import Masked, Masker, check_masked
 from c2fa.asking.model import Model
 from c2fa.asking.querying import BudgetError, Cache, OnError, Queries
 from c2fa.evaluation.results import Record, RowCount, Size, Store
@@ -224,7 +224,7 @@ class Grid:
             sent=sum(c.sent for c in caches),
         )
         return {
-            "levels": level_names(cache.masked.structure, cache.masked.view),
+            "levels": cache.masked.level_names,
             "rows": asdict(rows),
             "cost": sum(job.queries.cost for job in jobs),
             "refused": [

@@ -18,7 +18,7 @@ from c2fa._system import atomic
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.ledger import Ledger
 from c2fa.engines import Loads
-from c2fa.showing.files import seal, unseal
+from c2fa.showing.codec import seal, unseal
 from c2fa.structure import FloatArray
 
 if TYPE_CHECKING:
@@ -220,8 +220,8 @@ class Result:
         at
             Other budgets held fixed, such as ``{"N_H": 20}``; what is not fixed gets a row of panels for each value.
         """
-        from c2fa.plots import ScoresDisplay
         from c2fa.plots._style import figure
+        from c2fa.plots.curves import score_lines
 
         table = self.summary(resamples=1)
         table = table[table["metric"] == metric]
@@ -247,11 +247,11 @@ class Result:
                     part = part[part[name] == size]
                 lines = {}
                 for method, line in part.groupby("method", sort=False):
-                    ordered = line.sort_values(across)[[across, "mean", "std"]].fillna({"std": 0.0}).to_numpy(float)
-                    lines[str(method)] = (ordered[:, 0], ordered[:, 1], ordered[:, 2])
+                    ordered = line.sort_values(across)[[across, "mean", "std"]].fillna({"std": 0.0})
+                    lines[str(method)] = ordered.to_numpy(float).T
                 of = [] if metric in self.whole else [self._level(depth)]
                 where = ", ".join([*of, *(f"{c} = {v}" for c, v in panel.items())])
-                ScoresDisplay(lines, across, metric).draw(axis, title=where, better=better)
+                score_lines(lines, across, metric, axis, title=where, better=better)
         return made
 
 

@@ -14,7 +14,7 @@ from c2fa._system import host_array, on_device
 from c2fa.graph import Graph
 from c2fa.maskers._segmenting import XYZ, lab, linear
 from c2fa.structure import BoolArray, FloatArray, IntArray
-from c2fa.views.pixels import block_of, enlarge, shrink
+from c2fa.views.images import block_of, enlarge, shrink
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa import views
 from c2fa._system import host_array
 from c2fa.asking.masking import Masked
 from c2fa.structure import BoolArray, Structure
@@ -63,11 +64,9 @@ class Array:
         def inputs(masks: BoolArray, level: int) -> npt.NDArray[Any]:
             return np.where(self.structure.expand(masks, level), vector, base)
 
-        values = vector.astype(np.float64)
-        view = {"kind": "array", "values": values}
-        return Masked(
-            self.structure, inputs, view=view, descriptors=lambda: own_fields(self._fields(), values.tolist())
-        )
+        values = vector.astype(np.float64).tolist()
+        view = views.Vector(tuple(values))
+        return Masked(self.structure, inputs, view=view, descriptors=lambda: own_fields(self._fields(), values))
 
     def _fields(self) -> list[str]:
         """What the entries are called, with their places where two have one name."""

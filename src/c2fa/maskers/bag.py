@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa import views
 from c2fa._system import as_given, host_array
 from c2fa.asking.masking import Masked
 from c2fa.structure import BoolArray, Structure
@@ -90,7 +91,7 @@ class Bag:
         masked = Masked(
             structure,
             removed if removes else filled,
-            view={"kind": "bag", "values": values, "features": names},
+            view=views.Bag(values, tuple(names)),
             descriptors=lambda: own_fields(names * instances, values.ravel().tolist()),
             apart=apart if removes else None,
         )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa import views
 from c2fa._system import host_array
 from c2fa.asking.masking import Masked
 from c2fa.graph import Graph, disjoint_union
@@ -18,7 +19,7 @@ from c2fa.maskers._reading import is_name, read_image, short_name
 from c2fa.maskers._segmenting import cached_label_maps, label_maps
 from c2fa.maskers.bag import left_in_bag
 from c2fa.structure import BoolArray, IntArray, Structure
-from c2fa.views.pixels import enlarge
+from c2fa.views.images import enlarge
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "quickshift": {"kernel_size": 4, "max_dist": 200, "ratio": 0.2},  # LIME's
@@ -139,15 +140,13 @@ class ImageBag:
             tables = [looks(image, labels) for image, labels in zip(shown, labels_shown, strict=True)]
             return {name: [entry for table in tables for entry in table[name]] for name in tables[0]}
 
-        view = {
-            "kind": "images",
-            "levels": ["regions" if single else "images", "super-pixels"],
-            "images": shown,
-            "labels": labels_shown,
-            "sizes": [list(image.size) for image in images],
-        }
-        if given.title:
-            view["title"] = given.title
+        view = views.Images(
+            images=tuple(shown),
+            labels=tuple(labels_shown),
+            sizes=tuple(image.size for image in images),
+            name=given.title or "",
+            levels=("regions" if single else "images", "super-pixels"),
+        )
         inputs = _MaskedImages(images, counts, structure, single, removes)
 
         def apart() -> Masked:

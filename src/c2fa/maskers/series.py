@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from c2fa import views
 from c2fa._system import as_given, host_array
 from c2fa.asking.masking import Masked
 from c2fa.graph import chain
@@ -97,13 +98,13 @@ class TimeSeries:
             out = out[:, 0] if array.ndim == 1 else np.moveaxis(out, -1, 1 + time_axis)
             return as_given(np.ascontiguousarray(out), x)
 
-        view = {"kind": "series", "values": series, "starts": starts, "order": self.order}
+        levels = ("channels", "windows") if self.order == "channels" else ("windows", "channels")
         # Windows of a channel follow each other; channels of a window stand in no order.
         neighbours = (lambda: chain(structure.owners(0))) if self.order == "channels" else None
         return Masked(
             structure,
             inputs,
-            view=view,
+            view=views.Series(series, starts, self.order, levels=levels),
             neighbours=neighbours,
             descriptors=lambda: self._descriptors(series, starts, names),
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from c2fa import views
 from c2fa.asking.masking import Masked
 from c2fa.maskers._columns import groups_of, names_of, tree_of
 from c2fa.maskers._tables import Table, described, read_background, read_row, typical_row
@@ -99,12 +100,7 @@ class Tabular:
         def descriptors() -> dict[str, list[Any]]:
             return own_fields([str(c) for c in columns], described(x, columns, values, dtypes))
 
-        view = {
-            "kind": "table",
-            "columns": [str(c) for c in columns],
-            "values": list(values),
-            "at_baseline": table.at_baseline(),
-        }
+        view = views.Table(tuple(values), tuple(table.at_baseline()))
         return Masked(structure, inputs, view=view, rows_per_mask=m, descriptors=descriptors)
 
     def _baseline(self, background: list[list[Any]], structure: Structure) -> list[Any]:

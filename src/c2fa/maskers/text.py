@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from c2fa import views
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.masking import Masked
 from c2fa.graph import Graph, chain
@@ -118,12 +119,8 @@ class Text:
             return chain(parts, np.where(begins, 1.0, 3.0))  # which ties it so much more strongly than words are
 
         starts = np.cumsum([0, *(len(text) + 1 for text in texts[:-1])])
-        view = {
-            "kind": "text",
-            "levels": list(self.levels),
-            "text": "\n".join(texts),
-            "spans": np.concatenate([np.array(s) + start for s, start in zip(spans, starts, strict=True)]),
-        }
+        places = np.concatenate([np.array(s) + start for s, start in zip(spans, starts, strict=True)])
+        view = views.Text("\n".join(texts), places, levels=tuple(self.levels))
         described = WordFields(structure) if self.levels[-1] == "words" else None
         return Masked(structure, inputs, view=view, neighbours=neighbours, descriptors=described)
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 
 from c2fa.asking.fingerprint import Identity
-from c2fa.asking.querying import Ask, Conversation, QueryError
+from c2fa.asking.querying import Ask, Conversation
+from c2fa.asking.replies import QueryError
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel
 from c2fa.masks import distinct
@@ -19,7 +20,7 @@ from c2fa.problem import Level
 from c2fa.samplers import AnySampler, draw, ensure
 from c2fa.solution import Solution, Status
 from c2fa.solvers.expected import Expectation
-from c2fa.solvers.process import Solved
+from c2fa.solvers.owen import Solved
 from c2fa.structure import FloatArray, IntArray, Structure
 
 Penalties: TypeAlias = Penalty | Literal["auto"] | Sequence[Penalty] | None

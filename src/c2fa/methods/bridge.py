@@ -18,7 +18,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from c2fa.asking.querying import Ask, BudgetError, Conversation, QueryError
+from c2fa.asking.querying import Ask, BudgetError, Conversation
+from c2fa.asking.replies import QueryError
 from c2fa.masks import distinct, mask_keys
 from c2fa.methods.base import Task
 from c2fa.structure import BoolArray, FloatArray

@@ -36,21 +36,26 @@ def as_budget(budget: int | Sequence[int] | None, most: int = 10**9) -> Budget:
     return tuple(int(r) for r in rows)
 
 
-def masks_of(budget: Budget, rows_per_mask: int, depth: int) -> Budget:
+def masks_of(budget: Budget, rows_per_mask: int, depth: int, beside: int = 0) -> Budget:
     """The masks that a budget of rows pays for, the whole input among them, where each mask takes several rows.
 
-    >>> masks_of(200, 1, 2), masks_of(200, 15, 2), masks_of((40, 100), 10, 2)
-    (200, 13, (4, 10))
+    Those that are asked ``beside`` the input are paid first.
+
+    >>> masks_of(200, 1, 2), masks_of(200, 15, 2), masks_of((40, 100), 10, 2), masks_of((40, 100), 1, 2, beside=1)
+    (200, 13, (4, 10), (39, 100))
     """
-    if rows_per_mask == 1:
-        return budget
     if isinstance(budget, int):
-        masks: Budget = budget // rows_per_mask
-        enough = budget // rows_per_mask > depth
+        masks: Budget = budget // rows_per_mask - beside
+        enough = budget // rows_per_mask - beside > depth
     else:
-        masks = tuple(rows // rows_per_mask for rows in budget)
+        masks = (budget[0] // rows_per_mask - beside, *(rows // rows_per_mask for rows in budget[1:]))
         enough = masks[0] > 1 and min(masks) > 0
-    if not enough:
+    if beside and not enough:
+        raise ValueError(
+            f"a budget of {budget} rows is too small: it takes {rows_per_mask} for the input itself, "
+            f"{beside * rows_per_mask} beside it, and {rows_per_mask} for each level"
+        )
+    if rows_per_mask > 1 and not enough:
         raise ValueError(
             f"each mask takes {rows_per_mask} rows, one for each row of the background, so a budget of {budget} rows "
             f"pays for {masks} masks: give a background of fewer rows, such as 10, or a larger budget"

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from c2fa.asking.querying import Ask, Conversation, QueryError
+from c2fa.asking.querying import Ask, Conversation
+from c2fa.asking.replies import QueryError
 from c2fa.masks import distinct
 from c2fa.methods.base import Attribution, BaseMethod, Task
 from c2fa.problem import Level, Problem

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from c2fa.asking.querying import Ask, BudgetError, Conversation, QueryError
+from c2fa.asking.querying import Ask, BudgetError, Conversation
+from c2fa.asking.replies import QueryError
 from c2fa.kernels import milli as milli_kernel
 from c2fa.methods.base import Task, gather
 from c2fa.methods.lime import Lime, fit

@@ -3,7 +3,7 @@
 The value of a part is its Shapley value in the game among the parts; that of a leaf its share of it, from how the part
 does with some of its leaves while other parts are there or not as wholes. A part's leaves add up to it by a theorem,
 and everything to the prediction less the output for the empty input. What is not asked is inferred
-(``solvers/process.py``).
+(``solvers/owen.py``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from c2fa.penalties import L2
 from c2fa.problem import Level
 from c2fa.samplers import AnySampler, Apart, draw, ensure
 from c2fa.solvers.expected import solve_game_about
-from c2fa.solvers.process import Game, solve_game
+from c2fa.solvers.game import Game
+from c2fa.solvers.owen import solve_game
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 

@@ -16,27 +16,20 @@ except ImportError as error:
     raise ImportError("plots need matplotlib: pip install 'c2fa[plots]'") from error
 
 from c2fa.explanation import Explanation
-from c2fa.plots.cited import CitedDisplay, cited
-from c2fa.plots.compare import ComparisonDisplay, compare
-from c2fa.plots.curves import ScoresDisplay, convergence, curves, scores
+from c2fa.plots.bag import bag
+from c2fa.plots.compare import compare
+from c2fa.plots.curves import convergence, curves, scores
 from c2fa.plots.images import ImagesDisplay, images
 from c2fa.plots.nested import NestedDisplay, nested
-from c2fa.plots.series import SeriesDisplay, series
-from c2fa.plots.tables import BagDisplay, bag, table
+from c2fa.plots.series import series
 from c2fa.plots.text import TextDisplay, text
 
 __all__ = [
-    "BagDisplay",
-    "CitedDisplay",
-    "ComparisonDisplay",
     "Figure",
     "ImagesDisplay",
     "NestedDisplay",
-    "ScoresDisplay",
-    "SeriesDisplay",
     "TextDisplay",
     "bag",
-    "cited",
     "compare",
     "convergence",
     "curves",
@@ -45,17 +38,14 @@ __all__ = [
     "plot",
     "scores",
     "series",
-    "table",
     "text",
 ]
 
 _KINDS: dict[str, Callable[..., Figure]] = {
     "nested": nested,
     "text": text,
-    "cited": cited,
     "images": images,
-    "table": table,
-    "array": table,
+    "table": nested,
     "bag": bag,
     "series": series,
 }
@@ -69,17 +59,16 @@ def plot(e: Explanation, kind: str | None = None, **options: Any) -> Figure:
     e
         The explanation.
     kind
-        ``"nested"`` (bars, for every input), ``"text"``, ``"cited"`` (an answer's statements), ``"images"``,
-        ``"table"``, ``"bag"`` or ``"series"``; None takes what fits the input.
+        ``"nested"`` (bars, for every input), ``"text"``, ``"images"``, ``"table"``, ``"bag"`` or
+        ``"series"``; None takes what fits the input.
     options
         What the function of that name takes: ``ax``, ``parts``, ``leaves``, ``threshold``, …
     """
-    own = str(e.view.get("kind", "nested"))
-    fits = [*(["cited"] if "statements" in e.view else []), own if own in _KINDS else "nested", "nested"]
     if kind is None:
-        kind = fits[0]
+        own: Figure | None = e.view.figure(e, **options)
+        return _KINDS.get(e.view.kind, nested)(e, **options) if own is None else own
     if kind not in _KINDS:
         raise ValueError(f"kind must be one of {', '.join(sorted(_KINDS))}; got {kind!r}")
-    if kind not in fits:
-        raise ValueError(f"a plot of kind {kind!r} does not fit an input of kind {e.view.get('kind')!r}; try 'nested'")
+    if kind not in (e.view.kind, "nested"):
+        raise ValueError(f"a plot of kind {kind!r} does not fit an input of kind {e.view.kind!r}; try 'nested'")
     return _KINDS[kind](e, **options)

@@ -24,7 +24,7 @@ from matplotlib.textpath import text_to_path
 from c2fa.explanation import Explanation
 from c2fa.showing import drawing
 from c2fa.showing.printing import on_scale, one_line
-from c2fa.showing.rounding import Rounded, number
+from c2fa.showing.rounding import minuses, number
 from c2fa.structure import FloatArray
 
 AnyFigure: TypeAlias = Figure | SubFigure
@@ -110,21 +110,6 @@ def right_to_left(text: str) -> bool:
     return False
 
 
-def minus(text: str) -> str:
-    """A number with the sign that is as wide as a plus.
-
-    >>> minus("-2.50e-09")
-    '−2.50e-09'
-    """
-    return f"−{text[1:]}" if text.startswith("-") else text
-
-
-def signed(rounded: Rounded, units: float, error: float | None = None) -> str:
-    """A number of units with its sign, as it stands beside a bar."""
-    text = minus(rounded.text(units))
-    return text if error is None or not np.isfinite(error) else f"{text} ± {rounded.plain(error)}"
-
-
 def largest(values: FloatArray) -> float:
     """The largest absolute value, or 1 where there is none but rounding, so that it can be divided by."""
     found = drawing.largest(values)
@@ -135,6 +120,11 @@ def colour(share: float) -> tuple[float, float, float, float]:
     """The colour of a value that is this share, from −1 to 1, of the largest."""
     r, g, b, a = SCALE(0.5 + 0.5 * float(np.clip(share, -1, 1)))
     return float(r), float(g), float(b), float(a)
+
+
+def signs(values: Iterable[float]) -> list[str]:
+    """The colours of values by their sign: for, or against."""
+    return [POSITIVE if value >= 0 else NEGATIVE for value in values]
 
 
 def say_contradiction(made: Figure, ax: Axes | None, *sentences: str) -> Figure:
@@ -179,7 +169,7 @@ def headline(e: Explanation) -> str:
 
 def predicted(e: Explanation) -> str:
     """The explained output and what the model says of it."""
-    said = minus(number(e.prediction))
+    said = minuses(number(e.prediction))
     return f"{one_line(e.target_name)}: {said}{on_scale(e).replace(' -', ' −')}"
 
 
@@ -236,11 +226,11 @@ def name_ticks(axis: Axis, at: npt.NDArray[Any], names: Iterable[str], size: flo
         label.set_parse_math(False)
 
 
-def title_and_scale(ax: Axes, title: str, mesh: ScalarMappable, unit: str = "") -> Figure:
-    """Put the line above a map and its colour bar beside it."""
-    ax.set_title(title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
+def title_and_scale(e: Explanation, ax: Axes, mesh: ScalarMappable, given: Axes | None) -> Figure:
+    """Finish a map: the line above it, its colour bar beside it, and below it why its levels are no one answer."""
+    ax.set_title(headline(e), loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
     bar = figure_of(ax).colorbar(mesh, ax=ax, pad=0.02, fraction=0.025, aspect=30)
     bar.ax.tick_params(labelsize=8, colors=MUTED)
-    bar.set_label(unit, fontsize=8, color=MUTED)
+    bar.set_label(e.link.unit, fontsize=8, color=MUTED)
     bar.outline.set_visible(False)
-    return figure_of(ax)
+    return say_contradiction(figure_of(ax), given, e.diagnostics.contradiction)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from matplotlib.figure import Figure
 
@@ -13,63 +13,37 @@ from c2fa.plots.nested import _ROW, NestedDisplay, Row, _choose, _choose_apart, 
 from c2fa.showing.printing import singular
 
 
-@dataclass(frozen=True)
-class ComparisonDisplay:
-    """Nested bar charts of the same features by several methods."""
-
-    names: tuple[str, ...]
-    displays: tuple[NestedDisplay, ...]
-    title: str
-    told: tuple[str, ...] = ()
-
-    @classmethod
-    def from_explanations(
-        cls,
-        explanations: Mapping[str, Explanation] | Sequence[Explanation],
-        parts: int = 8,
-        leaves: int | None = 3,
-        labels: Mapping[int, str] | None = None,
-    ) -> ComparisonDisplay:
-        """Show the features that are important to any of the methods."""
-        if isinstance(explanations, Mapping):
-            names, found = list(explanations), list(explanations.values())
-        else:
-            found = list(explanations)
-            names = [str(e.provenance.get("method", "")) or f"explanation {k + 1}" for k, e in enumerate(found)]
-        if len(found) < 2:
-            raise ValueError("give at least two explanations to compare")
-        if any(e.structure.names != found[0].structure.names for e in found):
-            raise ValueError("the explanations are of different inputs: their features differ")
-        told = contradictions(dict(zip(names, found, strict=True)))
-        if told:  # rows stay level only where all methods have their levels apart
-            apart = _choose_apart(found, parts)
-            rows = [_rows_apart(e, apart, labels or {}) for e in found]
-        else:
-            chosen = _choose(found, parts, leaves)
-            rows = _aligned([_rows(e, chosen, labels or {}) for e in found])
-        displays = tuple(
-            NestedDisplay(tuple(own), name, _note(e)) for name, own, e in zip(names, rows, found, strict=True)
-        )
-        return cls(tuple(names), displays, predicted(found[0]), tuple(told))
-
-    def draw(self) -> Figure:
-        """Draw the methods next to each other; each has a scale of its own, because their units may differ."""
-        count = len(self.displays)
-        made = figure(3.6 + 3.3 * count, 1.5 + _ROW * len(self.displays[0].rows))
-        for k, display in enumerate(self.displays):
-            display.draw(made.add_subplot(1, count, k + 1), labels=k == 0)
-        made.suptitle(self.title, x=0.01, ha="left", fontsize=10.5, weight="bold", color=INK, parse_math=False)
-        return say_contradiction(made, None, *self.told)
-
-
 def compare(
     explanations: Mapping[str, Explanation] | Sequence[Explanation],
     *,
     parts: int = 8,
     leaves: int | None = 3,
 ) -> Figure:
-    """Draw several methods' explanations of one input side by side; see ``ComparisonDisplay``."""
-    return ComparisonDisplay.from_explanations(explanations, parts, leaves).draw()
+    """Draw several methods' explanations of one input side by side, with the features that matter to any of them.
+
+    Each has a scale of its own, because their units may differ.
+    """
+    if isinstance(explanations, Mapping):
+        names, found = list(explanations), list(explanations.values())
+    else:
+        found = list(explanations)
+        names = [str(e.provenance.get("method", "")) or f"explanation {k + 1}" for k, e in enumerate(found)]
+    if len(found) < 2:
+        raise ValueError("give at least two explanations to compare")
+    if any(e.structure.names != found[0].structure.names for e in found):
+        raise ValueError("the explanations are of different inputs: their features differ")
+    told = contradictions(dict(zip(names, found, strict=True)))
+    if told:  # rows stay level only where all methods have their levels apart
+        apart = _choose_apart(found, parts)
+        columns = [_rows_apart(e, apart) for e in found]
+    else:
+        chosen = _choose(found, parts, leaves)
+        columns = _aligned([_rows(e, chosen) for e in found])
+    made = figure(3.6 + 3.3 * len(found), 1.5 + _ROW * len(columns[0]))
+    for k, (name, e, rows) in enumerate(zip(names, found, columns, strict=True)):
+        NestedDisplay(tuple(rows), name, _note(e)).draw(made.add_subplot(1, len(found), k + 1), labels=k == 0)
+    made.suptitle(predicted(found[0]), x=0.01, ha="left", fontsize=10.5, weight="bold", color=INK, parse_math=False)
+    return say_contradiction(made, None, *told)
 
 
 def _note(e: Explanation) -> str:

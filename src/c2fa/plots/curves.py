@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -52,63 +51,6 @@ def curves(
     return figure_of(ax)
 
 
-@dataclass(frozen=True)
-class ScoresDisplay:
-    """Scores over a budget: for each method its mean and standard deviation at each budget."""
-
-    lines: Mapping[str, tuple[FloatArray, FloatArray, FloatArray]]
-    xlabel: str
-    ylabel: str
-
-    @classmethod
-    def from_frame(
-        cls, frame: pd.DataFrame, x: str = "budget", y: str = "score", method: str = "method"
-    ) -> ScoresDisplay:
-        """Average a tidy table, one row for each run; the error bars are standard deviations over the runs."""
-        missing = [column for column in (x, y, method) if column not in frame.columns]
-        if missing:
-            raise ValueError(f"the table has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
-        lines = {}
-        for name in frame[method].drop_duplicates().tolist():
-            own = frame[frame[method] == name].groupby(x)[y]
-            spread = own.std(ddof=0)
-            at = np.asarray(spread.index, dtype=np.float64)
-            lines[str(name)] = (at, own.mean().to_numpy(dtype=np.float64), spread.to_numpy(dtype=np.float64))
-        return cls(lines, x, y)
-
-    def draw(self, ax: Axes | None = None, *, title: str = "", better: str | None = None) -> Figure:
-        """Draw one line with error bars for each method; ``better`` is ``"higher"``, ``"lower"`` or None."""
-        if better not in (None, "higher", "lower"):
-            raise ValueError(f"better must be 'higher', 'lower' or None; got {better!r}")
-        ax = own_axes(ax, 5.2, 3.6)
-        # Lines that lie on one another still show all their error bars.
-        steps = [np.diff(x).min() for x, _, _ in self.lines.values() if len(x) > 1]
-        nudge = 0.05 * min(steps, default=0.0)
-        for k, (name, (x, mean, spread)) in enumerate(self.lines.items()):
-            shift = nudge * (k - (len(self.lines) - 1) / 2)
-            ax.errorbar(
-                x + shift,
-                mean,
-                yerr=spread,
-                label=one_line(name),
-                color=SERIES[k % 8],
-                ls=DASHES[k % 8],
-                marker=MARKERS[k % 8],
-                ms=5,
-                lw=1.6,
-                capsize=2.5,
-                capthick=1,
-                elinewidth=1,
-                zorder=3,
-            )
-        hint = f" ({better} is better)" if better else ""
-        _finish(ax, title, self.xlabel, self.ylabel + hint, outside=len(self.lines) > 3)
-        ticks = sorted({float(v) for x, _, _ in self.lines.values() for v in x})
-        if len(ticks) <= 8:
-            ax.set_xticks(ticks)
-        return figure_of(ax)
-
-
 def scores(
     frame: pd.DataFrame,
     ax: Axes | None = None,
@@ -119,8 +61,56 @@ def scores(
     title: str = "",
     better: str | None = None,
 ) -> Figure:
-    """Draw score over budget with error bars for several methods, from a tidy table; see ``ScoresDisplay``."""
-    return ScoresDisplay.from_frame(frame, x, y, method).draw(ax, title=title, better=better)
+    """Draw score over budget for several methods, from a tidy table with one row for each run.
+
+    Error bars are standard deviations over the runs; ``better`` is ``"higher"``, ``"lower"`` or None.
+    """
+    missing = [column for column in (x, y, method) if column not in frame.columns]
+    if missing:
+        raise ValueError(f"the table has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
+    lines = {}
+    for name in frame[method].drop_duplicates().tolist():
+        own = frame[frame[method] == name].groupby(x)[y]
+        lines[str(name)] = own.agg(mean="mean", spread=lambda runs: runs.std(ddof=0)).reset_index().to_numpy(float).T
+    return score_lines(lines, x, y, ax, title=title, better=better)
+
+
+def score_lines(
+    lines: Mapping[str, FloatArray],
+    x: str,
+    y: str,
+    ax: Axes | None = None,
+    *,
+    title: str = "",
+    better: str | None = None,
+) -> Figure:
+    """Draw a line with error bars for each method, given where it is known, its mean there and its spread."""
+    if better not in (None, "higher", "lower"):
+        raise ValueError(f"better must be 'higher', 'lower' or None; got {better!r}")
+    ax = own_axes(ax, 5.2, 3.6)
+    # Lines that lie on one another still show all their error bars.
+    nudge = 0.05 * min((np.diff(at).min() for at, _, _ in lines.values() if len(at) > 1), default=0.0)
+    for k, (name, (at, mean, spread)) in enumerate(lines.items()):
+        ax.errorbar(
+            at + nudge * (k - (len(lines) - 1) / 2),
+            mean,
+            yerr=spread,
+            label=one_line(name),
+            color=SERIES[k % 8],
+            ls=DASHES[k % 8],
+            marker=MARKERS[k % 8],
+            ms=5,
+            lw=1.6,
+            capsize=2.5,
+            capthick=1,
+            elinewidth=1,
+            zorder=3,
+        )
+    _finish(ax, title, x, f"{y} ({better} is better)" if better else y, outside=len(lines) > 3)
+    ticks = sorted({float(v) for at, _, _ in lines.values() for v in at})
+    if len(ticks) <= 8:
+        ax.set_xticks(ticks)
+    return figure_of(ax)
 
 
 def convergence(

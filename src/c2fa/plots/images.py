@@ -25,17 +25,13 @@ from c2fa.plots._style import (
     largest,
     predicted,
     say_contradiction,
-    signed,
 )
-from c2fa.showing.drawing import shares
+from c2fa.showing.drawing import of_largest, shares
 from c2fa.showing.printing import singular
 from c2fa.showing.rounding import number
 from c2fa.structure import FloatArray, IntArray
-from c2fa.views.pixels import Pixels, Shown, shown, tint
+from c2fa.views.images import Images, Pixels, Shown, tint
 
-_FRAME = "#d7191c"
-_NUMBERED, _NUMBERED_OF_ONE = 3, 8  # super-pixels that show their number: of each image of a bag, of a single one
-_WEIGHTY = 0.1  # and have at least this share of the largest
 Positive = int | Sequence[int] | Literal["top"] | None
 
 
@@ -88,14 +84,26 @@ class ImagesDisplay:
         """
         named = _named(explanations)
         first = next(iter(named.values()))
-        pictures = [part.image for part in shown(first.view)]
+        pictures = [part.image for part in _shown(first)]
         single = len(pictures) == 1
         rows: list[tuple[str, tuple[tuple[str, Pixels], ...]]] = []
         marks = []
         for name, e in named.items():
-            panels = _panels_of_one(e, pictures[0], threshold) if single else _panels(e, pictures, threshold)
+            leaves = shares(np.where(np.abs(e.low) > threshold, e.low, 0.0), largest(e.low))
+            panels, drawn = [], []
+            if single:  # its regions, and beside them its super-pixels
+                counts = zip(e.structure.widths, e.level_names, strict=True)
+                titles = [f"{count} {level if count > 1 else singular(level)}" for count, level in counts]
+                [part], owners = _shown(e), e.structure.owners(0)
+                panels.append((titles[0], tint(part.image, of_largest(e.high)[owners][part.labels])))
+                panels.append((titles[-1], tint(part.image, leaves[part.labels])))
+                drawn = [Marks(outlines(owners[part.labels])), Marks(outlines(part.labels), _numbers(part, leaves, 8))]
+            else:
+                for part, units in zip(_shown(e), e.rounded.values[0], strict=True):
+                    panels.append((e.rounded.signed(units), tint(part.image, leaves[part.first + part.labels])))
+                    drawn.append(Marks(outlines(part.labels), _numbers(part, leaves, 3)))
             rows.append((name if len(named) > 1 else "", tuple(panels)))
-            marks.append(tuple(_marks_of_one(e, threshold) if single else _marks(e, threshold)))
+            marks.append(tuple(drawn))
         if positive == "top":
             framed = {int(np.argmax(first.high))} if not single and np.any(first.high > 0) else set[int]()
         else:
@@ -170,39 +178,9 @@ def _named(
     return {f"{k + 1}: {e.provenance.get('method', '')}": e for k, e in enumerate(explanations)}
 
 
-def _kept(values: FloatArray, threshold: float) -> FloatArray:
-    return shares(np.where(np.abs(values) > threshold, values, 0.0), largest(values))
-
-
-def _panels(e: Explanation, pictures: list[Pixels], threshold: float) -> list[tuple[str, Pixels]]:
-    leaves = _kept(e.low, threshold)
-    panels = []
-    for j, (image, part) in enumerate(zip(pictures, shown(e.view), strict=True)):
-        tinted = tint(image, leaves[part.first + part.labels])
-        panels.append((signed(e.rounded, e.rounded.values[0][j]), tinted))
-    return panels
-
-
-def _panels_of_one(e: Explanation, image: Pixels, threshold: float) -> list[tuple[str, Pixels]]:
-    labels, counts = next(shown(e.view)).labels, zip(e.structure.widths, e.level_names, strict=True)
-    titles = [f"{count} {name if count > 1 else singular(name)}" for count, name in counts]
-    parts = shares(e.high, largest(e.high))[e.structure.owners(0)]
-    return [
-        (titles[0], tint(image, parts[labels])),
-        (titles[-1], tint(image, _kept(e.low, threshold)[labels])),
-    ]
-
-
-def _marks(e: Explanation, threshold: float) -> list[Marks]:
-    values = _kept(e.low, threshold)
-    return [Marks(outlines(part.labels), _numbers(part, values, _NUMBERED)) for part in shown(e.view)]
-
-
-def _marks_of_one(e: Explanation, threshold: float) -> list[Marks]:
-    part = next(shown(e.view))
-    regions = e.structure.owners(0)[part.labels]
-    numbers = _numbers(part, _kept(e.low, threshold), _NUMBERED_OF_ONE)
-    return [Marks(outlines(regions)), Marks(outlines(part.labels), numbers)]
+def _shown(e: Explanation) -> list[Shown]:
+    assert isinstance(e.view, Images)
+    return list(e.view.shown())
 
 
 def outlines(labels: IntArray) -> FloatArray:
@@ -220,12 +198,12 @@ def _runs(edge: npt.NDArray[np.bool_]) -> FloatArray:
 
 
 def _numbers(part: Shown, values: FloatArray, most: int) -> tuple[tuple[float, float, str], ...]:
-    """The numbers of an image's weightiest super-pixels, each at the pixel of its own that is nearest to its middle."""
+    """The numbers of an image's ``most`` weightiest super-pixels, a tenth of the largest at least, in their middles."""
     own = np.abs(values[part.first : part.first + part.count])
     found = []
     for label in np.argsort(-own, kind="stable")[:most].tolist():
         pixels = np.argwhere(part.labels == label)
-        if own[label] >= _WEIGHTY and len(pixels):
+        if own[label] >= 0.1 and len(pixels):
             y, x = pixels[np.square(pixels - pixels.mean(axis=0)).sum(axis=1).argmin()].tolist()
             found.append((float(x), float(y), str(label + 1)))
     return tuple(found)
@@ -270,5 +248,5 @@ def _picture(
         weight="normal" if muted else "bold",
     )
     for spine in ax.spines.values():
-        spine.set_color(_FRAME if framed else "#ffffff")
+        spine.set_color("#d7191c" if framed else "#ffffff")
         spine.set_linewidth(3 if framed else 0)

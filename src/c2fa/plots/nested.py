@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -25,14 +25,14 @@ from c2fa.plots._style import (
     clip,
     figure_of,
     headline,
-    minus,
     own_axes,
     plain,
     say_contradiction,
-    signed,
     width_of,
 )
 from c2fa.showing.drawing import largest, shares
+from c2fa.showing.printing import shown_names
+from c2fa.showing.rounding import minuses
 from c2fa.structure import FloatArray, Structure
 
 _ROW = 0.235  # inches; what a 9-point line needs
@@ -75,16 +75,15 @@ class NestedDisplay:
         e: Explanation,
         parts: int = 12,
         leaves: int | None = None,
-        names: Mapping[int, str] | None = None,
     ) -> NestedDisplay:
         """Choose what is shown: the ``parts`` most important parts in their own order, ``leaves`` children of each.
 
-        ``leaves=None`` takes as many, up to 5, as keep the chart to one page. ``names`` gives other names to leaves.
+        ``leaves=None`` takes as many, up to 5, as keep the chart to one page.
         """
         if e.diagnostics.contradiction:
-            rows = _rows_apart(e, _choose_apart([e], parts), names or {})
+            rows = _rows_apart(e, _choose_apart([e], parts))
         else:
-            rows = _rows(e, _choose([e], parts, leaves), names or {})
+            rows = _rows(e, _choose([e], parts, leaves))
         return cls(tuple(rows), headline(e), _sum_note(e))
 
     def draw(self, ax: Axes | None = None, *, limits: tuple[float, float] | None = None, labels: bool = True) -> Figure:
@@ -133,10 +132,9 @@ def nested(
     *,
     parts: int = 12,
     leaves: int | None = None,
-    names: Mapping[int, str] | None = None,
 ) -> Figure:
     """Draw the nested bar chart of an explanation; see ``NestedDisplay``."""
-    made = NestedDisplay.from_explanation(e, parts, leaves, names).draw(ax)
+    made = NestedDisplay.from_explanation(e, parts, leaves).draw(ax)
     return say_contradiction(made, ax, e.diagnostics.contradiction)
 
 
@@ -172,18 +170,18 @@ def _choose_apart(explanations: Sequence[Explanation], parts: int) -> list[list[
     return [*(sorted(order[:parts]) for order in orders[:-1]), orders[-1][: max(parts, 20)]]
 
 
-def _rows_apart(e: Explanation, chosen: Sequence[Sequence[int]], names: Mapping[int, str]) -> list[Row]:
-    rows, finest = [], e.structure.depth - 1
+def _rows_apart(e: Explanation, chosen: Sequence[Sequence[int]]) -> list[Row]:
+    rows, names, finest = [], shown_names(e), e.structure.depth - 1
     for k, (label, shown) in enumerate(zip(e.level_names, chosen, strict=True)):
         rows.append(Row(f"{label}:", 0, 0.0, 0.0, None, "level", ""))
         for i in shown:
-            name = names.get(i, e.names[k][i]) if k == finest else e.names[k][i]
             error = None if e.stderr is None else float(e.stderr[k][i])
-            text = signed(e.rounded, e.rounded.values[k][i], error)
-            rows.append(Row(name, 0, 0.0, float(e.values[k][i]), error, "leaf" if k == finest else "part", text))
+            text = e.rounded.signed(e.rounded.values[k][i], error)
+            kind = "leaf" if k == finest else "part"
+            rows.append(Row(names[k][i], 0, 0.0, float(e.values[k][i]), error, kind, text))
         hidden = np.setdiff1d(np.arange(e.structure.widths[k]), shown)
         if len(hidden):
-            text = signed(e.rounded, e.rounded.values[k][hidden].sum())
+            text = e.rounded.signed(e.rounded.values[k][hidden].sum())
             rows.append(Row(f"{len(hidden)} more", 0, 0.0, float(e.values[k][hidden].sum()), None, "rest", text))
     return rows
 
@@ -204,29 +202,31 @@ def _most_important(s: Structure, weights: Sequence[FloatArray], parts: int, eac
     return found
 
 
-def _rows(e: Explanation, chosen: _Chosen, names: Mapping[int, str]) -> list[Row]:
+def _rows(e: Explanation, chosen: _Chosen) -> list[Row]:
     shown, values, units = chosen[(-1, 0)], e.values[0], e.rounded.values[0]
+    names = shown_names(e)
     rows = [row for i in shown for row in _branch(e, chosen, names, 0, i, 0.0)]
     hidden = np.setdiff1d(np.arange(len(values)), shown)
     if len(hidden):
         name = f"{len(hidden)} more {e.level_names[0]}"
-        text = signed(e.rounded, units[hidden].sum())
+        text = e.rounded.signed(units[hidden].sum())
         rows.append(Row(name, 0, 0.0, float(values[hidden].sum()), None, "rest", text))
     return rows
 
 
-def _branch(e: Explanation, chosen: _Chosen, names: Mapping[int, str], level: int, i: int, start: float) -> list[Row]:
+def _branch(
+    e: Explanation, chosen: _Chosen, names: tuple[tuple[str, ...], ...], level: int, i: int, start: float
+) -> list[Row]:
     """A feature's row, and below it the waterfall of its children."""
-    s, name, value, own = e.structure, e.names[level][i], float(e.values[level][i]), e.rounded.values[level][i]
+    s, name, value, own = e.structure, names[level][i], float(e.values[level][i]), e.rounded.values[level][i]
     error = None if e.stderr is None else float(e.stderr[level][i])
-    text = signed(e.rounded, own, None if level else error)
+    text = e.rounded.signed(own, None if level else error)
     if level == s.depth - 1:
-        return [Row(names.get(i, name), level, start, value, error, "leaf" if level else "part", text)]
+        return [Row(name, level, start, value, error, "leaf" if level else "part", text)]
     rows = [Row(name, level, start, value, error, "part", text)]
     below, children, shown = level + 1, np.flatnonzero(s.parents[level] == i), chosen[(level, i)]
-    if len(children) == 1 and e.names[below][children[0]] == name:  # a part that is one leaf, called as the leaf is
-        leaf = int(np.flatnonzero(s.owners(level) == i)[0])
-        return [replace(rows[0], name=names.get(leaf, name))]
+    if len(children) == 1 and names[below][children[0]] == name:  # a part that is one leaf, called as the leaf is
+        return rows
     at = start
     for child in shown:
         rows += _branch(e, chosen, names, below, child, at)
@@ -234,22 +234,22 @@ def _branch(e: Explanation, chosen: _Chosen, names: Mapping[int, str], level: in
     hidden = np.setdiff1d(children, shown)
     if len(hidden):
         rest = float(e.values[below][hidden].sum())
-        text = signed(e.rounded, e.rounded.values[below][hidden].sum())
+        text = e.rounded.signed(e.rounded.values[below][hidden].sum())
         rows.append(Row(f"{len(hidden)} more", below, at, rest, None, "rest", text))
         at += rest
     gap = own - e.rounded.values[below][children].sum()
     if gap and np.isfinite(gap):
-        text = signed(e.rounded, gap)
+        text = e.rounded.signed(gap)
         rows.append(Row("gap to its own value", below, at, start + value - at, None, "gap", text))
     return rows
 
 
 def _sum_note(e: Explanation) -> str:
     r, name = e.rounded, e.level_names[0]
-    start = f"base {signed(r, r.base)} and {name} {signed(r, r.total)}" if e.intercepts[0] else name
+    start = f"base {r.signed(r.base)} and {name} {r.signed(r.total)}" if e.intercepts[0] else name
     unit = f" {e.link.unit}" if e.link.unit else ""
-    says = minus(r.plain(e.linked))
-    return f"{start} make {minus(r.text(r.made, sign=False))}{unit}; the model says {says}{unit}"
+    says = minuses(r.plain(e.linked))
+    return f"{start} make {minuses(r.text(r.made, sign=False))}{unit}; the model says {says}{unit}"
 
 
 # -- drawing -----------------------------------------------------------------------------------------

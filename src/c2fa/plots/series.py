@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,103 +11,48 @@ from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     INK,
     MUTED,
-    NEGATIVE,
-    POSITIVE,
     RULE,
     SCALE,
     beside,
     clip,
-    headline,
     largest,
     name_ticks,
     own_axes,
     plain,
-    say_contradiction,
-    signed,
+    signs,
     title_and_scale,
 )
-from c2fa.showing.drawing import scaled, shares
-from c2fa.structure import FloatArray, IntArray
-
-_HALO = [withStroke(linewidth=2.6, foreground="white", alpha=0.8)]  # a line that is seen on every tint
-
-
-@dataclass(frozen=True)
-class SeriesDisplay:
-    """A recording with the attributions of its windows.
-
-    Attributes
-    ----------
-    values
-        The recording, (channels, steps), each channel scaled to 0..1.
-    edges
-        The first step of each window, and the end.
-    grid
-        The attribution of each window of each channel, (channels, windows).
-    channel_texts, window_values
-        The attributions of the parts: numbers beside the channels, or bars above the windows.
-    """
-
-    values: FloatArray
-    edges: IntArray
-    grid: FloatArray
-    names: tuple[str, ...]
-    channel_texts: tuple[str, ...]
-    window_values: FloatArray | None
-    title: str
-    unit: str = ""
-
-    @classmethod
-    def from_explanation(cls, e: Explanation) -> SeriesDisplay:
-        """Read the recording and its windows from the explanation's view."""
-        values = np.atleast_2d(np.asarray(e.view["values"], dtype=np.float64))
-        channels, steps = values.shape
-        by_channel = e.view.get("order", "channels") == "channels"
-        grid = e.low.reshape(channels, -1) if by_channel else e.low.reshape(-1, channels).T
-        names = e.names[0] if by_channel else tuple(name.rpartition(" · ")[2] for name in e.names[-1][:channels])
-        return cls(
-            values=scaled(values),
-            edges=np.append(np.asarray(e.view["starts"], dtype=np.intp), steps),
-            grid=grid,
-            names=names,
-            channel_texts=tuple(signed(e.rounded, units) for units in e.rounded.values[0]) if by_channel else (),
-            window_values=None if by_channel else e.high,
-            title=headline(e),
-            unit=e.link.unit,
-        )
-
-    def draw(self, ax: Axes | None = None) -> Figure:
-        """Draw all lanes on one pair of axes."""
-        channels, steps = self.values.shape
-        top = 1.0 if self.window_values is not None else 0.0
-        ax = own_axes(ax, 8.4, 1.1 + 0.62 * (channels + top))
-        best = largest(self.grid)
-        lanes = np.arange(channels + 1)
-        mesh = ax.pcolormesh(self.edges, lanes, self.grid, cmap=SCALE, vmin=-best, vmax=best, zorder=0)
-        for c in range(channels):
-            line = c + 0.9 - 0.8 * self.values[c]
-            ax.plot(np.arange(steps) + 0.5, line, color=INK, lw=0.9, zorder=2, path_effects=_HALO)
-            ax.axhline(c, color="white", lw=2, zorder=1)
-        for edge in self.edges[1:-1]:
-            ax.plot([edge, edge], [0, channels], color=RULE, lw=0.5, zorder=1)
-        if self.window_values is not None:
-            tall = largest(self.window_values)
-            centres, widths = (self.edges[:-1] + self.edges[1:]) / 2, np.diff(self.edges)
-            paint = [POSITIVE if v >= 0 else NEGATIVE for v in self.window_values]
-            ax.bar(centres, -0.42 * shares(self.window_values, tall), 0.8 * widths, bottom=-0.55, color=paint, zorder=2)
-            ax.axhline(-0.55, color=MUTED, lw=0.8)
-            beside(ax, -0.55, "windows", x=0, shift=(-6, 0), ha="right", fontsize=8.5, weight="bold")
-        ax.set_xlim(0, steps)
-        ax.set_ylim(channels, -1.05 * top)
-        name_ticks(ax.yaxis, np.arange(channels) + 0.5, (clip(n, 120, 8.5) for n in self.names))
-        for c, text in enumerate(self.channel_texts):
-            beside(ax, c + 0.5, text, fontsize=8.5, weight="bold")
-        plain(ax)
-        ax.tick_params(axis="y", length=0)
-        ax.set_xlabel("step", fontsize=8, color=MUTED)
-        return title_and_scale(ax, self.title, mesh, self.unit)
+from c2fa.showing.drawing import of_largest, scaled
+from c2fa.views import Series
 
 
 def series(e: Explanation, ax: Axes | None = None) -> Figure:
-    """Draw a recording; see ``SeriesDisplay``."""
-    return say_contradiction(SeriesDisplay.from_explanation(e).draw(ax), ax, e.diagnostics.contradiction)
+    """Draw all lanes on one pair of axes, each channel scaled to its own; windows that are parts have bars on top."""
+    assert isinstance(e.view, Series)
+    channels, steps = e.view.values.shape
+    by_channel, top = e.view.order == "channels", float(e.view.order == "windows")
+    names = e.names[0] if by_channel else tuple(name.rpartition(" · ")[2] for name in e.names[-1][:channels])
+    grid, edges = e.view.grid(e.low), np.append(e.view.starts, steps)
+    own, best = own_axes(ax, 8.4, 1.1 + 0.62 * (channels + top)), largest(grid)
+    mesh = own.pcolormesh(edges, np.arange(channels + 1), grid, cmap=SCALE, vmin=-best, vmax=best, zorder=0)
+    halo = [withStroke(linewidth=2.6, foreground="white", alpha=0.8)]  # a line that is seen on every tint
+    for c, line in enumerate(scaled(e.view.values.astype(np.float64))):
+        own.plot(np.arange(steps) + 0.5, c + 0.9 - 0.8 * line, color=INK, lw=0.9, zorder=2, path_effects=halo)
+        own.axhline(c, color="white", lw=2, zorder=1)
+    for edge in edges[1:-1]:
+        own.plot([edge, edge], [0, channels], color=RULE, lw=0.5, zorder=1)
+    if by_channel:
+        for c, units in enumerate(e.rounded.values[0]):
+            beside(own, c + 0.5, e.rounded.signed(units), fontsize=8.5, weight="bold")
+    else:
+        centres, widths = (edges[:-1] + edges[1:]) / 2, 0.8 * np.diff(edges)
+        own.bar(centres, -0.42 * of_largest(e.high), widths, bottom=-0.55, color=signs(e.high), zorder=2)
+        own.axhline(-0.55, color=MUTED, lw=0.8)
+        beside(own, -0.55, "windows", x=0, shift=(-6, 0), ha="right", fontsize=8.5, weight="bold")
+    own.set_xlim(0, steps)
+    own.set_ylim(channels, -1.05 * top)
+    name_ticks(own.yaxis, np.arange(channels) + 0.5, (clip(n, 120, 8.5) for n in names))
+    plain(own)
+    own.tick_params(axis="y", length=0)
+    own.set_xlabel("step", fontsize=8, color=MUTED)
+    return title_and_scale(e, own, mesh, ax)

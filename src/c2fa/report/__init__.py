@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from os import PathLike
-
-import numpy as np
 
 from c2fa._system import atomic
 from c2fa.explanation import Explanation
 from c2fa.report._data import pack, summary
 from c2fa.report._page import island, page
-from c2fa.report._pictures import fitting_side
 from c2fa.report._plain import facts, styled, table
+from c2fa.views.images import Images, fitting_side
+from c2fa.views.text import shortened
 
 __all__ = ["html", "repr_html"]
-
-_ROOM = 12_000_000  # bytes for all pictures of a report
 
 
 def html(
@@ -47,7 +45,8 @@ def html(
     if not pairs:
         raise ValueError("there are no explanations to report: give at least one")
     title = title or (pairs[0][0] if len(pairs) == 1 else f"{len(pairs)} explanations")
-    blocks = [pack(e, name, side) for (name, e), side in zip(pairs, _sides([e for _, e in pairs]), strict=True)]
+    side = _side(e for _, e in pairs)
+    blocks = [pack(e, name, side) for name, e in pairs]
     index = {"title": title, "cards": [summary(e, name) for name, e in pairs] if len(pairs) > 1 else []}
     plain = "".join(table(e, f"c2fa-{k}") for k, (_, e) in enumerate(pairs[:20]))
     text = page(title, index, blocks, plain)
@@ -64,45 +63,26 @@ def repr_html(e: Explanation) -> str:
     and the notebook alone. Where scripts do not run, a plain view with folding parts stays in its place.
     """
     name = f"c2fa-{uuid.uuid4().hex}"
-    return island(name, pack(e, facts(e), _sides([e])[0]), styled(e, f"{name}-plain"))
+    return island(name, pack(e, facts(e), _side([e])), styled(e, f"{name}-plain"))
 
 
 def _named(
     explanations: Explanation | Iterable[Explanation] | Mapping[str, Explanation],
 ) -> list[tuple[str, Explanation]]:
+    """Explanations with the titles they were given, or those of their inputs; of equal ones each has its number."""
     if isinstance(explanations, Explanation):
         explanations = [explanations]
-    if isinstance(explanations, Mapping):
-        named = [(str(name), e) for name, e in explanations.items()]
-    else:
-        named = [("", e) for e in explanations]
-    for _, e in named:
+    given = explanations.items() if isinstance(explanations, Mapping) else [("", e) for e in explanations]
+    named = []
+    for name, e in given:
         if not isinstance(e, Explanation):
             raise TypeError(f"a report is made of explanations, not of {type(e).__name__}")
-    return [(name or _title(e, f" {k + 1}" if len(named) > 1 else ""), e) for k, (name, e) in enumerate(named)]
+        own = e.view.title(e.structure) if e.answer is None else shortened(e.answer.query, 160)
+        named.append((str(name) or own or "Explanation", e))
+    count = Counter(name for name, _ in named)
+    return [(f"{name} ({k + 1})" if count[name] > 1 else name, e) for k, (name, e) in enumerate(named)]
 
 
-def _title(e: Explanation, number: str) -> str:
-    asked = str(e.view.get("query", ""))
-    text, most = " ".join((asked or str(e.view.get("text", ""))).split()), 160 if asked else 70
-    short = text if len(text) <= most else text[:most].rsplit(" ", 1)[0] + "…"
-    if short or e.view.get("kind") != "images":
-        return short or f"Explanation{number}"
-    return f"{_named_images(e)}{number and f' ({number.strip()})'}"
-
-
-def _named_images(e: Explanation) -> str:
-    """What a page of images is called: by the names of their files, or by how many there are."""
-    if e.level_names[0] != "images":
-        return str(e.view.get("title") or f"An image of {e.structure.widths[0]} regions")
-    names, count = e.names[0], len(e.names[0])
-    told = ", ".join(names[:3]) + (", …" if count > 3 else "")
-    plain = all(name == f"image {j + 1}" for j, name in enumerate(names))
-    many = f"{count} images" if count > 1 else "1 image"
-    return f"A bag of {many}" if plain else f"{told} ({many})"
-
-
-def _sides(explanations: list[Explanation]) -> list[int]:
-    """The longest side of pictures: the same for all that have any."""
-    images = [np.asarray(image, dtype=np.uint8) for e in explanations for image in e.view.get("images", ())]
-    return [fitting_side(images, _ROOM) if images else 0] * len(explanations)
+def _side(explanations: Iterable[Explanation], room: int = 12_000_000) -> int:
+    """The longest side of pictures, the same for all: together they take about ``room`` bytes."""
+    return fitting_side([image for e in explanations if isinstance(e.view, Images) for image in e.view.images], room)

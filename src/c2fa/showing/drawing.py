@@ -26,6 +26,24 @@ def shares(values: FloatArray, most: float) -> FloatArray:
         return np.clip(np.nan_to_num(values / most), -1.0, 1.0)
 
 
+def settled(values: FloatArray) -> FloatArray:
+    """Numbers without what is only rounding, which a picture would shade as if it were something.
+
+    >>> settled(np.array([1e-13, -0.5])).tolist()
+    [0.0, -0.5]
+    """
+    return np.where(np.abs(values) <= 1e-12, 0.0, values)
+
+
+def of_largest(values: FloatArray) -> FloatArray:
+    """Values as shares of the largest of them, from −1 to 1; all 0 where they are only rounding.
+
+    >>> of_largest(np.array([-1.0, 2.0])).tolist(), of_largest(np.array([1e-14])).tolist()
+    ([-0.5, 1.0], [0.0])
+    """
+    return shares(settled(values), largest(settled(values)) or 1.0)
+
+
 def scaled(lines: FloatArray) -> FloatArray:
     """Each line of (lines, steps) from 0 to 1, a constant one at 0.5; what is not finite is a gap, NaN.
 

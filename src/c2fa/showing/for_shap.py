@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
-from itertools import pairwise
 from numbers import Real
 from typing import Any
 
@@ -14,7 +13,8 @@ import numpy.typing as npt
 from c2fa._system import is_missing, need
 from c2fa.explanation import Explanation
 from c2fa.showing.printing import printable, singular
-from c2fa.structure import FloatArray, IntArray
+from c2fa.structure import FloatArray
+from c2fa.views.images import Images
 
 
 def to_shap(explanations: Iterable[Explanation], level: int = -1) -> Any:
@@ -73,7 +73,7 @@ def _checked(explanations: Iterable[Explanation]) -> list[Explanation]:
     units = sorted({e.link.name for e in several})
     if len(units) > 1:
         raise ValueError(f"the explanations are on different scales ({', '.join(units)}): explain all with one link")
-    kinds = sorted({str(e.view.get("kind", "no view")) for e in several})
+    kinds = sorted({e.view.kind or "no view" for e in several})
     if len(kinds) > 1:
         raise ValueError(
             f"the explanations are of different kinds of input ({', '.join(kinds)}): give one kind; a store keeps the "
@@ -87,17 +87,23 @@ def _checked(explanations: Iterable[Explanation]) -> list[Explanation]:
 
 def _rows(shap: Any, several: list[Explanation], level: int) -> Any:
     names = [[printable(name) for name in e.names[level]] for e in several]
-    is_text = several[0].view.get("kind") == "text"
+    is_text = several[0].view.kind == "text"
     stacks = not is_text and all(row == names[0] for row in names)
     join = np.stack if stacks else _ragged
     values = join([e.values[level] for e in several])
     fields: dict[str, Any] = {}
-    data = [row for e in several if (row := _data(e, level)) is not None]
-    if len(data) == len(several):
-        fields["data"] = join(data)
+    contents = [row for e in several if (row := e.view.contents(e.structure, level)) is not None]
+    if len(contents) == len(several):
+        rows = [list(map(_cell, row)) for row in contents]
+        kinds = [float if all(isinstance(cell, float) for cell in row) else object for row in rows]
+        fields["data"] = join([np.array(row, dtype=kind) for row, kind in zip(rows, kinds, strict=True)])
     if is_text:
         # Bars and waterfalls print "value = name". A word's name is the word, so they show where it stands instead.
-        fields["display_data"] = join([_places(e, level) for e in several])
+        part, places = singular(several[0].level_names[max(level - 1, 0)]), []
+        for e in several:
+            owners = e.structure.parents[level - 1] if level else np.arange(e.structure.widths[0])
+            places.append(np.array([f"{part} {owner + 1}" for owner in owners], dtype=object))
+        fields["display_data"] = join(places)
     errors = [e.stderr[level] for e in several if e.stderr is not None]
     if len(errors) == len(several):
         error = join(errors)
@@ -119,18 +125,6 @@ def _ragged(rows: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return out
 
 
-def _data(e: Explanation, level: int) -> npt.NDArray[Any] | None:
-    """What the features of a level are in the input; None where the view does not say, or parts have no value."""
-    view = e.view
-    if view.get("kind") == "text":
-        return _pieces(e, level)
-    if level < e.structure.depth - 1 or "values" not in view:
-        return None
-    values = _window_means(view) if view.get("kind") == "series" else view["values"]
-    cells = [_cell(value) for value in (values.ravel() if isinstance(values, np.ndarray) else values)]
-    return np.array(cells, dtype=float if all(isinstance(cell, float) for cell in cells) else object)
-
-
 def _cell(value: Any) -> float | str:
     """A value as shap's plots can show it: a number where it is one, NaN where it is missing, text otherwise."""
     if is_missing(value):
@@ -138,48 +132,21 @@ def _cell(value: Any) -> float | str:
     return float(value) if isinstance(value, Real | Decimal | np.bool_) else printable(str(value))
 
 
-def _window_means(view: Any) -> FloatArray:
-    """The mean of each window of a recording over the steps that it has, in the order of the leaves."""
-    series, starts = np.asarray(view["values"], dtype=np.float64), np.asarray(view["starts"])
-    known = np.isfinite(series)
-    total = np.add.reduceat(np.where(known, series, 0.0), starts, axis=1)
-    count = np.add.reduceat(known, starts, axis=1, dtype=np.float64)
-    means = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    return means if view["order"] == "channels" else means.T
-
-
-def _pieces(e: Explanation, level: int) -> npt.NDArray[Any] | None:
-    """The text, cut before each feature but the first: joined again, the pieces are the text."""
-    first = e.structure.starts(level)
-    if first is None:
-        return None
-    text, spans = e.view["text"], np.asarray(e.view["spans"])
-    cuts = [0, *spans[first[1:], 0].tolist(), len(text)]
-    return np.array([printable(text[a:b]) for a, b in pairwise(cuts)], dtype=object)
-
-
-def _places(e: Explanation, level: int) -> npt.NDArray[Any]:
-    """The part that each feature belongs to; of the coarsest level, the number of each part."""
-    owners = e.structure.parents[level - 1] if level else np.arange(e.structure.widths[0])
-    part = singular(e.level_names[max(level - 1, 0)])
-    return np.array([f"{part} {owner + 1}" for owner in owners], dtype=object)
-
-
 # -- pictures ----------------------------------------------------------------------------------------
 
 
 def _as_pictures(e: Explanation, level: int) -> bool:
-    return e.view.get("kind") == "images" and level == e.structure.depth - 1
+    return isinstance(e.view, Images) and level == e.structure.depth - 1
 
 
 def _pictures(shap: Any, several: list[Explanation]) -> Any:
     images, values, errors, base = [], [], [], []
     for e in several:
+        assert isinstance(e.view, Images)
         at = 0
-        for image, given in zip(e.view["images"], e.view["labels"], strict=True):
-            labels = np.asarray(given, dtype=np.intp)
+        for image, labels in zip(e.view.images, e.view.labels, strict=True):
             leaves = slice(at, at + int(labels.max()) + 1)
-            images.append(np.asarray(image))
+            images.append(image)
             values.append(_spread(e.low[leaves], labels))
             if e.stderr is not None:
                 errors.append(_spread(e.stderr[-1][leaves], labels))
@@ -201,7 +168,7 @@ def _pictures(shap: Any, several: list[Explanation]) -> Any:
     )
 
 
-def _spread(leaves: FloatArray, labels: IntArray) -> FloatArray:
+def _spread(leaves: FloatArray, labels: npt.NDArray[np.integer[Any]]) -> FloatArray:
     """The values of super-pixels, spread evenly over their pixels and the three channels: (H, W, 3, 1)."""
     share: FloatArray = (leaves / (3 * np.bincount(labels.ravel())))[labels]
     return np.repeat(share[..., None, None], 3, axis=2)

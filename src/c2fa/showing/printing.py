@@ -4,87 +4,47 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from c2fa.showing.drawing import largest, shares
 from c2fa.showing.rounding import number
-from c2fa.solvers.expected import expected_part
-from c2fa.structure import Structure
-from c2fa.views.statements import answer_lines, answer_notes
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
 
-AT_BASELINE = " (equal to the baseline)"
-_BAR = 8
-_NAMED = 5  # features that a note names
-_TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they would print the rest of a line backwards
-_HALVES = re.compile("[\ud800-\udfff]")
 
-
-def shown_names(structure: Structure, view: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """The features' names with what the input has there, for tables and vectors; a part that is one column has its.
-
-    >>> view = {"kind": "table", "values": [40, 2.0], "at_baseline": [False, True]}
-    >>> shown_names(Structure.flat(["age", "sex"]), view)
-    (('age = 40', 'sex = 2 (equal to the baseline)'),)
-    """
-    cells = shown_cells(view)
-    if len(cells) != structure.leaves:
-        return structure.names
-    levels = [tuple(f"{name} = {value}" for name, value in zip(structure.names[-1], cells, strict=True))]
-    for k in reversed(range(structure.depth - 1)):
-        owner, names = structure.parents[k], list(structure.names[k])
+def shown_names(e: Explanation) -> tuple[tuple[str, ...], ...]:
+    """The features' names with what the input has there, where its view says; a part that is one column has its."""
+    cells, s = e.view.cells(), e.structure
+    if not cells:
+        return s.names
+    levels = [tuple(f"{name} = {value}" for name, value in zip(s.names[-1], cells, strict=True))]
+    for k in reversed(range(s.depth - 1)):
+        owner, names = s.parents[k], list(s.names[k])
         children = np.bincount(owner)
         for i, j in enumerate(owner.tolist()):
-            if children[j] == 1 and names[j] == structure.names[k + 1][i]:
+            if children[j] == 1 and names[j] == s.names[k + 1][i]:
                 names[j] = levels[0][i]
         levels.insert(0, tuple(names))
     return tuple(levels)
 
 
-def shown_cells(view: Mapping[str, Any]) -> list[str]:
-    """The values of a table's row or a vector, each with a word where masking it changes nothing; else empty."""
-    if view.get("kind") not in ("table", "array"):
-        return []
-    values = np.asarray(view.get("values", ()), dtype=object).ravel().tolist()
-    same = list(view.get("at_baseline", ())) or [False] * len(values)
-    return [cell(v) + AT_BASELINE * bool(at) for v, at in zip(values, same, strict=False)]
-
-
 def notes(e: Explanation) -> list[str]:
-    """What a reader should know beside the numbers: which leaves masking does not change, how an answer was scored."""
-    return [*_from_prior(e), *_at_baseline(e), *answer_notes(e), *together(e)]
-
-
-def _from_prior(e: Explanation) -> list[str]:
-    """How much of the leaves' values the prior is: nobody must take what was learned elsewhere for what is here."""
-    if e.diagnostics.prior_share is None:
-        return []
-    told = f"come from the prior ({str(e.provenance.get('prior', '')).partition(', ')[2]})"
-    if e.from_prior is None:
-        return [f"none of these values {told}: it knows nothing of these {e.level_names[-1]}"]
-    if e.diagnostics.prior_share == 0.0:
-        return [f"none of these values {told}: this input's answers do not bear it out"]
-    part = expected_part(e.values[-1], e.values[-1] - e.from_prior[-1])
-    return [f"{part:.0%} of these values {told}, the rest from this input's own answers"]
-
-
-def _at_baseline(e: Explanation) -> list[str]:
-    """Which leaves masking does not change."""
-    same = [name for name, at in zip(e.names[-1], e.view.get("at_baseline", ()), strict=False) if at]
-    if not same:
-        return []
-    shown = ", ".join(same[:_NAMED]) + (f" and {len(same) - _NAMED} more" if len(same) > _NAMED else "")
-    verb = "is" if len(same) == 1 else "are"
-    return [
-        f"{len(same)} of {e.structure.leaves} {e.level_names[-1]} {verb} equal to the baseline ({shown}): masking "
-        "changes nothing there, so 0 does not mean that the model ignores them; strategy='average' over several "
-        "background rows tells"
-    ]
+    """What a reader should know beside the numbers: what a prior did, which leaves masking does not change, pairs."""
+    found = [] if e.prior is None else [e.prior.note(e)]
+    found += e.view.notes(e.structure)
+    if e.answer is not None:
+        found += e.answer.notes()
+    for k, names in enumerate(shown_names(e)):
+        pairs = [pair for pair in e.diagnostics.interactions if pair.level == k and pair.settled]
+        for pair in pairs[:3]:
+            first, second = (_clip(names[i], 30) for i in (pair.first, pair.second))
+            amount = f"{e.rounded.plain(pair.value)} ± {e.rounded.plain(pair.stderr)}"
+            found.append(f"{e.level_names[k]} that act together: “{first}” and “{second}”, {amount}")
+    return found
 
 
 def singular(name: str) -> str:
@@ -103,48 +63,29 @@ def tree(e: Explanation, leaves: int = 5, width: int = 100) -> str:
     """
     d = e.diagnostics
     lists = _Tree(e, leaves, width)
-    spent = ", ".join([f"{e.queries} rows", *fit(e)])
-    lines = [
-        f"{one_line(e.target_name)}: {number(e.prediction)}{on_scale(e)}{made_of(e)}   ({spent})",
-        *map(one_line_at, answer_lines(e, width) if "statements" in e.view else []),
-        *(lists.apart() if d.contradiction else lists.lines()),
-    ]
+    head = f"{one_line(e.target_name)}: {number(e.prediction)}{on_scale(e)}"
+    if d.exact and abs(e.base + e.high.sum() - e.linked) <= 1e-6 * max(abs(e.linked), abs(e.base)):
+        r = e.rounded  # base and attributions make the prediction
+        head += f" = base {r.text(r.base, sign=False)} {'−' if r.total < 0 else '+'} {r.text(abs(r.total), sign=False)}"
+    lines = [f"{head}   ({', '.join([f'{e.queries} rows', *fit(e)])})"]
+    if e.answer is not None:
+        for line in e.answer.lines(e, width):
+            lines.append(" " * (len(line) - len(line.lstrip(" "))) + one_line(line))
+    lines += lists.apart() if d.contradiction else lists.lines()
     if d.stop and d.stop not in d.warnings:
         lines.append(f"· {d.stop}")
     lines += [f"· {note}" for note in notes(e)]
     return printable("\n".join([*lines, *(f"! {warning}" for warning in d.warnings)]))
 
 
-def made_of(e: Explanation) -> str:
-    """Base and attributions, where they make the prediction."""
-    if not e.diagnostics.exact or abs(e.base + e.high.sum() - e.linked) > 1e-6 * max(abs(e.linked), abs(e.base)):
-        return ""
-    r = e.rounded
-    return f" = base {r.text(r.base, sign=False)} {'−' if r.total < 0 else '+'} {r.text(abs(r.total), sign=False)}"
-
-
-def together(e: Explanation, most: int = 3) -> list[str]:
-    """The pairs of features that are known to act together, in words."""
-    lines = []
-    for k, names in enumerate(shown_names(e.structure, e.view)):
-        pairs = [pair for pair in e.diagnostics.interactions if pair.level == k and pair.settled]
-        for pair in pairs[:most]:
-            first, second = (_clip(names[i], 30) for i in (pair.first, pair.second))
-            amount = f"{e.rounded.plain(pair.value)} ± {e.rounded.plain(pair.stderr)}"
-            lines.append(f"{e.level_names[k]} that act together: “{first}” and “{second}”, {amount}")
-    return lines
-
-
 def fit(e: Explanation) -> list[str]:
     """How well the numbers reproduce the model, in words: of each level that was fitted, or of the whole game."""
     if e.diagnostics.exact:
-        exact = [
-            f"{name} exact" for name, all_asked in zip(e.level_names, e.diagnostics.exact, strict=True) if all_asked
-        ]
+        said = [f"{name} exact" for name, exact in zip(e.level_names, e.diagnostics.exact, strict=True) if exact]
         left_out = e.diagnostics.levels[-1].r2_left_out
-        return (
-            exact if left_out is None or all(e.diagnostics.exact) else [*exact, f"R² {left_out:.2f} of rows left out"]
-        )
+        if left_out is not None and not all(e.diagnostics.exact):
+            said.append(f"R² {left_out:.2f} of rows left out")
+        return said
     reports = zip(e.level_names, e.diagnostics.levels, strict=False)
     return [f"R² {report.r2:.2f} of {name}" for name, report in reports if report.rows]
 
@@ -163,13 +104,9 @@ def cell(value: Any) -> str:
 
 def one_line(name: str) -> str:
     """A name without what breaks a line, turns it around or moves the cursor: an input must not rewrite a terminal."""
-    clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") or c in _TURNS else c for c in name)
+    turns = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they would print the rest of a line backwards
+    clean = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") or c in turns else c for c in name)
     return " ".join(printable(clean).split())
-
-
-def one_line_at(line: str) -> str:
-    """A line with its indentation, and without what breaks it."""
-    return " " * (len(line) - len(line.lstrip(" "))) + one_line(line)
 
 
 def printable(text: str) -> str:
@@ -178,7 +115,7 @@ def printable(text: str) -> str:
     >>> printable("half \ud83d emoji")
     'half � emoji'
     """
-    return _HALVES.sub("\ufffd", text)
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def on_scale(e: Explanation) -> str:
@@ -191,7 +128,7 @@ class _Tree:
 
     def __init__(self, e: Explanation, leaves: int, width: int) -> None:
         self.e, self.leaves, self.width = e, leaves, width
-        self.names = shown_names(e.structure, e.view)
+        self.names = shown_names(e)
         self.shares = [shares(v, largest(v) or 1.0) for v in e.values]
         self.units = e.rounded.values
         self.column = max((len(e.rounded.text(u)) for level in self.units for u in level), default=0)
@@ -248,7 +185,9 @@ class _Tree:
     def _line(self, prefix: str, level: int, i: int) -> str:
         e = self.e
         error = f" ± {e.rounded.plain(e.stderr[level][i])}" if e.stderr is not None else ""
-        head = f"{prefix}{self._number(self.units[level][i])}{error} {_bar(self.shares[level][i])} "
+        share = self.shares[level][i]
+        bar = ("−+"[int(share > 0)] * round(8 * abs(share))).ljust(8)
+        head = f"{prefix}{self._number(self.units[level][i])}{error} {bar} "
         return head + _clip(self.names[level][i], self.width - len(head))
 
     def _rest(self, prefix: str, level: int, hidden: np.ndarray[Any, Any]) -> str:
@@ -260,11 +199,6 @@ class _Tree:
     def _largest(self, level: int, features: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
         order = np.argsort(-np.abs(self.e.values[level][features]), kind="stable")
         return features[order[:count]]
-
-
-def _bar(share: float) -> str:
-    filled = round(abs(share) * _BAR)
-    return (("+" if share > 0 else "−") * filled).ljust(_BAR)
 
 
 def _clip(name: str, room: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -61,6 +62,15 @@ def number(value: float) -> str:
     return written(value * 10.0**digits, digits)
 
 
+def minuses(text: str) -> str:
+    """Numbers in a sentence with a sign that is as wide as a plus.
+
+    >>> minuses("-1.2 nats, a re-run")
+    '−1.2 nats, a re-run'
+    """
+    return re.sub(r"(?<!\w)-(?=\d)", "−", text)
+
+
 @dataclass(frozen=True, eq=False)
 class Rounded:
     """Attributions as every text, picture and page shows them.
@@ -108,6 +118,11 @@ class Rounded:
     def text(self, units: float, *, sign: bool = True) -> str:
         """A number of units."""
         return written(units, self.digits, sign=sign)
+
+    def signed(self, units: float, error: float | None = None) -> str:
+        """A number of units with its sign, and its standard error where it has one, as it stands beside a bar."""
+        text = minuses(self.text(units))
+        return text if error is None or not np.isfinite(error) else f"{text} ± {self.plain(error)}"
 
     def plain(self, value: float) -> str:
         """Another number, such as a standard error, with as many digits."""

@@ -97,7 +97,7 @@ class Interactions:
         beside = np.ones(x.shape)
         for k in range(structure.depth):
             there, gone = self._with_and_without(x, structure, k)
-            beside *= self._beside(there, gone, _parents(structure, k))[:, structure.owners(k)]
+            beside *= self._beside(there, gone, structure.above(k))[:, structure.owners(k)]
         found: FloatArray = (2.0 / self.scale) * self.weights * x * (beside - 1.0)
         return found
 
@@ -106,7 +106,7 @@ class Interactions:
         found, above = [], np.ones(1)
         for k in range(structure.depth):
             there, gone = self._with_and_without(np.ones((1, structure.leaves)), structure, k)
-            parents = _parents(structure, k)
+            parents = structure.above(k)
             above = above[parents] * self._beside_twice(there, gone, parents)
             linear = 4.0 * structure.sums(self.weights, k)
             found.append((2.0 * (there - gone)[0] * above - linear) / self.scale if self.scale else 0.0 * linear)
@@ -132,15 +132,16 @@ class Interactions:
             return np.zeros((len(x), len(pairs)))
         there, gone = self._with_and_without(x, structure, level)
         first, second = pairs.T
-        parents = _parents(structure, level)
+        parents = structure.above(level)
         found = np.zeros((len(x), len(pairs)))
         for node, share in zip(_NODES, _SHARES, strict=True):
             chance = 0.5 * (there + gone) + 0.5 * node * (there - gone)
-            together = np.exp(_sums(np.log(chance), parents))[:, parents[first]]
-            found += share * together / (chance[:, first] * chance[:, second])
-        above, leaf = np.ones((len(x), structure.widths[level])), _first_leaf(structure, level)
+            together = share * _products(chance, parents)
+            found += together[:, parents[first]] / (chance[:, first] * chance[:, second])
+        above = np.ones((len(x), structure.widths[level]))
+        leaf = np.unique(structure.owners(level), return_index=True)[1]  # one of each feature
         for k in range(level):
-            beside = self._beside(*self._with_and_without(x, structure, k), _parents(structure, k))
+            beside = self._beside(*self._with_and_without(x, structure, k), structure.above(k))
             above *= beside[:, structure.owners(k)[leaf]]
         found *= (there - gone)[:, first] * (there - gone)[:, second] * above[:, first]
         found /= self.even_scale
@@ -153,11 +154,11 @@ class Interactions:
         ones, above = np.ones((1, structure.leaves)), np.ones(1)
         for k in range(level):
             there, gone = self._with_and_without(ones, structure, k)
-            above = above[_parents(structure, k)] * self._beside_twice(there, gone, _parents(structure, k))
+            above = above[structure.above(k)] * self._beside_twice(there, gone, structure.above(k))
         there, gone = self._with_and_without(ones, structure, level)
-        parents, (first, second) = _parents(structure, level), pairs.T
+        parents, (first, second) = structure.above(level), pairs.T
         chance = 0.5 * (there + gone) + 0.5 * _TWICE[:, None] * (there - gone)
-        together = np.exp(_sums(np.log(chance), parents))[:, parents[first]] / (chance[:, first] * chance[:, second])
+        together = _products(chance, parents)[:, parents[first]] / (chance[:, first] * chance[:, second])
         each = 2.0 * (there - gone)[0]
         found: FloatArray = each[first] * each[second] * (_TWICE_SHARES @ together) * above[parents[first]]
         return found / self.even_scale
@@ -174,36 +175,22 @@ class Interactions:
         found = np.zeros(there.shape)
         for node, share in zip(_NODES, _SHARES, strict=True):
             chance = mean + node * apart
-            together = np.exp(_sums(np.log(chance), parents))
-            found += share * together[:, parents] / chance
+            found += (share * _products(chance, parents))[:, parents] / chance
         return found
 
     def _beside_twice(self, there: FloatArray, gone: FloatArray, parents: IntArray) -> FloatArray:
         """The same where the kernel is averaged over both of its masks."""
         chance = 0.5 * (there + gone) + 0.5 * _TWICE[:, None] * (there - gone)
-        together = np.exp(_sums(np.log(chance), parents))
+        together = _products(chance, parents)
         found: FloatArray = _TWICE_SHARES @ (together[:, parents] / chance)
         return found
 
 
-def _parents(structure: Structure, level: int) -> IntArray:
-    """The parent of each feature of a level; those of the coarsest have one in common."""
-    return structure.parents[level - 1] if level else np.zeros(structure.widths[0], dtype=np.intp)
-
-
-def _first_leaf(structure: Structure, level: int) -> IntArray:
-    """One leaf of each feature of a level."""
-    return np.unique(structure.owners(level), return_index=True)[1]
-
-
-def _sums(of_features: FloatArray, parents: IntArray) -> FloatArray:
-    """Sums over the features of each parent, (rows, parents)."""
-    if not parents.any():
-        total: FloatArray = of_features.sum(axis=1, keepdims=True)
-        return total
-    if (parents[1:] >= parents[:-1]).all():
-        starts = np.searchsorted(parents, np.arange(parents[-1] + 1))
-        sums: FloatArray = np.add.reduceat(of_features, starts, axis=1)
-        return sums
-    scattered: FloatArray = of_features @ (parents[:, None] == np.arange(int(parents.max()) + 1))
-    return scattered
+def _products(factors: FloatArray, parents: IntArray) -> FloatArray:
+    """Products over the features of each parent, (rows, parents); weights add up to an order, so none is too large."""
+    if (parents[1:] < parents[:-1]).any():
+        order = np.argsort(parents, kind="stable")
+        factors, parents = factors[:, order], parents[order]
+    starts = np.searchsorted(parents, np.arange(parents[-1] + 1))
+    products: FloatArray = np.multiply.reduceat(factors, starts, axis=1)
+    return products

@@ -1,1 +1,23 @@
-"""What an input looks like: what its leaves are described by, where they lie, what an answer states."""
+"""What an explanation keeps beside its numbers: its input, of one class for each kind, a prior's share, an answer."""
+
+from c2fa.asking.masking import View
+from c2fa.views.answer import Cited, Source, Statement
+from c2fa.views.from_prior import FromPrior
+from c2fa.views.images import Images
+from c2fa.views.series import Series
+from c2fa.views.tables import Bag, Table, Vector
+from c2fa.views.text import Text
+
+__all__ = [
+    "Bag",
+    "Cited",
+    "FromPrior",
+    "Images",
+    "Series",
+    "Source",
+    "Statement",
+    "Table",
+    "Text",
+    "Vector",
+    "View",
+]

@@ -54,7 +54,7 @@ function factsView(model) {
   if (raw.recalled) spent.push(`${raw.recalled} from the ledger`);
   if (raw.dropped) spent.push(`${raw.dropped} dropped`);
   if (raw.cost !== null) spent.push(`cost ${number(raw.cost)}`);
-  const fits = raw.fit.map((fit, k) => fit.rows === 0 ? null : h("span", { class: `fit ${quality(fit.r2)}` },
+  const fits = raw.levels.map((fit, k) => fit.rows === 0 ? null : h("span", { class: `fit ${quality(fit.r2)}` },
     `${model.labels[k]} R² ${number(fit.r2, 2)} (${quality(fit.r2)})`));
   return h("dl", { class: "facts" },
     fact("Spent", spent.join(", ")),

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import showcases
-from c2fa.views import pixels
+from c2fa.views import View
+from c2fa.views import images as pixels
 
 _LENGTHS = st.integers(1, 60)
 
@@ -43,7 +44,7 @@ def test_a_heat_map_paints_each_super_pixel() -> None:
     e = showcases.explain_images()
     maps = e.heatmap()
     assert [m.shape for m in maps] == [(96, 96)] * 5
-    for j, (labels, heat) in enumerate(zip(e.view["labels"], maps, strict=True)):
+    for j, (labels, heat) in enumerate(zip(e.view.labels, maps, strict=True)):
         np.testing.assert_array_equal(heat, e.low[36 * j + labels])
     np.testing.assert_array_equal(e.heatmap(level=0)[2], np.full((96, 96), e.high[2]))
     for level in (0, -1):
@@ -63,7 +64,7 @@ def test_other_kinds_have_no_heat_map() -> None:
     with pytest.raises(ValueError, match=r"heatmap is for images, .* of kind 'table': to_frame\(\) has its values"):
         showcases.explain_table().heatmap()
     with pytest.raises(ValueError, match="kept without its input's view"):
-        dataclasses.replace(showcases.explain_image(), view={}).heatmap()
+        dataclasses.replace(showcases.explain_image(), view=View()).heatmap()
     with pytest.raises(IndexError):
         showcases.explain_image().heatmap(level=2)
 

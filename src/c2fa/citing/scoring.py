@@ -1,0 +1,392 @@
+"""A model of questions: how likely a language model finds an answer, and each of its statements, given some sources."""
+
+from __future__ import annotations
+
+import contextvars
+import dataclasses
+import functools
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from c2fa.asking.fingerprint import fingerprint
+from c2fa.asking.ledger import DamagedTextError, Ledger
+from c2fa.asking.model import Outputs, Shell, describe
+from c2fa.citing.questions import MARK, Asking, Question, Rows, check_answer
+from c2fa.maskers._words import sentence_starts
+from c2fa.structure import FloatArray, IntArray
+from c2fa.views import Cited
+
+Similarity: TypeAlias = str | Callable[[str, str], float]
+
+
+class LanguageModel(Protocol):
+    """What can write an answer and say how likely a given one is, as ``c2fa.models.CausalLM``.
+
+    It may also have ``template(system, user)``, which puts a message into the model's chat format; ``fits(prompts,
+    answer)``, which says whether each prompt and the answer fit into its window; ``special_tokens``, which documents
+    must not hold; ``concurrency``, how many threads may call ``generate`` at once; and ``close()``, which ends them.
+    """
+
+    def generate(self, prompt: str, /) -> str:
+        """The answer that the model gives to a prompt."""
+        ...
+
+    def pieces(self, answer: str, /) -> list[str]:
+        """The pieces of an answer; they join to it."""
+        ...
+
+    def score(self, prompts: Sequence[str], answer: str, /) -> Any:
+        """The log-probability of each piece of an answer after each prompt, (n, pieces)."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Answered:
+    """An answer with its statements, which of them each piece belongs to, and what is to be said of it."""
+
+    text: str
+    statements: Sequence[str]
+    owner: IntArray
+    notes: tuple[str, ...] = ()
+
+    @property
+    def several(self) -> bool:
+        """Whether each statement is an output of its own, beside the whole answer."""
+        return len(self.statements) > 1
+
+    def outputs(self, scores: FloatArray) -> FloatArray:
+        """The log-probability of the answer and of each of its statements, from those of its pieces."""
+        columns = [scores.sum(axis=1)]
+        if self.several:
+            columns += [scores[:, self.owner == k].sum(axis=1) for k in range(len(self.statements))]
+        outputs: FloatArray = np.column_stack(columns)
+        return outputs
+
+
+@dataclasses.dataclass(eq=False)
+class _Known:
+    """What is known of one question.
+
+    ``kept_in`` is the ledger of its rows, where its answer is kept too, and the model's name there. ``written`` is the
+    model's answer, also one that cannot be scored; ``unread`` are the pieces of an answer from the ledger, until the
+    model has read it in the same.
+    """
+
+    kept_in: tuple[Ledger, str] | None = None
+    written: str | None = None
+    answered: Answered | None = None
+    unread: list[str] | None = None
+
+
+class Scorer(Shell):
+    """A model of questions: the log-probability of the answer and, where it has several, of each of its statements.
+
+    Where a question has no answer, the language model writes it when the first row is asked. It is remembered, and
+    kept in the ledger before it is scored: rows there belong to this answer and no other.
+    """
+
+    outputs_vary = True
+
+    def __init__(
+        self, lm: Any, asking: Asking, language: str, similarity: Similarity | None, model_name: str | None
+    ) -> None:
+        super().__init__(lm)
+        self.asking, self.language, self.similarity, self.model_name = asking, language, similarity, model_name
+        self.__name__ = type(lm).__name__  # what provenance calls a model without a name
+        if not (similarity is None or similarity == "words" or callable(similarity)):
+            raise ValueError(f"similarity must be 'words' or a function of two answers; got {similarity!r}")
+        self._known: dict[str, _Known] = {}
+        self._checked = False
+
+    def around(self, model: Any) -> Scorer:
+        """The same with another language model."""
+        return Scorer(model, self.asking, self.language, self.similarity, self.model_name)
+
+    # -- what it says of itself
+
+    @property
+    def log_probabilities(self) -> bool:
+        """Whether the outputs are log-probabilities, and not similarities."""
+        return self.similarity is None
+
+    @property
+    def name(self) -> str | None:
+        """The language model's, with how it is asked; the question and the answer are the input."""
+        own = self.model_name or describe(self.model).name
+        how = (self._prompt(MARK), getattr(self.model, "max_new_tokens", None), self.similarity)
+        return own and f"{own}:{fingerprint(*how)[:16]}"
+
+    def outputs_of(self, x: Question, ledger: Ledger | None, name: str) -> Callable[[FloatArray], Outputs]:
+        """Say where rows of a question are kept; what is returned tells of its outputs once they were asked for."""
+        self._of(x).kept_in = None if ledger is None else (ledger, name)
+        return functools.partial(self._outputs, x)
+
+    def _outputs(self, question: Question, without: FloatArray) -> Outputs:
+        """The whole answer, and its statements where it has several; ``without`` is what the model says from memory."""
+        answered = self.answered(question)
+        notes = list(answered.notes)
+        forged = self._markers.findall(self.asking.message(question.texts, question.query))
+        if forged:
+            notes.append(
+                f"the documents or the query hold {forged[0]!r}, by which the model tells turns of a chat apart; in "
+                f"its prompts a blank stands in each such mark, as in {_broken(forged[0])!r}"
+            )
+        names, tokens = ["answer"], [len(answered.owner)]
+        if answered.several:
+            names += answered.statements
+            tokens += np.bincount(answered.owner).tolist()
+        written = question.answer is None
+        return Outputs(
+            names=tuple(names),
+            tokens=tuple(tokens) if self.similarity is None else (),
+            notes=tuple(notes),
+            answer=Cited(
+                query=question.query,
+                text=answered.text,
+                statements=tuple(answered.statements),
+                written_by_the_model=written,
+                generations=int(written),
+                scored_by="log-probability" if self.similarity is None else "similarity",
+                without_documents=tuple(without[0].tolist()),
+            ),
+        )
+
+    # -- rows
+
+    def __call__(self, rows: Rows) -> FloatArray:
+        answered, known = self.answered(rows.question), self._of(rows.question)
+        if known.unread is not None:
+            if self._pieces(answered.text) != known.unread and rows.question.answer is None:
+                self._write(rows.question)  # a model may write other tokens than it reads, and knows them only then
+            if self._pieces(answered.text) != known.unread:
+                raise ValueError(
+                    f"the model reads the answer {answered.text[:80]!r}, which the ledger keeps, in other pieces than "
+                    "before; give another ledger, or the model another name"
+                )
+            known.unread = None
+        prompts = [self._prompt(message) for message in rows.messages]
+        if self.similarity is not None:
+            return self._similarities(prompts, answered)
+        try:
+            scores = np.asarray(self.model.score(prompts, answered.text), dtype=np.float64)
+        except BaseException as error:  # what it brings along is of pieces, and a ledger keeps outputs
+            partial = getattr(error, "partial", None)
+            if partial is not None:
+                error.partial = answered.outputs(np.asarray(partial))  # type: ignore[attr-defined]
+            raise
+        if scores.shape != (len(prompts), len(answered.owner)):
+            raise ValueError(
+                f"score gave an array of shape {scores.shape} for {len(prompts)} prompts and an answer of "
+                f"{len(answered.owner)} pieces; it must give one log-probability for each"
+            )
+        return answered.outputs(scores)
+
+    def _compared(self, answer: str, written: str) -> float:
+        if not callable(self.similarity):
+            return _shared_words(answer, written)
+        found = float(self.similarity(answer, written))
+        if not 0.0 <= found <= 1.0:
+            raise ValueError(f"similarity must give numbers from 0 to 1; got {found!r}")
+        return found
+
+    def _similarities(self, prompts: Sequence[str], answered: Answered) -> FloatArray:
+        """Each prompt answered anew, and compared; a failure brings along what was answered before it."""
+        statements = answered.statements if answered.several else ()
+        outputs = np.full((len(prompts), 1 + len(statements)), np.nan)
+        try:
+            for i, written in _written(self.model, prompts):
+                sentences = _sentences(written, _starts(written, self.language))
+                outputs[i, 0] = self._compared(answered.text, written)
+                for k, statement in enumerate(statements):
+                    outputs[i, 1 + k] = max((self._compared(statement, s) for s in sentences), default=0.0)
+        except BaseException as error:
+            error.partial = outputs  # type: ignore[attr-defined]
+            raise
+        return outputs
+
+    # -- answers
+
+    def _of(self, question: Question) -> _Known:
+        """What is known of a question; of many thousands, the first are forgotten."""
+        known = self._known.setdefault(fingerprint(question), _Known())
+        while len(self._known) > 4096:
+            del self._known[next(iter(self._known))]
+        return known
+
+    def answered(self, question: Question) -> Answered:
+        """The answer to a question: given, kept in the ledger or written now, once it is certain that it can be scored.
+
+        Whatever cannot be scored is refused before any row is asked.
+        """
+        known = self._of(question)
+        if known.answered is not None:
+            return known.answered
+        notes: tuple[str, ...] = ()
+        if known.kept_in is None:
+            pieces = self._read(question, known)
+        else:
+            ledger, model = known.kept_in
+            # The very prompt names it: all that the answer depends on is in there.
+            key = fingerprint(self._full(question), question.answer)
+            kept = own = None
+            try:
+                kept = ledger.get_text(model, key)
+            except DamagedTextError as error:
+                notes = (f"{error}; the answer was written again, and is the same",)
+            if kept is None:
+                own = json.dumps(self._read(question, known))
+                kept = ledger.keep_text(model, key, own)  # where another was faster, the one that rows are kept of
+            pieces = json.loads(kept)
+            known.unread = None if kept == own else pieces
+        text = "".join(pieces)
+        starts = _starts(text, self.language)
+        statements, owner = _sentences(text, starts), np.zeros(1, dtype=np.intp)
+        if self.similarity is None:
+            # A piece belongs to the sentence that holds its first letter; a sentence without any is no statement.
+            letters = np.cumsum([0, *map(len, pieces[:-1])]) + [len(piece) - len(piece.lstrip()) for piece in pieces]
+            places = np.searchsorted(starts, np.minimum(letters, len(text) - 1), side="right") - 1
+            used, owner = np.unique(places, return_inverse=True)
+            statements = [statements[k] for k in used]
+        known.answered = Answered(text, statements, owner, notes)
+        return known.answered
+
+    def _read(self, question: Question, known: _Known) -> list[str]:
+        """The pieces of an answer that is new here, written if none is given."""
+        self.check()
+        answer = question.answer or known.written
+        if answer is None:
+            answer = known.written = self._write(question)
+        check_answer(answer)
+        pieces = self._pieces(answer)
+        if not pieces:
+            raise ValueError(f"the model reads no tokens in the answer {answer!r}; give answer='…', or another query")
+        if "".join(pieces) != answer:
+            raise ValueError(f"the pieces of the answer do not join to it: {''.join(pieces)!r} is not {answer!r}")
+        fits = getattr(self.model, "fits", None)
+        if self.similarity is None and fits is not None and not fits([self._full(question)], answer)[0]:
+            # The row with all documents is the longest.
+            longest = max(question.texts, key=lambda name: len(question.texts[name]))
+            raise ValueError(
+                f"the prompt with all {len(question.texts)} documents and the answer are longer than the model's "
+                f"window; leave documents out, or shorten them (the longest is {longest!r})"
+            )
+        return pieces
+
+    def check(self) -> None:
+        """Refuse a model that cannot do what is asked of it."""
+        if self._checked:
+            return
+        kind = type(self.model).__name__
+        if self.similarity is not None:
+            if not hasattr(self.model, "generate"):
+                raise TypeError(f"similarity= compares answers that are written anew, and {kind} has no generate")
+        elif not (hasattr(self.model, "pieces") and hasattr(self.model, "score")):
+            raise TypeError(
+                f"{kind} cannot score a given answer: it has no pieces and score; give similarity='words', which "
+                "compares answers that are written anew, or a model that can, such as c2fa.models.CausalLM"
+            )
+        if MARK not in self._prompt(MARK):
+            raise ValueError(f"the chat template of {kind} leaves out the message, so that no document would be read")
+        self._checked = True
+
+    def _write(self, question: Question) -> str:
+        if not hasattr(self.model, "generate"):
+            raise TypeError(f"{type(self.model).__name__} writes no answers; give answer='…'")
+        answer: str = self.model.generate(self._full(question))
+        return answer
+
+    def _pieces(self, answer: str) -> list[str]:
+        return [answer] if self.similarity is not None else list(self.model.pieces(answer))
+
+    # -- prompts
+
+    def _full(self, question: Question) -> str:
+        """The prompt with all documents."""
+        return self._prompt(self.asking.message(question.texts, question.query))
+
+    def _prompt(self, message: str) -> str:
+        """A message in the model's chat template where it has one, with the system's text before it."""
+        system = self.asking.system
+        template = getattr(self.model, "template", None)
+        shown = None if template is None else template(system, self._markers.sub(lambda m: _broken(m[0]), message))
+        return shown or "\n\n".join(part for part in (system, message) if part)
+
+    @functools.cached_property
+    def _markers(self) -> re.Pattern[str]:
+        """What a document must not say, for the model would read it as the end of a turn or the beginning of another.
+
+        These are the marks in the format of a chat, as <|im_start|>, <end_of_turn> and [INST], and its other special
+        tokens, where it tells them.
+        """
+        template = getattr(self.model, "template", None)
+        around = None if template is None else template(self.asking.system, MARK)
+        if not around:
+            return re.compile("(?!)")
+        around = around.replace(self.asking.system or "", "")  # which may hold marks of its own
+        found = {*getattr(self.model, "special_tokens", ()), *re.findall(r"<[^<>\s]+>|\[/?[A-Z_]+\]", around)}
+        return re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True))) or "(?!)")
+
+
+def _broken(marker: str) -> str:
+    """A special token with a blank in it, which a tokenizer does not take for one."""
+    return f"{marker[0]} {marker[1:]}"
+
+
+def _starts(text: str, language: str) -> list[int]:
+    """Where the sentences of a text begin; a blank line is none, and what stands before the first belongs to it."""
+    cuts = sorted({0, *sentence_starts(text, language)})
+    starts = [a for a, b in pairwise([*cuts, len(text)]) if text[a:b].strip()]
+    return [0, *starts[1:]]
+
+
+def _sentences(text: str, starts: Sequence[int]) -> list[str]:
+    return [text[a:b].strip() for a, b in pairwise([*starts, len(text)])]
+
+
+# ---------------------------------------------------------------------------------- answers written anew
+
+
+def _written(lm: Any, prompts: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """What the model answers to each prompt, as soon as it is known, from as many threads as the model allows."""
+    threads = min(int(getattr(lm, "concurrency", 1) or 1), len(prompts))
+    if threads == 1:
+        yield from ((i, lm.generate(prompt)) for i, prompt in enumerate(prompts))
+        return
+    pool = ThreadPoolExecutor(threads, "c2fa-writing")
+    ended = False
+    try:
+        futures: list[Future[str]] = [
+            pool.submit(contextvars.copy_context().run, lm.generate, prompt) for prompt in prompts
+        ]  # in the caller's context, where costs are charged
+        failure: Exception | None = None
+        for i, future in enumerate(futures):
+            try:
+                yield i, future.result()
+            except Exception as error:  # those behind it may have been answered, and paid for
+                failure = failure or error
+                pool.shutdown(wait=False, cancel_futures=True)
+        ended = True
+        if failure is not None:
+            raise failure
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        if not ended and hasattr(lm, "close"):  # Ctrl-C: Python would wait for every request under way before it ends
+            lm.close()
+
+
+def _shared_words(answer: str, written: str) -> float:
+    """The F1 of the words that two texts share, each counted as often as it occurs.
+
+    >>> _shared_words("Bern is the capital.", "the capital is Bern"), _shared_words("Bern", "")
+    (1.0, 0.0)
+    """
+    one, other = (Counter(re.findall(r"\w+", text.casefold())) for text in (answer, written))
+    words = one.total() + other.total()
+    return 2.0 * (one & other).total() / words if words else float(answer == written)

@@ -1,0 +1,340 @@
+"""The Winter values of a game of which some rows are known, with standard errors, base and interactions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotrf
+from scipy.special import logsumexp, ndtri, stdtrit
+
+from c2fa._system import suited
+from c2fa.masks import mask_keys
+from c2fa.solvers.evidence import TINY
+from c2fa.solvers.game import Game, exact_values
+from c2fa.solvers.interactions import Interactions
+from c2fa.solvers.process import ORDERS, ROUNDING, Observed, Process, fitted, symmetric_inverse
+from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
+
+_NORMAL_QUANTILE = ndtri(0.975)
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """The values of a game.
+
+    Attributes
+    ----------
+    values, stderr
+        For each level, coarse to fine, (width, outputs).
+    base
+        The game's value where everything is masked, (outputs,).
+    exact
+        For each level, whether every mask that a feature's value depends on was asked, (width,).
+    game
+        What was known of it.
+    processes, weights
+        What the values were averaged over.
+    """
+
+    values: tuple[FloatArray, ...]
+    stderr: tuple[FloatArray, ...]
+    base: FloatArray
+    exact: tuple[BoolArray, ...]
+    game: Game
+    processes: tuple[Process, ...] = ()
+    weights: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def likeliest(self) -> Process | None:
+        """The process that the rows speak for most; None where outputs are constant."""
+        return self.processes[int(self.weights.argmax())] if self.processes else None
+
+    @property
+    def log_evidence(self) -> float:
+        """Of the deciding output, averaged over the processes."""
+        if not self.processes:
+            return float("inf")
+        return float(logsumexp([p.log_evidence for p in self.processes]))
+
+    def correlation(self, structure: Structure, level: int, features: IntArray) -> FloatArray:
+        """About the posterior correlations of some values of a level, of this tree or of another over its leaves."""
+        if self.likeliest is None:
+            return np.eye(len(features))
+        covariance = self.likeliest.covariance(structure, level, features)
+        root = np.sqrt(np.maximum(np.diag(covariance), np.finfo(np.float64).tiny))
+        found: FloatArray = covariance / np.outer(root, root)
+        return found
+
+    def stderr_of(self, structure: Structure, level: int) -> FloatArray:
+        """The standard errors of sums of leaves by another tree over the same ones, (width, outputs)."""
+        process, owners, width = self.likeliest, structure.owners(level), structure.widths[level]
+        if process is None:
+            return np.zeros((width, self.stderr[-1].shape[1]))
+        if structure.level(level) == structure.depth - 1:
+            return self.stderr[-1]
+        prior = structure.sums(process.scales.variances, level)
+        for noise, kind in zip(process.scales.noises, process.interactions, strict=False):
+            prior = prior + noise * kind.sum_variances(owners, width)
+        sums = structure.sums(process.covariances.T, level)
+        known = np.einsum("ij,ij->i", sums @ process.fit.precision, sums)
+        variance = np.maximum(prior - known, 0.0)[:, None] * process.sizes + structure.sums(process.doubt, level)
+        exact = np.bincount(owners, ~self.exact[-1], minlength=width) == 0
+        errors: FloatArray = np.where(exact[:, None], 0.0, np.sqrt(variance) * process.observed.unit)
+        return errors
+
+    @cached_property
+    def even(self) -> Even | None:
+        """What is known of the even orders of the deciding output; None where there are none to know of."""
+        process = self.likeliest
+        return None if process is None or process.game.output != self.game.output else Even.of(process)
+
+    @cached_property
+    def left_out(self) -> FloatArray:
+        """By how much each row of the deciding output would be missed without it (and its complement), (n,)."""
+        process = self.likeliest
+        if process is None:
+            return np.zeros(len(self.game.masks))
+        column, unit = self.game.output, process.observed.unit
+        known = process.fit.precision.diagonal()  # 0 for a single row whose mean is its own
+        pulls = process.fit.pulls[:, column]
+        missed = np.divide(pulls, known, out=process.observed.targets[:, column].copy(), where=known > TINY) * unit
+        if process.observed.alone.all():
+            return missed
+        first, second = self.game.pairs
+        common = 0.0 if self.even is None else self.even.left_out
+        found = np.empty(len(self.game.masks))
+        found[first], found[second] = common + missed[: len(first)], common - missed[: len(first)]
+        found[self.game.complements < 0] = missed[len(first) :]
+        return found
+
+    def exact_levels(self, structure: Structure) -> tuple[bool, ...]:
+        """For each level of a tree over the same leaves, whether all of its values are exact."""
+        if structure is self.game.structure:
+            return tuple(bool(level.all()) for level in self.exact)
+        return (bool(self.exact[-1].all()),) * structure.depth
+
+    @property
+    def r2_left_out(self) -> float | None:
+        """The share of the deciding output's variance that the process predicts of rows that it was not given."""
+        y = self.game.outputs[:, self.game.output]
+        total = float(np.square(y - y.mean()).sum())
+        missed = float(np.square(self.left_out).sum())
+        return round(1.0 - missed / total, 9) if total > 0 and len(y) > 3 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Even:
+    """The process of even orders given the rows, by which pairs of features act together.
+
+    Attributes
+    ----------
+    x, precision, pulls
+        Rows, the inverse of their covariance without their mean, and that times the deciding output.
+    unit
+        Of the output, in which the even orders' variance is 1.
+    """
+
+    x: FloatArray
+    precision: FloatArray
+    pulls: FloatArray
+    unit: float
+    interactions: Interactions
+    structure: Structure
+
+    @classmethod
+    def of(cls, process: Process) -> Even | None:
+        """From the means of complements; None where there are too few."""
+        game, s = process.game, process.game.structure
+        first, second = game.pairs
+        x, y = np.where(game.masks[first], 1.0, -1.0), game.outputs[:, game.output]
+        means = 0.5 * (y[first] + y[second])
+        means = means - means.mean() if len(means) else means
+        best: tuple[float, FloatArray, Interactions] | None = None
+        for order in ORDERS if len(means) > 2 and np.square(means).mean() > TINY else ():
+            interactions = Interactions.of(order, process.scales.variances)
+            kernel = interactions.even(x, x)
+            kernel.ravel()[:: len(kernel) + 1] += ROUNDING
+            factor, bad = dpotrf(kernel, lower=1, overwrite_a=1)
+            if bad:
+                continue
+            roots = solve_triangular(factor, np.stack([means, np.ones(len(means))], axis=1), lower=True)
+            (energy, crossed), (_, total) = roots.T @ roots
+            variance = max(energy - crossed**2 / total, TINY) / (len(means) - 1)
+            log_determinant = 2.0 * np.log(factor.diagonal()).sum() + np.log(total)
+            evidence = -0.5 * float(log_determinant + (len(means) - 1) * np.log(variance))
+            if best is None or evidence > best[0]:
+                best = evidence, factor, interactions
+        if best is None:
+            return None
+        _, factor, interactions = best
+        precision = symmetric_inverse(factor)
+        ones = precision.sum(axis=1)
+        precision -= np.outer(ones, ones) / ones.sum()
+        pulls = precision @ means
+        unit = float(np.sqrt(max(float(means @ pulls), TINY) / (len(means) - 1)))
+        return cls(x, precision, pulls / unit, unit, interactions, s)
+
+    @property
+    def left_out(self) -> FloatArray:
+        """By how much each row would be missed without it."""
+        missed: FloatArray = self.pulls / np.maximum(self.precision.diagonal(), TINY) * self.unit
+        return missed
+
+    def pairs(self, level: int, count: int) -> list[tuple[int, int, float, float]]:
+        """The pairs of features under one parent that act together most surely: both, their interaction, its error.
+
+        The interaction of a pair is Shapley's: by how much more the two do together than each by itself, on average
+        over what else is there. All pairs are ranked by their own product alone, which is one matrix; those on top get
+        all that is known of them.
+        """
+        s = self.structure
+        level = s.level(level)
+        weights = s.sums(self.interactions.weights, level)
+        features = np.sort(np.argsort(-weights, kind="stable")[:200])  # those that matter most
+        shares = weights[features] / s.sizes(level)[features]
+        on = s.sums(self.x.T, level)[features] * (shares / np.maximum(shares.max(), TINY))[:, None]
+        parents = s.above(level)
+        rough = np.triu(np.abs((on * self.pulls) @ on.T), 1) * (parents[features][:, None] == parents[features])
+        order = np.argsort(-rough, axis=None, kind="stable")[: 2 * count]
+        order = order[rough.ravel()[order] > 0]
+        pairs = features[np.stack(np.unravel_index(order, rough.shape), axis=1)]
+        if not len(pairs):
+            return []
+        covariance = self.interactions.pairs(self.x, s, level, pairs)
+        values = covariance.T @ self.pulls * self.unit
+        prior = self.interactions.pair_variances(s, level, pairs)
+        known = np.einsum("ji,jk,ki->i", covariance, self.precision, covariance)
+        errors = np.sqrt(np.maximum(prior - known, 0.0)) * self.unit
+        # Those that are as good as exact are ranked by size, and not by what rounding left of their errors.
+        best = np.argsort(-np.abs(values) / np.maximum(errors, 1e-3 * self.unit), kind="stable")[:count]
+        values, errors = _rounded(values), _rounded(errors)
+        return [(int(pairs[i, 0]), int(pairs[i, 1]), float(values[i]), float(errors[i])) for i in best]
+
+
+def solve_game(game: Game) -> Solved:
+    """The Winter values of a game, with standard errors and base, from the rows that are known of it."""
+    s, rows = game.structure, len(game.masks)
+    with suited(float(rows) ** 2 * (rows + s.leaves)):
+        return _solve_game(game)
+
+
+def _solve_game(game: Game) -> Solved:
+    s = game.structure
+    observed = Observed.of(game)
+    spreads = (game.outputs - game.outputs[0]).var(axis=0)
+    if observed is None and spreads.max() > TINY:  # of other outputs, the one that varies most decides
+        return replace(solve_game(replace(game, output=int(spreads.argmax()))), game=game)
+    if observed is None:
+        nothing = tuple(np.zeros((width, game.outputs.shape[1])) for width in s.widths)
+        return Solved(nothing, nothing, game.outputs[0], tuple(np.ones(w, dtype=np.bool_) for w in s.widths), game)
+    processes = fitted(game, observed)
+    weights = np.ones(1)
+    if len(processes) > 1:
+        evidence = np.array([process.log_evidence for process in processes])
+        weights = np.exp(evidence - evidence.max())
+        weights /= weights.sum()
+        counting = weights >= 0.05  # less does not pay for its system
+        processes = [process for process, counts in zip(processes, counting, strict=True) if counts]
+        weights = weights[counting] / weights[counting].sum()
+    leaves = sum(w * process.leaves for w, process in zip(weights, processes, strict=True)) * observed.unit
+    values, stderr = [], []
+    # Scales are estimated: from as many rows as the leaves' effects leave over.
+    free = sum(w * process.fit.residual_dof.sum() for w, process in zip(weights, processes, strict=True))
+    widening = stdtrit(max(free, 2.0), 0.975) / _NORMAL_QUANTILE
+    for k in range(s.depth):
+        values.append(s.sums(leaves, k))
+        variance = np.zeros(values[k].shape)
+        for w, process in zip(weights, processes, strict=True):
+            known, doubt = process.variances(k), s.sums(process.doubt, k)
+            alone = s.sums(process.scales.variances * np.maximum(1.0 - process.fit.dof, 0.0), k)
+            shared = np.minimum(known[:, process.game.output] / np.maximum(alone, TINY), 1.0)
+            apart = s.sums(process.leaves, k) - values[k] / observed.unit
+            variance += w * (known + doubt * np.sqrt(shared)[:, None] + np.square(apart))
+        stderr.append(np.sqrt(variance) * observed.unit * widening)
+    base = _base(game, observed, processes, weights)
+    exact = exact_values(game)
+    whole = game.whole_rows
+    if s.depth > 1 and len(whole) > 3 and any(value is None for level in exact[:-1] for value in level):
+        # Among parts alone less acts together than among leaves: what whole parts do counts by what it says of them.
+        first = np.unique(s.owners(-2), return_index=True)[1]
+        parts = Structure(s.parents[:-1], s.names[:-1])
+        above = solve_game(
+            Game(parts, game.masks[whole][:, first], game.outputs[whole], game.output, game.noisy, noise=game.noise)
+        )
+        for k in range(s.depth - 1):
+            # Rows that take parts apart extrapolate to whole ones: their variance counts sixteenfold.
+            one, other = 16.0 * np.square(stderr[k]) + TINY, np.square(above.stderr[k]) + TINY
+            values[k] = (values[k] * other + above.values[k] * one) / (one + other)
+            stderr[k] = np.sqrt(one * other / (one + other))
+    values, stderr = [_rounded(v) for v in values], [_rounded(e) for e in stderr]
+    values, stderr = _adding_up(game, values, stderr, exact, base)
+    asked = tuple(np.array([value is not None for value in level], dtype=np.bool_) for level in exact)
+    return Solved(tuple(values), tuple(stderr), base, asked, game, tuple(processes), weights)
+
+
+def _base(game: Game, observed: Observed, processes: Sequence[Process], weights: FloatArray) -> FloatArray:
+    """What the game is where everything is masked: as asked, or as the process has it."""
+    nothing = np.zeros((1, game.structure.leaves), dtype=np.bool_)
+    asked = game.rows.get(mask_keys(nothing)[0])
+    if asked is not None:
+        answer: FloatArray = game.outputs[asked].copy()
+        return answer
+    single = game.complements < 0
+    level = game.outputs[single].mean(axis=0)
+    gone = -np.ones(nothing.shape)
+    for w, process in zip(weights, processes, strict=True):
+        half = 0.5 * gone if process.smooth is None else process.smooth(0.5 * gone)
+        covariance = (half * process.scales.variances) @ process.effects.T
+        for odd, kind in zip(process.scales.noises, process.interactions, strict=False):
+            covariance += odd * kind.odd(gone, observed.x)
+        level = level + w * observed.unit * (process.fit.means + (covariance @ process.fit.pulls)[0])
+    return np.asarray(level)
+
+
+def _adding_up(
+    game: Game,
+    values: Sequence[FloatArray],
+    stderr: Sequence[FloatArray],
+    exact: Sequence[Sequence[FloatArray | None]],
+    base: FloatArray,
+) -> tuple[list[FloatArray], list[FloatArray]]:
+    """Values that are exact where they can be, and add up at every level; without noise, to the prediction.
+
+    What is left over goes to the features that are not exact, by their variances.
+    """
+    s, found, errors = game.structure, [], []
+    totals = values[0].sum(axis=0)[None]
+    if not game.noisy:
+        everything = mask_keys(np.ones((1, s.leaves), dtype=np.bool_))[0]
+        totals = (game.outputs[game.rows[everything]] - base)[None]
+    for k in range(s.depth):
+        parents = s.above(k)
+        level, error = values[k].copy(), stderr[k].copy()
+        known = np.zeros(s.widths[k], dtype=np.bool_)
+        for i, value in enumerate(exact[k]):
+            if value is not None:
+                level[i], error[i], known[i] = value, 0.0, True
+        free = np.where(known[:, None], 0.0, np.square(error) + TINY)
+        share = np.zeros((len(totals), free.shape[1]))
+        np.add.at(share, parents, free)
+        gap = totals.copy()
+        np.subtract.at(gap, parents, level)
+        level += np.divide(free, share[parents], out=np.zeros_like(free), where=share[parents] > 0) * gap[parents]
+        found.append(level)
+        errors.append(error)
+        totals = level
+    return found, errors
+
+
+def _rounded(values: FloatArray) -> FloatArray:
+    """Numbers to nine digits of the largest: further ones differ from machine to machine, as sums are ordered there."""
+    largest = float(np.abs(values).max())
+    if not 0.0 < largest < np.inf:
+        return values
+    unit = 2.0 ** (np.ceil(np.log2(largest)) - 30.0)
+    rounded: FloatArray = np.rint(values / unit) * unit
+    return rounded

@@ -1,0 +1,340 @@
+"""A cited answer: its statements and what each rests on, in terminals and on pages."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from c2fa.showing.rounding import minuses, number
+from c2fa.structure import IntArray
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
+
+Verdict: TypeAlias = Literal["rests", "little", "nothing", "unsettled", "opposed"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A sentence (or what stands for one) that makes a statement likelier.
+
+    Attributes
+    ----------
+    level, index
+        Which feature of the explanation it is.
+    document
+        The name of the document that holds it; empty where documents are no level.
+    text
+        What it says; empty where it is the whole document.
+    value, stderr
+        By how much, and how sure that is.
+    told
+        Both as they are shown, rounded like every number of the explanation.
+    """
+
+    level: int
+    index: int
+    document: str
+    text: str
+    value: float
+    stderr: float | None
+    told: str
+
+    @property
+    def name(self) -> str:
+        """The document and the sentence."""
+        return ": ".join(part for part in (self.document, self.text) if part)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of the answer: its score with all documents and without any, and its sources.
+
+    ``output`` is its place among the explanation's outputs. ``least_gain`` is how much higher the score must be with
+    the documents for the statement to rest on them.
+    """
+
+    text: str
+    output: int
+    score: float
+    without: float
+    sources: tuple[Source, ...]
+    least_gain: float
+    unit: str
+
+    @property
+    def gain(self) -> float:
+        """How much higher the score is with all documents than without any."""
+        return self.score - self.without
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it rests on: its sources (``"rests"``), ``"nothing"``, or documents, ``"unsettled"`` which.
+
+        A statement rests on ``"little"`` if it is nearly as unlikely with the documents as without, as one in the
+        documents' style that none of them says. ``"opposed"`` is one that some sentences make much likelier and others
+        as much less likely.
+        """
+        much = max(self.least_gain, -0.1 * self.without)  # a tenth of what it lacks without documents
+        if self.gain >= self.least_gain:
+            if not self.sources:
+                return "unsettled"
+            return "rests" if self.gain >= much else "little"
+        return "opposed" if any(source.value >= much for source in self.sources) else "nothing"
+
+    @property
+    def shown(self) -> tuple[Source, ...]:
+        """The sources that are listed under it: none where it rests on nothing, however small its numbers are."""
+        return () if self.verdict == "nothing" else self.sources
+
+    @property
+    def rests_on_documents(self) -> bool:
+        """Whether the documents made it likelier, and it is known which did."""
+        return self.verdict == "rests"
+
+    @property
+    def told(self) -> str:
+        """What can be said of it, in one line."""
+        says = {
+            "rests": self.likelier,
+            "little": f"rests on little in these documents: {self.likelier}, and still unlikely",
+            "nothing": "rests on nothing in these documents",
+            "unsettled": f"{self.likelier}, but which sentence does it is not settled; more rows may tell",
+            "opposed": "no likelier with these documents than without: sentences speak for it and against it",
+        }[self.verdict]
+        return f"{says} ({self.scores})"
+
+    @property
+    def scores(self) -> str:
+        """Its score with all documents and without any."""
+        return f"{number(self.score)}{self.unit and ' '}{self.unit}, {number(self.without)} without"
+
+    @property
+    def likelier(self) -> str:
+        """How much the documents do for it, in words."""
+        if self.unit != "nats":
+            return f"{number(self.gain)} more alike with the documents"
+        if self.gain < 0:
+            return f"{_times(-self.gain)} less likely with the documents"
+        return f"{_times(self.gain)} as likely with the documents"
+
+
+@dataclass(frozen=True, eq=False)
+class Cited:
+    """The answer of a language model whose documents are explained: statement by statement, and what each rests on.
+
+    Attributes
+    ----------
+    query
+        What the model was asked.
+    text
+        The whole answer.
+    statements
+        What it is made of; one where the answer is a single statement.
+    written_by_the_model
+        Whether the model wrote it, and not the user.
+    generations
+        Requests beside the rows in which the model wrote.
+    scored_by
+        How answers are scored: by their log-probability, or by ``"similarity"`` of answers that are written anew.
+    without_documents
+        What each output is without any document.
+    """
+
+    query: str
+    text: str
+    statements: tuple[str, ...]
+    written_by_the_model: bool
+    generations: int
+    scored_by: str
+    without_documents: tuple[float, ...]
+
+    def check(self, outputs: int) -> None:
+        """Refuse statements that are not the outputs of an explanation: the whole answer, and each of several."""
+        several = len(self.statements)
+        if outputs != len(self.without_documents) or not several or outputs != 1 + several * (several > 1):
+            raise ValueError(
+                f"an answer of {several} statements, with {len(self.without_documents)} outputs without documents, "
+                f"does not fit {outputs} outputs"
+            )
+
+    @property
+    def unit(self) -> str:
+        """What scores are in: nats, or nothing where answers were compared."""
+        return "" if self.scored_by == "similarity" else "nats"
+
+    def notes(self) -> list[str]:
+        """How the answer was scored, where that was not by its log-probability, and who wrote it."""
+        notes = []
+        if not self.unit:
+            notes.append("what is explained is the similarity of answers written anew, from 0 to 1: no log-probability")
+        if self.generations:
+            notes.append("the model wrote the answer, by one request beside the rows")
+        return notes
+
+    def statement(self, e: Explanation, output: int) -> Statement:
+        """What an output of the explanation is of: the whole answer (0), or one of its statements."""
+        text = self.statements[output - 1] if output else self.text
+        # Documents that do not make a statement twice as likely are not what it rests on.
+        least = math.log(2.0) if self.unit else 0.1
+        score, without = float(e.outputs[output]), self.without_documents[output]
+        return Statement(text, output, score, without, _sources(e.for_target(output)), least, self.unit)
+
+    def each(self, e: Explanation) -> tuple[Statement, ...]:
+        """The statements, or the answer where it is one."""
+        if len(self.statements) == 1:
+            return (replace(self.statement(e, 0), text=self.statements[0]),)
+        return tuple(self.statement(e, output) for output in range(1, len(self.statements) + 1))
+
+    def target(self, e: Explanation) -> str:
+        """What the explanation's values are of: the whole answer, or one of its statements."""
+        name = f"statement [{e.target}]" if e.target else "the whole answer"
+        return f"{name} ({self.statement(e, e.target).scores})"
+
+    def unsupported(self, e: Explanation) -> str:
+        """How many statements rest on nothing, in words; empty where all have a source."""
+        verdicts = [statement.verdict for statement in self.each(e)]
+        count = verdicts.count("nothing")
+        if not count:
+            return ""
+        many = "" if len(verdicts) == 1 else f"{count} of {len(verdicts)} "
+        return f"{many}{'rests' if count == 1 else 'rest'} on nothing"
+
+    def lines(self, e: Explanation, width: int) -> list[str]:
+        """The answer for a terminal, statement by statement, each with what it rests on."""
+        lines = []
+        for k, statement in enumerate(self.each(e), start=1):
+            head = f"[{k}] "
+            indent = " " * len(head)
+            lines += textwrap.wrap(f"{head}{statement.text}", width, subsequent_indent=indent, break_on_hyphens=False)
+            lines += textwrap.wrap(statement.told, width, initial_indent=indent, subsequent_indent=indent)
+            column = max((len(source.told) for source in statement.shown), default=0)
+            for source in statement.shown:
+                before = f"{indent}{source.told.rjust(column)}  "
+                lines.append(before + textwrap.shorten(source.name, max(width - len(before), 20), placeholder="…"))
+        return [*lines, *textwrap.wrap(f"What the {e.level_names[0]} do for {self.target(e)}:", width)]
+
+    def page(self, e: Explanation, columns: Sequence[int]) -> dict[str, Any]:
+        """What a page shows above the documents; ``columns`` are the outputs whose values it has."""
+
+        def packed(statement: Statement) -> dict[str, Any]:
+            return {
+                "text": statement.text,
+                "column": columns.index(statement.output) if statement.output in columns else None,
+                "verdict": statement.verdict,
+                "told": minuses(statement.told),
+                "sources": [
+                    {"at": (s.level, s.index), "document": s.document, "text": s.text, "told": minuses(s.told)}
+                    for s in statement.shown
+                ],
+            }
+
+        whole = self.statement(e, 0)
+        return {
+            "query": self.query,
+            "written": self.written_by_the_model,
+            "level": cited_level(e),
+            "least": whole.least_gain,
+            "unit": whole.unit,
+            "whole": packed(whole),
+            "statements": [packed(statement) for statement in self.each(e)],
+        }
+
+    def html(self, e: Explanation, key: str, look: Callable[[str], str], most: int = 2000) -> str:
+        """The answer and its documents for a page without scripts: links lead from statements to sentences and back.
+
+        ``key`` begins every anchor, so that several answers can stand on one page; ``look`` gives a kind of paragraph
+        ("told", "nothing") its attributes; ``most`` sentences are listed.
+        """
+        items, cited = [], dict[int, list[str]]()
+        for k, statement in enumerate(self.each(e), start=1):
+            sources = []
+            for s in statement.shown:
+                link = f"<a href='#{key}-{s.level}-{s.index}' dir='auto'>{escape(s.name)}</a>"
+                sources.append(f"<li>{link} {escape(minuses(s.told))}</li>")
+                cited.setdefault(s.index, []).append(f"<a href='#{key}-statement-{k}'>[{k}]</a>")
+            told = look("nothing" if statement.verdict == "nothing" else "told")
+            items.append(
+                f"<li id='{key}-statement-{k}'><b dir='auto'>{escape(statement.text)}</b>"
+                f"<p {told}>{escape(minuses(statement.told))}</p>"
+                + (f"<ul>{''.join(sources)}</ul>" if sources else "")
+                + "</li>"
+            )
+        level = cited_level(e)
+
+        def row(at: int, i: int, tag: str, links: str) -> str:
+            value = e.rounded.signed(e.rounded.values[at][i], None if e.stderr is None else e.stderr[at][i])
+            name = f"<{tag} dir='auto'>{escape(e.names[at][i])}</{tag}>"
+            return f"<tr id='{key}-{at}-{i}'><th scope='row'>{name}</th><td>{value}</td><td>{links}</td></tr>"
+
+        rows, document = [], -1
+        owners = _owners(e, level)
+        for i, owner in enumerate(owners[:most].tolist()):
+            if level and owner != document:
+                rows.append(row(0, owner, "b", ""))
+                document = owner
+            rows.append(row(level, i, "span", ", ".join(cited.get(i, ()))))
+        if len(owners) > most:
+            rows.append(f"<tr><td colspan='3'>{len(owners) - most} more {escape(e.level_names[level])}</td></tr>")
+        return (
+            f"<p dir='auto'><b>Query:</b> {escape(self.query)}</p><ol>{''.join(items)}</ol>"
+            f"<p>What the {escape(e.level_names[0])} do for {escape(minuses(self.target(e)))}:</p><table>"
+            "<tr><th scope='col'>part</th><th scope='col'>value</th><th scope='col'>cited by</th></tr>"
+            f"{''.join(rows)}</table>"
+        )
+
+
+def cited_level(e: Explanation) -> int:
+    """The level whose features are named as sources: sentences where there are any, else the leaves."""
+    names = e.level_names
+    return names.index("sentences") if "sentences" in names else len(names) - 1
+
+
+def _owners(e: Explanation, level: int) -> IntArray:
+    """The document of each feature of a level."""
+    owners = np.arange(e.structure.widths[level])
+    for parents in reversed(e.structure.parents[:level]):
+        owners = parents[owners]
+    return owners
+
+
+def _sources(e: Explanation, most: int = 3) -> tuple[Source, ...]:
+    """The sentences that are settled to make an output likelier, the strongest first.
+
+    They are two standard errors above 0, and a tenth of the strongest at least.
+    """
+    level = cited_level(e)
+    values = e.values[level]
+    errors = np.zeros_like(values) if e.stderr is None else e.stderr[level]
+    settled = np.flatnonzero((values > 2.0 * errors) & (values >= 0.1 * max(values.max(), 0.0)) & (values > 0))
+    documents, found = _owners(e, level), []
+    for i in settled[np.argsort(-values[settled], kind="stable")][:most].tolist():
+        document, text = "", e.names[level][i]
+        if e.level_names[0] == "documents":
+            document, text = e.names[0][documents[i]], text if level else ""
+        error, told = None, e.rounded.text(e.rounded.values[level][i])
+        if e.stderr is not None:
+            error = float(errors[i])
+            told += f" ± {e.rounded.plain(error)}"
+        found.append(Source(level, i, document, text, float(values[i]), error, told))
+    return tuple(found)
+
+
+def _times(nats: float) -> str:
+    """A difference of log-probabilities as people say it.
+
+    >>> [_times(nats) for nats in (0.02, 1.0, 8.4, 20.0)]
+    ['1.0 times', '2.7 times', '4,400 times', 'over a million times']
+    """
+    if nats >= math.log(1e6):
+        return "over a million times"
+    times = math.exp(nats)
+    if times < 9.95:
+        return f"{times:.1f} times"
+    return f"{float(f'{times:.2g}'):,.0f} times"
