@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import c2fa
 from batch_helpers import KILLS, RAISES, STALLS, Model, explainer, inputs, make, repeated, same, side_files
@@ -101,6 +102,18 @@ def test_inputs_of_every_kind(tmp_path: Path) -> None:
             assert np.array_equal(e.low, low)
         if "key" in options:
             assert store[3].provenance["key"] == "n3"
+
+
+def test_rows_of_sparse_arrays_are_inputs(tmp_path: Path) -> None:
+    rows = np.array([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 3.0]])
+    masker = c2fa.maskers.Tabular(background=np.zeros((1, 3)))
+    made = c2fa.Explainer(lambda batch: np.asarray(batch) @ [1.0, 2.0, 3.0], masker, budget=8, progress=False)
+    dense = many(made, rows, tmp_path / "dense", engine="serial", precision="float64")
+    for kind in (sparse.csr_array, sparse.dia_array):
+        store = many(made, kind(rows), tmp_path / kind.__name__, engine="serial", precision="float64")
+        assert store.errors() == []
+        for ours, theirs in zip(store, dense, strict=True):
+            np.testing.assert_array_equal(ours.low, theirs.low)
 
 
 def test_a_frame_s_rows_keep_their_types(tmp_path: Path) -> None:
@@ -215,8 +228,8 @@ def test_the_journal_finds_who_kills(tmp_path: Path) -> None:
             journal.begin(start, stop)
             if start <= 37 < stop:
                 break
-        journal._file.write('{"range": [3')  # a line cut short by the death
-        journal._file.close()
+        with path.open("a") as file:
+            file.write('{"range": [3')  # a line cut short by the death
     assert lives == 3 + 3
     assert plan[-1] == (37, 38)  # the others first
 

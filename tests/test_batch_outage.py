@@ -176,7 +176,6 @@ def lives(path: Path, runs: list[str]) -> Journal:
             journal.begin(start, stop)
             if start == 0:
                 break
-        journal._file.close()
     return Journal(path, runs[-1])
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import gc
 import importlib.util
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -13,6 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +43,9 @@ pytest.importorskip("pyarrow")
 
 from c2fa.asking.masking import MaskedBatch, MaskedRows
 from c2fa.asking.model import BILL, Bill
-from c2fa.batch import Recipe, Store, WorkerError, many
-from c2fa.engines import Contact, RemoteModel, Serving
+from c2fa.batch import ModelDownError, Recipe, Store, WorkerError, many
+from c2fa.engines import Contact, RemoteModel, Serving, remote
+from c2fa.engines import contact as contacts
 from c2fa.engines.remote import connected
 from c2fa.engines.serving import Server
 from c2fa.maskers import _segmenting
@@ -462,6 +467,83 @@ def test_whoever_has_no_key_is_not_let_in(serve: Any) -> None:
     stranger = Contact(contact.folder, run=contact.run)
     assert stranger.connect(0) is None
     assert RemoteModel(contact, 0)([1]) == [[1.0]]
+
+
+def test_an_answer_that_cannot_be_sent_is_asked_for_again(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, contact = serve(half)
+    model = RemoteModel(replace(contact, patience=600.0), 0)
+    assert model([1]) == [[0.5]]
+    send_bytes, failures = Connection.send_bytes, [errno.ENOBUFS]
+
+    def sent(pipe: Connection, message: bytes) -> None:
+        if failures and threading.current_thread().name == "c2fa-write":
+            raise OSError(failures.pop(), "no room")
+        send_bytes(pipe, message)
+
+    monkeypatch.setattr(Connection, "send_bytes", sent)
+    got: list[Any] = []
+    asking = threading.Thread(target=lambda: got.append(model([2]).tolist()), daemon=True)
+    asking.start()
+    asking.join(30)
+    assert got == [[[0.5]]]
+    assert not failures
+
+
+def test_a_model_that_never_comes_up_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_FIRST_SECONDS", 0.2)
+    with pytest.raises(WorkerError, match=r"no process with the model came up in 0\.3 s: see that it loads"):
+        RemoteModel(Contact(str(tmp_path), patience=0.1), 0)
+
+
+def serve_for_ever(contact: Contact) -> None:
+    Serving(lambda: half, contact).start(0).run()
+
+
+def half(batch: list[Any]) -> list[float]:
+    return [0.5] * len(batch)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped here")
+def test_a_model_that_is_stopped_is_waited_for_as_long_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contacts, "_GREETING_SECONDS", 0.5)
+    contact = Contact(str(tmp_path), patience=0.2)
+    process = multiprocessing.get_context("spawn").Process(target=serve_for_ever, args=(contact,))
+    process.start()
+    try:
+        model = RemoteModel(contact, 0)
+        assert model([1]) == [[0.5]]
+        os.kill(process.pid or 0, signal.SIGSTOP)
+        for batch in ([1], ["x" * (1 << 22)]):  # one that is sent at once, and one that is not
+            with pytest.raises(ConnectionError, match=r"is gone or stopped, and none came back in 0\.2 s"):
+                model(batch)
+        os.kill(process.pid or 0, signal.SIGCONT)
+        assert model([1]) == [[0.5]]
+    finally:
+        process.kill()
+        process.join()
+    contact.clear()
+
+
+@pytest.mark.slow
+@needs_proc
+def test_a_model_that_is_stopped_for_good_ends_the_run(tmp_path: Path) -> None:
+    made, pids = tmp_path / "made", []
+
+    def stop() -> None:
+        while not list((tmp_path / "s").glob("part-*")):
+            time.sleep(0.01)
+        pids.append(int(lines(made)[0]))
+        os.kill(pids[0], signal.SIGSTOP)
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    settings = {"made": str(made), "delay": 0.05}
+    with pytest.raises(ModelDownError, match=r"no longer answers.*gone or stopped, and none came back in 1 s"):
+        around_one(recipe(**settings), inputs(200), tmp_path / "s", patience=1.0)
+    stopping.join()
+    assert not Path(f"/proc/{pids[0]}").exists()
 
 
 def test_a_model_that_is_gone_is_waited_for_as_long_as_told(serve: Any, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import doctest
 import itertools
 import json
@@ -15,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import c2fa
-from c2fa.solvers.smoothing import STRENGTHS
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("experiments", reason="the experiments are in a clone, not in a source distribution")
@@ -386,7 +384,7 @@ def test_without_a_file_it_says_which_command_makes_it(tmp_path: Path) -> None:
     (table,) = networks.tables("text", tmp_path)
     assert "python -m experiments text --scale paper --queries" in str(table)
     wrong = Domain("text", results("text", dict.fromkeys(networks.SCORES["text"], 0.5)).frame.assign(N_H=5))
-    assert "no method that begins with C2FA was run with N_H = 20, N_L = 50" in str(networks.judged(wrong)[0])
+    assert "no method that begins with Owen or C2FA was run with N_H = 20, N_L = 50" in str(networks.judged(wrong)[0])
 
 
 def test_results_are_read_from_a_file(tmp_path: Path) -> None:
@@ -399,15 +397,38 @@ def test_results_are_read_from_a_file(tmp_path: Path) -> None:
 
 
 def test_what_is_called_the_default_is_the_default() -> None:
-    plain, smooth = (queries.VARIANTS[networks.DEFAULTS[name]] for name in ("text", "images"))
-    assert plain[0] == smooth[0] == "c2fa"
-    default = c2fa.methods.C2FA()
-    assert default.smooth == "auto"
-    assert smooth[1]["smooth"] == STRENGTHS  # for images; for texts nothing
-    assert plain[1]["smooth"] is None
-    for options in (plain[1], smooth[1]):
-        made = c2fa.methods.C2FA(**options)
-        assert dataclasses.replace(made, smooth="auto") == default
+    kind, options = queries.VARIANTS[networks.DEFAULT]
+    assert not options
+    assert kind == c2fa.Explainer(np.sum, c2fa.maskers.Array(c2fa.Structure.from_groups("aab"))).method_name
+    assert queries.VARIANTS[networks.JOINT] == ("c2fa", {})
+    assert queries.VARIANTS[networks.ROUGH] == (kind, {"smooth": None})
+
+
+def test_the_default_is_shown_beside_the_joint_fit_with_every_number_of_rows() -> None:
+    d = results("images", {"auroc": 0.9})
+    frame = d.frame.replace({"method": {"C2FA new": "Owen"}})
+    joint = frame[frame["method"] == "Owen"].assign(method="C2FA joint")
+    joint["auroc"] += np.where(joint["N_L"] == 50, 0.05, -0.05)
+    joint["deletion of leaves"] -= 0.1
+    _, _, beside, *_ = networks.judged(Domain("images", pd.concat([frame, joint], ignore_index=True)))
+    rows = {str(row["score"]): row for row in beside.rows}
+    assert rows["AUROC"]["N_L = 50"] == "0.900, -0.050 [-0.050, -0.050]"
+    assert rows["AUROC"]["N_L = 300"] == "0.900, 0.050 [0.050, 0.050]"
+    assert str(rows["deletion of LoFAs"]["N_L = 20"]).endswith("-0.100 [-0.100, -0.100]")  # lower is better
+    assert "held-out correlation" not in rows  # which nobody took
+
+
+def test_held_out_correlation_is_that_with_answers_to_coins() -> None:
+    weights = np.array([1.0, -2.0, 0.5, 3.0])
+    masker = c2fa.maskers.Array(c2fa.Structure.from_groups("aabb"))
+    explained = c2fa.Explainer(lambda batch: batch @ weights, masker, budget=16, target=0, progress=False)(np.ones(4))
+    asked = queries.held_out(explained, None)
+    masks = next(asked).masks
+    outputs = np.exp(masks @ weights)[:, None]
+    answer = c2fa.querying.Answer(outputs, np.ones(len(masks), dtype=bool))
+    with pytest.raises(StopIteration) as stop:
+        asked.send(answer)
+    assert stop.value.value == pytest.approx(np.corrcoef(masks @ weights, outputs[:, 0])[0, 1])
 
 
 @pytest.mark.slow

@@ -142,7 +142,7 @@ def test_intervals_are_compared_with_rows_of_their_own_that_are_asked_in_one_cal
     assert set(lm.prompts.values()) == {1}
     found = {tuple(row[:4]): row[4] for row in record["scores"]}
     case = case_of(item, Fake())
-    e = case.explained(24, 0)
+    e = case.explained(24, 0, method="c2fa")
     # All 32 masks of five documents are fewer than the reference's rows.
     every = reference.masks(5, 50, 0)
     truth = np.linalg.lstsq(np.c_[np.ones(32), every], case(case.masked.inputs(every, 0)), rcond=None)[0][1:]
@@ -153,7 +153,37 @@ def test_intervals_are_compared_with_rows_of_their_own_that_are_asked_in_one_cal
         "coverage of sentences, reference as exact",
         "coverage of documents",
         "coverage of documents, as sums of sentences",
+        "coverage of documents, Shapley values",
+        "coverage of sentences, Owen values",
     }
+    assert {name for name, *_ in found} == {"owen", "c2fa"}
+
+
+def test_what_sentences_bring_in_random_orders_is_their_owen_value_and_as_far_off_as_it_says():
+    s = c2fa.Structure.from_groups("aaabb")
+    rng = np.random.default_rng(1)
+    worth = rng.normal(size=2**5)
+
+    def game(masks):
+        return worth[np.asarray(masks, dtype=int) @ (1 << np.arange(5))]
+
+    every = reference.masks(5, 32, 0)
+    whole = c2fa.Explainer(game, c2fa.maskers.Array(s), method="owen", budget=32, target=0, progress=False)
+    exact = whole(np.ones(5, dtype=int))
+    found = [reference.joining(s, 200, seed) for seed in range(300)]
+    said = [one.values(game(one.masks)) for one in found]
+    assert np.mean([one.values for one in said], axis=0) == pytest.approx(exact.low, abs=0.03)
+    spread = np.mean([np.square(one.values - exact.low) for one in said], axis=0)
+    assert spread == pytest.approx(np.mean([np.diag(one.covariance) for one in said], axis=0), rel=0.25)
+    for one in found[:3]:
+        joined = one.masks.reshape(-1, 2, 6, 5)
+        assert (joined[:, 0] == ~joined[:, 1]).all()
+        whole_parts = [c2fa.Structure.from_groups("aaabb").sums(row.astype(float), 0) for row in joined[0, 0]]
+        assert sum(0 < a < 3 and 0 < b < 2 for a, b in whole_parts) == 0
+    flat = c2fa.Explainer(
+        game, c2fa.maskers.Array(c2fa.Structure.flat(5)), method="shapley", budget=32, target=0, progress=False
+    )
+    assert reference.shapley(every, game(every)).values == pytest.approx(flat(np.ones(5, dtype=int)).low)
 
 
 def test_the_reference_is_as_far_off_as_it_says():
@@ -181,14 +211,14 @@ def test_words_are_scored_inside_the_sentences_that_the_answer_needs(data):
     record = scoring.score_item(lm, item, answer, scoring.Settings((48,), 1, ("words",)))
     assert set(lm.prompts.values()) == {1}
     found = {tuple(row[:4]): row[4] for row in record["scores"]}
-    assert {name for name, *_ in found} == {"c2fa", "context-cite"}
+    assert {name for name, *_ in found} == {"c2fa-focused", "context-cite"}
     needed = scoring._needed(case_of(item, Fake())).tolist()
     assert needed[0] == 0  # "Basel lies …" is worth most
     e = c2fa.cite(Fake(), item.documents, item.query, answer, budget=48, seed=0, levels=scoring.WORDS)
     top = e.names[-1][int(np.argmax(e.low))]
     kept = " ".join(word for word in item.documents[item.source].split() if word != top)
     whole, without = Fake().score([item.documents[item.source], kept], answer).sum(axis=1)
-    assert found["c2fa", 48, 0, "top1 drop of words"] == pytest.approx(whole - without)
+    assert found["c2fa-focused", 48, 0, "top1 drop of words"] == pytest.approx(whole - without)
 
 
 def run(monkeypatch, data, *more, lm=None):

@@ -533,13 +533,16 @@ def test_it_goes_on_after_kill_9_and_repeats_no_query(tmp_path):
     [
         ({"inputs": []}, "inputs is empty"),
         ({"seeds": 0}, "seeds must be their number"),
+        ({"seeds": 2**63}, "seeds must be their number, 1 to a million"),
         ({"metrics": "deletion"}, "metrics must be a list"),
         ({"batch_size": 0}, "batch_size must be a whole number above 0"),
+        ({"keys": {0: "a", 1: "b"}}, "keys must be a list with one for each input; got {0: 'a'"),
+        ({"keys": -1.5}, r"keys must be a list with one for each input; got -1\.5"),
     ],
 )
 def test_an_empty_grid_is_refused_in_one_sentence(change, match):
     given = {"inputs": INPUTS[:1], "seeds": 1, **change}
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises((TypeError, ValueError), match=match):
         evaluate(["c2fa"], model=Counting(), masker=MASKER, masks=[(8, 10)], **given)
 
 

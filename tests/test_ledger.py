@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import multiprocessing
-import os
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import numpy as np
 import pytest
 
 import c2fa
+from c2fa import _system as owners
 from c2fa.asking import ledger as ledgers
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.fingerprint import fingerprint, identify
@@ -247,7 +247,7 @@ def asked_elsewhere(path, owner):
 
 
 def test_rows_that_another_process_asks_are_waited_for_and_recalled(path, monkeypatch):
-    ours, rows, e = asked_elsewhere(path, "elsewhere:boot:space:1:2:a")
+    ours, rows, e = asked_elsewhere(path, "1~elsewhere~boot~3~2~00c0ffee")
     looks = []
 
     def look(seconds):
@@ -270,7 +270,7 @@ def test_rows_of_a_process_that_has_ended_are_asked_at_once(path, monkeypatch):
     monkeypatch.setattr("c2fa.asking.driver.time.sleep", lambda seconds: pytest.fail("nobody is asking"))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    ours, _, e = asked_elsewhere(path, f"{process_here(number=ended.pid)}:a")
+    ours, _, e = asked_elsewhere(path, f"{process_here(number=ended.pid)}~00c0ffee")
     model = Model()
     explain(model, path)
     assert len(model.rows) == e.queries
@@ -280,16 +280,16 @@ def test_rows_of_a_process_that_has_ended_are_asked_at_once(path, monkeypatch):
 
 def process_here(**other):
     """This process as marks have it, but for what is given."""
-    names = ("host", "boot", "space", "number", "born")
-    known = dict(zip(names, ledgers._process(os.getpid()), strict=True))
-    return ":".join(map(str, (known | other).values()))
+    names = ("number", "host", "boot", "space", "born")
+    known = dict(zip(names, owners.this_process().split("~")[:5], strict=True))
+    return "~".join(map(str, (known | other).values()))
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell when a process began")
-@pytest.mark.parametrize("other", [{"born": 17}, {"boot": "an-earlier-one"}, {"number": 2**22 + 1}])
+@pytest.mark.parametrize("other", [{"born": 17}, {"boot": "earlier"}, {"number": 2**22 + 1}])
 def test_a_mark_of_an_earlier_process_with_this_number_is_not_waited_for(path, monkeypatch, other):
     monkeypatch.setattr("c2fa.asking.driver.time.sleep", lambda seconds: pytest.fail("nobody is asking"))
-    ours, _, e = asked_elsewhere(path, f"{process_here(**other)}:a")
+    ours, _, e = asked_elsewhere(path, f"{process_here(**other)}~00c0ffee")
     model = Model()
     explain(model, path)
     assert len(model.rows) == e.queries
@@ -298,23 +298,35 @@ def test_a_mark_of_an_earlier_process_with_this_number_is_not_waited_for(path, m
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell of processes")
 def test_who_is_gone():
-    here, me = process_here(), threading.get_ident()
-    assert not ledgers._is_gone(f"{here}:a:{me}")
-    assert ledgers._is_gone(f"{here}:a:{2**60}"), "a thread that has ended"
-    assert not ledgers._is_gone(f"{process_here(number=1, born=ledgers._process(1)[4])}:a:{me}")
-    assert not ledgers._is_gone(f"{process_here(space=1, born=17)}:a:{me}"), "another container has its own numbers"
-    assert not ledgers._is_gone(f"{process_here(host='elsewhere', boot='x')}:a:{me}")
-    assert ledgers._is_gone("half a mark")
+    def born(number):
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19]
+
+    def gone(who, thread=None):
+        thread = thread or threading.get_ident()
+        files = owners.is_gone(f"_part-00000001-{who}~00c0ffee.tmp")
+        marks = ledger._is_gone(f"{who}~00c0ffee~{thread}")
+        assert files == marks or thread == 2**60
+        return marks
+
+    ledger = c2fa.Ledger(":memory:")
+    assert not gone(process_here())
+    assert gone(process_here(), thread=2**60), "a thread that has ended"
+    assert not gone(process_here(number=1, born=born(1)))
+    assert gone(process_here(number=1, born=17)), "an earlier process with this number"
+    assert not gone(process_here(space=1, born=17)), "another container has its own numbers"
+    assert not gone(process_here(host="elsewhere", boot="x"))
+    assert gone(process_here(boot="x")), "the machine was started again"
+    assert gone(process_here(number=2**70))
+    assert ledger._is_gone("half a mark")
+    ledger.close()
     zombie = subprocess.Popen([sys.executable, "-c", ""])
-    born = ledgers._process(os.getpid())[4]
-    while ledgers._process(zombie.pid)[4] != "ended":
+    while not gone(process_here(number=zombie.pid, born=born(zombie.pid))):
         time.sleep(0.01)
-    assert ledgers._is_gone(f"{process_here(number=zombie.pid, born=born)}:a:{me}")
     zombie.wait()
 
 
 def test_marks_of_a_clock_that_was_ahead_are_not_waited_for(path, monkeypatch):
-    ours, _, e = asked_elsewhere(path, "elsewhere:boot:space:1:2:a")
+    ours, _, e = asked_elsewhere(path, "1~elsewhere~boot~3~2~00c0ffee")
     ours._db.execute("UPDATE under_way SET expires=expires+86400")
     monkeypatch.setattr("c2fa.asking.driver.time.sleep", lambda seconds: pytest.fail("that mark is not of today"))
     model = Model()
@@ -351,7 +363,7 @@ def test_threads_of_one_ledger_ask_each_row_once(path, where):
 
 def test_marks_of_another_machine_do_not_last(path, monkeypatch):
     monkeypatch.setattr(ledgers, "_LEASE_SECONDS", 0.2)
-    ours, _, e = asked_elsewhere(path, "elsewhere:boot:space:1:2:a")
+    ours, _, e = asked_elsewhere(path, "1~elsewhere~boot~3~2~00c0ffee")
     model = Model()
     explain(model, path)
     assert len(model.rows) == e.queries
@@ -567,6 +579,14 @@ def test_a_refused_explainer_leaves_no_file(path):
     with pytest.raises(ValueError, match="this model has none"):
         c2fa.Explainer(Model(), c2fa.maskers.Array(S), ledger=path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("level", [2**63, np.float16(2.0), np.int64(1)])
+def test_a_level_that_sqlite_would_keep_as_something_else(level):
+    ledger = c2fa.Ledger(":memory:")
+    with pytest.raises(TypeError, match="a level is a whole number, such as 0 for the coarsest"):
+        ledger.put("m", "x", level, [b"a"], np.ones((1, 2)))
+    ledger.close()
 
 
 def test_a_ledger_needs_a_file_name():

@@ -292,6 +292,14 @@ def test_numbers_beside_texts_stay_numbers_and_sparse_rows_are_read():
     assert batch.tolist() == [[1.0, 0.0, 0.0]]
 
 
+def test_groups_that_are_no_tree_are_refused():
+    within: list[object] = []
+    within.append(within)
+    for groups in (within, sparse.dia_array(np.eye(3))):
+        with pytest.raises(TypeError, match="groups must be lists of columns, or dicts of them by name; got"):
+            Tabular(background=np.zeros((2, 3)), groups=groups)(np.ones(3))
+
+
 def test_a_background_is_read_once():
     class Counting(pd.DataFrame):
         reads = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -164,6 +166,17 @@ def test_the_printed_sign_of_line_12_solves_another_problem(seed):
     assert np.abs(printed[0] - right[0][:, 0]).max() > 1e-3
     mine = c2fa.solve(problem, "paper", mu1=mu1, eps1=1e-24, eps2=1e-24)
     np.testing.assert_allclose(mine.values[0], corrected[0], atol=1e-8)
+
+
+def test_paper_ends_where_its_steps_are_rounding_alone():
+    problem = random_problem(4, (4, 12), (20, 60))
+    large = c2fa.Problem(
+        problem.structure,
+        tuple(dataclasses.replace(level, outputs=2.0**70 * level.outputs) for level in problem.levels),
+    )
+    found, near = c2fa.solve(large, "paper"), c2fa.solve(problem, "paper", eps1=1e-24, eps2=1e-24)
+    assert found.iterations < 20_000
+    np.testing.assert_allclose(found.values[-1] / 2.0**70, near.values[-1], atol=1e-10)
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 7, 40])

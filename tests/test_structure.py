@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import dia_array
 
 import c2fa
 from c2fa import Structure
@@ -65,6 +66,7 @@ def test_a_hundred_thousand_leaves_are_ordinary():
         (lambda: Structure.from_groups([]), "groups is empty"),
         (lambda: Structure.from_groups([1.0, float("nan")]), "the part label of leaf 1 is nan"),
         (lambda: Structure.from_groups([["a"], ["b"]]), "the part label of leaf 0 is .'a'."),
+        (lambda: Structure.from_groups(dia_array(np.eye(3))), "groups must be a sequence with one part label"),
         (lambda: Structure.from_tree({}), "no features"),
         (lambda: Structure.from_tree([]), "no features"),
         (lambda: Structure.from_tree({"a": ["x"], "b": []}), "part 'b' has no leaves"),

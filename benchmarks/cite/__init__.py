@@ -23,10 +23,11 @@ paragraph of five sentences there are only 32, so that a large budget has seen t
 which the answer is least likely, all other sentences kept, and the top words are those of the whole context.
 
 ``--parts sentences,intervals`` also counts how often the 90 % intervals of sentences and documents hold a reference:
-plain least squares on 1,000 other rows of the level (``--reference``), or on all masks of few units. The reference has
-an error of its own, which is added to the interval's, and left out under "reference as exact". Documents have two
+plain least squares on 1,024 other rows of the level (``--reference``), or on all masks of few units. The reference has
+an error of its own, which is added to the interval's, and left out under "reference as exact". Documents have two such
 references, rows that remove whole documents and the sums of their sentences', which need not agree: no additive
-description holds both where they do not. Where a budget pays for all masks, nothing is left to cover, and the cell says
+description holds both where they do not. Sentences' Owen values, from as many rows of random orders, and documents'
+Shapley values, from all of their masks, are what ``method="owen"`` is after. Where a budget pays for all masks, nothing is left to cover, and the cell says
 so.
 
 Settings are chosen on ``--half first``; the contexts of a half leave out the questions of QED's other half. The file of

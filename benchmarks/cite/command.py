@@ -16,10 +16,10 @@ from benchmarks.cite import __doc__ as about
 from benchmarks.cite import tables
 from benchmarks.cite.asking import message, run_all, write_answers
 from benchmarks.cite.items import HALVES, Item, load
-from benchmarks.cite.scoring import PARTS, Settings, score_item
+from benchmarks.cite.scoring import METHODS, PARTS, Settings, score_item
 
 ANSWER_TOKENS = 48
-SETTINGS = ("half", "rows", "seeds", "parts", "reference", "model")  # one file has results of one of each
+SETTINGS = ("half", "rows", "seeds", "parts", "reference", "methods", "model")  # one file has results of one of each
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,7 +46,7 @@ def _run(given: argparse.Namespace, results: Results) -> None:
     if not missing:
         return
     begin = time.monotonic()
-    settings = Settings(given.rows, given.seeds, given.parts, given.reference, given.answers)
+    settings = Settings(given.rows, given.seeds, given.parts, given.reference, given.methods, given.answers)
     lm = None if given.model is None else _model(given)
     if given.answers is not None:
         given.answers.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=_numbers, default=(16, 32, 64, 128), help="budgets")
     parser.add_argument("--parts", type=_words, default=("sentences",), help=f"what to measure, of {', '.join(PARTS)}")
-    parser.add_argument("--reference", type=int, default=1000, help="rows a level that intervals are compared with")
+    parser.add_argument("--methods", type=_words, default=tuple(METHODS), help=f"of {', '.join(METHODS)}")
+    parser.add_argument("--reference", type=int, default=1024, help="rows a level that intervals are compared with")
     parser.add_argument("--answers", type=Path, help="a folder that keeps rows; without --model, all is done from them")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further item after this time")
     parser.add_argument("--workers", type=int, default=0, help="processes that explain while the model answers others")

@@ -21,12 +21,14 @@ LEVELS = ("documents", "sentences")
 WORDS = (*LEVELS, "words")
 MASKS = 100  # fresh ones, of each level
 METHODS: Mapping[str, Mapping[str, Any]] = {
-    "c2fa": {},
+    "owen": {"method": "owen"},
+    "c2fa": {"method": "c2fa"},
     "context-cite": {"method": "context-cite"},
     "leave-one-out": {"method": "leave-one-out"},
     "hierarchical-leave-one-out": {"method": "hierarchical-leave-one-out"},
 }
 ADAPTIVE = "hierarchical-leave-one-out"
+WITH_INTERVALS = ("owen", "c2fa")
 Row: TypeAlias = tuple[str, int, int, str, float | None]
 """Method, rows, seed, metric, value."""
 
@@ -38,7 +40,8 @@ class Settings:
     rows: tuple[int, ...]
     seeds: int
     parts: tuple[str, ...] = ("sentences",)
-    reference: int = 1000  # rows of each level, of the part "intervals"
+    reference: int = 1024  # rows of each level, of the part "intervals"
+    methods: tuple[str, ...] = tuple(METHODS)
     answers: Path | None = None  # where rows are kept
 
 
@@ -127,7 +130,9 @@ def _sentences(case: Case, settings: Settings) -> list[Row]:
     """Documents and sentences by every method: lds at both levels, what the top sentences cost, what they recall."""
     s = case.masked.structure
     one_out = ~np.eye(s.leaves, dtype=np.bool_)
-    cells = [(name, rows, seed) for name in METHODS for seed in range(settings.seeds) for rows in settings.rows]
+    cells = [
+        (name, rows, seed) for name in settings.methods for seed in range(settings.seeds) for rows in settings.rows
+    ]
     # Many rows at a time keep a GPU busy; each method counts those that it uses all the same.
     first = np.concatenate([_ends(s.leaves), case.fresh(1), one_out])
     case.lm.score([*case.prompts(case.fresh(0), 0), *case.prompts(first, 1), *_will_ask(case, cells)], case.answer)
@@ -170,25 +175,36 @@ def _intervals(case: Case, settings: Settings) -> list[Row]:
     """How often the 90 % intervals of sentences and documents hold a reference from rows of its own."""
     s = case.masked.structure
     masks = [reference.masks(width, settings.reference, case.item.number) for width in s.widths]
-    case.lm.score([prompt for k, of_level in enumerate(masks) for prompt in case.prompts(of_level, k)], case.answer)
+    joined = reference.joining(s, settings.reference, case.item.number)
+    prompts = [prompt for k, of_level in enumerate(masks) for prompt in case.prompts(of_level, k)]
+    case.lm.score([*prompts, *case.prompts(joined.masks, 1)], case.answer)
     outputs = [case(case.masked.inputs(of_level, k)) for k, of_level in enumerate(masks)]
     documents, sentences = (reference.Reference.of(*rows) for rows in zip(masks, outputs, strict=True))
+    owen = joined.values(case(case.masked.inputs(joined.masks, 1)))
+    levels = {
+        "sentences": (sentences, -1),
+        "sentences, Owen values": (owen, -1),
+        "documents": (documents, 0),
+        "documents, as sums of sentences": (sentences.sums(s.owners(0)), 0),
+    }
+    if len(masks[0]) == 2 ** s.widths[0]:
+        levels["documents, Shapley values"] = (reference.shapley(masks[0], outputs[0]), 0)
     rows: list[Row] = []
-    for seed in range(settings.seeds):
-        for budget in sorted(settings.rows, reverse=True):
-            e = case.explained(budget, seed)
-            assert e.stderr is not None
-            # The best description of all masks is then known, up to what shrinkage does.
-            asked = ", all masks asked" if budget >= 2.0 ** min(s.leaves, 1000) else ""
-            found = {
-                f"coverage of sentences{asked}": sentences.covered(e.low, e.stderr[-1]),
-                f"coverage of sentences, reference as exact{asked}": sentences.covered(e.low, e.stderr[-1], exact=True),
-            }
-            if s.widths[0] > 1:
-                found["coverage of documents"] = documents.covered(e.high, e.stderr[0])
-                summed = sentences.sums(s.owners(0))
-                found["coverage of documents, as sums of sentences"] = summed.covered(e.high, e.stderr[0])
-            rows += [("c2fa", budget, seed, metric, value) for metric, value in found.items()]
+    for name in set(WITH_INTERVALS) & set(settings.methods):
+        for seed in range(settings.seeds):
+            for budget in sorted(settings.rows, reverse=True):
+                e = case.explained(budget, seed, **METHODS[name])
+                assert e.stderr is not None
+                # The best description of all masks is then known, up to what shrinkage does.
+                asked = ", all masks asked" if budget >= 2.0 ** min(s.leaves, 1000) else ""
+                found = {
+                    f"coverage of {level}{asked if k else ''}": known.covered(e.values[k], e.stderr[k])
+                    for level, (known, k) in levels.items()
+                    if k or s.widths[0] > 1
+                }
+                exact = sentences.covered(e.low, e.stderr[-1], exact=True)
+                found[f"coverage of sentences, reference as exact{asked}"] = exact
+                rows += [(name, budget, seed, metric, value) for metric, value in found.items()]
     return rows
 
 
@@ -200,10 +216,10 @@ def _words(case: Case, settings: Settings) -> list[Row]:
     fresh = np.ones((MASKS, s.leaves), dtype=np.bool_)
     fresh[:, inside] = metrics.held_out(int(inside.sum()), MASKS, case.item.number)
     rows: list[Row] = []
-    for name in ("c2fa", "context-cite"):
+    for name, options in {"c2fa-focused": {}, "context-cite": METHODS["context-cite"]}.items():
         for seed in range(settings.seeds):
             for budget in sorted(settings.rows, reverse=True):
-                e = words.explained(budget, seed, levels=WORDS, **METHODS[name])
+                e = words.explained(budget, seed, levels=WORDS, **options)
                 found = {"lds of words in needed sentences": words.measured(metrics.lds(e.low, fresh, 2))}
                 for k in (1, 3, 5):
                     found[f"top{k} drop of words"] = words.measured(metrics.topk_drop(e.low, k))

@@ -1,9 +1,9 @@
 """The n-th call to the system fails, for every n: a clear error or the very same explanation, and nothing torn.
 
-Small runs with a ledger, a store, a prior and a language model behind a server count their calls once: files opened,
-written, synced, renamed and removed, steps of SQLite, requests sent and replies received. Then, in a run of its own for
-each call and each error, this one call fails. What it left behind must be whole; the same run again, undisturbed, must
-give what it always gives.
+Small runs with a ledger, a store, a prior, a model that its worker shares and a language model behind a server count
+their calls once: files opened, written, synced, renamed and removed, steps of SQLite, requests sent and replies
+received, and what both ends of a shared model do with sockets. Then, in a run of its own for each call and each error,
+this one call fails. What it left behind must be whole; the same run again, undisturbed, must give what it always gives.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ import io
 import os
 import random
 import shutil
+import socket
 import sqlite3
 import sys
 import tempfile
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -33,6 +36,7 @@ from benchmarks.faults.tally import HangError, Tally, compare, in_processes, tim
 import c2fa
 from c2fa.asking.ledger import Connection
 from c2fa.batch import Store, many
+from c2fa.engines import Done, MakeWork, RemoteModel, Serving, serial, serving
 from c2fa.models import LlamaServer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
@@ -51,6 +55,7 @@ _ERRORS: Mapping[str, Sequence[int]] = {
     **dict.fromkeys(("open", "write", "fsync", "rename", "remove", "mkdir"), _FILE_ERRORS),
     "SQLite step": tuple(_SQLITE_ERRORS),
     **dict.fromkeys(("request", "receive"), (errno.ECONNRESET, errno.ETIMEDOUT)),
+    **dict.fromkeys(("bind", "connect", "accept", "send", "read"), (errno.ECONNRESET, errno.ENOBUFS)),
 }
 
 
@@ -83,6 +88,28 @@ def learned(folder: Path) -> dict[int, c2fa.Explanation]:
     return dict(many(explain, _TEXTS, folder / "store", **options).items())
 
 
+def _shared(folder: Path) -> dict[int, c2fa.Explanation]:
+    options: Any = {"models": 1, "workers": 1, "shard_size": 2, "precision": "float64", "progress": False}
+    # Sockets of others are none of its business, and signs of life come at any time.
+    with mock.patch.object(tempfile, "tempdir", str(folder)), mock.patch.object(serving, "BEAT_SECONDS", 60.0):
+        made = many(toys.explainer(), toys.inputs(4), folder / "store", engine=_both_here, patience=5.0, **options)
+    return dict(made.items())
+
+
+def _both_here(make: MakeWork, tasks: Iterable[Any], *, workers: int, serving: Serving | None = None) -> Iterator[Done]:
+    """An engine whose worker and model are threads of this process, where their calls can be made to fail."""
+    assert serving is not None
+    server = serving.start(0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        model = RemoteModel(serving.contact, 0)
+        yield from serial(lambda: make(model), tasks)
+    finally:
+        server.stop()
+        thread.join()
+
+
 def _cite(folder: Path, url: str) -> dict[int, c2fa.Explanation]:
     lm = LlamaServer(url, retries=0, wait=0.001, timeout=5.0)
     citer = c2fa.Citer(lm, budget=10, batch_size=4, ledger=folder / "answers.sqlite", progress=False)
@@ -101,7 +128,13 @@ Run = Callable[[Path], dict[int, c2fa.Explanation]]
 def runs() -> Iterator[dict[str, Run]]:
     """What is run, with a server for as long as it is needed."""
     with LM() as server:
-        yield {"ledger": with_ledger, "store": _store, "prior": learned, "cite": lambda f: _cite(f, server.url)}
+        yield {
+            "ledger": with_ledger,
+            "store": _store,
+            "prior": learned,
+            "shared": _shared,
+            "cite": lambda f: _cite(f, server.url),
+        }
 
 
 # -- calls that fail ---------------------------------------------------------------------------------------------
@@ -116,10 +149,12 @@ class Trap:
     number: int = 0
     seen: dict[str, int] = field(default_factory=dict)
     sprung: bool = False
+    lock: Any = field(default_factory=threading.Lock)
 
     def __call__(self, kind: str) -> bool:
         """Whether this call is the one that fails."""
-        at = self.seen[kind] = self.seen.get(kind, -1) + 1
+        with self.lock:
+            at = self.seen[kind] = self.seen.get(kind, -1) + 1
         self.sprung = self.sprung or (kind, at) == self.which
         return (kind, at) == self.which
 
@@ -154,7 +189,7 @@ class _File:
 
 @contextlib.contextmanager
 def set_trap(trap: Trap) -> Iterator[None]:
-    """Put the trap where Python meets the system: files, SQLite and HTTP."""
+    """Put the trap where Python meets the system: files, SQLite, HTTP, and sockets of models that are shared."""
     real_open = io.open
 
     def opened(file: Any, mode: str = "r", *rest: Any, **named: Any) -> Any:
@@ -169,6 +204,25 @@ def set_trap(trap: Trap) -> Iterator[None]:
             ours = isinstance(args[0], int) or trap.concerns(args[0])
             if ours and trap(kind):
                 raise trap.error(None if isinstance(args[0], int) else args[0])
+            return real(*args, **named)
+
+        return call
+
+    def at_socket(kind: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(line: Any, *args: Any, **named: Any) -> Any:
+            places = [*args, line.getsockname()]
+            with contextlib.suppress(OSError):
+                places.append(line.getpeername())
+            if any("c2fa-model-" in str(place) for place in places) and trap(kind):
+                raise trap.error()
+            return real(line, *args, **named)
+
+        return call
+
+    def at_pipe(kind: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            if trap(kind):
+                raise trap.error()
             return real(*args, **named)
 
         return call
@@ -205,6 +259,9 @@ def set_trap(trap: Trap) -> Iterator[None]:
         (Connection, "__init__", connect),
         (httpx2.AsyncHTTPTransport, "handle_async_request", handle),
         *((os, name, failing(kind, getattr(os, name))) for name, kind in _OS.items()),
+        *((socket.socket, name, at_socket(kind, getattr(socket.socket, name))) for name, kind in _SOCKETS.items()),
+        (Pipe, "_send", at_pipe("send", Pipe._send)),  # type: ignore[attr-defined]
+        (Pipe, "_recv", at_pipe("read", Pipe._recv)),  # type: ignore[attr-defined]
         *((Connection, name, step(getattr(Connection, name))) for name in ("execute", "executemany", "executescript")),
     ]
     pause = time.sleep
@@ -215,6 +272,7 @@ def set_trap(trap: Trap) -> Iterator[None]:
         yield
 
 
+_SOCKETS = {"bind": "bind", "connect": "connect", "accept": "accept", "sendall": "send", "recv": "read"}
 _OS = {"fsync": "fsync", "replace": "rename", "rename": "rename", "unlink": "remove", "mkdir": "mkdir"}
 
 
@@ -292,8 +350,8 @@ def judge(tally: Tally, name: str, run: Run, trap: Trap, expected: Mapping[int, 
         tally.note("lost", f"{kind}: it cannot be continued, {type(error).__name__}", f"{case}: {error}")
         return
     compare(tally, f"{kind}, again", again, expected, case)
-    torn = [str(f.name) for f in trap.folder.rglob("*.tmp")]
-    tally.note("lost", f"{kind}: half a file is left", f"{case}: {torn[:3]}", len(torn))
+    torn = [f.name for pattern in ("*.tmp", "c2fa-model-*") for f in trap.folder.rglob(pattern)]
+    tally.note("lost", f"{kind}: half a file or a socket is left", f"{case}: {torn[:3]}", len(torn))
 
 
 def _left(folder: Path) -> dict[int, c2fa.Explanation]:

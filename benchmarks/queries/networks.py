@@ -21,8 +21,9 @@ from c2fa.evaluation import bootstrap
 N_H, N_L, MANY = 20, 50, 300
 LIMES = ("LIME", "LIME intercept")
 MILLI = ("MILLI",)
-DEFAULTS: Mapping[str, str] = {"images": "C2FA auto, smoother", "text": "C2FA auto"}
-"""Which of the variants is what ``Explainer`` does by itself; it was chosen on validation inputs."""
+OURS = ("Owen", "C2FA")
+DEFAULT, JOINT, ROUGH = "Owen", "C2FA joint", "Owen, not smoothed"
+"""What ``Explainer`` does by itself, what it did before, and what it does without neighbours."""
 EXACT = "ndcg of exact parts"
 NO_WORSE = Target(least=0.0)
 
@@ -45,6 +46,10 @@ SCORES: Mapping[str, Sequence[str]] = {
     "images": ("auroc", "auroc-within", "deletion of leaves", "ndcg", "mihl"),
     "text": ("deletion of leaves", "deletion of parts", "mihl"),
 }
+BESIDE = (
+    *("auroc", "auroc-within", "ndcg", "mihl", "held-out correlation"),
+    *("deletion of leaves", "insertion of leaves", "deletion of parts", "insertion of parts"),
+)
 NEEDED: Mapping[str, Sequence[str]] = {
     "images": ("auroc", "auroc-within", "deletion of leaves"),
     "text": ("deletion of leaves", "deletion of parts"),
@@ -67,10 +72,14 @@ def tables(name: str, folder: Path | None = None) -> list[Table]:
 
 def judged(d: Domain) -> list[Table]:
     """All tables of a domain."""
-    ours = [label for label in d.labels if label.startswith("C2FA") and d.has(SCORES[d.name][0], label, N_H, N_L)]
+    ours = [label for label in d.labels if label.startswith(OURS) and d.has(SCORES[d.name][0], label, N_H, N_L)]
     if not ours:
-        return [Table(f"{d.name}. Not judged: no method that begins with C2FA was run with N_H = {N_H}, N_L = {N_L}")]
+        names = " or ".join(OURS)
+        return [
+            Table(f"{d.name}. Not judged: no method that begins with {names} was run with N_H = {N_H}, N_L = {N_L}")
+        ]
     found = [overview(d, ours), targets(d, ours, IMAGES if d.name == "images" else TEXT)]
+    found += [beside(d, other) for other in (JOINT, ROUGH) if {DEFAULT, other} <= set(d.labels)]
     return [*found, *(table for score in NEEDED[d.name] if (table := rows_needed(d, score)).rows)]
 
 
@@ -93,16 +102,16 @@ def overview(d: Domain, ours: Sequence[str]) -> Table:
         scores = [score for score in SCORES[d.name] if d.has(score, label, N_H, n_l)]
         if scores:
             cells = {NAMES[score]: estimate(d, score, label, n_l) for score in scores}
-            table.rows.append({"method": shown(d, label), "N_L": n_l, **cells})
+            table.rows.append({"method": shown(label), "N_L": n_l, **cells})
     if EXACT in d.frame:
         exact = exact_ndcg(d)
         table.rows.append({"method": "exact Shapley values of the parts", NAMES["ndcg"]: Estimate.of(exact)})
     return table
 
 
-def shown(d: Domain, label: str) -> str:
+def shown(label: str) -> str:
     """A method's name, with a word at that of the default."""
-    return f"{label} (default)" if label == DEFAULTS.get(d.name) else label
+    return f"{label} (default)" if label == DEFAULT else label
 
 
 def exact_ndcg(d: Domain) -> Floats:
@@ -126,17 +135,32 @@ def targets(d: Domain, ours: Sequence[str], beats: Sequence[Beat]) -> Table:
         for label in ours:
             between = d.gap(score, label, rival, N_H, N_L, other_n_l=MANY)
             mean = d.mean(score, label, N_H, N_L)[0]
-            table.rows.append(_line(shown(d, label), NAMES[score], f"{mean:.3f}", theirs, _gain(between), target))
+            table.rows.append(_line(shown(label), NAMES[score], f"{mean:.3f}", theirs, _gain(between), target))
     if d.name == "images":
         for label in ours:
             found = estimate(d, "mihl", label, N_L)
-            table.rows.append(_line(shown(d, label), NAMES["mihl"], f"{found.mean:.3f}", "", found, AGREE))
+            table.rows.append(_line(shown(label), NAMES["mihl"], f"{found.mean:.3f}", "", found, AGREE))
         for label in ours if EXACT in d.frame else ():
             exact = exact_ndcg(d)
             between = gap(d.inputs("ndcg", label, N_H, N_L) - exact, HIGHER_IS_BETTER["ndcg"])
             mean = d.mean("ndcg", label, N_H, N_L)[0]
             theirs = f"exact Shapley values {np.nanmean(exact):.3f}"
-            table.rows.append(_line(shown(d, label), NAMES["ndcg"], f"{mean:.3f}", theirs, _gain(between), AS_EXACT))
+            table.rows.append(_line(shown(label), NAMES["ndcg"], f"{mean:.3f}", theirs, _gain(between), AS_EXACT))
+    return table
+
+
+def beside(d: Domain, other: str) -> Table:
+    """The default's scores with every N_L, and its gain over another method with as many."""
+    budgets = sorted(int(n) for n in d.frame["N_L"].unique())
+    table = Table(f"{d.name}. {DEFAULT}, and its gain over '{other}' with the same N_L, N_H = {N_H} [95 %]")
+    for score in BESIDE:
+        there = [n for n in budgets if d.has(score, DEFAULT, N_H, n) and d.has(score, other, N_H, n)]
+        if there:
+            cells = {
+                f"N_L = {n}": f"{d.mean(score, DEFAULT, N_H, n)[0]:.3f}, {_gain(d.gap(score, DEFAULT, other, N_H, n))}"
+                for n in there
+            }
+            table.rows.append({"score": NAMES[score], **cells})
     return table
 
 
@@ -166,5 +190,5 @@ def rows_needed(d: Domain, score: str) -> Table:
         for one in needed(d, score, reference, N_H):
             said = f"{one.words} [{one.interval}]" if one.interval else one.words
             by_label.setdefault(one.method, {})[f"{reference} ({one.target:.3f})"] = said
-    table.rows = [{"method": shown(d, label), **cells} for label, cells in by_label.items()]
+    table.rows = [{"method": shown(label), **cells} for label, cells in by_label.items()]
     return table

@@ -34,6 +34,7 @@ HIGHER_IS_BETTER: Mapping[str, bool] = {
     "deletion of leaves": False,
     "consistency": False,
     "mihl": True,
+    "held-out correlation": True,
 }
 NAMES: Mapping[str, str] = {
     "ndcg": "NDCG",
@@ -45,6 +46,7 @@ NAMES: Mapping[str, str] = {
     "deletion of leaves": "deletion of LoFAs",
     "consistency": "consistency",
     "mihl": "MIHL",
+    "held-out correlation": "held-out correlation",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import secrets
@@ -25,7 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-_OWNER = re.compile(r"(\d+)~([^~/]+)~[0-9a-f]{8}")
+_OWNER = re.compile(r"(\d+)~([^~/]*)~(\w*)~(\d*)~(\d*)~[0-9a-f]{8}")
 
 # -- packages and values ---------------------------------------------------------------------------------------------
 
@@ -124,25 +125,47 @@ def is_missing(value: Any) -> bool:
 
 def this_process() -> str:
     """A new name for something of this process, fit to be in the name of a file."""
-    return f"{os.getpid()}~{socket.gethostname()}~{secrets.token_hex(4)}"
+    return "~".join([*_seen(os.getpid()), secrets.token_hex(4)])
 
 
 def is_gone(name: str) -> bool:
-    """Whether the process that is in a name has ended, as far as can be seen from this machine.
+    """Whether the process that is in a name has ended, as far as can be seen from here.
 
-    >>> is_gone(f"file-{this_process()}.tmp"), is_gone("1~another machine~00c0ffee"), is_gone("nobody")
+    >>> is_gone(f"file-{this_process()}.tmp"), is_gone("1~another machine~~~~00c0ffee"), is_gone("nobody")
     (False, False, False)
     """
     owner = _OWNER.search(name)
-    if owner is None or owner[2] != socket.gethostname() or os.name == "nt":  # where signal 0 is Ctrl-C
+    if owner is None:
         return False
+    pid, host, boot, space, born = owner.groups()
+    here = _seen(int(pid))
+    if [host, boot, space] != here[1:4]:
+        return host == here[1] and boot != here[2]  # the machine was started again
     try:
-        os.kill(int(owner[1]), 0)
+        if os.name != "nt":  # where signal 0 is Ctrl-C
+            os.kill(int(pid), 0)
     except (ProcessLookupError, OverflowError):
         return True
     except OSError:
-        return False
-    return False
+        pass  # another user's
+    return here[4] not in ("", born)
+
+
+def _seen(pid: int) -> list[str]:
+    """What tells a process from others: its number, its machine, boot and view of processes, and when it began.
+
+    Numbers are given again. What the system does not tell is empty.
+    """
+    said = {"boot_id": "", "stat": ""}
+    for name in ("/proc/sys/kernel/random/boot_id", f"/proc/{pid}/stat"):
+        with contextlib.suppress(OSError), open(name) as file:
+            said[os.path.basename(name)] = file.readline()
+    space = ""
+    with contextlib.suppress(OSError):
+        space = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    state = said["stat"].rpartition(")")[2].split()
+    born = "" if not state else "ended" if state[0] in "ZX" else state[19]
+    return [str(pid), socket.gethostname(), said["boot_id"][:8], space, born]
 
 
 @contextmanager
@@ -192,6 +215,33 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
+class Lines:
+    """A file of lines of JSON in which a process says what it is at, so that the next knows where it died."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> Iterator[Any]:
+        """What was noted, but for lines that a dying process wrote half, or that were damaged."""
+        with contextlib.suppress(FileNotFoundError):
+            for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    yield json.loads(line)
+
+    def note(self, line: Any) -> None:
+        """Write a line at once, so that it is there whatever happens next; the one before may be half a line."""
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(f"\n{json.dumps(line)}\n")
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+
+    def late(self, reason: str) -> None:
+        """Say why this process is about to end itself."""
+        with contextlib.suppress(OSError):
+            self.note({"reason": reason})
+
+
 # -- signals ---------------------------------------------------------------------------------------------------------
 
 
@@ -228,13 +278,14 @@ def from_outside(error: BaseException) -> bool:
     """Whether a signal such as Ctrl-C may have raised this; else whoever was called has raised it."""
     if isinstance(error, Exception) or threading.current_thread() is not threading.main_thread():
         return False  # Python calls handlers in the main thread alone
-    return any(_raises(signal.getsignal(number), error) for number in (signal.SIGINT, signal.SIGTERM))
-
-
-def _raises(handler: Any, error: BaseException) -> bool:
-    if isinstance(handler, Signals):
-        return handler.caught
-    return isinstance(error, KeyboardInterrupt) if handler is signal.default_int_handler else callable(handler)
+    for handler in map(signal.getsignal, (signal.SIGINT, signal.SIGTERM)):
+        if handler is signal.default_int_handler:
+            may_raise = isinstance(error, KeyboardInterrupt)
+        else:
+            may_raise = handler.caught if isinstance(handler, Signals) else callable(handler)
+        if may_raise:
+            return True
+    return False
 
 
 # -- threads ---------------------------------------------------------------------------------------------------------

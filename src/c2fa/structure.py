@@ -92,9 +92,10 @@ class Structure:
         """
         if hasattr(groups, "detach"):  # a tensor's items are all different, whatever they hold
             groups = host_array(groups)
-        if not isinstance(groups, Iterable):
-            raise TypeError(f"groups must be a sequence with one part label for each leaf; got {groups!r}")
-        labels = list(groups.ravel().tolist()) if isinstance(groups, np.ndarray) else list(groups)
+        try:
+            labels = list(groups.ravel().tolist()) if isinstance(groups, np.ndarray) else list(groups)
+        except TypeError:  # some sparse arrays say that they can be iterated over
+            raise TypeError(f"groups must be a sequence with one part label for each leaf; got {groups!r}") from None
         if not labels:
             raise ValueError("groups is empty: give one part label for each leaf")
         for i, label in enumerate(labels):

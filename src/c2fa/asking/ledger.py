@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-import socket
 import sqlite3
 import sys
 import threading
@@ -18,6 +16,7 @@ from zlib import crc32
 
 import numpy as np
 
+from c2fa._system import is_gone, this_process
 from c2fa.structure import FloatArray
 
 Name: TypeAlias = tuple[str, str, int, bytes]
@@ -94,13 +93,17 @@ class Ledger:
         except (sqlite3.Error, OSError) as error:
             raise self._unusable(error) from error
         self._close = weakref.finalize(self, self._db.close)
-        self._owner = f"{':'.join(_process(os.getpid()))}:{secrets.token_hex(4)}"
+        self._owner = this_process()
         self._threads: set[int] = set()  # those that have set marks
         try:
             if new:
                 self._db.executescript(_CREATE)
             if not in_memory:
-                _write_ahead(self._db)
+                try:  # let processes read while one writes
+                    self._db.execute("PRAGMA journal_mode=WAL")
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:  # else another gets it done
+                        raise
             self._file = None if in_memory else _file(self.path)
             self._version = self._data_version()
         except sqlite3.Error as error:
@@ -117,7 +120,7 @@ class Ledger:
         """Return what is known of these masks; None for an answer that is damaged."""
         known: dict[bytes, FloatArray | None] = {}
         try:
-            for chunk in _chunks(masks, 500):
+            for chunk in (masks[i : i + 500] for i in range(0, len(masks), 500)):
                 marks = ",".join("?" * len(chunk))
                 with self._db.lock:
                     # Damage may change the type of a value too, and text that is no text cannot be read.
@@ -193,6 +196,8 @@ class Ledger:
         """Keep one batch of answers, all or none; a full disk raises LedgerError."""
         if not all(isinstance(name, str) for name in (model, key)) or not all(isinstance(m, bytes) for m in masks):
             raise TypeError("a ledger names answers by the model's and the input's name, texts, and by masks, bytes")
+        if not isinstance(level, int) or abs(level) >= 2**63:
+            raise TypeError(f"a level is a whole number, such as 0 for the coarsest; got {level!r}")
         if np.asarray(outputs).dtype.kind not in "fiub":
             raise TypeError(f"a ledger keeps numbers, not outputs of type {np.asarray(outputs).dtype}")
         self.write([as_row((model, key, level, mask), row) for mask, row in zip(masks, outputs, strict=True)])
@@ -242,18 +247,24 @@ class Ledger:
                 # One that expires later than any that is set now is of a clock that was ahead.
                 db.execute("DELETE FROM under_way WHERE expires NOT BETWEEN ? AND ?", (now, now + 1.1 * _LEASE_SECONDS))
                 others = db.execute("SELECT DISTINCT owner FROM under_way WHERE owner<>?", (self._me,)).fetchall()
-                gone = [owner for owner in others if _is_gone(*owner)]
+                gone = [owner for owner in others if self._is_gone(*owner)]
                 db.executemany("DELETE FROM under_way WHERE owner=?", gone)
-                taken = {name for name in names if self._is_taken(name)} if len(others) > len(gone) else set()
+                taken: set[Name] = set()
+                if len(others) > len(gone):
+                    query = f"SELECT 1 FROM under_way WHERE {_THIS_ROW} AND owner<>?"
+                    taken = {name for name in names if db.execute(query, (*name, self._me)).fetchone() is not None}
                 free = [(*name, self._me, now + _LEASE_SECONDS) for name in names if name not in taken]
                 db.executemany("INSERT OR REPLACE INTO under_way VALUES (?,?,?,?,?,?)", free)
         except sqlite3.Error:  # without marks a row may be asked twice; that answers cannot be written is said then
             return set()
         return taken
 
-    def _is_taken(self, name: Name) -> bool:
-        query = f"SELECT 1 FROM under_way WHERE {_THIS_ROW} AND owner<>?"
-        return self._db.execute(query, (*name, self._me)).fetchone() is not None
+    def _is_gone(self, owner: str) -> bool:
+        """Whether the process or thread that set a mark has ended; a mark that is damaged is nobody's."""
+        process, token, thread = ["", "", *owner.rsplit("~", 2)][-3:]
+        if process == self._owner.rpartition("~")[0]:
+            return thread not in map(str, sys._current_frames())
+        return not token or is_gone(owner)
 
     def _unmark(self, names: Sequence[Name]) -> None:
         if names:
@@ -266,7 +277,7 @@ class Ledger:
     @property
     def _me(self) -> str:
         """Who sets marks: this thread of this process."""
-        return f"{self._owner}:{threading.get_ident()}"
+        return f"{self._owner}~{threading.get_ident()}"
 
     @contextlib.contextmanager
     def _transaction(self, durable: bool = True) -> Iterator[Connection]:
@@ -346,15 +357,6 @@ def _is_new(path: str) -> bool:
     return False
 
 
-def _write_ahead(db: Connection) -> None:
-    """Let processes read while one writes; where several open a new file at once, one of them gets it done."""
-    try:
-        db.execute("PRAGMA journal_mode=WAL")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-            raise
-
-
 def _file(path: str) -> tuple[int, int] | None:
     """Which file lies at a path, or None."""
     try:
@@ -362,47 +364,3 @@ def _file(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _process(pid: int) -> list[str]:
-    """What tells a process from others: its machine, boot and view of processes, its number, and when it began.
-
-    Numbers are given again. What the system does not tell is empty.
-    """
-    space = ""
-    with contextlib.suppress(OSError):
-        space = os.readlink("/proc/self/ns/pid").strip("pid:[]")
-    state = _first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    born = "" if not state else "ended" if state[0] in "ZX" else state[19]
-    return [socket.gethostname(), _first_line("/proc/sys/kernel/random/boot_id"), space, str(pid), born]
-
-
-def _first_line(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.readline().strip()
-    except OSError:
-        return ""
-
-
-def _is_gone(owner: str) -> bool:
-    """Whether the process or thread that set a mark has ended, as far as can be seen from here."""
-    try:
-        host, boot, space, pid, born, _, thread = owner.split(":")
-        here = _process(int(pid))
-        if here[:3] != [host, boot, space]:
-            return host == here[0] and boot != here[1]
-        if pid == str(os.getpid()):
-            return born != here[4] or int(thread) not in sys._current_frames()
-        if os.name == "nt":  # where signal 0 is Ctrl-C
-            return False
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError):  # a mark that is damaged is nobody's
-        return True
-    except OSError:
-        pass  # another user's
-    return here[4] not in ("", born)
-
-
-def _chunks(items: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
-    return (items[i : i + size] for i in range(0, len(items), size))

@@ -139,13 +139,16 @@ def many(
     if models and gpus and models != gpus:
         raise ValueError(f"gpus={gpus} are {gpus} processes with a GPU each; leave out models={models}")
     on = engines.engine(engine)
-    most = _at_least("workers", _cores(models or gpus) if workers is None else workers, 1)
+    cores = os.cpu_count() or 1
+    if models or gpus:  # beside the driver and the processes that have the model
+        cores = max(cores - 1 - (models or gpus), 1)
+    most = _at_least("workers", cores if workers is None else workers, 1)
     run = _Run(
         Store(store),
         source(inputs, column, key),
         retry_failed=retry_failed,
         tries=_at_least("tries", tries, 1),
-        crew=Crew(1 if on is engines.serial else most, size=_inputs_of),
+        crew=Crew(1 if on is engines.serial else most, size=lambda task: len(task.items)),
     )
     if precision not in ("float32", "float64"):
         raise ValueError(f"precision must be 'float32' or 'float64', not {precision!r}")
@@ -244,12 +247,6 @@ def _recipe(
     return PortableExplainer.of(explainer, model), settings
 
 
-def _cores(models: int) -> int:
-    """How many workers there may be beside the driver and the processes that have the model, where there are any."""
-    cores = os.cpu_count() or 1
-    return max(cores - 1 - models, 1) if models else cores
-
-
 def _divided(make: Callable[..., Explainer]) -> Divided:
     divided: Callable[[], Divided] | None = getattr(make, "divided", None)
     if divided is None:
@@ -265,10 +262,6 @@ def _batch_size(explainer: Explainer | Callable[[], Explainer]) -> int | None:
     if isinstance(explainer, Recipe):
         return explainer.options.get("batch_size")
     return explainer.batch_size if isinstance(explainer, Explainer) else None
-
-
-def _inputs_of(task: Assignment) -> int:
-    return len(task.items)
 
 
 def _at_least(name: str, value: int, least: int) -> int:

@@ -90,6 +90,9 @@ def source(inputs: Any, column: Pick = None, key: Pick = None) -> Source:
         table = inputs if hasattr(inputs, "to_batches") else inputs.to_arrow()
         rows = getattr(table, "num_rows", None)
         return Source(lambda: _arrow_rows(table.to_batches(max_chunksize=1024)), rows, column, key)
+    if hasattr(inputs, "tocsr"):  # a sparse array, of which some kinds have no rows
+        sparse = inputs.tocsr()
+        return Source(lambda: iter(sparse), sparse.shape[0], column, key)
     if isinstance(inputs, Mapping) or not isinstance(inputs, Iterable):
         raise TypeError(
             f"inputs must be a list, an iterable, a table or a folder of Parquet or JSONL, not "

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from c2fa._system import from_outside
+from c2fa._system import Lines, from_outside
 from c2fa.asking.fingerprint import check_masker, fingerprint, identify
 from c2fa.asking.ledger import Ledger, LedgerError
 from c2fa.asking.model import Model, ModelProxy, describe, innermost
@@ -256,8 +255,7 @@ class Watchdog(ModelProxy):
 
     def _tell(self, reason: str) -> None:
         if self.journal is not None:
-            with contextlib.suppress(OSError, ValueError):
-                self.journal.note({"reason": reason})
+            self.journal.late(reason)
 
 
 @dataclass(frozen=True)
@@ -269,7 +267,7 @@ class Crash:
     with_its_run: bool
 
 
-class Journal:
+class Journal(Lines):
     """A side file that says which inputs a worker is at, so that the next one knows where the last one died.
 
     A shard begins as one range. Where a worker died, the range is tried again in smaller pieces, down to the
@@ -282,34 +280,22 @@ class Journal:
     """
 
     def __init__(self, path: Path, run: str) -> None:
-        self.path, self.run = path, run
-        self._file: Any = None
+        super().__init__(path)
+        self.run = run
         self._answers: Ledger | None = None
-        self._lines: list[dict[str, Any]] = []
-        with contextlib.suppress(FileNotFoundError):
-            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-                with contextlib.suppress(ValueError):  # a line that a dying worker wrote half, or that was damaged
-                    self._lines.append(json.loads(line))
+        self._lines = list(self.read())
 
     def __enter__(self) -> Journal:
-        self._file = self.path.open("a", encoding="utf-8")
-        self._file.write("\n")  # the last line may be half a line
         self.note({"worker": os.getpid(), "run": self.run})
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         # An error is no crash, nor is Ctrl-C; whatever else gets here ends the process, and may be an input's doing.
-        if error is not None and (isinstance(error, Exception) or from_outside(error)):
+        if error is not None and self.path.exists() and (isinstance(error, Exception) or from_outside(error)):
             with contextlib.suppress(OSError):
                 self.note({"end": True})
-        self._file.close()
         if self._answers is not None:
             self._answers.close()
-
-    def note(self, line: Mapping[str, Any]) -> None:
-        """Write a line at once, so that it is there whatever happens next."""
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
 
     def begin(self, start: int, stop: int, known: int = 0) -> None:
         """Say which inputs are tried next, and how many answers about them are kept."""

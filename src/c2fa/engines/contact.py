@@ -8,7 +8,9 @@ import json
 import os
 import pickle
 import secrets
+import shutil
 import socket
+import struct
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from c2fa._system import this_process
+from c2fa._system import Lines, atomic, this_process
 from c2fa.engines.sending import WorkerError
 
 _STARTS = 3  # a model's process may die so often, one time after another, before it has loaded the model
@@ -25,9 +27,9 @@ _GREETING_SECONDS = 10.0  # within which both ends of a connection prove who the
 _NONCE = _PROOF = 32  # bytes
 _LARGEST = 1 << 32  # bytes of a message
 _FOLDER, _SOCKET = "c2fa-model-", "socket"  # how a model's private folder begins, and what is in it
-_NEW_SECONDS = 10.0  # a socket that is younger may be about to be used
 _DIED = "the model's process died"
 LOCAL = "127.0.0.1"
+BEAT_SECONDS = 1.0  # how often a model's process tells each worker that it lives, where it has nothing else to say
 
 Address: TypeAlias = tuple[str, int] | str
 """A host and a port or, for workers of the same machine, a file."""
@@ -57,31 +59,32 @@ class Contact:
 
     def publish(self, number: int, address: Address) -> None:
         """Tell where a model is, in place of where it was."""
-        file = self.file(number)
-        _remove_socket(_address_in(file))
-        new = file.with_name(f"{file.name}.tmp")
-        new.write_text(json.dumps(address), encoding="utf-8")
-        os.replace(new, file)
+        remove_socket(_address_in(self.file(number)))
+        with atomic(self.file(number)) as file:
+            file.write(json.dumps(address).encode())
 
     def connect(self, number: int) -> Connection | None:
-        """A connection to a model, or None where there is none yet, or no longer."""
+        """A connection to a model, or None where there is none yet, or no longer, or none that answers."""
         address = _address_in(self.file(number))
+        pipe = None
         try:
-            line = _dialled(address)
-        except (OSError, ValueError):  # it is gone, or the file holds no address
-            return None
-        pipe = Connection(line.detach())
-        try:
+            pipe = Connection(_dialled(address).detach())
             greet(pipe, self.key, "worker", address)
-        except OSError:  # some other program has the port by now
-            pipe.close()
+            silence = int(max(min(self.patience, 1e6), 2 * BEAT_SECONDS))
+            limit = 1000 * silence if os.name == "nt" else struct.pack("ll", silence, 0)
+            with _socket(pipe) as line:
+                for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # a process may be stopped for good
+                    line.setsockopt(socket.SOL_SOCKET, option, limit)
+        except (OSError, ValueError, TypeError, OverflowError):  # it is gone, another has its port, or it is no address
+            if pipe is not None:
+                pipe.close()
             return None
         return pipe
 
     def clear(self) -> None:
         """Remove what the models of this run have written."""
         for file in Path(self.folder).glob(f"_model-{self.run}-*"):
-            _remove_socket(_address_in(file))
+            remove_socket(_address_in(file))
             file.unlink(missing_ok=True)
 
 
@@ -92,37 +95,38 @@ def open_door(host: str) -> tuple[socket.socket, Address]:
     """
     if host == LOCAL and hasattr(socket, "AF_UNIX"):
         for old in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/{_SOCKET}"):
-            if _is_left(old):
-                _remove_socket(str(old))
+            try:
+                _dialled(str(old)).close()
+            except ConnectionRefusedError:
+                remove_socket(str(old))
+            except OSError:
+                pass  # another user's, or one that is busy
         path = os.path.join(tempfile.mkdtemp(prefix=_FOLDER), _SOCKET)
         door = socket.socket(socket.AF_UNIX)
         try:
-            door.bind(path)
+            door.bind(f"{path}-")
             door.listen(128)
+            os.rename(f"{path}-", path)  # where others look for sockets on which nobody listens
             return door, path
         except OSError:  # the path is too long for a socket
             door.close()
-            os.rmdir(os.path.dirname(path))
+            shutil.rmtree(os.path.dirname(path), ignore_errors=True)
     door = socket.create_server((host, 0), backlog=128)
     return door, door.getsockname()[:2]
 
 
 def _dialled(address: Any) -> socket.socket:
-    match address:
-        case [str(host), int(port)]:
-            line = socket.create_connection((host, port), _GREETING_SECONDS)
+    """A line to an address, at which anyone may be."""
+    line = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
+    try:
+        line.settimeout(_GREETING_SECONDS)
+        line.connect(address if isinstance(address, str) else tuple(address))
+        if line.family == socket.AF_INET:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers wait for no acknowledgements
-            return line
-        case str(path):
-            line = socket.socket(socket.AF_UNIX)
-            try:
-                line.settimeout(_GREETING_SECONDS)
-                line.connect(path)
-            except OSError:
-                line.close()
-                raise
-            return line
-    raise ValueError(f"{address!r} is no address")
+    except BaseException:
+        line.close()
+        raise
+    return line
 
 
 def _address_in(file: Path) -> Any:
@@ -131,19 +135,7 @@ def _address_in(file: Path) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _is_left(path: Path) -> bool:
-    """Whether nobody listens any more at a socket of this kind."""
-    try:
-        if time.time() - path.stat().st_mtime > _NEW_SECONDS:
-            _dialled(str(path)).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        pass
-    return False
-
-
-def _remove_socket(address: Any) -> None:
+def remove_socket(address: Any) -> None:
     """Remove a socket and its folder, if it is one of ours: anyone who may write to the store may write addresses."""
     path = Path(address) if isinstance(address, str) else Path()
     with contextlib.suppress(OSError, ValueError):
@@ -152,7 +144,7 @@ def _remove_socket(address: Any) -> None:
             path.parent.rmdir()
 
 
-def greet(pipe: Connection, key: bytes, role: Role, address: Address) -> None:
+def greet(pipe: Connection, key: bytes, role: Role, address: Address | None) -> None:
     """Prove to the other end that this one has the key, and see that it has it too; an ``OSError`` where it has not.
 
     Each proof is for one role, at one address, of one connection, to which both ends have added something new: what is
@@ -221,28 +213,21 @@ def send(pipe: Connection, message: Any) -> None:
 
 
 def receive(pipe: Connection) -> Any:
-    """Wait for a message; ``EOFError`` or ``OSError`` where the other end is gone."""
+    """Wait for a message; ``EOFError`` or ``OSError`` where the other end is gone, or a worker's model is stopped."""
     return pickle.loads(pipe.recv_bytes(_LARGEST))
 
 
-def receive_soon(pipe: Connection) -> Any:
-    """The other end's first message, which must not be long in coming."""
-    if not pipe.poll(_GREETING_SECONDS):
-        raise TimeoutError(f"no word from the model's process within {_GREETING_SECONDS:g} s")
-    return receive(pipe)
-
-
-class Notes:
+class Notes(Lines):
     """A side file in which a model's process says what it is doing, so that the next one knows what the last died of.
 
     ``deaths`` tells of each worker's requests during which a process died that was asked nothing else.
     """
 
     def __init__(self, contact: Contact, number: int) -> None:
-        self._path = contact.file(number).with_suffix(".notes")
+        super().__init__(contact.file(number).with_suffix(".notes"))
         self.deaths: dict[str, dict[int, str]] = {}
         starts, at, reason = 0, None, _DIED
-        for line in self._lines():
+        for line in [*self.read(), {"start": os.getpid()}]:
             match line:
                 case {"start": _}:
                     if at is not None:
@@ -254,38 +239,16 @@ class Notes:
                     at = place
                 case {"reason": text}:
                     reason = str(text)
-        if starts >= _STARTS:
+        if starts > _STARTS:
             raise WorkerError(
-                f"the model's process died {starts} times in a row while it loaded the model: try engine='serial' to "
+                f"the model's process died {_STARTS} times in a row while it loaded the model: try engine='serial' to "
                 "see why, or see that there is enough memory for it"
             )
-        self._note({"start": os.getpid()})
-
-    def _lines(self) -> Iterator[Any]:
-        """What the processes before have written, and that this one has started."""
-        with contextlib.suppress(FileNotFoundError):
-            for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
-                with contextlib.suppress(ValueError):  # a line that a dying process wrote half
-                    yield json.loads(line)
-        yield {"start": os.getpid()}
-
-    def _note(self, line: Any) -> None:
-        """Write a line at once, so that it is there whatever happens next; the one before may be half a line."""
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(f"\n{json.dumps(line)}\n")
-
-    def ready(self) -> None:
-        """The model is loaded."""
-        self._note({"ready": True})
-
-    def late(self, reason: str) -> None:
-        """Say why this process is about to end itself."""
-        with contextlib.suppress(OSError):
-            self._note({"reason": reason})
+        self.note({"start": os.getpid()})
 
     @contextlib.contextmanager
     def alone(self, worker: str, request: int) -> Iterator[None]:
         """A time in which nothing but this request can be what kills the process."""
-        self._note({"at": [worker, request]})
+        self.note({"at": [worker, request]})
         yield
-        self._note({"at": None})
+        self.note({"at": None})

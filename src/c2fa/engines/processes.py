@@ -290,7 +290,14 @@ def _follow_driver() -> None:
     """Leave signals to the driver, and end when it does."""
     for name in ("SIGINT", "SIGTERM"):  # Ctrl-C reaches the whole group; the driver decides when to end
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    threading.Thread(target=_follow_parent, name="c2fa-parent", daemon=True).start()
+    parent = mp.parent_process()
+
+    def follow() -> None:  # a worker without a driver would only hold memory and a GPU
+        if parent is not None:
+            wait([parent.sentinel])
+            os._exit(1)
+
+    threading.Thread(target=follow, name="c2fa-parent", daemon=True).start()
 
 
 def _serve(pipe: Connection, payload: bytes, number: int) -> None:
@@ -318,11 +325,3 @@ def _serve_model(pipe: Connection, payload: bytes, number: int) -> None:
         return
     pipe.send(None)
     server.run()
-
-
-def _follow_parent() -> None:
-    """End when the driver does: a worker without a driver would only hold memory and a GPU."""
-    parent = mp.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)

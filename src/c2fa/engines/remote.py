@@ -17,13 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from c2fa.asking.masking import Inputs, MaskedBatch, MaskedRows
+from c2fa.asking.masking import Inputs, MaskedBatch
 from c2fa.asking.model import charge
-from c2fa.engines.contact import Contact, receive, receive_soon, send
+from c2fa.engines.contact import Contact, receive, send, shut_down
 from c2fa.engines.load import Load, Loads
+from c2fa.engines.sending import WorkerError
 
 _LOOK_SECONDS = 0.05  # how often to see whether a model's process is there
 _SLOWER = 3.0  # a start may take so many times as long as the last one
+_FIRST_SECONDS = 3600.0  # that the first start may take beside the patience: weights are fetched, clusters grow
 
 
 class ModelDiedError(RuntimeError):
@@ -74,7 +76,7 @@ class RemoteModel:
         self._blamed = False
         self.loads = Loads()
         self._pipe: Connection | None = None
-        self._connect(deadline=float("inf"))  # while it loads; the engine ends the run where it cannot
+        self._connect(_FIRST_SECONDS + contact.patience)  # the engine ends the run where it cannot be made
 
     # -- a model as any other
 
@@ -160,7 +162,10 @@ class RemoteModel:
         with self._sending:
             body = asked.body
             if asked.what == "rows":
-                body = [(self._there_already(piece.inputs), *_packed(piece)) for piece in body]
+                body = [
+                    (self._there_already(p.inputs), p.level, p.masks.shape[1], np.packbits(p.masks, axis=1))
+                    for p in body
+                ]
             elif asked.what == "renders":
                 body = self._there_already(body)
             elif asked.what == "batch":
@@ -197,11 +202,11 @@ class RemoteModel:
             self._there.add(number)
 
     def _put(self, message: Any) -> None:
-        try:
-            if self._pipe is not None:
+        if self._pipe is not None:
+            try:
                 send(self._pipe, message)
-        except OSError:  # it is broken, which whoever waits for an answer sees
-            pass
+            except OSError:
+                shut_down(self._pipe)  # for whoever waits for an answer
 
     def _wait(self, asked: _Asked) -> Any:
         """The answer to a request, when it is there; its error is raised."""
@@ -240,20 +245,26 @@ class RemoteModel:
 
     # -- the connection
 
-    def _connect(self, deadline: float) -> Mapping[int, str]:
-        """Connect, and return the requests of this worker of which a process has died."""
+    def _connect(self, seconds: float) -> Mapping[int, str]:
+        """Connect within so many seconds, and return the requests of this worker of which a process has died."""
+        deadline = time.monotonic() + seconds
         while True:
             pipe = self._contact.connect(self._number)
             if pipe is not None:
                 try:
                     send(pipe, self._token)
-                    hello = receive_soon(pipe)
+                    hello = receive(pipe)
                     break
                 except (EOFError, OSError):
                     pipe.close()
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline and self._life:
                 raise ConnectionError(
-                    f"the model's process is gone, and none came back in {self._contact.patience:g} s"
+                    f"the model's process is gone or stopped, and none came back in {self._contact.patience:g} s"
+                )
+            if time.monotonic() > deadline:
+                raise WorkerError(
+                    f"no process with the model came up in {seconds:g} s: see that it loads (engine='serial') and that "
+                    "there is room for it, or raise patience="
                 )
             time.sleep(_LOOK_SECONDS)
         self._pipe = pipe
@@ -268,13 +279,13 @@ class RemoteModel:
         After a time without a connection each further call tries once.
         """
         with self._sending:
-            deadline, life = time.monotonic(), self._life
+            seconds, life = 0.0, self._life
             if self._pipe is not None:
                 self._pipe.close()
                 self._pipe = None
-                deadline += self._contact.patience + _SLOWER * self._start_seconds
+                seconds = self._contact.patience + _SLOWER * self._start_seconds
             self._there.clear()
-            deaths = self._connect(deadline)
+            deaths = self._connect(seconds)
             for asked in [asked for asked in self._asked.values() if not asked.done]:
                 if asked.id in deaths:
                     asked.error, asked.done = ModelDiedError(deaths[asked.id]), True
@@ -292,11 +303,6 @@ def connected(contact: Contact, number: int) -> RemoteModel:
 
         _segmenting.elsewhere = model.segment
     return model
-
-
-def _packed(piece: MaskedRows) -> tuple[int, int, Any]:
-    """Rows as they travel: their level, how many bits each has, and the bits."""
-    return piece.level, piece.masks.shape[1], np.packbits(piece.masks, axis=1)
 
 
 def _pickled(batch: Inputs) -> bytes:

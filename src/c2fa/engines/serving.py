@@ -32,6 +32,7 @@ from c2fa.asking.masking import MaskedRows
 from c2fa.asking.model import BILL, Bill, Model, contained, describe, launcher
 from c2fa.asking.replies import QueryError, as_outputs
 from c2fa.engines.contact import (
+    BEAT_SECONDS,
     LOCAL,
     Address,
     Contact,
@@ -40,6 +41,7 @@ from c2fa.engines.contact import (
     greet,
     open_door,
     receive,
+    remove_socket,
     send,
     shut_down,
 )
@@ -53,6 +55,7 @@ _LAUNCHED = 2  # calls that a model has begun: one that it works on, and one tha
 # What workers call of a language model: by the thread that calls the model, or beside it, where nothing is computed.
 _CALLS, _BESIDE = ("generate", "score"), ("pieces", "template", "fits")
 _TOLD = ("output_names", "log_probabilities", "cost", "notes", "batch_size", "chunk_size", "mask_token")
+_BEAT = dumps_message((None, None, None, 0.0, None, None))  # an answer to nothing
 _PAUSE_SECONDS = 0.01  # after a connection that could not be accepted
 
 
@@ -93,8 +96,12 @@ class Serving:
         begin = time.monotonic()
         model = self.make()
         server = Server(self, model, notes, time.monotonic() - begin)
-        self.contact.publish(number, server.listen(host))
-        notes.ready()
+        try:
+            self.contact.publish(number, server.listen(host))
+            notes.note({"ready": True})
+        except BaseException:
+            server.stop()
+            raise
         return server
 
 
@@ -159,6 +166,7 @@ class Server:
         self.meter, self.has_gpu = Meter(), has_gpu()
         self.guests: weakref.WeakSet[_Guest] = weakref.WeakSet()
         self.door: socket.socket | None = None
+        self.address: Address | None = None
         self.stopped = False
         self.widths: dict[int, set[str]] = {}  # workers whose rows, with no others beside them, got so many outputs
         self.charges, self.spent = False, float(describe(model).cost or 0.0)
@@ -177,11 +185,11 @@ class Server:
 
     def listen(self, host: str) -> Address:
         """Let workers connect, at the address that is returned."""
-        self.door, address = open_door(host)
-        threading.Thread(target=self._accept, args=(self.door, address), name="c2fa-accept", daemon=True).start()
-        return address
+        self.door, self.address = open_door(host)
+        threading.Thread(target=self._accept, args=(self.door,), name="c2fa-accept", daemon=True).start()
+        return self.address
 
-    def _accept(self, door: socket.socket, address: Address) -> None:
+    def _accept(self, door: socket.socket) -> None:
         while not self.stopped:
             try:
                 line = door.accept()[0]
@@ -190,7 +198,7 @@ class Server:
             except OSError:  # whoever connected is gone, or the door is closed
                 time.sleep(_PAUSE_SECONDS)
                 continue
-            guest = _Guest(Connection(line.detach()), self, address)
+            guest = _Guest(Connection(line.detach()), self)
             self.guests.add(guest)
             guest.begin()
 
@@ -203,6 +211,7 @@ class Server:
             with contextlib.suppress(OSError):
                 self.door.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits for workers
             self.door.close()
+            remove_socket(self.address)
         for guest in list(self.guests):
             guest.hang_up()
 
@@ -219,25 +228,23 @@ class Server:
 
     def run(self) -> None:
         """Answer requests until ``stop`` is called."""
-        with swift:
-            self._run()
-
-    def _run(self) -> None:
         finishing = threading.Thread(target=self._finish_all, name="c2fa-answers", daemon=True)
         aside = threading.Thread(target=self._answer_asides, name="c2fa-asides", daemon=True)
-        finishing.start()
-        aside.start()
-        while (request := self._next()) is not None:
-            requests = self._take(self.batch_size)
-            if request.careful:
-                with self.notes.alone(request.guest.token, request.id):
+        with swift:
+            finishing.start()
+            aside.start()
+            while (request := self._next()) is not None:
+                requests = self._take(self.batch_size)
+                if request.careful:
+                    with self.notes.alone(request.guest.token, request.id):
+                        self._begin(requests)
+                        with self.changed:
+                            self.changed.wait_for(lambda: not self.under_way)
+                else:
                     self._begin(requests)
-                    self._wait_for_all()
-            else:
-                self._begin(requests)
-        finishing.join()
-        self.asides.put(None)
-        aside.join()
+            finishing.join()
+            self.asides.put(None)
+            aside.join()
 
     def _next(self) -> _Request | None:
         """The oldest request, when the model has room for it; None where this is to stop."""
@@ -292,11 +299,6 @@ class Server:
         with self.changed:
             self.under_way.append(_Call(requests, answers, bill))
             self.changed.notify_all()
-
-    def _wait_for_all(self) -> None:
-        """Wait until no call is under way."""
-        with self.changed:
-            self.changed.wait_for(lambda: not self.under_way)
 
     # -- the thread that waits for answers
 
@@ -391,7 +393,8 @@ class Server:
             if requests[0].what == "segment":
                 answers = _segmented([request.body for request in requests])
             elif requests[0].what == "renders":
-                answers = [self._renders(request.body) for request in requests]
+                renders = describe(self.model).renders
+                answers = [not isinstance(r.body, _Unreadable) and bool(renders(r.body)) for r in requests]
             elif requests[0].what in _BESIDE:
                 with contained():
                     answers = [getattr(self.model, requests[0].what)(*requests[0].body)]
@@ -404,9 +407,6 @@ class Server:
             for request, answer in zip(requests, answers, strict=True):
                 self._reply(request, answer)
 
-    def _renders(self, inputs: Any) -> bool:
-        return not isinstance(inputs, _Unreadable) and bool(describe(self.model).renders(inputs))
-
     def _reply(self, request: _Request, answer: Any = None, error: Exception | None = None) -> None:
         load = self.meter.load()
         request.guest.reply(request.id, answer, error, request.cost, self.told(), load)
@@ -415,8 +415,8 @@ class Server:
 class _Guest:
     """A worker's connection, the inputs that it has sent, and the answers that wait to be sent to it."""
 
-    def __init__(self, pipe: Connection, server: Server, address: Address) -> None:
-        self.pipe, self.server, self.address = pipe, server, address
+    def __init__(self, pipe: Connection, server: Server) -> None:
+        self.pipe, self.server = pipe, server
         self.token, self.gone = "", False
         self.inputs: dict[int, Any] = {}
         self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -448,7 +448,7 @@ class _Guest:
         """The body of the thread that reads."""
         writing = threading.Thread(target=self._write, name="c2fa-write", daemon=True)
         try:
-            greet(self.pipe, self.server.key, "model", self.address)
+            greet(self.pipe, self.server.key, "model", self.server.address)
             self.token = receive(self.pipe)
             server = self.server
             self.told = server.told()
@@ -468,19 +468,26 @@ class _Guest:
             self.pipe.close()
 
     def _write(self) -> None:
-        """The body of the thread that sends."""
+        """The body of the thread that sends answers and, where there are none, signs of life."""
         try:
-            while (message := self.outbox.get()) is not None:
+            while True:
+                message: bytes | None = _BEAT
+                with contextlib.suppress(queue.Empty):
+                    message = self.outbox.get(timeout=BEAT_SECONDS)
+                if message is None:
+                    return
                 self.pipe.send_bytes(message)
-        except OSError:  # the thread that reads sees it too
-            pass
+        except OSError:
+            shut_down(self.pipe)  # for the thread that reads, and for the worker
 
     def _take(self, message: Any) -> None:
         match message:
             case ("input", number, payload):
-                self.inputs[number] = _unpickled(payload)
-                with contextlib.suppress(Exception):  # which comes again when its rows are asked for
+                try:
+                    self.inputs[number] = pickle.loads(payload)
                     self.server.expect(self.inputs[number])
+                except Exception as error:  # which comes again when its rows are asked for
+                    self.inputs.setdefault(number, _Unreadable(error))
             case ("ask", id_, what, careful, body, dropped):
                 request = _Request(self, id_, what, careful, body, alone=careful)
                 try:
@@ -496,7 +503,14 @@ class _Guest:
         """Make of what has travelled what the model takes; the thread that calls the model has enough to do."""
         request.kind = request.what
         if request.what == "rows":
-            request.body = [self._rows(*piece) for piece in request.body]
+            pieces = []
+            for number, level, width, bits in request.body:
+                found = self.inputs[number]
+                if isinstance(found, _Unreadable):
+                    raise found.error
+                masks = np.unpackbits(bits, axis=1, count=width).view(np.bool_)
+                pieces.append(MaskedRows(found, masks, level))
+            request.body = pieces
         elif request.what == "batch":
             batch = pickle.loads(request.body)
             request.body, request.kind = [batch], kind_of(batch)
@@ -511,16 +525,6 @@ class _Guest:
         if request.what in ("rows", "batch"):
             request.rows = sum(map(len, request.body))
 
-    def _rows(self, number: int, level: int, width: int, bits: Any) -> MaskedRows:
-        masks = np.unpackbits(bits, axis=1, count=width).view(np.bool_)
-        return MaskedRows(self._input(number), masks, level)
-
-    def _input(self, number: int) -> Any:
-        found = self.inputs[number]
-        if isinstance(found, _Unreadable):
-            raise found.error
-        return found
-
 
 @dataclass(frozen=True)
 class _Unreadable:
@@ -531,13 +535,6 @@ class _Unreadable:
 
 def _raise(error: Exception) -> Any:
     raise error
-
-
-def _unpickled(payload: bytes) -> Any:
-    try:
-        return pickle.loads(payload)
-    except Exception as error:
-        return _Unreadable(error)
 
 
 def _segmented(asked: Sequence[tuple[list[Any], str, dict[str, Any]]]) -> list[list[Any]]:

@@ -189,6 +189,8 @@ def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: 
     if hasattr(inputs, "__len__") and not len(inputs):
         raise ValueError("inputs is empty: give at least one input to explain")
     for what, given in beside.items():
+        if given is not None and (isinstance(given, Mapping) or not hasattr(given, "__len__")):
+            raise TypeError(f"{what} must be a list with one for each input; got {given!r:.100}")
         if given is not None and len(given) != len(inputs):
             raise ValueError(f"{len(given)} {what} for {len(inputs)} inputs; give one for each")
 

@@ -99,9 +99,9 @@ class Plan:
                 f"two methods have one label in {labels}; give (label, name, options) with different labels"
             )
         seeds = self.seeds
-        numbers = list(range(seeds) if isinstance(seeds, int | np.integer) else seeds)
-        if not numbers or not all(map(is_whole, numbers)):
-            raise ValueError(f"seeds must be their number, at least 1, or the seeds themselves; got {seeds!r}")
+        numbers = list(range(min(seeds, 10**6 + 1)) if isinstance(seeds, int | np.integer) else seeds)
+        if not 0 < len(numbers) <= 10**6 or not all(map(is_whole, numbers)):
+            raise ValueError(f"seeds must be their number, 1 to a million, or the seeds themselves; got {seeds!r:.100}")
         settings: dict[str, Any] = {
             "target": self.target,
             "on_error": self.on_error,

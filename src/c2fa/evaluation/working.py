@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from c2fa._system import Lines
 from c2fa.asking.model import Model
 from c2fa.engines import Contact, Done, Engine, Load, RemoteModel, Serving, Work, WorkerError
 from c2fa.engines import engine as engine_of
@@ -52,10 +53,9 @@ class _Attempts:
         """Note that an input is begun, or refuse it."""
         if not os.path.isdir(self.folder):  # a worker on another machine
             return
-        with open(os.path.join(self.folder, f"{number}.begun"), "ab") as file:
-            file.write(b".")
-            tries = file.tell()
-        if tries > most:
+        lines = Lines(Path(self.folder) / f"{number}.begun")
+        lines.note({"worker": os.getpid()})
+        if len(list(lines.read())) > most:
             raise WorkerError(
                 f"input {number} was begun {most} times, and its worker was killed each time: leave it out, or see "
                 "that there is enough memory for it"

@@ -113,7 +113,10 @@ def tree_of(groups: Any, columns: list[Any]) -> Structure:
     if repeated is not None:
         raise ValueError(f"two columns are called {repeated!r}: groups go by name, so give each a name of its own")
     places = {name: j for j, name in enumerate(leaves)}
-    tree = _named(groups, leaves, places)
+    try:
+        tree = _named(groups, leaves, places)
+    except (RecursionError, TypeError):  # a list that holds itself, a sparse array
+        raise TypeError(f"groups must be lists of columns, or dicts of them by name; got {groups!r:.100}") from None
     grouped = Structure.from_tree(tree).names[-1]
     repeated = _repeated(grouped)
     if repeated is not None:

@@ -94,11 +94,14 @@ class Interactions:
         """The covariance of every leaf's value with the odd part of rows, (rows, leaves)."""
         if not self.scale:
             return np.zeros(x.shape)
-        beside = np.ones(x.shape)
-        for k in range(structure.depth):
-            there, gone = self._with_and_without(x, structure, k)
-            beside *= self._beside(there, gone, structure.above(k))[:, structure.owners(k)]
-        found: FloatArray = (2.0 / self.scale) * self.weights * x * (beside - 1.0)
+        found, step = np.empty(x.shape), max(2**17 // structure.leaves, 1)  # more do not fit into a processor's cache
+        for start in range(0, len(x), step):
+            rows = x[start : start + step]
+            beside = np.ones(rows.shape)
+            for k in range(structure.depth):
+                there, gone = self._with_and_without(rows, structure, k)
+                beside *= self._beside(there, gone, structure.above(k))[:, structure.owners(k)]
+            found[start : start + step] = (2.0 / self.scale) * self.weights * rows * (beside - 1.0)
         return found
 
     def variances(self, structure: Structure) -> tuple[FloatArray, ...]:

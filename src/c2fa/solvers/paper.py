@@ -78,6 +78,8 @@ def paper(
         if change < eps1 and _square(h1) + _square(h2) + _square(h3) < eps2:
             status = Status.CONVERGED
             break
+        if change < 1e-28 * (_square(alpha_bar) + _square(beta_bar)):  # rounding alone: outputs are too large for eps1
+            break
     return Fitted.of(problem, beta_bar, (alpha_bar, beta_bar)).solution(status, iteration)
 
 
