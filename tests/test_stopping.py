@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa import until
-from c2fa.asking.masking import level_names
+from c2fa.asking.masking import View
 from c2fa.methods import METHODS
 from c2fa.methods.base import Attribution
 from c2fa.stopping import Standing, as_rule, looks
@@ -42,7 +42,7 @@ def standing(values, stderr, structure=None, found=None, rows=10, budget=100):
     values, stderr = np.asarray(values, float), None if stderr is None else np.asarray(stderr, float)
     structure = structure or c2fa.Structure.flat(len(values))
     found = found or Attribution((values[:, None],), (np.zeros(1),), None, (None,))
-    names = level_names(structure, {})
+    names = View().level_names(structure)
     return Standing(structure, names, (values,), None if stderr is None else (stderr,), rows, budget, found)
 
 
