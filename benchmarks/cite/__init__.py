@@ -27,8 +27,8 @@ plain least squares on 1,024 other rows of the level (``--reference``), or on al
 an error of its own, which is added to the interval's, and left out under "reference as exact". Documents have two such
 references, rows that remove whole documents and the sums of their sentences', which need not agree: no additive
 description holds both where they do not. Sentences' Owen values, from as many rows of random orders, and documents'
-Shapley values, from all of their masks, are what ``method="owen"`` is after. Where a budget pays for all masks, nothing is left to cover, and the cell says
-so.
+Shapley values, from all of their masks, are what ``method="owen"`` is after. Where a budget pays for all masks, nothing
+is left to cover, and the cell says so.
 
 Settings are chosen on ``--half first``; the contexts of a half leave out the questions of QED's other half. The file of
 results has a line for each item that is finished: the same call goes on where it was cut. ``--answers FOLDER`` keeps

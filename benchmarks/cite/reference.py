@@ -89,8 +89,8 @@ def shapley(every: BoolArray, outputs: FloatArray) -> Reference:
 class Joining:
     """Rows in which sentences join one by one, document after document, and then leave in the same order.
 
-    What a sentence brings when it joins is its Owen value on average over random orders, and so is what the output loses
-    when it leaves: a row and its complement, which cancel even orders.
+    What a sentence brings when it joins is its Owen value on average over random orders, and so is what the output
+    loses when it leaves: a row and its complement, which cancel even orders.
     """
 
     masks: BoolArray
