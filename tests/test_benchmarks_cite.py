@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("experiments", reason="the benchmarks are in a clone, not in a source distribution")
-from benchmarks.cite import asking, command, items, reference, scoring, tables
+from benchmarks.cite import asking, command, items, planted, reference, scoring, tables
 
 import c2fa
 
@@ -223,7 +223,7 @@ def test_words_are_scored_inside_the_sentences_that_the_answer_needs(data):
 
 def run(monkeypatch, data, *more, lm=None):
     lm = Fake() if lm is None else lm
-    monkeypatch.setattr(command, "_model", lambda given: lm)
+    monkeypatch.setattr(command, "model", lambda given: lm)
     options = ["--data", str(data), "--out", str(data / "out.jsonl"), "--rows", "16,32", "--seeds", "1"]
     command.main([*options, "--families", "qed,nq5", "--items", "3", *more])
     return lm
@@ -379,3 +379,28 @@ def test_speed_is_printed_for_every_way(causal_lm, data, monkeypatch):
     printed = list(speed.lines(causal_lm, some, ["Its port is large."]))
     assert before == speed.causal._SHARED
     assert sum("rows a second" in line for line in printed) == 2 * (2 + len(speed.BATCHES))
+
+
+class Planted:
+    """Says what the prompt tells of Morn, and otherwise what it knows."""
+
+    def generate(self, prompt):
+        return "Ada Morn built the long bridge. Yes." if "Morn" in prompt else "Nobody knows who did it. No."
+
+    def pieces(self, answer):
+        return [answer]
+
+    def score(self, prompts, answer):
+        return [[-1.0 if "Nobody" in answer or "Morn" in prompt else -20.0] for prompt in prompts]
+
+
+def test_planted_citations_are_told_apart():
+    passages = {"a": "Bridges built long ago are long.", "b": "Ada Morn built it.", "c": "Swans swim."}
+    item = items.Item("nq3 0", "nq3", passages, "Who built it?", "b", ["ada morn"])
+    assert [plant.kind for plant in planted.plants(Planted(), [item])] == ["known", "right", "twice"]
+    found = list(planted.lines(Planted(), [item], 48))
+    assert found[0].startswith("AUROC of used against not used, 3 and 3 citations")
+    assert found[1] == "  verify 1.000"
+    for line in found[3:]:
+        count, of = line.split(" right ")[1].split(" (")[0].split(" of ")
+        assert count == of

@@ -540,10 +540,10 @@ def test_info_lists_what_there_is(folder: Path) -> None:
         assert spec in loading._FORMS
 
 
-@pytest.mark.parametrize("command", [(), ("demo",), ("explain",), ("cite",), ("evaluate",), ("report",), ("info",)])
-def test_every_command_has_help_with_examples(command: tuple[str, ...]) -> None:
-    said = c2fa_(*command, "--help", env={"COLUMNS": "80"}).stdout
-    assert "c2fa " + " ".join(command) in said
+@pytest.mark.parametrize("command", ["", "demo", "explain", "cite", "verify", "evaluate", "report", "info"])
+def test_every_command_has_help_with_examples(command: str) -> None:
+    said = c2fa_(*command.split(), "--help", env={"COLUMNS": "80"}).stdout
+    assert f"c2fa {command}" in said
     assert "Exit codes" in said or "--debug" in said
     assert max(map(len, said.splitlines())) <= 80
 

@@ -146,7 +146,7 @@ def test_answers_are_kept_in_a_ledger_and_for_the_next_prompt_asked_anew(folder:
     ("args", "code", "said"),
     [
         (("--docs", "nix", *ASK), 3, "there is no file or folder 'nix'"),
-        (("--docs", "cache", *ASK), 3, "the folder 'cache' holds no texts (.txt, .md); give one that does"),
+        (("--docs", "cache", *ASK), 3, "the folder 'cache' holds no texts (.txt, .md, .html"),
         (("--docs", "empty.txt", *ASK), 3, "'empty.txt' is empty"),
         (("--docs", "bad.json", *ASK), 3, "'bad.json' is not JSON"),
         (("--docs", "odd.json", *ASK), 3, "document 0 of 'odd.json' must be"),

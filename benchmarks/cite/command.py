@@ -24,11 +24,11 @@ SETTINGS = ("half", "rows", "seeds", "parts", "reference", "methods", "model")  
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing of a file of results, and print its tables."""
-    given = _parser().parse_args(arguments)
+    given = flags().parse_args(arguments)
     if given.speed:
         from benchmarks.cite import speed  # torch, which workers do not need
 
-        lm = _model(given)
+        lm = model(given)
         items, answers = _answered(lm, load(given.data, given.families, given.half, given.items))
         _print(speed.lines(lm, items, answers))
         return
@@ -47,7 +47,7 @@ def _run(given: argparse.Namespace, results: Results) -> None:
         return
     begin = time.monotonic()
     settings = Settings(given.rows, given.seeds, given.parts, given.reference, given.methods, given.answers)
-    lm = None if given.model is None else _model(given)
+    lm = None if given.model is None else model(given)
     if given.answers is not None:
         given.answers.mkdir(parents=True, exist_ok=True)
 
@@ -133,7 +133,7 @@ class Results:
             file.write(json.dumps(line).encode() + b"\n")
 
 
-def _model(given: argparse.Namespace) -> Any:
+def model(given: argparse.Namespace) -> Any:
     """The language model, in half precision on a GPU."""
     import torch
 
@@ -152,7 +152,8 @@ def _model(given: argparse.Namespace) -> Any:
     return lm
 
 
-def _parser() -> argparse.ArgumentParser:
+def flags() -> argparse.ArgumentParser:
+    """What the commands of this benchmark take."""
     parser = argparse.ArgumentParser(
         "benchmarks.cite", description=about, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -56,6 +56,7 @@ __all__ = [
     "solve",
     "to_shap",
     "until",
+    "verify",
 ]
 
 if find_spec("matplotlib") is None:  # `from c2fa import *` gives what is there
@@ -63,7 +64,7 @@ if find_spec("matplotlib") is None:  # `from c2fa import *` gives what is there
 
 if TYPE_CHECKING:
     from c2fa import batch, metrics, models, plots, report
-    from c2fa.citing import Citer, cite
+    from c2fa.citing import Citer, cite, verify
     from c2fa.evaluation import evaluate
     from c2fa.showing.for_shap import to_shap
 
@@ -73,6 +74,7 @@ _LATER = {
     "cite": "c2fa.citing",
     "evaluate": "c2fa.evaluation",
     "to_shap": "c2fa.showing.for_shap",
+    "verify": "c2fa.citing",
 }
 _ROOMS = ("batch", "metrics", "models", "plots", "report")
 

@@ -1,7 +1,25 @@
 """Which source made a language model say this, and whether a citation was used."""
 
 from c2fa.citing.citer import Citer, cite, method_for
+from c2fa.citing.documents import Document, documents_of
 from c2fa.citing.questions import PROMPT, Question, QuestionMasker, Rows
 from c2fa.citing.scoring import LanguageModel
+from c2fa.citing.verdicts import Citation, Verification, Verifications
+from c2fa.citing.verifying import verify
 
-__all__ = ["PROMPT", "Citer", "LanguageModel", "Question", "QuestionMasker", "Rows", "cite", "method_for"]
+__all__ = [
+    "PROMPT",
+    "Citation",
+    "Citer",
+    "Document",
+    "LanguageModel",
+    "Question",
+    "QuestionMasker",
+    "Rows",
+    "Verification",
+    "Verifications",
+    "cite",
+    "documents_of",
+    "method_for",
+    "verify",
+]

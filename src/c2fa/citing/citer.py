@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from c2fa.citing.questions import PROMPT, Asking, Documents, Prompt, Question, QuestionMasker
+from c2fa.citing.documents import Documents
+from c2fa.citing.questions import PROMPT, Asking, Prompt, Question, QuestionMasker, of_a_chat
 from c2fa.citing.scoring import LanguageModel, Scorer, Similarity
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.methods.budget import as_budget, masks_of
 from c2fa.models.lazy import Lazy
+
+if TYPE_CHECKING:
+    from c2fa.citing.verdicts import Verification, Verifications
 
 
 def cite(
@@ -25,6 +29,7 @@ def cite(
     budget: int | Sequence[int] = 64,
     prompt: Prompt = PROMPT,
     system: str | None = None,
+    document: str | None = None,
     separator: str = "\n\n",
     language: str = "en",
     similarity: Similarity | None = None,
@@ -42,7 +47,8 @@ def cite(
     lm
         ``c2fa.models.CausalLM``, a model behind a server, or any object with ``generate``, ``pieces`` and ``score``.
     documents
-        A dict of names and texts, a list of texts or of ``{"id": …, "text": …}``, or one text.
+        A dict of ids and texts, one text, or a list of texts, of ``(id, text)``, of dicts with ``text``,
+        ``page_content`` or ``content``, of LangChain's, LlamaIndex's or Haystack's documents; or a DataFrame's rows.
     answer
         The answer to explain; None has the model write it from all documents, which is no row of the budget.
     levels
@@ -53,7 +59,11 @@ def cite(
         Rows of the model, or those of each level; the one without any document is among them.
     prompt
         A text with ``{context}`` and ``{query}``, or a function of both; it is put into the model's own chat template
-        where the model has one, with ``system`` before it.
+        where the model has one, with ``system`` before it. A chat of a system's and a user's message, as a list of
+        ``{"role": …, "content": …}``, is both.
+    document
+        What each document looks like in the prompt, such as ``"[{id}] {title}\\n{text}"``: ``{text}`` is what it says,
+        and the rest, from its id and metadata, stays while a sentence of it does. None is the text alone.
     separator
         What stands between two documents.
     similarity
@@ -80,6 +90,7 @@ def cite(
         budget=budget,
         prompt=prompt,
         system=system,
+        document=document,
         separator=separator,
         language=language,
         similarity=similarity,
@@ -103,7 +114,7 @@ class Citer:
 
     Parameters
     ----------
-    lm, levels, budget, prompt, system, separator, language, similarity, options
+    lm, levels, budget, prompt, system, document, separator, language, similarity, options
         As ``cite`` takes them.
 
     Examples
@@ -125,6 +136,7 @@ class Citer:
         budget: int | Sequence[int] = 64,
         prompt: Prompt = PROMPT,
         system: str | None = None,
+        document: str | None = None,
         separator: str = "\n\n",
         language: str = "en",
         similarity: Similarity | None = None,
@@ -132,7 +144,8 @@ class Citer:
     ) -> None:
         if options.get("method") == "context-cite":  # its authors fit log-odds
             options = {"link": "logit", **options}
-        asking = Asking(prompt, system, separator)
+        prompt, system = of_a_chat(prompt, system)
+        asking = Asking(prompt, system, separator, document)
         masker = QuestionMasker(levels, language, asking)
         options = {"method": method_for(masker.levels, options.get("until")), **options}
         self.scorer = Scorer(lm, asking, language, similarity, options.pop("model_name", None))
@@ -144,7 +157,7 @@ class Citer:
 
     def __call__(self, x: Any, *, key: str | None = None) -> Explanation:
         """Explain the answer to one question."""
-        question = Question.of(x)
+        question = self.scorer.asking.of(Question.of(x))
         if question.answer is not None:
             self.scorer.answered(question)  # what is wrong with the answer is said before anything is asked
         return self.explainer(question, key=key)
@@ -157,6 +170,21 @@ class Citer:
         if store is not None:
             options = {"views": "all", **options}  # without its statements an explanation of an answer says little
         return self.explainer.many(inputs, store, **{"column": Question.of, **options})
+
+    def verify(self, x: Any, answer: Any = None, citations: Any = None) -> Verification:
+        """Say of each citation of an answer whether the source was used; see ``c2fa.verify``.
+
+        The answer and the citations may also be fields of the question.
+        """
+        from c2fa.citing.verifying import verified
+
+        return verified(self, [(x, answer, citations)])[0]
+
+    def verify_many(self, inputs: Iterable[Any]) -> Verifications:
+        """The same for many questions with their answers, and scores over all of them."""
+        from c2fa.citing.verifying import verified
+
+        return verified(self, ((x, None, None) for x in inputs))
 
     def with_model(self, lm: LanguageModel) -> Citer:
         """The same with another language model."""

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from c2fa.asking.masking import Inputs, Masked
+from c2fa.citing.documents import Documents, documents_of, frames
 from c2fa.maskers import Text
 from c2fa.structure import BoolArray
 
 PROMPT = "Context: {context}\n\nQuery: {query}"
 MARK = "c2fa-puts-the-documents-here"  # no document says this, so that it shows where a prompt has them
-Documents: TypeAlias = str | Mapping[str, str] | Sequence[str | Mapping[str, str]]
-Prompt: TypeAlias = str | Callable[[str, str], str]
+Template: TypeAlias = str | Callable[[str, str], str]
+Prompt: TypeAlias = Template | Sequence[Mapping[str, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,17 +27,24 @@ class Question:
     Parameters
     ----------
     documents
-        As ``cite`` takes them; they become a dict of names and texts.
+        As ``cite`` takes them; they become a dict of ids and texts.
     answer
         None where the model is to write it.
+    metadata
+        What else is known of the documents, by their ids; what they say of themselves is added to it.
     """
 
     documents: Documents
     query: str
     answer: str | None = None
+    # No part of what the model reads, unless a template says so: then the question is ``Framed``.
+    metadata: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "documents", _documents(self.documents))
+        found = documents_of(self.documents)
+        object.__setattr__(self, "documents", {name: document.text for name, document in found.items()})
+        metadata = {name: {**self.metadata.get(name, {}), **document.metadata} for name, document in found.items()}
+        object.__setattr__(self, "metadata", metadata)
         if not isinstance(self.query, str):
             raise TypeError(f"the query must be a text, not {type(self.query).__name__}")
         if self.answer is not None:
@@ -63,6 +71,22 @@ class Question:
             raise ValueError(f"the question has no {missing[0]!r}; it has {', '.join(map(repr, x)) or 'nothing'}")
         return cls(x["documents"], x["query"], x.get("answer"))
 
+    def framed(self, name: str, text: str) -> str:
+        """What is left of a document, as the model reads it."""
+        return text
+
+
+@dataclasses.dataclass(frozen=True)
+class Framed(Question):
+    """A question whose documents have a text of their own before and behind them, which is never masked."""
+
+    frames: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+
+    def framed(self, name: str, text: str) -> str:
+        """What is left of a document, as the model reads it."""
+        before, after = self.frames[name]
+        return f"{before}{text}{after}"
+
 
 def check_answer(answer: Any) -> None:
     """Refuse an answer, given or written, of which nothing can be explained."""
@@ -72,49 +96,61 @@ def check_answer(answer: Any) -> None:
         raise ValueError("the answer is empty, so there is nothing to attribute; give answer='…', or another query")
 
 
-def _documents(given: Documents) -> dict[str, str]:
-    """Names and texts, or a sentence about what is wrong with them."""
-    pairs: list[tuple[str, Any]]
-    if isinstance(given, Mapping):
-        pairs = [(str(name), text) for name, text in given.items()]
-    elif isinstance(given, Iterable):
-        items = [given] if isinstance(given, str) else given
-        named = [item if isinstance(item, Mapping) else {"text": item} for item in items]
-        pairs = [(str(item.get("id", f"document {k}")), item.get("text")) for k, item in enumerate(named, 1)]
-    else:
-        raise TypeError(f"documents must be texts by their names, or a list of texts; got {given!r}")
-    documents = dict(pairs)
-    if len(documents) < len(pairs):
-        raise ValueError(f"two documents have one id among {[name for name, _ in pairs]}; give each its own")
-    if not documents:
-        raise ValueError("there are no documents; give at least one")
-    for name, text in documents.items():
-        if not isinstance(text, str):
-            raise TypeError(f"document {name!r} must be a text, not {type(text).__name__}")
-        if not text.strip():
-            raise ValueError(f"document {name!r} is empty; leave it out")
-    return documents
-
-
 # ---------------------------------------------------------------------------------- masking
+
+
+def of_a_chat(prompt: Prompt, system: str | None) -> tuple[Template, str | None]:
+    """The prompt and the system's text; a chat of messages holds both."""
+    if isinstance(prompt, str) or callable(prompt):
+        return prompt, system
+    if not isinstance(prompt, Sequence):
+        raise TypeError(
+            "the prompt must be a text with {context} and {query}, a function of both, or a chat of messages; got "
+            f"{prompt!r}"
+        )
+    chat: list[Any] = list(prompt)
+    if not all(isinstance(m, Mapping) and isinstance(m.get("content"), str) and "role" in m for m in chat):
+        raise TypeError(f'a chat must be a list of {{"role": …, "content": "…"}}; got {prompt!r}')
+    roles = [message["role"] for message in chat]
+    if roles not in (["user"], ["system", "user"]):
+        raise ValueError(
+            f"a chat may have a system's message and one of the user, with {{context}} and {{query}}, not {roles}; "
+            "give earlier turns as documents, or write them into the user's message"
+        )
+    if system is not None and len(chat) > 1:
+        raise ValueError("the system's text is given twice, in the chat and as system=; leave one out")
+    return chat[-1]["content"], chat[0]["content"] if len(chat) > 1 else system
 
 
 @dataclasses.dataclass(frozen=True)
 class Asking:
     """How documents and the query become a message to the model, and the system's text before it."""
 
-    prompt: Prompt = PROMPT
+    prompt: Template = PROMPT
     system: str | None = None
     separator: str = "\n\n"
+    document: str | None = None
 
     def __post_init__(self) -> None:
-        if MARK not in self.message({"": MARK}, "?"):
-            shown = repr(self.prompt) if isinstance(self.prompt, str) else "the function that makes it leaves it out"
+        shown = repr(self.prompt) if isinstance(self.prompt, str) else "the function that makes it leaves it out"
+        if MARK not in self._text(MARK, "?"):
             raise ValueError(f"the prompt has no {{context}}, so that no document would be read: {shown}")
+        if MARK not in self._text("", MARK):
+            raise ValueError(f"the prompt has no {{query}}, so that nothing would be asked: {shown}")
 
-    def message(self, documents: Mapping[str, str], query: str) -> str:
+    def of(self, question: Question) -> Question:
+        """The question with a header for each document, where there is a template for them."""
+        if self.document is None:
+            return question
+        headers = frames(self.document, question.metadata)
+        return Framed(question.documents, question.query, question.answer, question.metadata, headers)
+
+    def message(self, documents: Mapping[str, str], question: Question) -> str:
         """The message with some documents, those of which nothing is left aside."""
-        context = self.separator.join(text for text in documents.values() if text)
+        left = [question.framed(name, text) for name, text in documents.items() if text]
+        return self._text(self.separator.join(left), question.query)
+
+    def _text(self, context: str, query: str) -> str:
         if not isinstance(self.prompt, str):
             return self.prompt(context, query)
         given = {"{context}": context, "{query}": query}
@@ -140,7 +176,7 @@ class QuestionMasker:
         return Text(levels=self.levels, language=self.language, mask=None)
 
     def __call__(self, x: Any) -> Masked:
-        question = Question.of(x)
+        question = self.asking.of(Question.of(x))
         masked = self._text(question.texts)
         inputs = _QuestionInputs(question, self.asking, masked.inputs)
         without = np.zeros((1, masked.structure.leaves), dtype=np.bool_)
@@ -157,7 +193,7 @@ class _QuestionInputs:
 
     def __call__(self, masks: BoolArray, level: int) -> Rows:
         left = self.documents(masks, level)
-        return Rows(self.question, [self.asking.message(documents, self.question.query) for documents in left])
+        return Rows(self.question, [self.asking.message(documents, self.question) for documents in left])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -132,7 +132,7 @@ class Scorer(Shell):
         """The whole answer, and its statements where it has several; ``without`` is what the model says from memory."""
         answered = self.answered(question)
         notes = list(answered.notes)
-        forged = self._markers.findall(self.asking.message(question.texts, question.query))
+        forged = self._markers.findall(self.asking.message(question.texts, question))
         if forged:
             notes.append(
                 f"the documents or the query hold {forged[0]!r}, by which the model tells turns of a chat apart; in "
@@ -309,7 +309,7 @@ class Scorer(Shell):
 
     def _full(self, question: Question) -> str:
         """The prompt with all documents."""
-        return self._prompt(self.asking.message(question.texts, question.query))
+        return self._prompt(self.asking.message(question.texts, question))
 
     def _prompt(self, message: str) -> str:
         """A message in the model's chat template where it has one, with the system's text before it."""

@@ -19,6 +19,7 @@ from c2fa.cli.explain import explain
 from c2fa.cli.output import out, out_json
 from c2fa.cli.report import learn, report
 from c2fa.cli.session import guarded
+from c2fa.cli.verify import verify
 from c2fa.methods import METHODS, PEERS
 
 app = typer.Typer(
@@ -54,6 +55,7 @@ def _root(
       c2fa explain rows.csv -m sklearn:model.skops --out report.html
       c2fa explain scans/ -m python:mine:classify --out report.html
       c2fa cite --docs texts/ --query "Who?" -m hf:my-model
+      c2fa verify --docs texts/ --query "Who?" --answer "Ada [1]." -m hf:my-model
       c2fa COMMAND --help                      more examples
 
     \bExit codes:
@@ -104,6 +106,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "store": "stores of many inputs",
         "ray": "stores made on Ray",
         "dask": "stores made on Dask",
+        "pdf": "documents in PDF files",
     }
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
     lines = [f"c2fa {facts['c2fa']}, Python {facts['python']}, {packages}", "", "Extras"]
@@ -135,5 +138,5 @@ def _extras() -> dict[str, dict[str, Any]]:
     return extras
 
 
-for command in (demo, explain, cite, learn, evaluate, report, info):
+for command in (demo, explain, cite, verify, learn, evaluate, report, info):
     app.command()(command)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from c2fa.citing import PROMPT, Citer, Question, method_for
+from c2fa.citing.documents import TEXT_FIELDS, read_html, read_pdf
 from c2fa.cli import options as o
 from c2fa.cli import output
 from c2fa.cli.inputs import Inputs, Request, must_exist, read_text
@@ -24,8 +25,8 @@ Docs = Annotated[
         o.INPUTS,
         "--docs",
         metavar="PATH",
-        help='A folder of .txt and .md files, a file, a .json or .jsonl of {"id", "text"}, or - for standard input. '
-        "Repeatable.",
+        help='A folder of .txt, .md, .html and .pdf files, a file, a .json or .jsonl of {"id", "text"}, or - for '
+        "standard input. Repeatable.",
     ),
 ]
 Query = Annotated[str | None, o.flag(o.INPUTS, metavar="TEXT", help="The question that the model is asked.")]
@@ -54,6 +55,10 @@ Budget = Annotated[str, o.flag(o.ASKING, "--budget", "-b", metavar="ROWS", help=
 _PROMPT = r"The text with {context} and {query}; \n is a line break."
 Prompt = Annotated[str, o.flag(o.INPUTS, metavar="TEXT", help=_PROMPT, show_default="Context: … Query: …")]
 System = Annotated[str | None, o.flag(o.INPUTS, metavar="TEXT", help="The system's text before the prompt.")]
+_HEADER = r"Each document in the prompt, as [{id}] {title}\n{text}; what is not {text} stays while a sentence does."
+Header = Annotated[
+    str | None, o.flag(o.INPUTS, "--document", metavar="TEXT", help=_HEADER, show_default="its text alone")
+]
 Separator = Annotated[
     str, o.flag(o.INPUTS, metavar="TEXT", help="What stands between two documents.", show_default="a blank line")
 ]
@@ -77,6 +82,7 @@ def cite(
     levels: Levels = "documents,sentences",
     prompt: Prompt = PROMPT,
     system: System = None,
+    document: Header = None,
     separator: Separator = "\n\n",
     language: Language = "en",
     model_option: ModelOption = [],  # noqa: B006
@@ -132,9 +138,10 @@ def cite(
         method = method or method_for(o.words(levels), until)
         settings = {
             "levels": o.words(levels),
-            "prompt": _lines(prompt),
+            "prompt": with_breaks(prompt),
             "system": system,
-            "separator": _lines(separator),
+            "document": document and with_breaks(document),
+            "separator": with_breaks(separator),
             "language": language,
             "similarity": similarity,
             "method": method,
@@ -170,7 +177,7 @@ def cite(
         order.explain_into_store(make, bare, {"model"}, str(questions), column=as_question, views="all")
 
 
-def _lines(text: str) -> str:
+def with_breaks(text: str) -> str:
     r"""A text in which \n, as a shell passes it on, is a line break."""
     return text.replace("\\n", "\n")
 
@@ -189,7 +196,7 @@ def _cite_one(order: Order, docs: Sequence[Path], query: str | None, answer: str
         raise RefusedError(str(error)) from error
 
     def make(lm: Any, stop: Stop, ledger: Path | None) -> tuple[Explainer, Citer]:
-        citer = _citer(order.settings, lm, ledger, order.request)
+        citer = citer_of(order.settings, lm, ledger, order.request)
         citer.explainer.progress = output.interactive(order.quiet)
         citer.explainer.model = Stoppable(citer.scorer, stop)
         return citer.explainer, citer
@@ -198,7 +205,7 @@ def _cite_one(order: Order, docs: Sequence[Path], query: str | None, answer: str
     order.explain(Inputs("text", [query], [question]), places, make)
 
 
-def _citer(settings: Mapping[str, Any], lm: Any, ledger: Path | None, request: Request) -> Citer:
+def citer_of(settings: Mapping[str, Any], lm: Any, ledger: Path | None, request: Request) -> Citer:
     name = request.model_name
     if ledger is not None and name is None and request.spec.startswith("python:"):
         name = request.spec if getattr(lm, "name", None) is None else None
@@ -217,7 +224,7 @@ def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[dic
             must_exist(path)
         files = [path]
         if path.is_dir():
-            texts = (".txt", ".md")
+            texts = (".txt", ".md", ".html", ".htm", ".pdf")
             files = sorted(f for f in path.iterdir() if f.suffix.lower() in texts and not f.name.startswith("."))
             if not files:
                 raise RefusedError(f"the folder {str(path)!r} holds no texts ({', '.join(texts)}); give one that does")
@@ -227,11 +234,15 @@ def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[dic
                     f"{str(file)!r} is not in the folder {str(below)!r}, and a line of questions may name no other "
                     "files; put it there, or name a folder that holds it with --docs-below"
                 )
-            if file.suffix.lower() in (".json", ".jsonl"):
+            suffix = file.suffix.lower()
+            if suffix in (".json", ".jsonl"):
                 found += _records(file)
+            elif suffix == ".pdf":
+                found += read_pdf(file)
             else:
                 read = read_text(file)
-                found.append({"id": read.names[0], "text": read.values[0]})
+                text = read_html(read.values[0]) if suffix in (".html", ".htm") else read.values[0]
+                found.append({"id": read.names[0], "text": text})
     return found
 
 
@@ -251,7 +262,7 @@ def _records(file: Path) -> list[dict[str, Any]]:
     documents = []
     for k, item in enumerate(listed):
         item = {"text": item} if isinstance(item, str) else item
-        if not isinstance(item, dict) or not isinstance(item.get("text"), str):
+        if not isinstance(item, dict) or not any(isinstance(item.get(name), str) for name in TEXT_FIELDS):
             raise RefusedError(f'document {k} of {str(file)!r} must be {{"id": …, "text": …}}, not {str(item)[:80]}')
         documents.append({"id": f"{file.name} {k + 1}", **item})
     return documents
@@ -270,7 +281,7 @@ class MakeCiter:
 
     def __call__(self, lm: Any = None) -> Explainer:
         lm = self.request.load() if lm is None else lm
-        return _citer(self.settings, lm, self.ledger, self.request).explainer
+        return citer_of(self.settings, lm, self.ledger, self.request).explainer
 
     def divided(self) -> tuple[Callable[[], Any], Callable[[Any], Explainer]]:
         """What makes the model, for its own process, and what makes an explainer around it, for workers."""
@@ -289,21 +300,25 @@ class AsQuestion:
         from c2fa.batch.packing import Unreadable
 
         try:
-            if not isinstance(row, Mapping):
-                raise ValueError(f'a line must be {{"query": …, "documents": …}}, not {str(row)[:80]}')
-            fields = ("query", "documents", "docs", "answer")
-            unknown = [name for name in row if name not in (*fields, "id")]
-            if unknown:
-                raise ValueError(f"the question has {unknown[0]!r}; it may have {', '.join(fields)} and id")
-            documents = row.get("documents", self.documents)
-            if "docs" in row:
-                given = [row["docs"]] if isinstance(row["docs"], str) else row["docs"]
-                documents = read_documents([self.folder / path for path in given], self.below)
-            if documents is None:
-                raise ValueError('the question has no documents: give it "documents" or "docs", or all of them --docs')
-            return Question.of({**row, "documents": documents})
+            return self.question(row)
         except (RefusedError, ValueError, TypeError, OSError) as error:
             return Unreadable(error)  # one bad question costs one line
+
+    def question(self, row: Any) -> Question:
+        """The question of a line, or an error that says what is wrong with it."""
+        if not isinstance(row, Mapping):
+            raise ValueError(f'a line must be {{"query": …, "documents": …}}, not {str(row)[:80]}')
+        fields = ("query", "documents", "docs", "answer")
+        unknown = [name for name in row if name not in (*fields, "id")]
+        if unknown:
+            raise ValueError(f"the question has {unknown[0]!r}; it may have {', '.join(fields)} and id")
+        documents = row.get("documents", self.documents)
+        if "docs" in row:
+            given = [row["docs"]] if isinstance(row["docs"], str) else row["docs"]
+            documents = read_documents([self.folder / path for path in given], self.below)
+        if documents is None:
+            raise ValueError('the question has no documents: give it "documents" or "docs", or all of them --docs')
+        return Question.of({**row, "documents": documents})
 
 
 class _NoModel:

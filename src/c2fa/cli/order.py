@@ -85,7 +85,7 @@ class Order:
                 explainer, explain = make(model, stop, self.ledger or resume.ledger())
                 try:
                     check_masked(inputs, lambda x: explainer.rows(explainer.masker(x)))
-                    with stop.keeping(lambda: _kept(explainer)):
+                    with stop.keeping(lambda: kept(explainer)):
                         named = self._ask(explain, inputs, stop)
                         for path in self.outs:
                             output.write_explanations(path, named)
@@ -182,7 +182,7 @@ class Order:
             output.say("the same command with --retry-failed asks about them again")
 
 
-def _kept(explainer: Explainer) -> str:
+def kept(explainer: Explainer) -> str:
     """What is kept of a run that ends early."""
     if explainer.ledger is None:
         return "no answers are kept"

@@ -1,0 +1,213 @@
+"""Documents as people have them: told by their shape, so that nobody's package is imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Documents: TypeAlias = Any
+"""Whatever ``documents_of`` makes documents of."""
+
+TEXT_FIELDS = ("text", "page_content", "content")
+_IDS = ("id", "id_", "doc_id", "document_id", "_id")
+_METADATA = ("metadata", "meta")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document with what is known of it: its title, where it comes from, its place in a ranking."""
+
+    id: str
+    text: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def documents_of(given: Documents, *, text: str | None = None, id: str | None = None) -> dict[str, Document]:
+    """Documents by their ids, in their order.
+
+    Parameters
+    ----------
+    given
+        A dict of ids and texts; one text, or a list of texts, of (id, text), of dicts with ``text``, ``page_content``
+        or ``content``, of LangChain's and Haystack's documents, of LlamaIndex's nodes with or without scores; or the
+        rows of a DataFrame. Whatever else is said of a document becomes its metadata.
+    text, id
+        The fields, or columns of a DataFrame, that hold the text and the id, where they have names of their own.
+
+    Examples
+    --------
+    >>> documents_of([{"page_content": "The sky is blue.", "metadata": {"page": 3}}])
+    {'document 1': Document(id='document 1', text='The sky is blue.', metadata={'page': 3})}
+    """
+    texts, ids = (TEXT_FIELDS if text is None else (text,)), (_IDS if id is None else (id,))
+    found = [_document(item, name, texts, ids) for name, item in _items(given, texts, ids)]
+    by_id = {document.id: document for document in found}
+    if len(by_id) < len(found):
+        raise ValueError(f"two documents have one id among {[d.id for d in found]}; give each its own")
+    if not found:
+        raise ValueError("there are no documents; give at least one")
+    for name, document in by_id.items():
+        if not document.text.strip():
+            raise ValueError(f"document {name!r} is empty; leave it out")
+    return by_id
+
+
+def _items(given: Any, texts: tuple[str, ...], ids: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Each document as it was given, with the name that it has unless it says another."""
+    if isinstance(given, Mapping):
+        yield from ((str(name), item) for name, item in given.items())
+        return
+    if hasattr(given, "columns"):  # a DataFrame of pandas or polars
+        columns = list(map(str, given.columns))
+        if not set(texts) & set(columns):
+            raise ValueError(
+                f"none of the columns {', '.join(map(repr, columns))} is called {' or '.join(map(repr, texts))}; name "
+                "the one with the texts: c2fa.citing.documents_of(frame, text='…')"
+            )
+        given = given.to_dicts() if hasattr(given, "to_dicts") else given.to_dict("records")
+    # One document alone is no list of documents, though LangChain's can be iterated over: it gives its fields.
+    if isinstance(given, str) or any(isinstance(getattr(given, name, None), str) for name in texts):
+        given = [given]
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise TypeError(f"documents must be texts by their ids, or a list of documents; got {given!r}")
+    yield from ((f"document {k}", item) for k, item in enumerate(given, start=1))
+
+
+def _document(item: Any, name: str, texts: tuple[str, ...], ids: tuple[str, ...]) -> Document:
+    metadata: dict[str, Any] = {}
+    if isinstance(item, tuple) and len(item) == 2:
+        first, second = item
+        if isinstance(second, str):
+            return Document(str(first), second)
+        item, metadata = first, {"score": float(second)}  # as a search with scores gives them
+    if isinstance(item, str):
+        return Document(name, item, metadata)
+    node = getattr(item, "node", None)  # LlamaIndex wraps a node with its score
+    if node is not None:
+        item, metadata = node, {"score": item.score}
+    if isinstance(item, Mapping):
+        fields = {**item, **item["data"]} if isinstance(item.get("data"), Mapping) else dict(item)  # as Cohere has them
+        fields.pop("data", None)
+    else:
+        fields = {key: getattr(item, key, None) for key in (*texts, *ids, *_METADATA, "score")}
+    found = next((key for key in texts if isinstance(fields.get(key), str)), None)
+    if found is None:
+        got = f"a dict with {', '.join(map(repr, item)) or 'nothing'}" if isinstance(item, Mapping) else repr(item)[:80]
+        raise TypeError(
+            f"document {name!r} must be a text, (id, text), a dict with {' or '.join(map(repr, texts))}, or an object "
+            f"that has one of these; got {got}"
+        )
+    own = next((key for key in ids if fields.get(key) is not None), None)
+    told = [fields.pop(key, None) for key in _METADATA]
+    text, own_id = fields.pop(found), fields.pop(own) if own else name
+    metadata |= {key: value for key, value in fields.items() if value is not None and key not in (*texts, *ids)}
+    for more in told:
+        metadata |= more or {}
+    return Document(str(own_id), text, metadata)
+
+
+# ---------------------------------------------------------------------------------- frames around documents
+
+
+def frames(template: str, metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    """What stands before and behind the text of each document, by a template such as ``"[{id}] {title}\\n{text}"``.
+
+    >>> frames("[{id}] {title}: {text}", {"7": {"title": "Sky"}})
+    {'7': ('[7] Sky: ', '')}
+    """
+    if not isinstance(template, str) or template.count("{text}") != 1:
+        raise ValueError(
+            f"document= must be a text with {{text}} in it once, for what a document says; got {template!r}"
+        )
+    found = {}
+    for name, more in metadata.items():
+        fields = {**more, "id": name}
+
+        def value(match: re.Match[str], fields: Mapping[str, Any] = fields, name: str = name) -> str:
+            if match[1] not in fields:
+                raise ValueError(
+                    f"document= asks for {match[0]}, and document {name!r} has {', '.join(fields)}; leave it out, or "
+                    "give it to every document"
+                )
+            return str(fields[match[1]])
+
+        before, after = (re.sub(r"\{(\w+)\}", value, part) for part in template.split("{text}"))
+        found[name] = before, after
+    return found
+
+
+# ---------------------------------------------------------------------------------- files
+
+
+def read_html(text: str) -> str:
+    """What a page says, without its markup: a blank line where a block begins.
+
+    >>> read_html("<h1>Sky</h1><p>It is <b>blue</b>.<script>x()</script></p>")
+    'Sky\\n\\nIt is blue.'
+    """
+    reader = _Page()
+    reader.feed(text)
+    reader.close()
+    lines = (" ".join(block.split()) for block in "".join(reader.said).split("\f"))
+    return "\n\n".join(line for line in lines if line)
+
+
+class _Page(HTMLParser):
+    """Collects the text of a page, with a form feed wherever a block begins or ends."""
+
+    within = (
+        "a",
+        "abbr",
+        "b",
+        "code",
+        "em",
+        "i",
+        "kbd",
+        "mark",
+        "q",
+        "s",
+        "small",
+        "span",
+        "strong",
+        "sub",
+        "sup",
+        "u",
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self._hidden += tag in ("script", "style")
+        self.said.append("\f" * (tag not in self.within))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in ("script", "style")
+        self.said.append("\f" * (tag not in self.within))
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.said.append(data)
+
+
+def read_pdf(path: Path) -> list[dict[str, Any]]:
+    """The pages of a PDF file, each a document that says which page it is; pages without any text are left out."""
+    try:
+        from pypdf import PdfReader  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise ImportError(f"{str(path)!r} needs pypdf: pip install 'c2fa[pdf]'") from error
+    pages = [page.extract_text() for page in PdfReader(path).pages]
+    found = [
+        {"id": f"{path.name} page {k}", "text": text, "file": path.name, "page": k}
+        for k, text in enumerate(pages, start=1)
+        if text.strip()
+    ]
+    if not found:
+        raise ValueError(f"{str(path)!r} holds no text, as scanned pages do; read them with OCR first")
+    return found

@@ -1,0 +1,350 @@
+"""Was the source used? Each citation of an answer, judged by removing what it cites and looking.
+
+For a statement, let f(S) be its log-probability where the documents S are read, and N all of them. What a document i
+does is told by four numbers: its value (a fit of many rows), what is lost by removing it alone, f(N) − f(N∖i), what is
+lost by removing it together with those that may stand in for it, f(N) − f(N∖G), and what it alone then brings back,
+f(N∖(G∖i)) − f(N∖G). A document that others can replace loses little alone and brings back much.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from c2fa.asking.driver import Job, drive
+from c2fa.asking.masking import Masked
+from c2fa.asking.querying import Ask, Conversation, Queries
+from c2fa.citing.annotations import Citations, Marked, read_citations
+from c2fa.citing.citer import Citer
+from c2fa.citing.documents import Documents
+from c2fa.citing.questions import Question
+from c2fa.citing.scoring import LanguageModel
+from c2fa.citing.verdicts import Citation, Statement, Verdict, Verification, Verifications
+from c2fa.explainer import Explainer
+from c2fa.explanation import Explanation
+from c2fa.structure import FloatArray
+
+
+def verify(
+    lm: LanguageModel,
+    documents: Documents,
+    query: str,
+    answer: Any,
+    citations: Citations = None,
+    *,
+    budget: int = 64,
+    **options: Any,
+) -> Verification:
+    """Say of each citation of an answer whether the source was used.
+
+    Parameters
+    ----------
+    lm, documents, query
+        As ``c2fa.cite`` takes them.
+    answer
+        The answer with its citations, as ``[1]``, ``[2, 3]``, ``[id]`` or ``(source: id)``, or blocks of text that
+        hold them, as models' interfaces give them.
+    citations
+        None reads them from the answer. Else pairs of a place in the answer, a text of it or (start, end), and a
+        source; or citations as LangChain, Anthropic, Cohere, Gemini and OpenAI have them, as plain dicts.
+    budget
+        The most rows of the model: for values of all documents, and for removing those that are cited, alone and
+        together with those that may stand in for them.
+    options
+        Further options of ``c2fa.Citer``.
+
+    Examples
+    --------
+    >>> class Parrot:
+    ...     def generate(self, prompt): return "It is blue."
+    ...     def pieces(self, answer): return [answer]
+    ...     def score(self, prompts, answer): return [[-1.0 if "sky" in prompt else -5.0] for prompt in prompts]
+    >>> v = verify(Parrot(), ["The sky is blue.", "Grass is green."], "What is blue?", "It is blue [1, 2].")
+    >>> [(c.source, c.verdict) for c in v.citations]
+    [('document 1', 'used'), ('document 2', 'not used')]
+    """
+    citer = Citer(lm, budget=budget, **{"method": "owen", **options})
+    return citer.verify(Question(documents, query), answer, citations)
+
+
+def verified(citer: Citer, inputs: Iterable[tuple[Any, Any, Citations]], progress: bool = False) -> Verifications:
+    """Verify the citations of answers; the rows of all of them share the model's batches."""
+    jobs, explainer = [_job(citer, *one) for one in inputs], citer.explainer
+    for _ in drive(jobs, explainer.model, batch_size=explainer.batch_size, progress=progress):
+        pass
+    return Verifications(job.result() for job in jobs)
+
+
+def _job(citer: Citer, x: Any, answer: Any, citations: Citations) -> Job[Verification]:
+    """What is to be asked about one answer; whatever is wrong with it is said here, before anything is asked."""
+    if isinstance(x, Mapping):
+        answer, citations = x.get("answer") if answer is None else answer, citations or x.get("citations")
+        x = {**x, "answer": None}  # which may be blocks of text
+    question = Question.of(x)
+    answer = question.answer if answer is None else answer
+    if answer is None:
+        raise TypeError(
+            "verify needs the answer whose citations are to be checked; have it written first, by lm.generate"
+        )
+    explainer = citer.explainer
+    if isinstance(explainer.budget, tuple):
+        raise ValueError(f"verify splits its rows by itself: give budget= one number, not {explainer.budget}")
+    if explainer.link.name != "identity":
+        raise ValueError(f"verify compares log-probabilities as they are; leave link={explainer.link.name!r} out")
+    marked = read_citations(answer, citations, question.metadata)
+    question = dataclasses.replace(question, answer=marked.text)
+    masked = explainer.masker(question)
+    levels = masked.view.level_names(masked.structure)
+    if levels[0] != "documents":
+        raise ValueError(f"verify needs documents as the first of levels; got {levels}")
+    cache = explainer.queries(question, masked).cache
+    citer.scorer.outputs_of(masked.content, cache.ledger, cache.model_name)
+    citer.scorer.answered(masked.content)
+    queries = Queries(cache, explainer.budget)
+    if queries.budget < masked.structure.depth + 4:
+        raise ValueError(
+            f"a budget of {queries.budget} rows is too small: it takes one with all documents and one without, both "
+            "twice, and one for each level"
+        )
+    return Job(_conversation(copy.copy(explainer), masked, queries, marked), queries)
+
+
+def _conversation(explainer: Explainer, masked: Masked, queries: Queries, marked: Marked) -> Conversation[Verification]:
+    """Ask for the documents' values first, then for the answer without those that are cited, or seem to matter."""
+    ends = np.array([[True] * masked.structure.widths[0], [False] * masked.structure.widths[0]])
+    first = yield Ask(0, ends)
+    second = yield Ask(0, ends[:1], again=True)
+    noisy = bool(np.abs(first.outputs[0] - second.outputs[0]).max() > 0.01)
+    if noisy:
+        second = yield Ask(0, ends, again=True)
+    # Each is removed alone, with others, and those others; at least half of the rows are for the values.
+    sources = {claim.source for claim in marked.claims if claim.exists}
+    reserve = min((3 * len(sources) + 1) * (1 + noisy), queries.budget // 2)
+    explainer.budget = max(queries.budget - reserve, masked.structure.depth + 2)
+    e = yield from explainer.conversation(masked, queries)
+    found = _Removals(e, queries, noisy)
+    for group, once, again in zip((frozenset(), found.everything), first.outputs, second.outputs, strict=noisy):
+        found.note(group, once, again)
+    ids = {name: i for i, name in enumerate(e.names[0])}
+    claims: dict[int, list[int]] = {k: [] for k, _, _ in found.statements}
+    for claim in marked.claims:
+        for k, start, end in found.statements:
+            if claim.exists and claim.start < end and start < claim.end and ids[claim.source] not in claims[k]:
+                claims[k].append(ids[claim.source])
+    likely = {k: [j for j in found.matter(k) if j not in claims[k]] for k in claims}
+    yield from found.ask(frozenset([i]) for some in (claims, likely) for group in some.values() for i in group)
+    pairs = [(k, i) for some in (claims, likely) for k, group in some.items() for i in group]
+    groups = [(k, i, found.group(k, i)) for k, i in pairs]
+    yield from found.ask(rest for _, i, group in groups if group for rest in (group, group - {i}))
+    statements = []
+    for k, start, end in found.statements:
+        carriers = [i for i in (*claims[k], *likely[k]) if found.verdict(k, i) in ("used", "one of several")]
+        text = marked.text[start:end]
+        cited = [found.citation(k, i, text, (start, end), carriers, masked.content) for i in claims[k]]
+        cited += [
+            Citation(text, claim.source, "not used", (start, end), exists=False)
+            for claim in marked.claims
+            if not claim.exists and claim.start < end and start < claim.end
+        ]
+        uncited = [found.citation(k, i, text, (start, end), (), masked.content) for i in carriers if i not in claims[k]]
+        scores = float(e.outputs[k]), float(found.without[k])
+        statements.append(Statement(text, (start, end), *scores, tuple(cited), tuple(uncited)))
+    return Verification(masked.content.query, marked.text, tuple(statements), e, queries.used, found.unit)
+
+
+class _Removals:
+    """What a model says of an answer without some of the documents, and what that tells of each."""
+
+    def __init__(self, e: Explanation, queries: Queries, noisy: bool) -> None:
+        texts, self.without, self.unit, answer = _answer_of(e)
+        self.e, self.queries, self.noisy = e, queries, noisy
+        self.statements: list[tuple[int, int, int]] = []  # of each, its output and its place in the answer
+        for k, text in enumerate(texts):
+            start = answer.index(text, self.statements[-1][2] if self.statements else 0)
+            self.statements.append((k + (len(texts) > 1), start, start + len(text)))
+        self.texts = {k: answer[start:end] for k, start, end in self.statements}
+        self.everything = frozenset(range(len(e.names[0])))
+        self.rows: dict[frozenset[int], FloatArray] = {self.everything: self.without}  # without some documents
+        self.lacking = 0  # rows that there was no budget for
+        self._apart: list[FloatArray] = []  # by how much answers to one input differ
+        self._groups: dict[tuple[int, int], frozenset[int]] = {}
+
+    def note(self, group: frozenset[int], once: FloatArray, again: FloatArray) -> None:
+        """Keep what a model with noise said twice without some documents, or what one without noise said."""
+        self.rows[group] = (once + again) / 2 if self.noisy else once
+        if self.noisy:
+            self._apart.append(once - again)
+
+    def ask(self, groups: Iterable[frozenset[int]]) -> Conversation[None]:
+        """Ask for the answer without these documents, as far as the budget goes."""
+        new = [group for group in dict.fromkeys(groups) if group not in self.rows]
+        room = (self.queries.budget - self.queries.used) // (1 + self.noisy)
+        self.lacking += max(len(new) - room, 0)
+        new = new[: max(room, 0)]
+        if not new:
+            return
+        masks = np.array([[j not in group for j in range(len(self.e.names[0]))] for group in new])
+        first = yield Ask(0, masks)
+        second = (yield Ask(0, masks, again=True)) if self.noisy else first
+        for group, once, again, ok in zip(new, first.outputs, second.outputs, first.ok & second.ok, strict=True):
+            if ok:
+                self.note(group, once, again)
+
+    # What it tells.
+
+    def values(self, k: int) -> tuple[FloatArray, FloatArray]:
+        """The documents' values for a statement, and their errors."""
+        e = self.e.for_target(k)
+        return e.high, np.zeros_like(e.high) if e.stderr is None else e.stderr[0]
+
+    def limit(self, k: int) -> float:
+        """What a document must do to matter: a tenth of what all do, and more than any text in the prompt may do.
+
+        Whatever is read before a statement makes each of its words a little likelier or less likely, about by half or
+        twice, and such effects add up like independent ones. Where the documents together do less than a tenth of what
+        the statement lacks, they lend it their style at most.
+        """
+        gain, lacks = abs(self.gain(k)), abs(float(self.without[k]))
+        most = 0.1 * max(gain, float(np.abs(self.values(k)[0]).max()))
+        if not self.unit:
+            return max(0.1, most)
+        return max(math.log(2.0) * math.sqrt(self.words(k)), most, 0.1 * lacks if gain < 0.1 * lacks else 0.0)
+
+    def gain(self, k: int) -> float:
+        """What all documents do for a statement."""
+        return float(self.e.outputs[k] - self.without[k])
+
+    def words(self, k: int) -> int:
+        """How many words a statement has."""
+        return len(self.texts[k].split())
+
+    def unsure(self, k: int) -> float:
+        """How far a difference of two answers may be off, 95 times in 100; 0 where the model has no noise.
+
+        Both were asked twice, so that its variance is that of one answer, which pairs of answers tell.
+        """
+        if not self.noisy:
+            return 0.0
+        variance = float(np.mean(np.square([apart[k] for apart in self._apart]))) / 2.0
+        return math.sqrt(variance) * float(stdtrit(len(self._apart), 0.975))
+
+    def matter(self, k: int) -> list[int]:
+        """The documents whose values are settled to speak for a statement, the strongest first."""
+        values, errors = self.values(k)
+        found = np.flatnonzero((values - 2.0 * errors > 0.0) & (values >= 0.5 * self.limit(k)))
+        return [int(j) for j in found[np.argsort(-values[found], kind="stable")]]
+
+    def lost(self, k: int, group: Iterable[int]) -> float | None:
+        """What a statement loses without some documents."""
+        row = self.rows.get(frozenset(group))
+        return None if row is None else float(self.rows[frozenset()][k] - row[k])
+
+    def group(self, k: int, i: int) -> frozenset[int]:
+        """The documents to be removed together with one, to see whether they stand in for it; empty where none need be.
+
+        They are those that are worth more than removing them alone takes, and those that an interaction says either of
+        will do; where none is known, all.
+        """
+        (values, errors), limit, alone = self.values(k), self.limit(k), self.lost(k, [i])
+        if alone is None or alone >= max(limit, 0.75 * values[i]):  # nobody stands in for it
+            return frozenset()
+        if values[i] + 2.0 * errors[i] < 0.5 * limit:  # on average it does nothing either
+            return frozenset()
+        found = {i}
+        for j, value in enumerate(values):
+            lost = self.lost(k, [j])
+            if value >= 0.5 * limit and (lost is None or lost < 0.75 * value):
+                found.add(j)
+        for one, other, value, error in self.e.interactions(0, len(values)):
+            pair = {self.e.names[0].index(one), self.e.names[0].index(other)}
+            if i in pair and value < -3.0 * error:
+                found |= pair
+        self._groups[k, i] = frozenset(found) if len(found) > 1 else self.everything
+        return self._groups[k, i]
+
+    def verdict(self, k: int, i: int) -> Verdict:
+        """What the numbers say of a document and a statement."""
+        (values, errors), limit, alone = self.values(k), self.limit(k), self.lost(k, [i])
+        unsure, much = self.unsure(k), max(limit, 0.2 * abs(self.gain(k)))
+        if (alone is not None and alone + unsure <= -much) or values[i] + 2.0 * errors[i] <= -much:
+            return "against"
+        # A statement is likely without any document where each of its words is, on average, as likely as not.
+        allowance = math.log(2.0) * self.words(k) if self.unit else 0.5
+        likely = self.without[k] >= (-allowance if self.unit else 0.5)
+        most = max(x for x in (alone, self.back(k, i), values[i] if alone is None else None) if x is not None)
+        if likely and most < 0.5 * allowance:
+            return "known without"
+        if alone is None:
+            return "not used" if abs(values[i]) + 2.0 * errors[i] < 0.5 * limit else "not settled"
+        if self._groups.get((k, i)):
+            back = self.back(k, i)
+            if back is None:
+                return "not settled"
+            least = max(limit, 0.5 * (self.lost(k, self._groups[k, i]) or 0.0))
+            if back - unsure >= least and alone + unsure < 0.5 * back:
+                return "one of several"
+            if back + unsure >= least and alone < 0.5 * back:
+                return "not settled"
+        if alone - unsure >= limit:
+            return "used"
+        return "not used" if alone + unsure < limit else "not settled"
+
+    def back(self, k: int, i: int) -> float | None:
+        """What a document alone brings back where those that may stand in for it are removed."""
+        group = self._groups.get((k, i), frozenset())
+        together, rest = self.lost(k, group), self.lost(k, group - {i})
+        return None if not group or together is None or rest is None else together - rest
+
+    def rows_to_tell(self, k: int, i: int) -> int:
+        """About how many rows would settle a verdict: those that were lacking, or as many as take the noise down."""
+        used, alone, unsure = self.queries.used, self.lost(k, [i]), self.unsure(k)
+        if self.lacking or not unsure or alone is None:
+            return used + 2 * max(self.lacking, 1)
+        gap = max(abs(alone - self.limit(k)), 0.1 * unsure)
+        return math.ceil(used * max((unsure / gap) ** 2, 1.1))
+
+    def citation(
+        self, k: int, i: int, text: str, place: tuple[int, int], carriers: Sequence[int], question: Question
+    ) -> Citation:
+        """A document and a statement, with all numbers."""
+        e, name, verdict = self.e.for_target(k), self.e.names[0][i], self.verdict(k, i)
+        group, back = self._groups.get((k, i), frozenset()), self.back(k, i)
+        passage, passage_place = "", None
+        if "sentences" in e.level_names and verdict in ("used", "one of several", "against"):
+            level = e.level_names.index("sentences")
+            own = np.flatnonzero(e.structure.owners(0)[np.unique(e.structure.owners(level), return_index=True)[1]] == i)
+            sign = -1.0 if verdict == "against" else 1.0
+            passage = e.names[level][own[np.argmax(sign * e.values[level][own])]]
+            start = question.texts[name].find(passage)
+            passage_place = None if start < 0 else (start, start + len(passage))
+        return Citation(
+            text,
+            name,
+            verdict,
+            place,
+            float(e.high[i]),
+            None if e.stderr is None else float(e.stderr[0][i]),
+            self.lost(k, [i]),
+            () if back is None else tuple(e.names[0][j] for j in sorted(group - {i})),
+            None if back is None else self.lost(k, group),
+            back,
+            () if verdict in ("used", "one of several") else tuple(e.names[0][j] for j in carriers),
+            self.rows_to_tell(k, i) if verdict == "not settled" else None,
+            passage=passage,
+            passage_place=passage_place,
+            metadata=question.metadata.get(name, {}),
+        )
+
+
+def _answer_of(e: Explanation) -> tuple[Sequence[str], FloatArray, str, str]:
+    """What an explanation says of its answer: statements, scores without documents, their unit, the text."""
+    answer = e.answer
+    assert answer is not None  # an explanation of a question has one
+    unit = "nats" if answer.scored_by == "log-probability" else ""
+    return answer.statements, np.array(answer.without_documents), unit, answer.text

@@ -1,0 +1,273 @@
+"""Verified citations: toy language models whose truth is known by construction; every verdict is provoked."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import c2fa
+from c2fa.citing.verdicts import Share
+
+KINDS = ("used", "either", "both", "known", "against", "made up")
+WORDS = ("Alpha", "Beta", "Gamma", "Delta", "Epsilon", "Zeta")
+
+
+class Toy:
+    """A statement's log-probability is a function of which documents' keys the prompt holds."""
+
+    name = "toy"
+
+    def __init__(self, truths, noise=0.0, style=0.0):
+        """``truths``: of each statement, the kind and the documents that it is about."""
+        self.truths, self.style = truths, style
+        self.noise, self.rng, self.rows = noise, np.random.default_rng(0), 0
+
+    def generate(self, prompt):
+        raise AssertionError("the answer is given")
+
+    def pieces(self, answer):
+        return answer.replace(". ", ".| ").split("|")  # a statement is one piece
+
+    def log_probability(self, kind, about, there):
+        first, second = about[0] in there, about[-1] in there
+        return {
+            "used": -9.0 + 8.0 * first,
+            "either": -9.0 + 8.0 * (first or second),
+            "both": -9.0 + 8.0 * (first and second),
+            "known": -0.5,
+            "against": -5.0 - 6.0 * first,
+            "made up": -9.0,
+        }[kind]
+
+    def score(self, prompts, answer):
+        self.rows += len(prompts)
+        out = []
+        for prompt in prompts:
+            there = {d for d in range(20) if f"key-{d}." in prompt}
+            row = [self.log_probability(kind, about, there) for kind, about in self.truths]
+            out.append([x + self.style * len(there) + self.noise * self.rng.normal() for x in row])
+        return np.array(out)
+
+
+def documents(count):
+    return {f"d{d}": f"Nothing is said here. This is key-{d}. More words follow." for d in range(count)}
+
+
+def answer_of(truths, cited):
+    """Statements that each cite some documents by number."""
+    sentences = [f"{WORDS[k % 6]} is number {k}" for k in range(len(truths))]
+    return " ".join(f"{s} [{', '.join(str(d + 1) for d in some)}]." for s, some in zip(sentences, cited, strict=True))
+
+
+def verdicts(v):
+    return {(c.statement, c.source): c.verdict for c in v.citations}
+
+
+def expected(kind, about, d):
+    """The verdict on citing document d for a statement of a kind, read off the definition."""
+    if kind == "known":
+        return "known without"
+    if d not in (about[:1] if kind in ("used", "against") else about) or kind == "made up":
+        return "not used"
+    if kind == "against":
+        return "against"
+    return "one of several" if kind == "either" and about[0] != about[-1] else "used"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_every_verdict_is_found(kind, noise):
+    truths = [(kind, (1, 3))]
+    v = c2fa.verify(Toy(truths, noise), documents(5), "?", answer_of(truths, [(0, 1, 3)]), budget=48)
+    assert {c.source: c.verdict for c in v.citations} == {f"d{d}": expected(kind, (1, 3), d) for d in (0, 1, 3)}
+    assert v.queries <= 48
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_verdicts_are_those_of_the_construction(data):
+    count = data.draw(st.integers(3, 7))
+    pairs = list(itertools.permutations(range(count), 2))
+    truths = data.draw(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(pairs)), min_size=1, max_size=3))
+    cited = [data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=3, unique=True)) for _ in truths]
+    lm = Toy(truths, style=data.draw(st.sampled_from([0.0, 0.05])))
+    v = c2fa.verify(lm, documents(count), "?", answer_of(truths, cited), budget=96, seed=data.draw(st.integers(0, 9)))
+    assert len(v.citations) == sum(map(len, cited))
+    for (kind, about), some, statement in zip(truths, cited, v.statements, strict=True):
+        assert [c.verdict for c in statement.citations] == [expected(kind, about, d) for d in some]
+        assert [c.source for c in statement.citations] == [f"d{d}" for d in some]
+    assert lm.rows == v.queries <= 96
+
+
+def test_what_was_used_and_not_cited_is_named():
+    truths = [("used", (2, 2)), ("either", (0, 1))]
+    v = c2fa.verify(Toy(truths), documents(4), "?", answer_of(truths, [(3,), (0,)]), budget=64)
+    first, second = v.statements
+    assert [(c.source, c.verdict, c.carriers) for c in first.citations] == [("d3", "not used", ("d2",))]
+    assert [c.source for c in first.uncited] == ["d2"]
+    assert [(c.source, c.verdict) for c in second.uncited] == [("d1", "one of several")]
+    assert not first.supported
+    assert second.supported
+    [c] = second.citations
+    assert c.others == ("d1",)
+    assert c.alone == pytest.approx(0.0)
+    assert c.together == c.back == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("copies", [3, 5])
+def test_many_copies_stand_in_for_each_other(copies):
+    class Copies(Toy):
+        def log_probability(self, kind, about, there):
+            return -9.0 + 8.0 * bool(there & set(range(copies)))
+
+    truths = [("used", (0, 0))]
+    v = c2fa.verify(Copies(truths), documents(7), "?", answer_of(truths, [(0, 6)]), budget=64)
+    assert [c.verdict for c in v.citations] == ["one of several", "not used"]
+
+
+def test_few_rows_do_not_settle_and_more_do():
+    truths = [("used", (1, 1))]
+    answer = answer_of(truths, [range(9)])
+    v = c2fa.verify(Toy(truths), documents(9), "?", answer, budget=8)
+    unsettled = [c for c in v.citations if c.verdict == "not settled"]
+    assert unsettled
+    assert v.queries <= 8
+    rows = max(c.rows for c in unsettled)
+    assert all(f"about {c.rows} rows would tell" in c.told() for c in unsettled)
+    more = c2fa.verify(Toy(truths), documents(9), "?", answer, budget=rows)
+    assert sum(c.verdict == "not settled" for c in more.citations) < len(unsettled)
+    enough = c2fa.verify(Toy(truths), documents(9), "?", answer, budget=64)
+    assert [c.verdict for c in enough.citations] == ["used" if d == 1 else "not used" for d in range(9)]
+
+
+def test_much_noise_does_not_settle_and_says_how_many_rows_would():
+    class Weak(Toy):
+        def log_probability(self, kind, about, there):
+            return -9.0 + 1.0 * (about[0] in there)
+
+    truths = [("used", (1, 1))]
+    v = c2fa.verify(Weak(truths, noise=2.0), documents(4), "?", answer_of(truths, [(1,)]), budget=40)
+    [c] = v.citations
+    assert c.verdict == "not settled"
+    assert c.rows > v.queries
+
+
+def test_a_citation_of_no_document_is_not_used():
+    truths = [("used", (1, 1))]
+    v = c2fa.verify(Toy(truths), documents(3), "?", "Alpha is number 0 [2][9].", budget=40)
+    assert [(c.source, c.verdict, c.exists) for c in v.citations] == [("d1", "used", True), ("9", "not used", False)]
+    assert "no such document" in v.to_text()
+
+
+def test_markers_are_not_what_is_scored():
+    class Seen(Toy):
+        def pieces(self, answer):
+            assert "[" not in answer
+            return super().pieces(answer)
+
+    truths = [("used", (1, 1))]
+    v = c2fa.verify(Seen(truths), documents(3), "?", "Alpha is number 0 [2].", budget=30)
+    assert v.answer == v.citations[0].statement == "Alpha is number 0."
+
+
+def test_it_is_told_as_text_records_frame_json_and_a_page(tmp_path):
+    truths = [("used", (1, 1)), ("made up", (0, 0))]
+    given = [{"id": f"<b>{d}", "text": text, "page": d} for d, text in enumerate(documents(3).values())]
+    v = c2fa.verify(Toy(truths), given, "Which & why?", answer_of(truths, [(1, 0), ()]).replace(" []", ""), budget=48)
+    text = v.to_text()
+    assert text.index("<b>1: used: removing it takes 8.00 nats") < text.index("<b>0: not used")
+    assert "cites nothing" in text
+    first, second = v.to_records()
+    assert (first["source"], first["verdict"], first["cited"]) == ("<b>1", "used", True)
+    assert first["metadata"] == {"page": 1}
+    assert first["passage"] == "This is key-1."
+    start, end = first["passage_place"]
+    assert given[1]["text"][start:end] == first["passage"]
+    start, end = second["place"]
+    assert v.answer[start:end] == second["statement"] == "Alpha is number 0."
+    assert list(v.to_frame()["verdict"]) == ["used", "not used"]
+    assert [len(s["citations"]) for s in json.loads(v.to_json())["statements"]] == [2, 0]
+    page = v.to_html(tmp_path / "verified.html")
+    assert (tmp_path / "verified.html").read_text() == page
+    assert "<b>1" not in page
+    assert "&lt;b&gt;1" in page
+    assert "Which &amp; why?" in page
+
+
+def test_scores_over_many_answers():
+    truths = [("used", (1, 1))]
+    citer = c2fa.Citer(Toy(truths), method="owen", budget=40)
+    questions = [
+        {"documents": documents(3), "query": "?", "answer": "Alpha is number 0 [2]."},
+        {"documents": documents(3), "query": "??", "answer": "Alpha is number 0 [1]."},
+        {"documents": documents(3), "query": "?", "answer": "Alpha is number 0.", "citations": [((0, 5), "d1")]},
+    ]
+    found = citer.verify_many(questions)
+    assert (found.used.count, found.used.of) == (2, 3)
+    assert (found.supported.count, found.supported.of) == (2, 3)
+    assert "citations used: 2 of 3" in found.to_text()
+    assert len(found.to_frame()) == 4  # and one that was used and not cited
+    assert found.to_html().count("<h1") == 3
+
+
+@settings(max_examples=50, deadline=None)
+@given(of=st.integers(1, 500), data=st.data())
+def test_shares_have_wilsons_interval(of, data):
+    count = data.draw(st.integers(0, of))
+    low, high = Share(count, of).interval
+    for end in (low, high):  # where the share is just 1.96 standard errors of the end away from it
+        if 0.0 < end < 1.0:
+            assert abs(count / of - end) == pytest.approx(1.96 * np.sqrt(end * (1 - end) / of), abs=2e-3)
+
+
+def test_a_ledger_repeats_no_row(tmp_path):
+    truths = [("either", (0, 1))]
+    first, second = Toy(truths), Toy(truths)
+    options = {"budget": 40, "ledger": tmp_path / "rows.sqlite"}
+    once = c2fa.verify(first, documents(4), "?", answer_of(truths, [(0, 2)]), **options)
+    again = c2fa.verify(second, documents(4), "?", answer_of(truths, [(0, 2)]), **options)
+    assert first.rows
+    assert not second.rows
+    assert verdicts(once) == verdicts(again)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answer": None}, "needs the answer"),
+        ({"answer": 3}, "must be a text, or a list of blocks"),
+        ({"answer": "[1]"}, "the answer is empty"),
+        ({"budget": (20, 20)}, "give budget= one number"),
+        ({"levels": ("sentences",)}, "documents as the first of levels"),
+        ({"budget": 3}, "too small"),
+        ({"budget": 5}, "too small"),
+        ({"citations": "d1"}, "must be a list of pairs"),
+        ({"citations": [("Omega", "d1")]}, "does not hold 'Omega'"),
+        ({"citations": [((3, 99), "d1")]}, "not inside the answer"),
+        ({"citations": [(3, "d1")]}, "a citation's place"),
+        ({"citations": ["d1"]}, "a pair of a place"),
+        ({"citations": [{"start": 0, "end": 5}]}, "names no source"),
+        ({"documents": []}, "no documents"),
+        ({"prompt": "{context} {question}"}, "no {query}"),
+        ({"prompt": "{query}"}, "no {context}"),
+        ({"prompt": 3}, "must be a text with"),
+        ({"prompt": [{"role": "user"}]}, "a chat must be a list"),
+        (
+            {"prompt": [{"role": r, "content": "{context} {query}"} for r in ("user", "assistant", "user")]},
+            "earlier turns",
+        ),
+        ({"document": "no place"}, "with {text} in it once"),
+        ({"document": "{title} {text}"}, "asks for {title}"),
+    ],
+)
+def test_what_is_refused_is_said_before_anything_is_asked(change, message):
+    lm = Toy([("used", (1, 1))])
+    arguments = {"documents": documents(3), "query": "?", "answer": "Alpha is number 0 [1].", **change}
+    with pytest.raises((ValueError, TypeError), match=message):
+        c2fa.verify(lm, **arguments)
+    assert not lm.rows
