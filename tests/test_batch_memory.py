@@ -98,5 +98,5 @@ def test_what_needs_a_folder_says_so() -> None:
 def test_progress_is_shown_where_it_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
     explainer().many(inputs(4))
     assert capsys.readouterr().err == ""
-    explainer(progress=True).many(inputs(4))
+    explainer(Model(delay=0.5), progress=True, batch_size=32).many(inputs(4))
     assert "4/4" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 
 import numpy as np
@@ -336,7 +337,11 @@ def test_unusable_answers_are_dropped_where_that_is_wished():
 
 
 def test_progress_is_shown_where_it_is_wished(capsys):
-    evaluate(["c2fa"], INPUTS, Counting(), MASKER, masks=[(8, 20)], seeds=1, metrics=["mihl"], progress=True)
+    def slow(batch):
+        time.sleep(0.4)
+        return batch.sum(axis=1)
+
+    evaluate(["c2fa"], INPUTS, slow, MASKER, masks=[(8, 20)], seeds=1, metrics=["mihl"], progress=True)
     assert "evaluating" in capsys.readouterr().err
     evaluate(["c2fa"], INPUTS, Counting(), MASKER, masks=[(8, 20)], seeds=1, metrics=["mihl"])
     assert not capsys.readouterr().err

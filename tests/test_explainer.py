@@ -218,7 +218,7 @@ def test_options_per_level_and_other_penalties():
         ({"target": 0.5}, TypeError, "target must be an index, a name or None"),
         ({"output_names": ["a"]}, ValueError, "1 output names for a model with 3 outputs"),
         ({"method": "sharp"}, ValueError, "method must be one of"),
-        ({"bugdet": 3}, TypeError, "has no option 'bugdet'; did you mean 'budget'"),
+        ({"bugdet": 3}, TypeError, "has no option 'bugdet'; it has .*; did you mean 'budget'"),
         ({"kernel": "cosin"}, ValueError, "kernel must be a function or one of"),
         ({"sampler": "normal"}, ValueError, "sampler must be a function or one of"),
         ({"penalty": 0.1}, TypeError, "penalty must be L2"),
@@ -657,10 +657,10 @@ def sums(rows):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: c2fa.Explainer(sums, A, bugdet=9), "has no option 'bugdet'; did you mean 'budget'"),
+        (lambda: c2fa.Explainer(sums, A, bugdet=9), "prior; did you mean 'budget'?"),
         (
             lambda: c2fa.Explainer(sums, A, method="c2fa", kernal="cosine"),
-            "has no option 'kernal'; did you mean 'kernel'",
+            "prior; did you mean 'kernel'?",
         ),
         (lambda: c2fa.Explainer(sums, A, colour="red"), "method 'owen' has no option 'colour'; it has sampler, smooth"),
         (lambda: c2fa.Explainer(sums, A, output_names=3), "output_names must be a list of names"),
@@ -675,7 +675,7 @@ def sums(rows):
         (lambda: c2fa.Explainer(sums, A)(np.ones(3)).to_text(width=b""), "must be whole numbers; got 5 and b''"),
         (
             lambda: c2fa.Explainer(sums, A)(np.ones(3)).as_list("top"),
-            "level must be a whole number, 0 for the",
+            "level 'top' does not exist; the levels are parts, leaves",
         ),
         (lambda: c2fa.Structure(sorted, ("ab", "abc")), "parents must be a tuple with an array for each level"),
         (lambda: c2fa.maskers.Array(A.structure, baseline={1: 2}), "baseline must be a number or one for each leaf"),

@@ -271,7 +271,7 @@ def test_it_is_said_wherever_an_explanation_is_shown(tmp_path):
     assert e.to_text().startswith(f"1: {e.prediction:.3f} {said} = base {e.base:.3f} ")
     assert "in log-odds" in repr(e)
     assert said in e._repr_html_()
-    page = e.to_html(tmp_path / "page.html")
+    page = e.to_html()
     assert said in page
     assert '"unit":"log-odds"' in page.replace(" ", "")
     figure = e.plot("nested")

@@ -319,6 +319,55 @@ def test_it_learns_what_words_do(prior):
     assert prior.expected(None, ["liking"]) is None
 
 
+def test_what_was_learned_can_be_read(prior):
+    rows = prior.top(2)
+    assert [row.name for row in prior.top(None) if row.field == "word"][:2] == ["word: bad", "word: good"]
+    assert rows == prior.top(None, "liking")[:2]
+    frame = prior.to_frame()
+    assert list(frame.columns) == ["field", "value", "output", "effect", "stderr", "inputs"]
+    assert len(frame) == sum(one.width for one in prior.fields.values())
+    words = frame[frame["field"] == "word"].set_index("value")
+    had = {word: sum(word in text.replace(".", "").split() for text in reviews(40)) for word in WORDS}
+    assert words["inputs"].to_dict() == had
+    assert (frame["effect"].abs().diff().dropna() <= 0).all()
+
+
+def test_how_sure_it_is_follows_from_quarters_left_out():
+    few, many = (c2fa.Prior.learn([explainer()(text) for text in reviews(n, seed=3)]) for n in (8, 60))
+    assert all((errors >= 0).all() for errors in many.errors.values())
+    sure = [np.mean([row.stderr for row in known.top(None) if row.field == "word"]) for known in (few, many)]
+    assert sure[1] < sure[0]
+
+
+def test_a_prior_is_drawn_with_its_inputs_and_its_errors(prior):
+    pytest.importorskip("matplotlib")
+    [ax] = prior.plot(5).axes
+    assert [label.get_text().rsplit(" ", 1)[0] for label in ax.get_yticklabels()] == [r.name for r in prior.top(5)]
+    assert "learned from 40 inputs, correlation" in ax.get_title("left")
+
+
+def test_the_same_explanation_counts_once():
+    told = [explainer()(text) for text in reviews(12)]
+    once, twice = c2fa.Prior.learn(told), c2fa.Prior.learn([*told, *told, dataclasses.replace(told[0])])
+    assert twice.inputs == 12
+    assert twice.fingerprint == once.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda prior: c2fa.Prior.learn("store/"), "takes explanations, not the name 'store/': .*Store.open"),
+        (lambda prior: c2fa.Prior.learn(3), "a list of explanations, or a store; got int"),
+        (lambda prior: c2fa.Prior.learn(reviews(2)), "a list of explanations, or a store; got str"),
+        (lambda prior: prior.top(2, "lking"), "there are liking; did you mean 'liking'"),
+        (lambda prior: prior.top(2.5), "n must be a whole number"),
+    ],
+)
+def test_wrong_arguments_of_a_prior_are_told(prior, call, sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        call(prior)
+
+
 def test_it_is_the_same_whatever_the_order_of_fields_and_after_a_file(prior, tmp_path):
     prior.save(tmp_path / "prior.json")
     again = c2fa.Prior.load(tmp_path / "prior.json")
@@ -401,14 +450,14 @@ def test_where_leaves_are_alike_no_sizes_are_learned():
     inputs = np.repeat(np.arange(100), 40)
     values = {"it": rng.normal(size=4000)}
     data = _Data(fields, _features(fields, table), inputs, values, {"it": np.full(4000, 0.1)}, 0.0, "identity", "")
-    _, sizes, _ = data.learned("it")
+    _, sizes, _, _ = data.learned("it")
     assert np.abs(sizes).max() < 0.1
     values["it"] *= np.where(np.array(table["word"]) == "7", 5.0, 1.0)
-    _, sizes, _ = data.learned("it")
+    _, sizes, _, _ = data.learned("it")
     assert sizes.argmax() == fields["word"].categories["7"]
     assert np.exp(sizes.max() - np.median(sizes)) > 5.0
     values["it"] *= 0.0
-    _, sizes, _ = data.learned("it")
+    _, sizes, _, _ = data.learned("it")
     np.testing.assert_array_equal(sizes, 0.0)
 
 
@@ -524,7 +573,7 @@ def test_numbers_are_learned_as_curves():
 
 
 def test_what_cannot_be_learned_or_used_is_said(prior):
-    with pytest.raises(ValueError, match="there are 1 explanations to learn from; give 4 at least"):
+    with pytest.raises(ValueError, match="there are 1 different explanations to learn from; give 4 at least"):
         c2fa.Prior.learn([explainer()(reviews(1)[0])])
     with pytest.raises(ValueError, match="learned with link='identity' and this explainer has link='log'"):
         explainer(prior=prior, link="log")

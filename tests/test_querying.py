@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
@@ -472,10 +473,15 @@ def plain_sum(batch):
     return batch.sum(axis=1)
 
 
-def test_a_progress_bar_appears_on_long_work(capsys, monkeypatch):
-    monkeypatch.setattr("c2fa.asking.driver._QUIET_SECONDS", -1.0)
-    explain(Model(), progress=True, batch_size=10)
+def test_a_progress_bar_appears_on_long_work(capsys):
+    def model(batch):
+        time.sleep(0.3)
+        return batch.sum(axis=1)
+
+    explain(model, progress=True, batch_size=10)
     assert "asking the model" in capsys.readouterr().err
+    explain(Model(), progress=True)
+    assert capsys.readouterr().err == ""
     explain(Model(), progress=False)
     assert capsys.readouterr().err == ""
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from c2fa.plots._style import INK, MUTED, NEGATIVE, figure, largest, width_of
+from c2fa.plots._style import INK, MUTED, PALETTES, figure, largest, width_of
 from c2fa.plots.images import ImagesDisplay, Marks, outlines
 from c2fa.plots.text import Bar, _bars, _place
 from c2fa.views.images import tint
@@ -316,7 +316,7 @@ def _lay_out(example: ReviewExample) -> tuple[list[tuple[str, float, float, int,
 
 
 _FILL = ("#bcd8f0", "none", "none", "none")
-_EDGE = ("none", NEGATIVE, "#2e7d4f", "#7b4fa3")
+_EDGE = ("none", PALETTES["c2fa"].negative, "#2e7d4f", "#7b4fa3")
 
 
 def _mark(ax: Any, x: float, width: float, line: float, k: int) -> None:

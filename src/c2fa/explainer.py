@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
-import sys
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from c2fa._system import is_whole
+from c2fa._system import Bar, did_you_mean, is_whole
 from c2fa._version import __version__
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.fingerprint import check_masker, identify
@@ -24,6 +24,7 @@ from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, OnError,
 from c2fa.asking.replies import QueryError
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation, resolve_target
+from c2fa.maskers import Array, Bag, Custom, Default, ImageBag, Tabular, Text, TimeSeries
 from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
 from c2fa.methods.budget import as_budget, masks_of
 from c2fa.methods.c2fa import PRESETS
@@ -47,7 +48,8 @@ class Explainer:
         Any callable from a batch of inputs to outputs, ``(n,)`` or ``(n, outputs)``; a scikit-learn estimator, a torch
         module, a Hugging Face pipeline or an ONNX session is taken as it is (see ``c2fa.models``).
     masker
-        What turns an input into masked inputs: ``c2fa.maskers.Text()``, ``Array``, ``Custom``, …
+        What turns an input into masked inputs: ``c2fa.maskers.Text()``, ``Array``, ``Custom``, …; None, the default,
+        takes what fits the kind of the input: a text, an image or a row of a table (``c2fa.maskers.Default``).
     method
         ``"owen"``, the default, whose values and base add up to the prediction; ``"shapley"``, the same without parts;
         ``"c2fa"``, the paper's joint fit, which is meant where a preset or an option of its alone (``penalty``,
@@ -86,7 +88,7 @@ class Explainer:
     outputs
         ``"all"`` keeps attributions for every output, ``"target"`` only for the target; ``"auto"`` keeps all up to 32.
     progress
-        Whether long work shows a progress bar; None shows one in a terminal.
+        Whether work of over a second shows a progress bar; None, the default, shows one in notebooks and terminals.
     preset
         ``"paper"`` for what the paper does to the letter, ``"shap"`` for Kernel SHAP's weights, as far as the method
         has the options; single ones may still be given. With ``"paper"`` masks are the paper's too, whatever the
@@ -111,7 +113,7 @@ class Explainer:
     def __init__(
         self,
         model: Any,
-        masker: Masker,
+        masker: Masker | None = None,
         *,
         method: str | AnyMethod | None = None,
         budget: int | Sequence[int] | None = None,
@@ -130,7 +132,10 @@ class Explainer:
         prior: Prior | str | PathLike[str] | None = None,
         **options: Any,
     ) -> None:
+        if isinstance(model, Array | Bag | Custom | Default | ImageBag | Tabular | Text | TimeSeries):
+            raise TypeError(f"the model comes first and the masker second: Explainer(model, {type(model).__name__}(…))")
         model = wrap(model)
+        masker = Default() if masker is None else masker
         if not callable(masker) or isinstance(masker, type):
             what = f"the class {masker.__name__}" if isinstance(masker, type) else type(masker).__name__
             raise TypeError(f"masker must be a masker such as c2fa.maskers.Text(), not {what}")
@@ -205,11 +210,22 @@ class Explainer:
         """Explain one input. ``key`` names it, in the ledger and for its masks where it cannot be hashed."""
         if not isinstance(key, str | None):
             raise TypeError(f"key must be a text that names the input, and no other; got {key!r}")
+        if isinstance(x, list) and isinstance(self.masker, Text):
+            raise TypeError(
+                f"explainer(x) explains one text, and this is a list of {len(x)}: explainer.many(texts) explains each; "
+                "several that the model reads together are a tuple or a dict"
+            )
         masked = self.under(self.masker(x))
         queries = self.queries(x, masked, key)
-        progress = sys.stderr.isatty() if self.progress is None else self.progress
         job = Job(self.conversation(masked, queries), queries)
-        [job] = drive([job], self.model, batch_size=self.batch_size, progress=progress)
+        with contextlib.closing(Bar(self.progress, queries.budget, "row", "asking the model", leave=False)) as bar:
+
+            def tell() -> None:
+                cost = describe(self.model).cost
+                doing = "fitting" if queries.used == queries.budget else "asking the model"
+                bar.update(queries.used, f"cost {cost:.4g}" if cost else "", doing)
+
+            [job] = drive([job], self.model, batch_size=self.batch_size, tell=tell)
         return job.result()
 
     @overload
@@ -353,6 +369,7 @@ class Explainer:
                 "seed": self.seed,
                 "link": self.link.name,
                 "model": self.name_of_model,
+                **({"masker": masked.chosen} if masked.chosen else {}),
                 **({"masks": "the paper's"} if masked.by_level else {}),
                 **({} if self.until is None else {"until": str(self.until)}),
                 **({} if self.prior is None else {"prior": self.prior.name}),
@@ -398,4 +415,5 @@ class Explainer:
 def _check_word(name: str, value: Any, words: Sequence[str]) -> None:
     """Refuse an option that is none of its words."""
     if not (isinstance(value, str) and value in words):
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}; got {value!r}")
+        near = did_you_mean(value, words)
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}; got {value!r}{near}")

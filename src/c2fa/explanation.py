@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from c2fa._system import is_whole, need
+from c2fa._system import did_you_mean, is_whole, need
 from c2fa.asking.links import Link, ensure
 from c2fa.asking.masking import View
 from c2fa.showing.printing import notes, printable, tree
@@ -193,13 +193,14 @@ class Explanation:
         """What the model says of an empty input, as far as the method knows: with the parts it makes the prediction."""
         return self.intercepts[0]
 
-    def interactions(self, level: int = 0, n: int = 5) -> list[tuple[str, str, float, float]]:
+    def interactions(self, level: int | str = 0, n: int = 5) -> list[tuple[str, str, float, float]]:
         """The n pairs of a level's features that act together most surely: names, interaction, standard error.
 
         Both are under one parent. Above 0 the two do more together than each by itself; below 0 either will do.
         """
-        level, names = self.structure.level(level), self.names[self.structure.level(level)]
-        pairs = [pair for pair in self.diagnostics.interactions if pair.level == level]
+        at = self.level(level)
+        names = self.names[at]
+        pairs = [pair for pair in self.diagnostics.interactions if pair.level == at]
         return [(names[pair.first], names[pair.second], pair.value, pair.stderr) for pair in pairs[:n]]
 
     @property
@@ -237,6 +238,15 @@ class Explanation:
         """What ``c2fa.cite`` explained, statement by statement, each with what it rests on; else empty."""
         return () if self.answer is None else self.answer.each(self)
 
+    def level(self, level: int | str) -> int:
+        """The index of a level that is given by its number, coarse (0) to fine (-1), or by its name, such as words."""
+        if not isinstance(level, str):
+            return self.structure.level(level)
+        if level not in self.level_names:
+            near = did_you_mean(level, self.level_names)
+            raise ValueError(f"level {level!r} does not exist; the levels are {', '.join(self.level_names)}{near}")
+        return self.level_names.index(level)
+
     @property
     def prediction(self) -> float:
         """The model's output for the input, at the target."""
@@ -270,16 +280,16 @@ class Explanation:
             own = float(sum(np.square(gap).sum() for gap in gaps))
         return replace(self, target=index, diagnostics=replace(self.diagnostics, consistency=own))
 
-    def top(self, n: int = 5, level: int = -1) -> list[tuple[str, float]]:
+    def top(self, n: int = 5, level: int | str = -1) -> list[tuple[str, float]]:
         """The n features of a level with the largest absolute attributions."""
         if not is_whole(n):
             raise TypeError(f"n must be a whole number of features; got {n!r}")
         return self.as_list(level)[:n]
 
-    def as_list(self, level: int = -1) -> list[tuple[str, float]]:
+    def as_list(self, level: int | str = -1) -> list[tuple[str, float]]:
         """All features of a level as (name, attribution), largest absolute value first, as LIME has it."""
-        level = self.structure.level(level)
-        values, names = self.values[level], self.names[level]
+        at = self.level(level)
+        values, names = self.values[at], self.names[at]
         return [(names[i], float(values[i])) for i in np.argsort(-np.abs(values), kind="stable")]
 
     def to_frame(self) -> pd.DataFrame:
@@ -310,13 +320,13 @@ class Explanation:
         found: pd.DataFrame = pandas.concat(frames, ignore_index=True)
         return found
 
-    def to_shap(self, level: int = -1) -> Any:
+    def to_shap(self, level: int | str = -1) -> Any:
         """The values of a level as a ``shap.Explanation``, for shap's plots; ``c2fa.to_shap`` takes many at once."""
         from c2fa.showing import for_shap
 
-        return for_shap.one_to_shap(self, level)
+        return for_shap.one_to_shap(self, self.level(level))
 
-    def heatmap(self, level: int = -1, *, density: bool = False) -> list[FloatArray]:
+    def heatmap(self, level: int | str = -1, *, density: bool = False) -> list[FloatArray]:
         """The attributions of images pixel by pixel: one array, (H, W), for each image, of the image's own size.
 
         Each pixel has the attribution of its super-pixel (level -1), or of the image or region that it lies in (0), for
@@ -326,8 +336,8 @@ class Explanation:
         if not isinstance(self.view, Images):
             kept = f"is of kind {self.view.kind!r}" if self.view.kind else "was kept without its input's view"
             raise ValueError(f"heatmap is for images, and this explanation {kept}: to_frame() has its values")
-        owners, values = self.structure.owners(level), self.values[self.structure.level(level)]
-        return self.view.heatmaps(values, owners, density)
+        at = self.level(level)
+        return self.view.heatmaps(self.values[at], self.structure.owners(at), density)
 
     def to_json(self, indent: int | None = None) -> str:
         """The whole explanation as JSON; ``from_json`` gives it back."""
@@ -363,8 +373,12 @@ class Explanation:
 
         return plots.plot(self, kind, **options)
 
-    def to_html(self, path: str | PathLike[str] | None = None, *, title: str | None = None) -> str:
-        """Write one self-contained HTML page, and return it; see ``c2fa.report``."""
+    @overload
+    def to_html(self, path: None = None, *, title: str | None = None) -> str: ...
+    @overload
+    def to_html(self, path: str | PathLike[str], *, title: str | None = None) -> None: ...
+    def to_html(self, path: str | PathLike[str] | None = None, *, title: str | None = None) -> str | None:
+        """Write one self-contained HTML page to a file, or return it where no file is named; see ``c2fa.report``."""
         from c2fa import report
 
         return report.html(self, path, title=title)
@@ -389,7 +403,8 @@ def resolve_target(target: int | str | None, outputs: FloatArray, names: tuple[s
         return int(np.argmax(outputs))
     if isinstance(target, str):
         if target not in names:
-            raise ValueError(f"target {target!r} does not exist; the outputs are {', '.join(names[:20])}")
+            near = did_you_mean(target, names)
+            raise ValueError(f"target {target!r} does not exist; the outputs are {', '.join(names[:20])}{near}")
         if names.count(target) > 1:
             raise ValueError(f"target {target!r} is the name of {names.count(target)} outputs; give its index")
         return names.index(target)

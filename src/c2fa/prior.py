@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from c2fa._system import atomic
+from c2fa._system import atomic, did_you_mean, is_whole, need
 from c2fa.asking.fingerprint import fingerprint
+from c2fa.explanation import Explanation
 from c2fa.solvers.expected import Expectation
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views.descriptors import Column
 
 if TYPE_CHECKING:
+    import pandas as pd
     from scipy.sparse import csr_matrix
 
-    from c2fa.explanation import Explanation
-
-_VERSION = 4
+_VERSION = 5
 _WITH = "with the prediction"  # the field that is added to those of a masker
 _KNOTS = 9  # of a field of numbers, at its quantiles
 _FOLDS = 4
@@ -82,6 +82,26 @@ class Field:
         return leaves.astype(np.intp), columns.astype(np.intp), heights
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What was learned of one thing that leaves may be: its effect on an output, and from how many inputs.
+
+    ``value`` is a category of the field, such as a word, or a number, around which the effect holds.
+    """
+
+    field: str
+    value: str | float
+    output: str
+    effect: float
+    stderr: float
+    inputs: int
+
+    @property
+    def name(self) -> str:
+        """The field and its value."""
+        return f"{self.field}: {self.value}" if isinstance(self.value, str) else f"{self.field} ≈ {self.value:.4g}"
+
+
 @dataclass(frozen=True, eq=False)
 class Prior:
     """The effects that leaves are expected to have, and how large what is left of them usually is, learned from others.
@@ -98,6 +118,10 @@ class Prior:
     sizes
         In the same way, what each feature adds to the logarithm of the size of a leaf: how large, as a variance beside
         that of the input's other leaves, what is left of its value usually is.
+    errors
+        The standard errors of the effects, by how they differ where each quarter of the inputs in turn is left out.
+    met
+        In how many inputs each feature was met.
     worth
         For each output the correlation of expected with explained effects, on inputs that were not learned from.
     inputs
@@ -111,6 +135,8 @@ class Prior:
     fields: Mapping[str, Field]
     effects: Mapping[str, FloatArray]
     sizes: Mapping[str, FloatArray]
+    errors: Mapping[str, FloatArray]
+    met: IntArray
     worth: Mapping[str, float]
     inputs: int
     middle: float
@@ -119,7 +145,7 @@ class Prior:
 
     @classmethod
     def learn(cls, explanations: Iterable[Explanation]) -> Prior:
-        """Learn from explanations: a list, or a store.
+        """Learn from explanations: a list, or a store. The same one twice counts once.
 
         Effects are a ridge fit on what is known of the leaves, one strength for each field. Strengths are chosen on a
         quarter of the inputs, and what they are worth is measured on another. Sizes are learned from what effects leave
@@ -128,10 +154,10 @@ class Prior:
         what was found.
         """
         data = _Data.of(explanations)
-        effects, sizes, worth = {}, {}, {}
+        effects, sizes, errors, worth = {}, {}, {}, {}
         for name in data.outputs:
-            effects[name], sizes[name], worth[name] = data.learned(name)
-        return cls(data.fields, effects, sizes, worth, data.count, data.middle, data.link, data.model)
+            effects[name], sizes[name], errors[name], worth[name] = data.learned(name)
+        return cls(data.fields, effects, sizes, errors, data.met, worth, data.count, data.middle, data.link, data.model)
 
     def kind(self, prediction: FloatArray, names: Sequence[str]) -> str:
         """What kind of input it is, by what the model says of it: effects may depend on it."""
@@ -153,6 +179,37 @@ class Prior:
             for learned in (self.effects, self.sizes)
         )
         return Expectation(effects, np.exp(np.clip(logs, -_MOST, _MOST))) if effects.any() else None
+
+    def top(self, n: int | None = 10, output: str | None = None) -> list[Learned]:
+        """The n things with the largest effects on an output, by default on the last; None gives all.
+
+        Those that tell what was predicted as well, such as ``word good positive``, add to the others.
+        """
+        if output is None:
+            output = list(self.effects)[-1]
+        if output not in self.effects:
+            near = did_you_mean(output, self.effects)
+            raise ValueError(f"output {output!r} does not exist; there are {', '.join(self.effects)}{near}")
+        if not (n is None or is_whole(n)):
+            raise TypeError(f"n must be a whole number, or None for all; got {n!r}")
+        things: list[tuple[str, str | float]] = []
+        for name, one in self.fields.items():
+            things += [*((name, category) for category in one.categories), *((name, knot) for knot in one.knots)]
+        rows = zip(things, self.effects[output].tolist(), self.errors[output].tolist(), self.met.tolist(), strict=True)
+        found = [Learned(*thing, output, effect, error, met) for thing, effect, error, met in rows]
+        return sorted(found, key=lambda one: -abs(one.effect))[:n]
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table of all that was learned, a row for each ``Learned``, the largest effects on each output first."""
+        frame = need("pandas", "frame").DataFrame
+        found: pd.DataFrame = frame([asdict(one) for output in self.effects for one in self.top(None, output)])
+        return found
+
+    def plot(self, n: int = 15, output: str | None = None, **options: Any) -> Any:
+        """Draw the largest effects on an output with their standard errors; see ``c2fa.plots.prior``."""
+        from c2fa import plots
+
+        return plots.prior(self, n, output, **options)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -177,15 +234,17 @@ class Prior:
             if seal != _sealed(content + b"}"):
                 raise ValueError("its content does not fit its checksum")
             fields = {name: Field.named(f["categories"], f["knots"]) for name, f in record["fields"].items()}
-            effects, sizes = (
-                {name: np.array(values) for name, values in record[kind].items()} for kind in ("effects", "sizes")
+            effects, sizes, errors = (
+                {name: np.array(values) for name, values in record[kind].items()}
+                for kind in ("effects", "sizes", "errors")
             )
+            met = np.array(record["met"])
             width = sum(one.width for one in fields.values())
-            for name, numbers in [*effects.items(), *sizes.items()]:
+            for name, numbers in [*effects.items(), *sizes.items(), *errors.items(), ("met", met)]:
                 if numbers.shape != (width,) or not np.isfinite(numbers).all():
                     raise ValueError(f"{name!r} must have {width} finite numbers, one for each feature")
             rest = (record[name] for name in ("worth", "inputs", "middle", "link", "model"))
-            return cls(fields, effects, sizes, *rest)
+            return cls(fields, effects, sizes, errors, met, *rest)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{str(path)!r} is no prior that Prior.save wrote: {error}") from error
 
@@ -195,6 +254,8 @@ class Prior:
             "fields": {name: {"categories": list(f.categories), "knots": f.knots} for name, f in self.fields.items()},
             "effects": {name: values.tolist() for name, values in self.effects.items()},
             "sizes": {name: values.tolist() for name, values in self.sizes.items()},
+            "errors": {name: values.tolist() for name, values in self.errors.items()},
+            "met": self.met.tolist(),
             "worth": dict(self.worth),
             "inputs": self.inputs,
             "middle": self.middle,
@@ -262,8 +323,9 @@ def _features(fields: Mapping[str, Field], descriptors: Mapping[str, Column]) ->
 
 
 def _told(given: Sequence[Explanation]) -> tuple[list[Explanation], list[Mapping[str, Column]]]:
-    """The explanations that can be learned from, and what each knows of its leaves."""
+    """The explanations that can be learned from, each once, and what each knows of its leaves."""
     told = [e for e in given if e.all_from_prior is None]
+    told = list({(e.names[-1], e.outputs.tobytes(), e.all_values[-1].tobytes()): e for e in told}.values())
     if len(told) < _FOLDS <= len(given):
         raise ValueError(
             f"{len(given) - len(told)} of {len(given)} explanations had a prior themselves, and what it expected "
@@ -273,7 +335,7 @@ def _told(given: Sequence[Explanation]) -> tuple[list[Explanation], list[Mapping
     if len(tables) < len(told):
         raise ValueError("an explanation knows nothing of its leaves; use a masker that has descriptors")
     if len(told) < _FOLDS:
-        raise ValueError(f"there are {len(told)} explanations to learn from; give {_FOLDS} at least")
+        raise ValueError(f"there are {len(told)} different explanations to learn from; give {_FOLDS} at least")
     links = {e.link.name for e in told}
     if len(links) > 1:
         raise ValueError(f"the explanations are on different scales, {sorted(links)}; give those of one link")
@@ -296,7 +358,16 @@ class _Data:
     @classmethod
     def of(cls, explanations: Iterable[Explanation]) -> _Data:
         """Gather what can be learned from; an output that an explanation does not have is NaN there."""
-        told, tables = _told(list(explanations))
+        if isinstance(explanations, str | PathLike):
+            raise TypeError(
+                f"learn takes explanations, not the name {str(explanations)!r}: c2fa.batch.Store.open reads a store, "
+                "c2fa.load a file, and Prior.load a prior"
+            )
+        given = list(explanations) if isinstance(explanations, Iterable) else [explanations]
+        for one in given:
+            if not isinstance(one, Explanation):
+                raise TypeError(f"learn takes a list of explanations, or a store; got {type(one).__name__}")
+        told, tables = _told(given)
         middle = float(np.mean([e.outputs[0] for e in told]))
         kinds = [_kind(e.outputs, e.output_names, middle) for e in told]
         tables = [_of_kind(table, kind) for table, kind in zip(tables, kinds, strict=True)]
@@ -323,8 +394,17 @@ class _Data:
         """The number of inputs."""
         return int(self.inputs[-1]) + 1
 
-    def learned(self, output: str) -> tuple[FloatArray, FloatArray, float]:
-        """The features' effects on an output, their sizes, and the correlation of effects with it on other inputs."""
+    @property
+    def met(self) -> IntArray:
+        """In how many inputs each feature is."""
+        from scipy.sparse import csr_matrix
+
+        leaves = np.arange(len(self.inputs))
+        owns = csr_matrix((np.ones(len(leaves)), (self.inputs, leaves)))
+        return np.asarray(((owns @ self.features) > 0).sum(axis=0)).ravel()
+
+    def learned(self, output: str) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+        """The features' effects on an output, their sizes, the effects' standard errors, and their worth elsewhere."""
         y, errors, power = _near_one(self.values[output], self.errors[output])
         known = np.isfinite(y)
         noise = np.where(np.isfinite(errors), np.square(errors), 0.0)
@@ -334,13 +414,16 @@ class _Data:
         strengths = self._strengths(y, weights, known & (fold != 0), known & (fold == 0))
         effects = self._ridge(y, weights, known, strengths)
         foreseen = np.empty(len(y))  # from other inputs alone, so that no fit may begin at the effects
+        without = []
         for k in range(_FOLDS):
             there = self._ridge(y, weights, known & (fold != k), strengths, _ROUGHLY)
             foreseen[fold == k] = self.features[fold == k] @ there
+            without.append(there)
+        errors = np.sqrt(_FOLDS - 1) * np.std(without, axis=0)  # the jackknife's, by quarters
         measured_on = known & (fold == 1)
         worth = _correlation(foreseen[measured_on], y[measured_on])
         sizes = self._sizes(np.where(known, y - foreseen, 0.0), known)
-        return _rounded(np.ldexp(effects, power)), _rounded(sizes), worth
+        return _rounded(np.ldexp(effects, power)), _rounded(sizes), _rounded(np.ldexp(errors, power)), worth
 
     def _sizes(self, left: FloatArray, known: Any) -> FloatArray:
         """What features add to the logarithm of a leaf's size, from what is left of the leaves' values.

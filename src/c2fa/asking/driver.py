@@ -24,7 +24,6 @@ from c2fa.structure import FloatArray
 
 T = TypeVar("T")
 
-_QUIET_SECONDS = 2.0  # shorter work needs no progress bar
 _LOOK_SECONDS = 0.05  # how often to look for the answers to rows that another process asks
 
 
@@ -114,7 +113,7 @@ def drive(
     ahead: int | None = None,
     in_flight: int = 1,
     policy: Policy | None = None,
-    progress: bool = False,
+    tell: Callable[[], object] = lambda: None,
 ) -> Iterator[Job[T]]:
     """Drive conversations to their ends with their rows packed into shared batches; yield each job as it ends.
 
@@ -137,10 +136,10 @@ def drive(
         always has two.
     policy
         What to do about a batch that fails; by default each of its jobs ends with the error, or drops the rows.
-    progress
-        Whether long work shows a progress bar.
+    tell
+        Called after each batch that came back.
     """
-    driver: _Driver[T] = _Driver(model, batch_size, in_flight, policy or Blame(), _Bar(model, progress))
+    driver: _Driver[T] = _Driver(model, batch_size, in_flight, policy or Blame(), tell)
     with contextlib.ExitStack() as stack:
         stack.callback(driver.close)
         if driver.calls.launch is not None:
@@ -151,9 +150,11 @@ def drive(
 class _Driver(Generic[T]):
     """The jobs that are open, the batches under way, and the jobs that have ended but were not yet handed out."""
 
-    def __init__(self, model: Model, batch_size: int, in_flight: int, policy: Policy, bar: _Bar) -> None:
+    def __init__(
+        self, model: Model, batch_size: int, in_flight: int, policy: Policy, tell: Callable[[], object]
+    ) -> None:
         self.model, self.batch_size, self.in_flight = model, batch_size, in_flight
-        self.policy, self.bar = policy, bar
+        self.policy, self.tell = policy, tell
         self.open: dict[Job[T], None] = {}
         self.ended: list[Job[T]] = []
         self.under_way: dict[_Reply, list[Share]] = {}
@@ -184,7 +185,6 @@ class _Driver(Generic[T]):
             self._release(job.queries.cache, [key for key, queries in marked if queries is job.queries])
             job.conversation.close()
         self._write()
-        self.bar.close()
 
     def _begin(self, jobs: Iterator[Job[T]], ahead: int | None) -> bool:
         """Begin more jobs while there is room; return whether there may be others."""
@@ -194,7 +194,6 @@ class _Driver(Generic[T]):
             if job is None:
                 return False
             self.open[job] = None
-            self.bar.add(job.queries)
             if job.queries.cache.ledger in self.unwritable:
                 _keep_no_more(job, self.unwritable[job.queries.cache.ledger])
             self._advance(job)
@@ -362,7 +361,7 @@ class _Driver(Generic[T]):
                     self._abandon(share, verdict)
                 else:
                     self._keep([(share, verdict)])
-        self.bar.update()
+        self.tell()
 
     def _abandon(self, share: Share, error: Exception) -> None:
         """End the job of a share of which nothing is to be recorded."""
@@ -445,38 +444,3 @@ def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Receiv
             piece = Failed(reply.error, reply.partial[rows])
         pieces.append((share, piece))
     return pieces
-
-
-class _Bar:
-    """A progress bar that appears only when the work turns out to be long."""
-
-    def __init__(self, model: Model, wanted: bool) -> None:
-        self._queries: list[Queries] = []
-        self._model, self._wanted = model, wanted
-        self._begin = time.monotonic()
-        self._bar: Any = None
-
-    def add(self, queries: Queries) -> None:
-        if self._wanted:
-            self._queries.append(queries)
-
-    def update(self) -> None:
-        if not self._wanted:
-            return
-        if self._bar is None and time.monotonic() - self._begin > _QUIET_SECONDS:
-            from tqdm.auto import tqdm
-
-            total = sum(queries.budget for queries in self._queries)
-            self._bar = tqdm(total=total, unit="row", desc="asking the model", leave=False)
-            if not self._bar.disable:  # as TQDM_DISABLE=1 does
-                self._bar.start_t -= time.monotonic() - self._begin  # the rows so far took their time too
-                self._bar.last_print_t = self._bar.start_t
-        if self._bar is not None:
-            cost = describe(self._model).cost
-            if cost:
-                self._bar.set_postfix_str(f"cost {cost:.4g}", refresh=False)
-            self._bar.update(sum(queries.used for queries in self._queries) - self._bar.n)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from c2fa._system import did_you_mean
 from c2fa.asking.querying import Conversation, step
 from c2fa.asking.replies import QueryError
 from c2fa.structure import FloatArray
@@ -133,7 +134,7 @@ def ensure(link: Any, *, log_probabilities: bool = False) -> Link:
     if log_probabilities and name == "logit":
         name = "logit-of-log"
     if not isinstance(name, str) or name not in LINKS:
-        raise ValueError(f"link must be one of {', '.join(map(repr, LINKS))}; got {link!r}")
+        raise ValueError(f"link must be one of {', '.join(map(repr, LINKS))}; got {link!r}{did_you_mean(link, LINKS)}")
     return LINKS[name]
 
 

@@ -144,6 +144,8 @@ class Masked:
     by_level
         Whether ``inputs`` is asked about each level in masks of that level, because masking a part is another input
         than masking its leaves. Only what ``apart`` gives is such.
+    chosen
+        The masker that was taken because nobody gave one; the explanation's provenance names it.
     """
 
     structure: Structure
@@ -159,6 +161,7 @@ class Masked:
     apart: Callable[[], Masked] | None = None
     by_level: bool = False
     beside: BoolArray | tuple[()] = ()
+    chosen: str = ""
 
     @property
     def level_names(self) -> tuple[str, ...]:

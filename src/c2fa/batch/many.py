@@ -16,11 +16,10 @@ from os import PathLike
 from typing import Any
 
 from c2fa import engines
-from c2fa._system import Signals, this_process
+from c2fa._system import Bar, Signals, this_process
 from c2fa.asking.ledger import LedgerError
 from c2fa.batch.learning import Lesson
 from c2fa.batch.packing import UNANSWERED, Item, ModelDownError, NoAnswerError, Report
-from c2fa.batch.progress import Progress
 from c2fa.batch.recipe import Divided, MakeModel, PortableExplainer, Recipe
 from c2fa.batch.records import Precision, StoreError, Views, arrow
 from c2fa.batch.sources import Pick, Source, digest, source
@@ -121,7 +120,7 @@ def many(
     budget_after
         The budget of those others; the same by default.
     progress
-        Whether to show a bar; None shows one in a terminal.
+        Whether work of over a second shows a bar; None shows one in notebooks and terminals.
 
     Returns
     -------
@@ -210,8 +209,7 @@ def many(
         )
         return worker, serving
 
-    shown = sys.stderr.isatty() if progress is None else progress
-    with contextlib.closing(Progress(run.source.total, shown)) as bar:
+    with contextlib.closing(Bar(progress, run.source.total, "input", "explaining")) as bar:
         if lesson is not None:
             run.go(on, *prepared(explainer), bar, shards=lesson.inputs // size)
         if lesson is not None and run.held is not None:  # else the inputs to learn from are all that there are
@@ -315,7 +313,7 @@ class _Run:
         """Whether no further shard is to be begun."""
         return self.stopped is not None or self.fatal is not None
 
-    def pending(self, size: int, bar: Progress, shards: int | None = None) -> Iterator[Assignment]:
+    def pending(self, size: int, bar: Bar, shards: int | None = None) -> Iterator[Assignment]:
         """The shards that have no file yet, or inputs to be asked about again, until the run is ending.
 
         With ``shards``, the first so many; those behind them come when it is called again.
@@ -359,9 +357,7 @@ class _Run:
                 "same inputs in the same order, or another folder"
             )
 
-    def go(
-        self, run: Engine, worker: MakeWorker, serving: Serving | None, bar: Progress, shards: int | None = None
-    ) -> None:
+    def go(self, run: Engine, worker: MakeWorker, serving: Serving | None, bar: Bar, shards: int | None = None) -> None:
         """Run the pending shards, and again those that fail; raise what ended the run, if anything did."""
         tasks: Iterable[Assignment] = self.pending(worker.shard_size, bar, shards)
         try:
@@ -418,13 +414,13 @@ class _Run:
             flush=True,
         )
 
-    def _note(self, done: Done, bar: Progress) -> None:
+    def _note(self, done: Done, bar: Bar) -> None:
         if done.error is None:
             self.report = replace(self.report + done.result, workers=self.crew.used)
             if self.store.file(done.task.number).exists():  # else it was deleted, which is told at the end
                 self._learn(done.task.number, done.task.items)
             self.complete.add(done.task.number)
-            bar.show(self.report)
+            bar.update(self.report.inputs, self.report.so_far(bar.seconds))
             return
         self.failed.append(done)
         self.fatal = self.fatal or self._fatal(done.error)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
+from c2fa._system import Bar, did_you_mean
 from c2fa.asking.model import describe
 from c2fa.batch.many import many
 from c2fa.batch.packing import Health, Isolation, Outcome, Report, packed, together
-from c2fa.batch.progress import Progress
 from c2fa.batch.sources import Pick, source
 from c2fa.batch.store import Failure, NotExplainedError
 from c2fa.explainer import Explainer
@@ -37,6 +36,14 @@ class Explanations(Sequence[Explanation]):
     def __repr__(self) -> str:
         failed = f", {self.run.failed} failed" if self.run.failed else ""
         return f"<Explanations of {len(self)} inputs{failed}>"
+
+    def _repr_html_(self) -> str:
+        from c2fa import report
+
+        most = 20
+        first = ((o.index, o.explanation or str(o.error)) for o in self._outcomes[:most])
+        rest = f", the first {most} of them here" if len(self) > most else ""
+        return report.repr_many(f"{repr(self)[1:-1]}{rest}", first)
 
     def __len__(self) -> int:
         return len(self._outcomes)
@@ -101,13 +108,13 @@ def in_memory(
     isolation = Isolation(tries, health)
     report, outcomes, begin = isolation.report, [], time.monotonic()
     wanted = explainer.progress if progress is None else progress
-    with contextlib.closing(Progress(taken.total, sys.stderr.isatty() if wanted is None else wanted)) as bar:
+    with contextlib.closing(Bar(wanted, taken.total, "input", "explaining")) as bar:
         items = together(list(taken.items()))
         for outcome in packed(explainer, items, batch_size=batch_size, in_flight=in_flight, isolation=isolation):
             outcomes.append(outcome)
             report.inputs += 1
             report.failed += outcome.explanation is None
-            bar.show(report)
+            bar.update(report.inputs, report.so_far(bar.seconds))
     report.seconds = time.monotonic() - begin
     found = Explanations(outcomes, report)
     _tell_failures(found)
@@ -116,9 +123,10 @@ def in_memory(
 
 def _refuse(options: dict[str, Any]) -> None:
     """Refuse options that only a store has, and those that nothing has."""
+    known = list(inspect.signature(many).parameters)[3:]
     for name, value in options.items():
-        if name not in inspect.signature(many).parameters:
-            raise TypeError(f"many has no option {name!r}")
+        if name not in known:
+            raise TypeError(f"many has no option {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}")
         raise TypeError(
             f"{name}={value!r} goes with a folder, in which workers leave what is finished: many(inputs, 'explained/', "
             f"{name}={value!r}). Without one all inputs are explained in this process"

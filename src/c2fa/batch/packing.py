@@ -91,6 +91,17 @@ class Report:
     workers: int = 0
     loads: Loads = field(default_factory=Loads)
 
+    def so_far(self, seconds: float) -> str:
+        """What stands beside the progress of a run: rows a second, workers, inputs set aside, and the cost."""
+        said = [f"{self.rows / seconds:,.0f} rows/s"]
+        if self.workers > 1:
+            said.append(f"{self.workers} workers")
+        if self.failed:
+            said.append(f"{self.failed} set aside")
+        if self.cost:
+            said.append(f"cost {self.cost:.4g}")
+        return ", ".join(said)
+
     def __add__(self, other: Report) -> Report:
         return Report(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Report)})
 

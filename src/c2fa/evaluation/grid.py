@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from c2fa._system import Bar
 from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model, describe
 from c2fa.asking.querying import OnError
@@ -20,7 +20,7 @@ from c2fa.engines import Engine, Loads
 from c2fa.evaluation.plan import MethodSpec, Plan, Task, as_sizes
 from c2fa.evaluation.results import Record, Result, RowCount, tidy
 from c2fa.evaluation.scoring import MetricSpec
-from c2fa.evaluation.working import Finished, Keeping, alone, shared, team_of
+from c2fa.evaluation.working import Keeping, alone, shared, team_of
 from c2fa.models.loading import wrap
 
 
@@ -99,7 +99,7 @@ def evaluate(
     batch_size, on_error
         As in ``Explainer``.
     progress
-        Whether to show a bar; None shows one in a terminal.
+        Whether work of over a second shows a bar; None shows one in notebooks and terminals.
     workers
         Processes that share the inputs; 0 does all of them in this one. An input whose worker is killed is done again,
         three times at most. What is given must be such that it can be pickled; a model may be ``c2fa.models.Lazy``,
@@ -161,8 +161,11 @@ def evaluate(
             team = stack.enter_context(team_of(plan, keeping, model, workers, gpus, models, engine))
             found = shared(grid, kept, tasks, end, team)
         stack.enter_context(contextlib.closing(found))  # ends the workers at once, whatever ends this
-        for done in _bar(found, inputs, progress):
+        total = len(inputs) if isinstance(inputs, Sized) else None
+        bar = stack.enter_context(contextlib.closing(Bar(progress, total, "input", "evaluating")))
+        for done in found:
             count += 1
+            bar.update(count)
             loads += done.loads
             if done.record is not None:
                 records[done.number] = done.record
@@ -210,12 +213,3 @@ def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
     if len(records) < count:
         notes.append(f"{count - len(records)} of {count} inputs were not begun in time; the same call does them")
     return (*notes, *dict.fromkeys(note for record in records.values() for note in record["notes"]))
-
-
-def _bar(found: Iterable[Finished], inputs: Any, progress: bool | None) -> Iterable[Finished]:
-    if not (sys.stderr.isatty() if progress is None else progress):
-        return found
-    from tqdm.auto import tqdm
-
-    total = len(inputs) if hasattr(inputs, "__len__") else None
-    return tqdm(found, desc="evaluating", unit="input", total=total)

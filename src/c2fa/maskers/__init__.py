@@ -4,6 +4,7 @@ from c2fa.asking.masking import Masked, Masker
 from c2fa.maskers.array import Array
 from c2fa.maskers.bag import Bag
 from c2fa.maskers.custom import Custom
+from c2fa.maskers.default import Default
 from c2fa.maskers.images import ImageBag
 from c2fa.maskers.series import TimeSeries
 from c2fa.maskers.tabular import Tabular, groups_of
@@ -13,6 +14,7 @@ __all__ = [
     "Array",
     "Bag",
     "Custom",
+    "Default",
     "ImageBag",
     "Masked",
     "Masker",

@@ -136,18 +136,22 @@ def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
         return list(x), list(x.values())
     if kind == "polars":
         if len(x) != 1:
-            raise ValueError(f"the input must be one row of a DataFrame, not {len(x)}: give df[i]")
+            raise ValueError(
+                f"the input must be one row of a DataFrame, not {len(x)}: give df[i], or explainer.many(df)"
+            )
         return list(x.columns), list(x.row(0))
     if kind == "frame":
         if hasattr(x, "columns"):
             if len(x) != 1:
-                raise ValueError(f"the input must be one row of a DataFrame, not {len(x)}: give df.iloc[[i]]")
+                raise ValueError(
+                    f"the input must be one row of a DataFrame, not {len(x)}: give df.iloc[[i]], or explainer.many(df)"
+                )
             return list(x.columns), [x.iloc[0, j] for j in range(x.shape[1])]
         return list(x.index), x.tolist()
     vector = array_of(x)
     if vector.ndim != 1:
-        hint = ": give x[0]" if vector.shape[:1] == (1,) else ""
-        raise ValueError(f"the input must be one row, (columns,); got an array of shape {vector.shape}{hint}")
+        hint = "give x[0]" if vector.shape[:1] == (1,) else "explainer.many(rows) explains each of several"
+        raise ValueError(f"the input must be one row, (columns,); got an array of shape {vector.shape}: {hint}")
     return None, vector.tolist()
 
 

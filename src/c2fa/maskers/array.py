@@ -55,7 +55,7 @@ class Array:
         if vector.shape != (self.structure.leaves,):
             raise ValueError(
                 f"the input must be a vector of {self.structure.leaves} values, one per leaf of the "
-                f"structure; got shape {vector.shape}"
+                f"structure; got shape {vector.shape}; explainer.many(rows) explains each of several"
             )
         if vector.dtype.kind not in "biuf":
             raise TypeError(f"the input must be real numbers, not {vector.dtype}; use maskers.Custom for others")

@@ -101,7 +101,10 @@ class Text:
     def __call__(self, x: Any) -> Masked:
         given = [x] if isinstance(x, str) else list(x.values()) if isinstance(x, Mapping) else x
         if not (isinstance(given, tuple | list) and given and all(isinstance(text, str) for text in given)):
-            raise TypeError(f"the input must be a text, or a tuple, list or dict of texts, not {type(x).__name__}")
+            raise TypeError(
+                f"the input must be a text, or a tuple or dict of texts, not {type(x).__name__}; explainer.many(texts) "
+                "explains each of several"
+            )
         texts = list(given)
         spans = [self._leaves(text) for text in texts]
         names = [str(key) for key in x] if isinstance(x, Mapping) else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
+from c2fa._system import did_you_mean
 from c2fa.methods.base import AnyMethod, Attribution, BaseMethod, Method, Task, as_method
 from c2fa.methods.c2fa import C2FA
 from c2fa.methods.c2fa_milli import C2FAMilli
@@ -43,6 +43,17 @@ METHODS: Mapping[str, type[Any]] = {
     "leave-one-out": LeaveOneOut,
     "hierarchical-leave-one-out": HierarchicalLeaveOneOut,
     **PEERS,
+}
+
+# What shap and lime call our options.
+_ELSEWHERE = {
+    "nsamples": "budget",
+    "num_samples": "budget",
+    "max_evals": "budget",
+    "npermutations": "budget",
+    "class_names": "output_names",
+    "random_state": "seed",
+    "labels": "target",
 }
 
 __all__ = [
@@ -87,13 +98,16 @@ def make(method: str | AnyMethod, options: Mapping[str, Any], also: Iterable[str
             raise TypeError(f"method must be a name or a callable, not {type(method).__name__}")
         return as_method(method)
     if method not in METHODS:
-        raise ValueError(f"method must be one of {sorted(METHODS)} or a callable; got {method!r}")
+        raise ValueError(
+            f"method must be one of {sorted(METHODS)} or a callable; got {method!r}{did_you_mean(method, METHODS)}"
+        )
     known = options_of(method)
     for option in options:
         if option not in known:
-            near = get_close_matches(option, [*known, *also], 1)
-            meant = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
-            raise TypeError(f"Explainer with method {method!r} has no option {option!r}{meant}")
+            near = did_you_mean(_ELSEWHERE.get(option, option), [*known, *also])
+            raise TypeError(
+                f"Explainer with method {method!r} has no option {option!r}; it has {', '.join([*known, *also])}{near}"
+            )
     made: Method = METHODS[method](**options)
     return made
 

@@ -1,7 +1,7 @@
 """Pictures of explanations; matplotlib lives here alone.
 
-Every function returns the figure, or draws on the axes it is given; none shows it. A notebook shows a figure that is
-the value of a cell, and every figure of pyplot: with axes of pyplot, end the line with a semicolon, or it shows twice.
+Every function returns the figure, a new one or that of the axes it is given. A notebook shows it once, at the end of
+the cell or at ``plt.show()``; a script shows it at ``plt.show()`` where pyplot has windows.
 The Display objects compute once and draw as often as wanted.
 """
 
@@ -15,12 +15,15 @@ try:
 except ImportError as error:
     raise ImportError("plots need matplotlib: pip install 'c2fa[plots]'") from error
 
+from c2fa._system import did_you_mean
 from c2fa.explanation import Explanation
+from c2fa.plots._style import PALETTES, palette
 from c2fa.plots.bag import bag
 from c2fa.plots.compare import compare
 from c2fa.plots.curves import convergence, curves, scores
 from c2fa.plots.images import ImagesDisplay, images
 from c2fa.plots.nested import NestedDisplay, nested
+from c2fa.plots.prior import prior
 from c2fa.plots.series import series
 from c2fa.plots.text import TextDisplay, text
 
@@ -36,6 +39,7 @@ __all__ = [
     "images",
     "nested",
     "plot",
+    "prior",
     "scores",
     "series",
     "text",
@@ -51,7 +55,7 @@ _KINDS: dict[str, Callable[..., Figure]] = {
 }
 
 
-def plot(e: Explanation, kind: str | None = None, **options: Any) -> Figure:
+def plot(e: Explanation, kind: str | None = None, *, colours: str = "c2fa", **options: Any) -> Figure:
     """Draw an explanation in the way of its input.
 
     Parameters
@@ -61,14 +65,20 @@ def plot(e: Explanation, kind: str | None = None, **options: Any) -> Figure:
     kind
         ``"nested"`` (bars, for every input), ``"text"``, ``"images"``, ``"table"``, ``"bag"`` or
         ``"series"``; None takes what fits the input.
+    colours
+        ``"c2fa"``, blue for and orange against, or ``"shap"``, red for and blue against.
     options
         What the function of that name takes: ``ax``, ``parts``, ``leaves``, ``threshold``, …
     """
-    if kind is None:
-        own: Figure | None = e.view.figure(e, **options)
-        return _KINDS.get(e.view.kind, nested)(e, **options) if own is None else own
-    if kind not in _KINDS:
-        raise ValueError(f"kind must be one of {', '.join(sorted(_KINDS))}; got {kind!r}")
-    if kind not in (e.view.kind, "nested"):
+    if not (kind is None or kind in _KINDS):
+        raise ValueError(f"kind must be one of {', '.join(sorted(_KINDS))}; got {kind!r}{did_you_mean(kind, _KINDS)}")
+    if kind not in (None, e.view.kind, "nested"):
         raise ValueError(f"a plot of kind {kind!r} does not fit an input of kind {e.view.kind!r}; try 'nested'")
-    return _KINDS[kind](e, **options)
+    if colours not in PALETTES:
+        raise ValueError(f"colours must be one of {', '.join(PALETTES)}; got {colours!r}")
+    before = palette.set(PALETTES[colours])
+    try:
+        own: Figure | None = e.view.figure(e, **options) if kind is None else None
+        return _KINDS.get(kind or e.view.kind, nested)(e, **options) if own is None else own
+    finally:
+        palette.reset(before)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
+import warnings
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from io import BytesIO
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib import import_module
 from textwrap import wrap
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib import get_backend
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -21,20 +26,54 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.textpath import text_to_path
 
+from c2fa._system import in_notebook
 from c2fa.explanation import Explanation
 from c2fa.showing import drawing
 from c2fa.showing.printing import on_scale, one_line
 from c2fa.showing.rounding import minuses, number
 from c2fa.structure import FloatArray
+from c2fa.views.images import Tints
 
 AnyFigure: TypeAlias = Figure | SubFigure
 
-# Blue and orange stay apart under every common colour blindness, in grey-scale print they differ in lightness.
-POSITIVE, NEGATIVE = "#1f6fb2", "#c2500a"
+
+@dataclass(frozen=True)
+class Palette:
+    """The colours of what speaks for and against: of bars, of a scale from −1 to 1, and of the tints of an image."""
+
+    positive: str
+    negative: str
+    scale: LinearSegmentedColormap
+    tints: Tints
+
+
+PALETTES = {
+    # Blue and orange stay apart under every common colour blindness, in grey-scale print they differ in lightness.
+    "c2fa": Palette(
+        "#1f6fb2",
+        "#c2500a",
+        LinearSegmentedColormap.from_list(
+            "c2fa", ["#a94206", "#e8873f", "#f7cda6", "#ffffff", "#b4d3ee", "#5a9fd8", "#155a96"]
+        ),
+        ((0, 98, 214), (222, 84, 0)),
+    ),
+    # As shap has them: red for, blue against.
+    "shap": Palette(
+        "#ff0051",
+        "#008bfb",
+        LinearSegmentedColormap.from_list("shap", ["#008bfb", "#7fc4fd", "#ffffff", "#ff7fa7", "#ff0051"]),
+        ((255, 0, 81), (0, 139, 251)),
+    ),
+}
+palette = ContextVar("palette", default=PALETTES["c2fa"])
+
+
+def paint(value: float) -> str:
+    """The colour of a bar."""
+    return palette.get().positive if value >= 0 else palette.get().negative
+
+
 INK, MUTED, RULE, BAND, WARN = "#1b1f24", "#5c6570", "#d5dae0", "#f4f6f8", "#b3261e"
-SCALE = LinearSegmentedColormap.from_list(
-    "c2fa", ["#a94206", "#e8873f", "#f7cda6", "#ffffff", "#b4d3ee", "#5a9fd8", "#155a96"]
-)
 # As many methods as a figure can hold, told apart by colour, marker and dash alike.
 SERIES = ("#155a96", "#c2500a", "#2e7d4f", "#7b4fa3", "#8a6d00", "#4d5660", "#a3305c", "#00788a")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -42,23 +81,37 @@ ROUNDING = 1e-12  # what is smaller is nothing: a picture must not make it look 
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)))
 
 
-class ShownFigure(Figure):
-    """A figure that a notebook shows where it is the value of a cell, whether or not pyplot was ever loaded.
-
-    ``%matplotlib inline`` gives notebooks a way to show every ``Figure``, which they prefer to this one.
-    """
-
-    def _repr_png_(self) -> bytes:
-        png = BytesIO()
-        self.savefig(png, format="png", bbox_inches="tight")  # as inline figures are
-        return png.getvalue()
-
-
 def figure(width: float, height: float) -> Figure:
-    """A figure of its own, apart from pyplot, so that nothing shows unasked and nothing has to be closed."""
-    made = ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
+    """A new figure, which a notebook shows at the end of its cell, and ``plt.show()`` in a script that has windows.
+
+    Elsewhere it is apart from pyplot, so that nobody has to close it.
+    """
+    style: dict[str, Any] = {"figsize": (width, height), "layout": "constrained", "facecolor": "white"}
+    if in_notebook() or ("matplotlib.pyplot" in sys.modules and get_backend().lower() != "agg"):
+        import matplotlib.pyplot as plt
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "More than 20 figures")  # a notebook closes them after the cell
+            return _shown_once(plt.figure(**style))
+    made = Figure(**style)
     FigureCanvasAgg(made)
     return made
+
+
+def _shown_once(made: Figure) -> Figure:
+    """The figure; a notebook shows it as the value of a cell or as one of pyplot's, and not as both."""
+    if in_notebook() and "inline" in get_backend():
+        made._ipython_display_ = partial(_show_and_close, made)  # type: ignore[attr-defined]
+    return made
+
+
+def _show_and_close(made: Figure) -> None:
+    import matplotlib.pyplot as plt
+
+    del made._ipython_display_  # type: ignore[attr-defined]
+    show: Any = import_module("IPython.display").display
+    show(made)
+    plt.close(_shown_once(made))
 
 
 def own_axes(ax: Axes | None, width: float, height: float) -> Axes:
@@ -69,7 +122,7 @@ def own_axes(ax: Axes | None, width: float, height: float) -> Axes:
 def figure_of(ax: Axes) -> Figure:
     """The whole figure that axes lie in."""
     found = ax.figure
-    return found if isinstance(found, Figure) else found.figure
+    return _shown_once(found if isinstance(found, Figure) else found.figure)
 
 
 @lru_cache(maxsize=20_000)
@@ -118,13 +171,13 @@ def largest(values: FloatArray) -> float:
 
 def colour(share: float) -> tuple[float, float, float, float]:
     """The colour of a value that is this share, from −1 to 1, of the largest."""
-    r, g, b, a = SCALE(0.5 + 0.5 * float(np.clip(share, -1, 1)))
+    r, g, b, a = palette.get().scale(0.5 + 0.5 * float(np.clip(share, -1, 1)))
     return float(r), float(g), float(b), float(a)
 
 
 def signs(values: Iterable[float]) -> list[str]:
     """The colours of values by their sign: for, or against."""
-    return [POSITIVE if value >= 0 else NEGATIVE for value in values]
+    return [paint(value) for value in values]
 
 
 def say_contradiction(made: Figure, ax: Axes | None, *sentences: str) -> Figure:
@@ -177,7 +230,9 @@ def legend_bar(host: Axes, title: str = "share of the level's largest attributio
     """Draw the scale with its ends named, so that it can be read without telling the colours apart."""
     host.axis("off")
     ax = host.inset_axes((0.3, 0.0, 0.4, 1.0))
-    ax.imshow(np.linspace(-1, 1, 256)[None], cmap=SCALE, aspect="auto", extent=(-1, 1, 0, 1), vmin=-1, vmax=1)
+    ax.imshow(
+        np.linspace(-1, 1, 256)[None], cmap=palette.get().scale, aspect="auto", extent=(-1, 1, 0, 1), vmin=-1, vmax=1
+    )
     ax.set_yticks([])
     ax.set_xticks([-1, 0, 1], labels=["− against", "0", "for +"], fontsize=8, color=INK)
     ax.set_title(title, fontsize=8, color=MUTED, pad=3)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from c2fa.explanation import Explanation
-from c2fa.plots._style import SCALE, beside, clip, largest, name_ticks, own_axes, title_and_scale
+from c2fa.plots._style import beside, clip, largest, name_ticks, own_axes, palette, title_and_scale
 from c2fa.views import Bag
 
 
@@ -18,7 +18,7 @@ def bag(e: Explanation, ax: Axes | None = None, *, instances: int = 24) -> Figur
     grid = e.low.reshape(e.view.values.shape)[shown]
     rows, columns = grid.shape
     own, best = own_axes(ax, 8.4, 1.5 + 0.27 * rows), largest(grid)
-    mesh = own.pcolormesh(grid, cmap=SCALE, vmin=-best, vmax=best, edgecolors="white", linewidth=1)
+    mesh = own.pcolormesh(grid, cmap=palette.get().scale, vmin=-best, vmax=best, edgecolors="white", linewidth=1)
     own.set_ylim(rows, 0)
     name_ticks(own.yaxis, np.arange(rows) + 0.5, (clip(e.names[0][j], 150, 8.5) for j in shown))
     at = np.arange(0, columns, -(-columns // 14))

@@ -23,6 +23,7 @@ from c2fa.plots._style import (
     figure,
     headline,
     largest,
+    palette,
     predicted,
     say_contradiction,
 )
@@ -87,7 +88,7 @@ class ImagesDisplay:
         pictures = [part.image for part in _shown(first)]
         single = len(pictures) == 1
         rows: list[tuple[str, tuple[tuple[str, Pixels], ...]]] = []
-        marks = []
+        marks, tints = [], palette.get().tints
         for name, e in named.items():
             leaves = shares(np.where(np.abs(e.low) > threshold, e.low, 0.0), largest(e.low))
             panels, drawn = [], []
@@ -95,12 +96,16 @@ class ImagesDisplay:
                 counts = zip(e.structure.widths, e.level_names, strict=True)
                 titles = [f"{count} {level if count > 1 else singular(level)}" for count, level in counts]
                 [part], owners = _shown(e), e.structure.owners(0)
-                panels.append((titles[0], tint(part.image, of_largest(e.high)[owners][part.labels])))
-                panels.append((titles[-1], tint(part.image, leaves[part.labels])))
+                for title, values, level in (
+                    (titles[0], of_largest(e.high)[owners], e.high),
+                    (titles[-1], leaves, e.low),
+                ):
+                    full = f"{title}, full tint ±{number(largest(level))}"
+                    panels.append((full, tint(part.image, values[part.labels], tints)))
                 drawn = [Marks(outlines(owners[part.labels])), Marks(outlines(part.labels), _numbers(part, leaves, 8))]
             else:
                 for part, units in zip(_shown(e), e.rounded.values[0], strict=True):
-                    panels.append((e.rounded.signed(units), tint(part.image, leaves[part.first + part.labels])))
+                    panels.append((e.rounded.signed(units), tint(part.image, leaves[part.first + part.labels], tints)))
                     drawn.append(Marks(outlines(part.labels), _numbers(part, leaves, 3)))
             rows.append((name if len(named) > 1 else "", tuple(panels)))
             marks.append(tuple(drawn))
@@ -214,7 +219,7 @@ def _scale_bar(host: Axes, scale: float | None, whole: str) -> None:
     host.axis("off")
     ax = host.inset_axes((0.3, 0.0, 0.4, 1.0))
     grey = np.full((1, 256, 3), 128, dtype=np.uint8)
-    ax.imshow(tint(grey, np.linspace(-1, 1, 256)[None]), aspect="auto", extent=(-1, 1, 0, 1))
+    ax.imshow(tint(grey, np.linspace(-1, 1, 256)[None], palette.get().tints), aspect="auto", extent=(-1, 1, 0, 1))
     ax.set_yticks([])
     if scale is None:
         ends, title = ("− against", "for +"), f"tint: share of {whole}"

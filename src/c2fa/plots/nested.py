@@ -16,8 +16,6 @@ from c2fa.plots._style import (
     BAND,
     INK,
     MUTED,
-    NEGATIVE,
-    POSITIVE,
     ROUNDING,
     RULE,
     WARN,
@@ -26,6 +24,7 @@ from c2fa.plots._style import (
     figure_of,
     headline,
     own_axes,
+    paint,
     plain,
     say_contradiction,
     width_of,
@@ -274,14 +273,14 @@ def _bar(ax: Axes, y: int, row: Row) -> None:
         return  # many small parts together would dwarf every bar that is shown
     if (row.kind == "gap" and not row.value) or not np.isfinite(row.start + row.value):
         return
-    paint = POSITIVE if row.value >= 0 else NEGATIVE
+    colour = paint(row.value)
     part, height = row.kind == "part", 0.36
     if part:
         height = 0.64 if row.depth == 0 else 0.5
     style = {
-        "part": {"fc": paint, "ec": "none", "alpha": 1.0 if row.depth == 0 else 0.8},
-        "leaf": {"fc": paint, "ec": "none", "alpha": 0.55},
-        "rest": {"fc": "white", "ec": paint, "lw": 0.8, "alpha": 0.8, "hatch": "////"},
+        "part": {"fc": colour, "ec": "none", "alpha": 1.0 if row.depth == 0 else 0.8},
+        "leaf": {"fc": colour, "ec": "none", "alpha": 0.55},
+        "rest": {"fc": "white", "ec": colour, "lw": 0.8, "alpha": 0.8, "hatch": "////"},
         "gap": {"fc": "none", "ec": WARN, "lw": 1.0, "ls": "--"},
     }[row.kind]
     ax.add_patch(Rectangle((row.start, y - height / 2), row.value, height, zorder=2, **style))  # type: ignore[arg-type]

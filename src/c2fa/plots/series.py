@@ -12,12 +12,12 @@ from c2fa.plots._style import (
     INK,
     MUTED,
     RULE,
-    SCALE,
     beside,
     clip,
     largest,
     name_ticks,
     own_axes,
+    palette,
     plain,
     signs,
     title_and_scale,
@@ -34,7 +34,9 @@ def series(e: Explanation, ax: Axes | None = None) -> Figure:
     names = e.names[0] if by_channel else tuple(name.rpartition(" · ")[2] for name in e.names[-1][:channels])
     grid, edges = e.view.grid(e.low), np.append(e.view.starts, steps)
     own, best = own_axes(ax, 8.4, 1.1 + 0.62 * (channels + top)), largest(grid)
-    mesh = own.pcolormesh(edges, np.arange(channels + 1), grid, cmap=SCALE, vmin=-best, vmax=best, zorder=0)
+    mesh = own.pcolormesh(
+        edges, np.arange(channels + 1), grid, cmap=palette.get().scale, vmin=-best, vmax=best, zorder=0
+    )
     halo = [withStroke(linewidth=2.6, foreground="white", alpha=0.8)]  # a line that is seen on every tint
     for c, line in enumerate(scaled(e.view.values.astype(np.float64))):
         own.plot(np.arange(steps) + 0.5, c + 0.9 - 0.8 * line, color=INK, lw=0.9, zorder=2, path_effects=halo)

@@ -5,25 +5,34 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from html import escape
 from os import PathLike
+from textwrap import shorten
+from typing import TypeAlias, overload
+
+import numpy as np
 
 from c2fa._system import atomic
 from c2fa.explanation import Explanation
 from c2fa.report._data import pack, summary
 from c2fa.report._page import island, page
 from c2fa.report._plain import facts, styled, table
+from c2fa.showing.printing import shown_names
+from c2fa.showing.rounding import number
 from c2fa.views.images import Images, fitting_side
 from c2fa.views.text import shortened
 
-__all__ = ["html", "repr_html"]
+__all__ = ["html", "repr_html", "repr_many"]
 
 
-def html(
-    explanations: Explanation | Iterable[Explanation] | Mapping[str, Explanation],
-    path: str | PathLike[str] | None = None,
-    *,
-    title: str | None = None,
-) -> str:
+Several: TypeAlias = Explanation | Iterable[Explanation] | Mapping[str, Explanation]
+
+
+@overload
+def html(explanations: Several, path: None = None, *, title: str | None = None) -> str: ...
+@overload
+def html(explanations: Several, path: str | PathLike[str] | None, *, title: str | None = None) -> str | None: ...
+def html(explanations: Several, path: str | PathLike[str] | None = None, *, title: str | None = None) -> str | None:
     """Write an explanation, or many as a gallery, into one HTML file that needs nothing else.
 
     Parameters
@@ -31,15 +40,15 @@ def html(
     explanations
         One, several, or a mapping from titles to explanations.
     path
-        The file to write; None only returns the text.
+        The file to write; None returns the page.
     title
         The page's title.
 
     Returns
     -------
-    str
-        The page. Nothing in it is fetched from anywhere, and text from the input stays text. Up to ten classes can be
-        switched between; pictures are made smaller until all of them take about 12 MB.
+    str | None
+        The page, where no file is named. Nothing in it is fetched from anywhere, and text from the input stays text. Up
+        to ten classes can be switched between; pictures are made smaller until all of them take about 12 MB.
     """
     pairs = _named(explanations)
     if not pairs:
@@ -50,10 +59,11 @@ def html(
     index = {"title": title, "cards": [summary(e, name) for name, e in pairs] if len(pairs) > 1 else []}
     plain = "".join(table(e, f"c2fa-{k}") for k, (_, e) in enumerate(pairs[:20]))
     text = page(title, index, blocks, plain)
-    if path is not None:
-        with atomic(path) as file:
-            file.write(text.encode())
-    return text
+    if path is None:
+        return text
+    with atomic(path) as file:
+        file.write(text.encode())
+    return None
 
 
 def repr_html(e: Explanation) -> str:
@@ -66,9 +76,38 @@ def repr_html(e: Explanation) -> str:
     return island(name, pack(e, facts(e), _side([e])), styled(e, f"{name}-plain"))
 
 
-def _named(
-    explanations: Explanation | Iterable[Explanation] | Mapping[str, Explanation],
-) -> list[tuple[str, Explanation]]:
+def repr_many(title: str, inputs: Iterable[tuple[int, Explanation | str]]) -> str:
+    """A table for a notebook's cell: of each input what was predicted, its largest parts and what to beware of.
+
+    An input has its explanation, or the error in place of one.
+    """
+    cell = "text-align:left;vertical-align:top;padding:3px 8px;border-bottom:1px solid #d5dae0"
+    heads = "".join(
+        f"<th scope='col' style='{cell}'>{name}</th>" for name in ("", "input", "predicted", "largest parts")
+    )
+    rows = []
+    for index, e in inputs:
+        shown, predicted, parts = "", "", ""
+        beware: tuple[str, ...] = (f"could not be explained: {e}",)
+        if isinstance(e, Explanation):
+            names, units = shown_names(e)[0], e.rounded.values[0]
+            largest = [(e.rounded.signed(units[j]), names[j]) for j in np.argsort(-np.abs(e.high), kind="stable")[:3]]
+            parts = "<br>".join(
+                f"<code>{n}</code> {escape(shorten(name, 60, placeholder=' …'))}" for n, name in largest
+            )
+            shown, predicted = _title(e), f"{e.target_name}: {number(e.prediction)}"
+            beware = e.diagnostics.warnings
+        parts += "".join(f"<div style='color:#8a1c14'>⚠ {escape(sentence)}</div>" for sentence in beware)
+        cells = "".join(f"<td style='{cell}'>{text}</td>" for text in (escape(shown), escape(predicted), parts))
+        rows.append(f"<tr><th scope='row' style='{cell}'>{index}</th>{cells}</tr>")
+    frame = "background-color:#ffffff;color:#1b1f24;border-collapse:collapse;font-size:13px;line-height:1.45"
+    return (
+        f"<table style='{frame}'><caption style='text-align:left'>{escape(title)}</caption>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+
+
+def _named(explanations: Several) -> list[tuple[str, Explanation]]:
     """Explanations with the titles they were given, or those of their inputs; of equal ones each has its number."""
     if isinstance(explanations, Explanation):
         explanations = [explanations]
@@ -77,10 +116,13 @@ def _named(
     for name, e in given:
         if not isinstance(e, Explanation):
             raise TypeError(f"a report is made of explanations, not of {type(e).__name__}")
-        own = e.view.title(e.structure) if e.answer is None else shortened(e.answer.query, 160)
-        named.append((str(name) or own or "Explanation", e))
+        named.append((str(name) or _title(e) or "Explanation", e))
     count = Counter(name for name, _ in named)
     return [(f"{name} ({k + 1})" if count[name] > 1 else name, e) for k, (name, e) in enumerate(named)]
+
+
+def _title(e: Explanation) -> str:
+    return e.view.title(e.structure) if e.answer is None else shortened(e.answer.query, 160)
 
 
 def _side(explanations: Iterable[Explanation], room: int = 12_000_000) -> int:

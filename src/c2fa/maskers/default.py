@@ -1,0 +1,62 @@
+"""The masker that fits the kind of an input, for whoever gave none."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from c2fa.asking.masking import Masked, Masker
+from c2fa.maskers._tables import read_row
+from c2fa.maskers.images import ImageBag
+from c2fa.maskers.tabular import Tabular
+from c2fa.maskers.text import Text
+
+
+@dataclass(frozen=True)
+class Default:
+    """Masks a text as ``Text()`` does, an image as ``ImageBag()``, and a row of a table, of which 0 is taken for usual.
+
+    A row is a DataFrame of one row, a Series, a dict or a vector. Its masked numbers become 0 and its masked texts
+    empty, and the explanation says so, because nobody said what is usual. Other inputs need a masker.
+
+    >>> Default()("Good room. Bad food.").structure.names[0]
+    ('Good room.', 'Bad food.')
+    """
+
+    def __call__(self, x: Any) -> Masked:
+        if isinstance(x, list):
+            raise TypeError(
+                f"explainer(x) explains one input, and this is a list of {len(x)}: explainer.many(inputs) explains each"
+            )
+        dimensions = len(getattr(x, "shape", ()))
+        if isinstance(x, str):
+            masker: Masker = Text()
+        elif isinstance(x, os.PathLike) or dimensions == 3 or type(x).__module__.startswith("PIL."):
+            masker = ImageBag()
+        elif isinstance(x, dict) or hasattr(x, "columns") or dimensions == 1:
+            return _row(x)
+        else:
+            raise TypeError(
+                f"there is no masker by default for {type(x).__name__}{f' of shape {x.shape}' if dimensions else ''}: "
+                "give one of c2fa.maskers, such as TimeSeries(), Bag() or Custom(…)"
+            )
+        return replace(masker(x), chosen=f"{type(masker).__name__}(), by default")
+
+
+def _row(x: Any) -> Masked:
+    names, values = read_row(x)
+    empty = [_empty(value) for value in values]
+    background = [empty] if names is None else dict(zip(names, empty, strict=True))
+    masked = Tabular(background=background, strategy="row")(x)
+    note = "what is masked became 0, or empty, because no masker said what is usual: c2fa.maskers.Tabular(background=…)"
+    return replace(masked, chosen="Tabular(background=0), by default", notes=(*masked.notes, note))
+
+
+def _empty(value: Any) -> Any:
+    """What stands for a masked value: of a kind that has nothing like 0, such as a date, the value itself."""
+    if isinstance(value, str):
+        return ""
+    return type(value)(0) if isinstance(value, bool | int | float | np.generic) else value
