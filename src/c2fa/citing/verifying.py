@@ -265,7 +265,7 @@ class _Removals:
                 found.add(j)
         for one, other, value, error in self.e.interactions(0, len(values)):
             pair = {self.e.names[0].index(one), self.e.names[0].index(other)}
-            if i in pair and value < -3.0 * error:
+            if i in pair and value + 3.0 * error < -0.5 * limit:
                 found |= pair
         self._groups[k, i] = frozenset(found) if len(found) > 1 else self.everything
         return self._groups[k, i]
