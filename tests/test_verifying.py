@@ -271,3 +271,15 @@ def test_what_is_refused_is_said_before_anything_is_asked(change, message):
     with pytest.raises((ValueError, TypeError), match=message):
         c2fa.verify(lm, **arguments)
     assert not lm.rows
+
+
+@settings(max_examples=30, deadline=None)
+@given(start=st.integers(0, 36), length=st.integers(1, 8), method=st.sampled_from(["owen", "c2fa"]))
+def test_every_place_is_of_a_statement(start, length, method):
+    truths, answer = [("used", (0, 0)), ("used", (1, 1))], "Alpha is number 0. Beta is number 1."
+    place = (start, min(start + length, len(answer)))
+    if place[0] < place[1]:
+        v = c2fa.verify(Toy(truths), documents(2), "?", answer, [(place, "d1")], budget=24, method=method)
+        assert len(v.citations) in (1, 2)
+        assert {c.verdict for c in v.citations} <= {"used", "not used"}
+        assert all(c.verdict == ("used" if c.statement.startswith("Beta") else "not used") for c in v.citations)

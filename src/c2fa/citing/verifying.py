@@ -129,13 +129,19 @@ def _conversation(explainer: Explainer, masked: Masked, queries: Queries, marked
     explainer.budget = max(queries.budget - reserve, masked.structure.depth + 2)
     e = yield from explainer.conversation(masked, queries)
     found = _Removals(e, queries, noisy)
-    for group, once, again in zip((frozenset(), found.everything), first.outputs, second.outputs, strict=noisy):
-        found.note(group, once, again)
+    found.note(frozenset(), first.outputs[0], second.outputs[0])
+    if noisy:
+        found.note(found.everything, first.outputs[1], second.outputs[1])
     ids = {name: i for i, name in enumerate(e.names[0])}
     claims: dict[int, list[int]] = {k: [] for k, _, _ in found.statements}
+    nowhere: dict[int, list[str]] = {k: [] for k in claims}
     for claim in marked.claims:
-        for k, start, end in found.statements:
-            if claim.exists and claim.start < end and start < claim.end and ids[claim.source] not in claims[k]:
+        over = [k for k, start, end in found.statements if claim.start < end and start < claim.end]
+        before = [k for k, start, _ in found.statements if start < claim.end]  # of what is between two statements
+        for k in over or before[-1:] or list(claims)[:1]:
+            if not claim.exists:
+                nowhere[k].append(claim.source)
+            elif ids[claim.source] not in claims[k]:
                 claims[k].append(ids[claim.source])
     likely = {k: [j for j in found.matter(k) if j not in claims[k]] for k in claims}
     yield from found.ask(frozenset([i]) for some in (claims, likely) for group in some.values() for i in group)
@@ -147,11 +153,7 @@ def _conversation(explainer: Explainer, masked: Masked, queries: Queries, marked
         carriers = [i for i in (*claims[k], *likely[k]) if found.verdict(k, i) in ("used", "one of several")]
         text = marked.text[start:end]
         cited = [found.citation(k, i, text, (start, end), carriers, masked.content) for i in claims[k]]
-        cited += [
-            Citation(text, claim.source, "not used", (start, end), exists=False)
-            for claim in marked.claims
-            if not claim.exists and claim.start < end and start < claim.end
-        ]
+        cited += [Citation(text, name, "not used", (start, end), exists=False) for name in nowhere[k]]
         uncited = [found.citation(k, i, text, (start, end), (), masked.content) for i in carriers if i not in claims[k]]
         scores = float(e.outputs[k]), float(found.without[k])
         statements.append(Statement(text, (start, end), *scores, tuple(cited), tuple(uncited)))
@@ -263,7 +265,7 @@ class _Removals:
                 found.add(j)
         for one, other, value, error in self.e.interactions(0, len(values)):
             pair = {self.e.names[0].index(one), self.e.names[0].index(other)}
-            if i in pair and value < -3.0 * error:
+            if i in pair and value + 3.0 * error < -0.5 * limit:
                 found |= pair
         self._groups[k, i] = frozenset(found) if len(found) > 1 else self.everything
         return self._groups[k, i]
