@@ -8,6 +8,7 @@ f(N∖(G∖i)) − f(N∖G). A document that others can replace loses little alo
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
+from c2fa._system import Bar
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.masking import Masked
 from c2fa.asking.querying import Ask, Conversation, Queries
@@ -73,11 +75,18 @@ def verify(
     return citer.verify(Question(documents, query), answer, citations)
 
 
-def verified(citer: Citer, inputs: Iterable[tuple[Any, Any, Citations]], progress: bool = False) -> Verifications:
+def verified(citer: Citer, inputs: Iterable[tuple[Any, Any, Citations]], progress: bool | None = None) -> Verifications:
     """Verify the citations of answers; the rows of all of them share the model's batches."""
     jobs, explainer = [_job(citer, *one) for one in inputs], citer.explainer
-    for _ in drive(jobs, explainer.model, batch_size=explainer.batch_size, progress=progress):
-        pass
+    rows = sum(job.queries.budget for job in jobs)
+    wanted = explainer.progress if progress is None else progress
+    with contextlib.closing(Bar(wanted, rows, "row", "asking the model", leave=False)) as bar:
+
+        def tell() -> None:
+            bar.update(sum(job.queries.used for job in jobs))
+
+        for _ in drive(jobs, explainer.model, batch_size=explainer.batch_size, tell=tell):
+            pass
     return Verifications(job.result() for job in jobs)
 
 
