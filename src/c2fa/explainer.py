@@ -228,6 +228,12 @@ class Explainer:
             [job] = drive([job], self.model, batch_size=self.batch_size, tell=tell)
         return job.result()
 
+    def live(self, x: Any, *, key: str | None = None) -> Any:
+        """Explain one input on a page in the notebook that answers back: switch features off, spend more rows."""
+        from c2fa.report.live import Live
+
+        return Live(self, x, key)
+
     @overload
     def many(self, inputs: Any, store: None = None, **options: Any) -> Explanations: ...
     @overload
