@@ -7,11 +7,12 @@ import inspect
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from c2fa._system import Bar, did_you_mean
+from c2fa._system import Bar, did_you_mean, need
 from c2fa.asking.model import describe
 from c2fa.batch.many import many
+from c2fa.batch.overview import Overview
 from c2fa.batch.packing import Health, Isolation, Outcome, Report, packed, together
 from c2fa.batch.sources import Pick, source
 from c2fa.batch.store import Failure, NotExplainedError
@@ -20,8 +21,11 @@ from c2fa.explanation import Explanation
 
 _FIRST_PATIENCE = 1.0  # seconds without an answer: a model that never gave one is more likely wrong than busy
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-class Explanations(Sequence[Explanation]):
+
+class Explanations(Overview, Sequence[Explanation]):
     """Explanations of many inputs, in the inputs' order.
 
     ``found[i]`` is the explanation of input ``i``, or ``NotExplainedError`` where that input failed. Iterating raises
@@ -63,6 +67,12 @@ class Explanations(Sequence[Explanation]):
     def items(self) -> Iterator[tuple[int, Explanation]]:
         """Each explained input's place and its explanation."""
         return ((o.index, o.explanation) for o in self._outcomes if o.explanation is not None)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A tidy table: one row for each feature of each level of each input that is explained."""
+        frames = [e.to_frame().assign(input=index, prediction=e.prediction) for index, e in self.items()]
+        found: pd.DataFrame = need("pandas", "frame").concat(frames, ignore_index=True)
+        return found.set_index("input").reset_index()
 
     def errors(self) -> list[Failure]:
         """The inputs that failed, and why."""

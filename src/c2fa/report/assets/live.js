@@ -9,6 +9,7 @@ function liveView(widget) {
   const part = h("select", { id: fresh("part") }, h("option", { value: "" }, "the whole input"));
   const list = h("ul", { class: "live-parts" });
   const boxes = new Map();
+  const settled = [];
   const root = h("section", { class: "live", "aria-label": "Ask the model" });
 
   function busy(is) {
@@ -36,6 +37,7 @@ function liveView(widget) {
       whole.checked = on > 0;
       whole.indeterminate = on > 0 && on < leaves.length;
     };
+    settled.push(settle);
     whole.addEventListener("change", () => {
       leaves.forEach(([leaf]) => { boxes.get(leaf).checked = whole.checked; });
       settle();
@@ -50,7 +52,7 @@ function liveView(widget) {
     list.append(h("li", {}, !alone && open, h("label", {}, whole, h("span", { dir: "auto" }, name)), inner));
   });
 
-  const reset = h("button", { type: "button", class: "button", onclick: () => { boxes.forEach((box) => { box.checked = true; }); list.querySelectorAll("input").forEach((box) => { box.checked = true; box.indeterminate = false; }); send(); } }, "All on");
+  const reset = h("button", { type: "button", class: "button", onclick: () => { boxes.forEach((box) => { box.checked = true; }); settled.forEach((settle) => settle()); send(); } }, "All on");
   const spend = h("button", {
     type: "button", class: "button",
     onclick: () => { busy(true); widget.send({ rows: Math.max(1, Number(rows.value) || 1), part: part.value === "" ? null : Number(part.value) }); },
@@ -74,6 +76,11 @@ function liveView(widget) {
   }
   tell();
   widget.on("change:answer", tell);
+  widget.on("change:off", () => {
+    const off = new Set(widget.get("off"));
+    boxes.forEach((box, leaf) => { box.checked = !off.has(leaf); });
+    settled.forEach((settle) => settle());
+  });
   fill(root, null, [
     h("h2", { class: "level" }, "Ask the model"), told, spent,
     h("div", { class: "controls" }, reset, h("label", { for: rows.id }, "Rows"), rows, h("label", { for: part.id }, "more on"), part, spend),
