@@ -158,6 +158,7 @@ def test_the_page_answers_back_in_jupyterlab(lab: str) -> None:
         assert until(lambda: see(told).startswith("Switch anything off"), 60)
         more = int(re.search(r"\d+", see("return root.querySelector('.live-spent').textContent"))[0])  # type: ignore[index]
         assert spent < more <= spent + 101
+        assert see("return [...root.querySelectorAll('.live input[type=checkbox]')].every((box) => box.checked)")
         folder = os.environ.get("C2FA_PICTURES")
         if folder:
             for name, width, dark in (("wide", 1280, False), ("narrow", 390, False), ("dark", 1280, True)):
