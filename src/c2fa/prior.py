@@ -325,12 +325,12 @@ def _features(fields: Mapping[str, Field], descriptors: Mapping[str, Column]) ->
 def _told(given: Sequence[Explanation]) -> tuple[list[Explanation], list[Mapping[str, Column]]]:
     """The explanations that can be learned from, each once, and what each knows of its leaves."""
     told = [e for e in given if e.all_from_prior is None]
-    told = list({(e.names[-1], e.outputs.tobytes(), e.all_values[-1].tobytes()): e for e in told}.values())
     if len(told) < _FOLDS <= len(given):
         raise ValueError(
             f"{len(given) - len(told)} of {len(given)} explanations had a prior themselves, and what it expected "
             "would come back as what was found; explain inputs without prior= and learn from those"
         )
+    told = list({(e.names[-1], e.outputs.tobytes(), e.all_values[-1].tobytes()): e for e in told}.values())
     tables = [e.descriptors for e in told if e.descriptors is not None]
     if len(tables) < len(told):
         raise ValueError("an explanation knows nothing of its leaves; use a masker that has descriptors")
