@@ -37,7 +37,7 @@ from c2fa.batch.records import Precision, StoreError, Views, read, write
 from c2fa.batch.sources import digest
 from c2fa.batch.store import Store
 from c2fa.engines import Loads, RemoteModel
-from c2fa.engines.time_limit import TimeLimit
+from c2fa.engines.load import TimeLimit
 from c2fa.explainer import Explainer
 
 _CANARY = (0, 0)  # the range of no input: an input that was explained before is asked about
