@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from c2fa._system import Bar, did_you_mean, is_whole
+from c2fa._system import did_you_mean, is_whole
 from c2fa._version import __version__
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.fingerprint import check_masker, identify
@@ -30,6 +30,7 @@ from c2fa.methods.budget import as_budget, masks_of
 from c2fa.methods.c2fa import PRESETS
 from c2fa.models.loading import wrap
 from c2fa.prior import Prior
+from c2fa.showing.progress import Bar
 from c2fa.solvers.expected import expected_part
 from c2fa.stopping import Judge, Rule, as_rule, looks
 from c2fa.views.descriptors import Descriptors

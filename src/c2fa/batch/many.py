@@ -16,7 +16,7 @@ from os import PathLike
 from typing import Any
 
 from c2fa import engines
-from c2fa._system import Bar, Signals, this_process
+from c2fa._system import Signals, this_process
 from c2fa.asking.ledger import LedgerError
 from c2fa.batch.learning import Lesson
 from c2fa.batch.packing import UNANSWERED, Item, ModelDownError, NoAnswerError, Report
@@ -27,6 +27,7 @@ from c2fa.batch.store import Store
 from c2fa.batch.worker import Assignment, MakeWorker, full_settings
 from c2fa.engines import Contact, Crew, Done, Engine, Serving
 from c2fa.explainer import Explainer
+from c2fa.showing.progress import Bar
 
 _SHARD = 256  # inputs in a file, where the number of inputs is not known
 _FULL = (errno.ENOSPC, errno.EDQUOT)

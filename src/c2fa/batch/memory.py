@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from c2fa._system import Bar, did_you_mean
+from c2fa._system import did_you_mean
 from c2fa.asking.model import describe
 from c2fa.batch.many import many
 from c2fa.batch.packing import Health, Isolation, Outcome, Report, packed, together
@@ -17,6 +17,7 @@ from c2fa.batch.sources import Pick, source
 from c2fa.batch.store import Failure, NotExplainedError
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
+from c2fa.showing.progress import Bar
 
 _FIRST_PATIENCE = 1.0  # seconds without an answer: a model that never gave one is more likely wrong than busy
 
