@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
-from c2fa.asking.driver import AskModel, Received, Share, Verdict
-from c2fa.asking.querying import Failed
-from c2fa.asking.replies import QueryError
+from c2fa.asking.driver import AskModel, Policy, Received, Share, Verdict
+from c2fa.asking.replies import Failed, QueryError
 from c2fa.engines import Loads
 from c2fa.structure import FloatArray
 
@@ -204,7 +203,7 @@ def _first_row(share: Share) -> Share:
 
 
 @dataclass(eq=False)
-class Isolation:
+class Isolation(Policy):
     """Finds the input that makes the model fail, and tells it from a model that is down.
 
     The rows of each input of a failed batch are sent alone. An input is to blame only if it fails each time just after

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from c2fa.asking.calling import kind_of
 from c2fa.asking.masking import MaskedRows
+from c2fa.asking.replies import kind_of
 from c2fa.engines.contact import BEAT_SECONDS, dumps_message, greet, receive, send, sendable, shut_down
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ from typing import Any
 import numpy as np
 
 from c2fa._system import swift
-from c2fa.asking.calling import Call, Calls
 from c2fa.asking.model import Model, contained, describe
-from c2fa.asking.replies import QueryError
+from c2fa.asking.replies import Call, Calls, QueryError
 from c2fa.engines.contact import LOCAL, Address, Contact, Notes, dumps, open_door, remove_socket
 from c2fa.engines.guest import BESIDE, CALLS, Guest, Request, Unreadable
 from c2fa.engines.load import Meter, TimeLimit, has_gpu
