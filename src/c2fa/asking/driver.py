@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
@@ -126,10 +126,7 @@ def drive(
         Called after each batch that came back.
     """
     driver: _Driver[T] = _Driver(model, batch_size, in_flight, policy or Policy(), tell)
-    with contextlib.ExitStack() as stack:
-        stack.callback(driver.close)
-        if driver.calls.launch is not None:
-            stack.enter_context(swift)
+    with contextlib.closing(driver), contextlib.nullcontext() if driver.calls.launch is None else swift:
         queue, more = iter(jobs), True
         while more or driver.open:
             more = more and driver.begin(queue, ahead)
@@ -224,16 +221,15 @@ class _Driver(Generic[T]):
 
     def exchange(self) -> None:
         """Send batches until enough are under way, and take in the first that comes back."""
-        self.left_out, sent = False, False
+        self.left_out = False
         while len(self.under_way) < self.in_flight and (batches := self._batches()):
             self.under_way.update({self._send(batch): batch for batch in batches})
-        first: Iterable[_Reply] = list(self.under_way)[: 1 if self.calls.launch else None]
+        first: Collection[_Reply] = list(self.under_way)[: 1 if self.calls.launch else None]
         if self.threads is not None:
             first = wait(cast(Iterable[Future[Received]], self.under_way), return_when=FIRST_COMPLETED).done
         for reply in first:
             self._receive(self.under_way.pop(reply), reply.result())
-            sent = True
-        if self.left_out and not sent and all(job._unsent is None for job in self.open):
+        if self.left_out and not first and all(job._unsent is None for job in self.open):
             self._write()  # whoever waits must not hold marks that others wait for
             time.sleep(0.05)
         for job in list(self.open):
@@ -256,9 +252,9 @@ class _Driver(Generic[T]):
                 self.left_out = True
                 self.unwritten[share.job.queries.cache] = None
                 share.job._under_way -= not len(rows)
-            share.rows = rows
-        for share in (share for share in shares if len(share.rows)):
-            masked, rows = share.job.queries.cache.masked, share.rows
+            share.rows, masked = rows, share.job.queries.cache.masked
+            if not len(rows):
+                continue
             try:
                 with contained("the masker"):
                     if masked.rows_per_mask == 1 and self.renders(masked.inputs):  # the model itself masks them
