@@ -188,8 +188,8 @@ class _Driver(Generic[T]):
                 answer = None
                 if job._ask is not None:
                     pending = job.queries.plan(job._ask)
-                    job._unsent = pending if len(pending) else None
-                    if len(pending) or job.queries.awaits:
+                    job._unsent = pending or None
+                    if pending or job.queries.awaits:
                         return
                     answer = job.queries.answer(job._ask)
                 job._ask, job._value = step(job.conversation, answer)
@@ -240,7 +240,7 @@ class _Driver(Generic[T]):
         """Begin a batch: in a thread, by the model's own ``launch``, or when its reply is asked for."""
         if self.threads is not None:
             return self.threads.submit(self._reply, batch)
-        call = None if self.calls.launch is None else self._call(batch)
+        call = self.calls.launch and self._call(batch)
         return _Later(lambda: self._reply(batch, call))
 
     def _batches(self) -> list[list[Share]]:
@@ -253,7 +253,7 @@ class _Driver(Generic[T]):
                 self.unwritten[share.job.queries.cache] = None
                 share.job._under_way -= not len(rows)
             share.rows, masked = rows, share.job.queries.cache.masked
-            if not len(rows):
+            if not rows:
                 continue
             try:
                 with contained("the masker"):
@@ -281,8 +281,7 @@ class _Driver(Generic[T]):
             if shares and (masks == 0 or not mixes):
                 break
             masks = max(masks, 1)  # the rows of one mask stay together
-            rows, left = unsent[:masks], unsent[masks:]
-            job._unsent = left if len(left) else None
+            rows, job._unsent = unsent[:masks], unsent[masks:] or None
             job._under_way += 1
             shares.append(Share(job, rows))
             room -= shares[-1].size
@@ -394,8 +393,7 @@ def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Receiv
     """Each share with its piece of a reply, or of the answers that a failure brought along."""
     if isinstance(reply, Failed) and reply.partial is None:
         return [(share, reply) for share in batch]
-    pieces: list[tuple[Share, Received]] = []
-    start = 0
+    start, pieces = 0, list[tuple[Share, Received]]()
     for share in batch:
         rows = slice(start, start := start + share.size)
         pieces.append((share, Failed(reply.error, reply.partial[rows]) if isinstance(reply, Failed) else reply[rows]))
