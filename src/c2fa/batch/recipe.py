@@ -188,7 +188,7 @@ class Lesson:
             first = explainer
         else:
             raise TypeError("learn= needs an explainer or c2fa.batch.Recipe(…), which can be given a prior")
-        first.check_uses_prior()
+        first.check_prior(None)
         after = as_budget(budget_after) if budget_after is not None else first.budget
         own = {name: settings_of(first)[name] for name in ("budget", "prior")}
         shown = list(after) if isinstance(after, tuple) else after
