@@ -24,7 +24,7 @@ pytest.importorskip("pyarrow")
 
 from c2fa.asking.ledger import LedgerError
 from c2fa.batch import BatchError, Item, ModelDownError, NoAnswerError, Store, StoreError, many, packed
-from c2fa.batch.packing import Isolation
+from c2fa.batch.isolation import Isolation
 from c2fa.batch.worker import Journal
 
 

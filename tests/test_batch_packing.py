@@ -7,7 +7,8 @@ import pytest
 
 import c2fa
 from batch_helpers import NAN, RAISES, STRUCTURE, Model, explainer, inputs
-from c2fa.batch.packing import Health, Isolation, Item, ModelDownError, NoAnswerError, Outcome, Report, packed
+from c2fa.batch.isolation import Health, Isolation, ModelDownError, NoAnswerError, Report
+from c2fa.batch.packing import Item, Outcome, packed
 
 
 def pack(explainer: c2fa.Explainer, xs: list[object], **options: object) -> list[Outcome]:

@@ -445,13 +445,13 @@ def masked_alike(text):
 
 def test_where_leaves_are_alike_no_sizes_are_learned():
     rng = np.random.default_rng(0)
-    from c2fa.prior import Field, _Data, _features
+    from c2fa.learning import Field, Lessons, features_of
 
     table = {"word": [str(word) for word in rng.integers(40, size=4000)]}
     fields = {"word": Field.of(table["word"])}
     inputs = np.repeat(np.arange(100), 40)
     values = {"it": rng.normal(size=4000)}
-    data = _Data(fields, _features(fields, table), inputs, values, {"it": np.full(4000, 0.1)}, 0.0, "identity", "")
+    data = Lessons(fields, features_of(fields, table), inputs, values, {"it": np.full(4000, 0.1)}, 0.0, "identity", "")
     _, sizes, _, _ = data.learned("it")
     assert np.abs(sizes).max() < 0.1
     values["it"] *= np.where(np.array(table["word"]) == "7", 5.0, 1.0)
@@ -551,7 +551,7 @@ def test_what_was_expected_is_not_learned_again(prior, taught):
 @settings(max_examples=10, deadline=None)
 def test_values_that_few_rows_shrank_are_learned_as_large_as_they_are(seed):
     """Half of the rows leave values smaller, and what is learned of them about as large."""
-    from c2fa.prior import _unshrunk
+    from c2fa.learning import _unshrunk
 
     rng = np.random.default_rng(seed)
     truth, noise = rng.normal(size=2000), 0.5 * rng.normal(size=2000)

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 import c2fa
-from c2fa.asking.calling import concatenate
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.querying import Ask, Cache, Queries
-from c2fa.asking.replies import as_outputs
+from c2fa.asking.replies import as_outputs, concatenate
 
 S = c2fa.Structure.from_tree({f"P{j}": [f"{j}.{i}" for i in range(4)] for j in range(5)})
 W = np.linspace(-1, 2, 20)

@@ -36,7 +36,7 @@ from benchmarks.faults.tally import HangError, Tally, compare, in_processes, tim
 import c2fa
 from c2fa.asking.ledger import Connection
 from c2fa.batch import Store, many
-from c2fa.engines import Done, MakeWork, RemoteModel, Serving, serial, serving
+from c2fa.engines import Done, MakeWork, RemoteModel, Serving, guest, serial
 from c2fa.models import LlamaServer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
@@ -91,7 +91,7 @@ def learned(folder: Path) -> dict[int, c2fa.Explanation]:
 def _shared(folder: Path) -> dict[int, c2fa.Explanation]:
     options: Any = {"models": 1, "workers": 1, "shard_size": 2, "precision": "float64", "progress": False}
     # Sockets of others are none of its business, and signs of life come at any time.
-    with mock.patch.object(tempfile, "tempdir", str(folder)), mock.patch.object(serving, "BEAT_SECONDS", 60.0):
+    with mock.patch.object(tempfile, "tempdir", str(folder)), mock.patch.object(guest, "BEAT_SECONDS", 60.0):
         made = many(toys.explainer(), toys.inputs(4), folder / "store", engine=_both_here, patience=5.0, **options)
     return dict(made.items())
 

@@ -1,9 +1,8 @@
-"""What belongs to the process and its system: packages, files, signals, threads, progress; and what a value is."""
+"""What belongs to the process and its system: packages, files, signals, threads; and what a value is."""
 
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import json
 import os
 import re
@@ -14,8 +13,6 @@ import socket
 import stat
 import sys
 import threading
-import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -29,8 +26,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-
-_OWNER = re.compile(r"(\d+)~([^~/]*)~(\w*)~(\d*)~(\d*)~[0-9a-f]{8}")
 
 # -- packages and values ---------------------------------------------------------------------------------------------
 
@@ -64,6 +59,11 @@ def refuse_older(package: str, least: str, danger: str) -> None:
 def _numbers(text: str) -> list[int]:
     """The two numbers that a version begins with."""
     return [int(number) for number in re.findall(r"\d+", text)[:2]]
+
+
+def in_notebook() -> bool:
+    """Whether this process is a notebook's kernel."""
+    return "ipykernel" in sys.modules and import_module("IPython").get_ipython() is not None
 
 
 def did_you_mean(word: Any, words: Iterable[str]) -> str:
@@ -140,7 +140,7 @@ def is_missing(value: Any) -> bool:
 
 def this_process() -> str:
     """A new name for something of this process, fit to be in the name of a file."""
-    return "~".join([*_seen(os.getpid()), secrets.token_hex(4)])
+    return "~".join([*_marks(os.getpid()), secrets.token_hex(4)])
 
 
 def is_gone(name: str) -> bool:
@@ -149,11 +149,11 @@ def is_gone(name: str) -> bool:
     >>> is_gone(f"file-{this_process()}.tmp"), is_gone("1~another machine~~~~00c0ffee"), is_gone("nobody")
     (False, False, False)
     """
-    owner = _OWNER.search(name)
+    owner = re.search(r"(\d+)~([^~/]*)~(\w*)~(\d*)~(\d*)~[0-9a-f]{8}", name)
     if owner is None:
         return False
     pid, host, boot, space, born = owner.groups()
-    here = _seen(int(pid))
+    here = _marks(int(pid))
     if [host, boot, space] != here[1:4]:
         return host == here[1] and boot != here[2]  # the machine was started again
     try:
@@ -166,21 +166,21 @@ def is_gone(name: str) -> bool:
     return here[4] not in ("", born)
 
 
-def _seen(pid: int) -> list[str]:
+def _marks(pid: int) -> list[str]:
     """What tells a process from others: its number, its machine, boot and view of processes, and when it began.
 
     Numbers are given again. What the system does not tell is empty.
     """
-    said = {"boot_id": "", "stat": ""}
+    text = {"boot_id": "", "stat": ""}
     for name in ("/proc/sys/kernel/random/boot_id", f"/proc/{pid}/stat"):
         with contextlib.suppress(OSError), open(name) as file:
-            said[os.path.basename(name)] = file.readline()
+            text[os.path.basename(name)] = file.readline()
     space = ""
     with contextlib.suppress(OSError):
         space = os.readlink("/proc/self/ns/pid").strip("pid:[]")
-    state = said["stat"].rpartition(")")[2].split()
+    state = text["stat"].rpartition(")")[2].split()
     born = "" if not state else "ended" if state[0] in "ZX" else state[19]
-    return [str(pid), socket.gethostname(), said["boot_id"][:8], space, born]
+    return [str(pid), socket.gethostname(), text["boot_id"][:8], space, born]
 
 
 @contextmanager
@@ -212,18 +212,13 @@ def atomic(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno is None:
             raise
-        said = f"{error.strerror}; nothing was written, and an older file is as it was"
-        raise OSError(error.errno, said, str(path)) from error
+        sentence = f"{error.strerror}; nothing was written, and an older file is as it was"
+        raise OSError(error.errno, sentence, str(path)) from error
     finally:
         with contextlib.suppress(OSError):
             half.unlink()
-    _sync(target.parent)
-
-
-def _sync(folder: Path) -> None:
-    """Make a rename in a folder outlive a power cut, where the system can."""
-    with contextlib.suppress(OSError):  # Windows cannot open a folder
-        handle = os.open(folder, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # so that the rename outlives a power cut; Windows cannot open a folder
+        handle = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
@@ -395,71 +390,3 @@ class _Attention:
 
 
 attention = _Attention()
-
-
-# -- progress --------------------------------------------------------------------------------------------------------
-
-
-def in_notebook() -> bool:
-    """Whether this process is a notebook's kernel."""
-    return "ipykernel" in sys.modules and import_module("IPython").get_ipython() is not None
-
-
-class Bar:
-    """A progress bar for work that takes over a second: in notebooks and in terminals, or as it is wanted.
-
-    A thread shows it when the second is over, be it in the middle of a model's first answer.
-    """
-
-    def __init__(self, wanted: bool | None, total: int | None, unit: str, doing: str, leave: bool = True) -> None:
-        self._options: dict[str, Any] = {"total": total, "unit": unit, "leave": leave, "smoothing": 0.1}
-        self._doing, self._beside = doing, ""
-        self._before = self._done = 0
-        self._begin, self._lock = time.monotonic(), threading.Lock()
-        self._bar: Any = None
-        # With the context a notebook knows which cell the bar belongs to.
-        self._timer = threading.Timer(1.0, contextvars.copy_context().run, [self._show])
-        self._timer.daemon = True
-        if wanted or (wanted is None and (sys.stderr.isatty() or in_notebook())):
-            self._timer.start()
-
-    def _show(self) -> None:
-        with self._lock, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="IProgress not found")  # without ipywidgets it is a line of text
-            from tqdm.auto import tqdm
-
-            if self._timer.finished.is_set():
-                return
-            self._bar = tqdm(desc=self._doing, initial=self._before, **self._options)
-            if not self._bar.disable:  # as TQDM_DISABLE=1 does
-                self._bar.start_t -= self.seconds
-                self._advance()
-
-    def _advance(self) -> None:
-        self._bar.set_description(self._doing, refresh=False)
-        self._bar.set_postfix_str(self._beside, refresh=False)
-        self._bar.initial = self._before
-        self._bar.update(self._before + self._done - self._bar.n)
-
-    @property
-    def seconds(self) -> float:
-        """For how long it has been going on."""
-        return max(time.monotonic() - self._begin, 1e-9)
-
-    def skip(self, done: int) -> None:
-        """Count what was finished before; it must not make the time left look short."""
-        self._before += done
-
-    def update(self, done: int, beside: str = "", doing: str | None = None) -> None:
-        """So much is done now; ``doing`` says what is under way, and ``beside`` what it took."""
-        with self._lock:
-            self._done, self._beside, self._doing = done, beside, doing or self._doing
-            if self._bar is not None and not self._bar.disable:
-                self._advance()
-
-    def close(self) -> None:
-        """Take the bar away, or leave it as it is."""
-        with self._lock:
-            self._timer.cancel()
-            if self._bar is not None:
-                self._bar.close()

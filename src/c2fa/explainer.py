@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
 from os import PathLike
@@ -12,26 +11,27 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from c2fa._system import Bar, did_you_mean, is_whole
+from c2fa._system import did_you_mean, is_whole
 from c2fa._version import __version__
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.fingerprint import check_masker, identify
 from c2fa.asking.ledger import Ledger
 from c2fa.asking.links import ensure, on_scale
 from c2fa.asking.masking import Masked, Masker, check_masked
-from c2fa.asking.model import Model, Shell, describe
-from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries
+from c2fa.asking.model import Model, Shell, describe, resolve_target
+from c2fa.asking.querying import Ask, Cache, Conversation, OnError, Queries
 from c2fa.asking.replies import QueryError
 from c2fa.diagnosing import diagnose
-from c2fa.explanation import Explanation, resolve_target
+from c2fa.explanation import Explanation
 from c2fa.maskers import Array, Bag, Custom, Default, ImageBag, Tabular, Text, TimeSeries
-from c2fa.methods import AnyMethod, Attribution, Task, make, options_of
+from c2fa.methods import AnyMethod, Task, make, options_of
 from c2fa.methods.budget import as_budget, masks_of
 from c2fa.methods.c2fa import PRESETS
 from c2fa.models.loading import wrap
 from c2fa.prior import Prior
+from c2fa.showing.progress import Bar
 from c2fa.solvers.expected import expected_part
-from c2fa.stopping import Judge, Rule, as_rule, looks
+from c2fa.stopping import Judge, Rule, as_rule, in_stages, looks
 from c2fa.views.descriptors import Descriptors
 from c2fa.views.from_prior import FromPrior
 
@@ -164,7 +164,7 @@ class Explainer:
         self.link = ensure(link, log_probabilities=logit and describe(model).log_probabilities)
         self.prior = prior if prior is None or isinstance(prior, Prior) else Prior.load(prior)
         if self.prior is not None:
-            self._check_prior(self.prior)
+            self.check_prior(self.prior)
         if self.until is not None and not self.method.can_stop_early:
             raise ValueError(
                 f"method {self.method_name!r} asks other rows when it has more of them, so until={until!r} cannot stop "
@@ -189,17 +189,13 @@ class Explainer:
         # Last, so that an explainer that is refused leaves no file behind.
         self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger)
 
-    def _check_prior(self, prior: Prior) -> None:
-        """Refuse a prior that cannot be used."""
-        if prior.link != self.link.name:
+    def check_prior(self, prior: Prior | None) -> None:
+        """Refuse a prior that cannot be used; None asks whether one that is still to be learned can be."""
+        if prior is not None and prior.link != self.link.name:
             raise ValueError(
                 f"the prior was learned with link={prior.link!r} and this explainer has link={self.link.name!r}; give "
                 "both the same"
             )
-        self.check_uses_prior()
-
-    def check_uses_prior(self) -> None:
-        """Refuse a method that can make no use of a prior."""
         if not getattr(self.method, "uses_prior", False):
             raise ValueError(
                 f"method {self.method_name!r} with {self.method} cannot use a prior; use method='c2fa' with "
@@ -265,7 +261,7 @@ class Explainer:
 
     def with_prior(self, prior: Prior, budget: int | Sequence[int] | None = None) -> Explainer:
         """The same explainer with what other inputs taught, and another budget where one is given."""
-        self._check_prior(prior)
+        self.check_prior(prior)
         made = copy.copy(self)
         made.prior = prior
         if budget is not None:
@@ -340,7 +336,7 @@ class Explainer:
             found = yield from on_scale(self.method(task), scale)
         else:
             judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget)
-            found, rows = yield from on_scale(self._until(task, judge, self.stages(masked)), scale)
+            found, rows = yield from on_scale(in_stages(self.method, task, judge, self.stages(masked)), scale)
         from_prior = None
         if self.prior is not None:
             leaves, without = found.values[-1][:, column], found.without_prior
@@ -399,23 +395,6 @@ class Explainer:
                 continue
             found.append(tuple(map(min, ahead, rows)))
         return [*found, rows]
-
-    def _until(
-        self, task: Task, judge: Judge, stages: Sequence[tuple[int, ...]]
-    ) -> Conversation[tuple[Attribution, tuple[int, ...]]]:
-        """Ask stage by stage until the rule is content; what was asked before costs nothing when it comes again."""
-        *first, last = stages
-        for rows in first:
-            try:
-                found = yield from self.method(dataclasses.replace(task, budget=rows))
-            except (QueryError, BudgetError):  # too few rows so far: for a ranking, or because all were dropped
-                continue
-            if judge(found):
-                return found, rows
-        found = yield from self.method(dataclasses.replace(task, budget=last))
-        judge.early = False
-        judge(found)
-        return found, last
 
 
 def _check_word(name: str, value: Any, words: Sequence[str]) -> None:

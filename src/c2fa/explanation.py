@@ -13,6 +13,7 @@ import numpy as np
 from c2fa._system import did_you_mean, is_whole, need
 from c2fa.asking.links import Link, ensure
 from c2fa.asking.masking import View
+from c2fa.asking.model import resolve_target
 from c2fa.showing.printing import notes, printable, tree
 from c2fa.showing.rounding import Rounded, number
 from c2fa.structure import FloatArray, Structure
@@ -395,21 +396,3 @@ class Explanation:
         widths, said = "×".join(map(str, self.structure.widths)), number(self.prediction)
         unit = f" in {self.link.unit}" if self.link.unit else ""
         return f"<Explanation of {self.target_name!r} ({said}){unit}, levels {widths}, {self.queries} rows>"
-
-
-def resolve_target(target: int | str | None, outputs: FloatArray, names: tuple[str, ...]) -> int:
-    """Turn a target, by index, name or None for the predicted class, into an index."""
-    if target is None:
-        return int(np.argmax(outputs))
-    if isinstance(target, str):
-        if target not in names:
-            near = did_you_mean(target, names)
-            raise ValueError(f"target {target!r} does not exist; the outputs are {', '.join(names[:20])}{near}")
-        if names.count(target) > 1:
-            raise ValueError(f"target {target!r} is the name of {names.count(target)} outputs; give its index")
-        return names.index(target)
-    if isinstance(target, bool) or not isinstance(target, int | np.integer):
-        raise TypeError(f"target must be an index, a name or None, not {target!r}")
-    if not 0 <= target < len(outputs):
-        raise ValueError(f"target {target} does not exist; the model has outputs 0..{len(outputs) - 1}")
-    return int(target)

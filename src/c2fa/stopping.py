@@ -9,8 +9,8 @@ smaller budget would have given.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -18,7 +18,9 @@ import numpy as np
 
 from c2fa._system import is_real, is_whole
 from c2fa.asking.masking import Masked
-from c2fa.methods.base import Attribution
+from c2fa.asking.querying import BudgetError, Conversation
+from c2fa.asking.replies import QueryError
+from c2fa.methods.base import Attribution, Method, Task
 from c2fa.showing.printing import singular
 from c2fa.structure import FloatArray, IntArray, Structure
 
@@ -238,6 +240,24 @@ class Judge:
         if self.early:
             return f"stopped after {self.rows()} of {self.budget} rows: {self.verdict.why}"
         return f"spent the whole budget of {self.budget} rows: {self.verdict.why}"
+
+
+def in_stages(
+    method: Method, task: Task, judge: Judge, stages: Sequence[tuple[int, ...]]
+) -> Conversation[tuple[Attribution, tuple[int, ...]]]:
+    """Ask stage by stage until the rule is content; what was asked before costs nothing when it comes again."""
+    *first, last = stages
+    for rows in first:
+        try:
+            found = yield from method(replace(task, budget=rows))
+        except (QueryError, BudgetError):  # too few rows so far: for a ranking, or because all were dropped
+            continue
+        if judge(found):
+            return found, rows
+    found = yield from method(replace(task, budget=last))
+    judge.early = False
+    judge(found)
+    return found, last
 
 
 def looks(total: int) -> list[int]:

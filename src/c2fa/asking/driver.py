@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from c2fa._system import swift
-from c2fa.asking.calling import Call, Calls, kind_of
 from c2fa.asking.ledger import Ledger, LedgerError, Name, Row
 from c2fa.asking.masking import Inputs, MaskedRows
 from c2fa.asking.model import Model, contained, describe
-from c2fa.asking.querying import Ask, Cache, Conversation, Failed, Key, Pending, Queries, mark, step
-from c2fa.asking.replies import QueryError
+from c2fa.asking.querying import Ask, Cache, Conversation, Key, Pending, Queries, mark, step
+from c2fa.asking.replies import Call, Calls, Failed, QueryError, kind_of
 from c2fa.structure import FloatArray
 
 T = TypeVar("T")
-
-_LOOK_SECONDS = 0.05  # how often to look for the answers to rows that another process asks
 
 
 @dataclass(eq=False)
@@ -74,34 +71,23 @@ Verdict: TypeAlias = Received | Exception
 """What a policy makes of a share: what is to be recorded, or an error that ends its job and leaves nothing behind."""
 
 
-class Policy(Protocol):
-    """What to do about batches that fail; ``drive`` calls all of it from the thread that iterates over it."""
+class Policy:
+    """What to do about batches that fail; this plain one makes a failed batch the failure of each of its shares.
+
+    ``drive`` calls all of it from the thread that iterates over it.
+    """
 
     @property
     def mixes(self) -> bool:
         """Whether rows of several jobs may be in one batch by now."""
-        ...
+        return True
 
     def answered(self, batch: Sequence[Share], outputs: FloatArray) -> Received:
         """A batch was answered: return the outputs, or the failure that they are."""
-        ...
-
-    def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
-        """A batch failed: yield what becomes of each share, after asking again as often as is wise."""
-        ...
-
-
-class Blame:
-    """The plain policy: a failed batch is every share's failure."""
-
-    mixes = True
-
-    def answered(self, batch: Sequence[Share], outputs: FloatArray) -> Received:
-        """Nothing needs to be noted."""
         return outputs
 
     def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
-        """Hand the error to every share, each with its piece of what was answered."""
+        """A batch failed: yield what becomes of each share, after asking again as often as is wise."""
         return iter(_pieces(batch, failure))
 
 
@@ -139,12 +125,15 @@ def drive(
     tell
         Called after each batch that came back.
     """
-    driver: _Driver[T] = _Driver(model, batch_size, in_flight, policy or Blame(), tell)
-    with contextlib.ExitStack() as stack:
-        stack.callback(driver.close)
-        if driver.calls.launch is not None:
-            stack.enter_context(swift)
-        yield from driver.run(iter(jobs), ahead)
+    driver: _Driver[T] = _Driver(model, batch_size, in_flight, policy or Policy(), tell)
+    with contextlib.closing(driver), contextlib.nullcontext() if driver.calls.launch is None else swift:
+        queue, more = iter(jobs), True
+        while more or driver.open:
+            more = more and driver.begin(queue, ahead)
+            if not driver.ended:  # jobs that failed or were all recalled are handed out before anything is sent
+                driver.exchange()
+            yield from driver.ended
+            driver.ended.clear()
 
 
 class _Driver(Generic[T]):
@@ -153,8 +142,7 @@ class _Driver(Generic[T]):
     def __init__(
         self, model: Model, batch_size: int, in_flight: int, policy: Policy, tell: Callable[[], object]
     ) -> None:
-        self.model, self.batch_size, self.in_flight = model, batch_size, in_flight
-        self.policy, self.tell = policy, tell
+        self.batch_size, self.policy, self.tell = batch_size, policy, tell
         self.open: dict[Job[T], None] = {}
         self.ended: list[Job[T]] = []
         self.under_way: dict[_Reply, list[Share]] = {}
@@ -165,15 +153,6 @@ class _Driver(Generic[T]):
         self.in_flight = max(in_flight, self.calls.in_flight)
         needs_threads = self.calls.launch is None and in_flight > 1
         self.threads = ThreadPoolExecutor(in_flight, "c2fa-batch") if needs_threads else None
-
-    def run(self, jobs: Iterator[Job[T]], ahead: int | None) -> Iterator[Job[T]]:
-        more = True
-        while more or self.open:
-            more = more and self._begin(jobs, ahead)
-            if not self.ended:  # jobs that failed or were all recalled are handed out before anything is sent
-                self._exchange()
-            yield from self.ended
-            self.ended.clear()
 
     def close(self) -> None:
         if self.threads is not None:
@@ -186,7 +165,7 @@ class _Driver(Generic[T]):
             job.conversation.close()
         self._write()
 
-    def _begin(self, jobs: Iterator[Job[T]], ahead: int | None) -> bool:
+    def begin(self, jobs: Iterator[Job[T]], ahead: int | None) -> bool:
         """Begin more jobs while there is room; return whether there may be others."""
         left = sum(job.queries.budget - job.queries.used for job in self.open)
         while ahead is None or (left < ahead and not self.ended):
@@ -209,13 +188,12 @@ class _Driver(Generic[T]):
                 answer = None
                 if job._ask is not None:
                     pending = job.queries.plan(job._ask)
-                    job._unsent = pending if len(pending) else None
-                    if len(pending) or job.queries.awaits:
+                    job._unsent = pending or None
+                    if pending or job.queries.awaits:
                         return
                     answer = job.queries.answer(job._ask)
-                job._ask, result = step(job.conversation, answer)
+                job._ask, job._value = step(job.conversation, answer)
                 if job._ask is None:
-                    job._value = result
                     self._end(job)
                     return
         except Exception as error:  # a stranger's method or masker may raise anything
@@ -241,17 +219,19 @@ class _Driver(Generic[T]):
 
     # -- batches
 
-    def _exchange(self) -> None:
+    def exchange(self) -> None:
         """Send batches until enough are under way, and take in the first that comes back."""
-        self.left_out, sent = False, False
+        self.left_out = False
         while len(self.under_way) < self.in_flight and (batches := self._batches()):
             self.under_way.update({self._send(batch): batch for batch in batches})
-        for reply in self._first_back():
+        first: Collection[_Reply] = list(self.under_way)[: 1 if self.calls.launch else None]
+        if self.threads is not None:
+            first = wait(cast(Iterable[Future[Received]], self.under_way), return_when=FIRST_COMPLETED).done
+        for reply in first:
             self._receive(self.under_way.pop(reply), reply.result())
-            sent = True
-        if self.left_out and not sent and all(job._unsent is None for job in self.open):
+        if self.left_out and not first and all(job._unsent is None for job in self.open):
             self._write()  # whoever waits must not hold marks that others wait for
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(0.05)
         for job in list(self.open):
             if job._unsent is None and not job._under_way and not job.queries.waits:
                 self._advance(job)
@@ -260,45 +240,31 @@ class _Driver(Generic[T]):
         """Begin a batch: in a thread, by the model's own ``launch``, or when its reply is asked for."""
         if self.threads is not None:
             return self.threads.submit(self._reply, batch)
-        if self.calls.launch is None:
-            return _Later(lambda: self._reply(batch))
-        call = self._call(batch)
+        call = self.calls.launch and self._call(batch)
         return _Later(lambda: self._reply(batch, call))
-
-    def _first_back(self) -> Iterable[_Reply]:
-        """The replies to take in next: those of threads that are done, else the oldest."""
-        if self.threads is None:
-            return list(self.under_way)[: 1 if self.calls.launch else None]
-        return wait(cast(Iterable[Future[Received]], self.under_way), return_when=FIRST_COMPLETED).done
 
     def _batches(self) -> list[list[Share]]:
         """The next rows, as many as one batch holds, in one batch for each kind of inputs."""
         batches: dict[Any, list[Share]] = {}
-        for share in self._mark(self._take()):
+        shares = self._take()
+        for share, rows in zip(shares, mark([(s.job.queries, s.rows) for s in shares]), strict=True):
+            if len(rows) < len(share.rows):  # another process asks the others; they are looked for when all is back
+                self.left_out = True
+                self.unwritten[share.job.queries.cache] = None
+                share.job._under_way -= not len(rows)
+            share.rows, masked = rows, share.job.queries.cache.masked
+            if not rows:
+                continue
             try:
                 with contained("the masker"):
-                    share.inputs = self._inputs(share.job.queries, share.rows)
+                    if masked.rows_per_mask == 1 and self.renders(masked.inputs):  # the model itself masks them
+                        share.inputs = MaskedRows(masked.inputs, rows.masks, rows.level)
+                    else:
+                        share.inputs = share.job.queries.inputs(rows)
                 batches.setdefault(kind_of(share.inputs), []).append(share)
             except Exception as error:
                 self._abandon(share, error)
         return list(batches.values())
-
-    def _inputs(self, queries: Queries, rows: Pending) -> Inputs:
-        """The masked inputs of rows, or their masks for a model that masks inputs of their kind itself."""
-        masked = queries.cache.masked
-        if masked.rows_per_mask == 1 and self.renders(masked.inputs):
-            return MaskedRows(masked.inputs, rows.masks, rows.level)
-        return queries.inputs(rows)
-
-    def _mark(self, shares: list[Share]) -> list[Share]:
-        """Leave out rows that another process asks; their jobs look for the answers when all else is back."""
-        for share, rows in zip(shares, mark([(s.job.queries, s.rows) for s in shares]), strict=True):
-            if len(rows) < len(share.rows):
-                self.left_out = True
-                self.unwritten[share.job.queries.cache] = None
-                share.job._under_way -= not len(rows)
-            share.rows = rows
-        return [share for share in shares if len(share.rows)]
 
     def _release(self, cache: Cache, keys: Sequence[Key]) -> None:
         """Take away the marks of rows that are not asked after all."""
@@ -315,8 +281,7 @@ class _Driver(Generic[T]):
             if shares and (masks == 0 or not mixes):
                 break
             masks = max(masks, 1)  # the rows of one mask stay together
-            rows, left = unsent[:masks], unsent[masks:]
-            job._unsent = left if len(left) else None
+            rows, job._unsent = unsent[:masks], unsent[masks:] or None
             job._under_way += 1
             shares.append(Share(job, rows))
             room -= shares[-1].size
@@ -371,22 +336,18 @@ class _Driver(Generic[T]):
             self._fail(share.job, error)
 
     def _keep(self, pieces: Sequence[tuple[Share, Received]]) -> None:
-        """Record what came back for each share."""
+        """Record what came back for each share, even where its job ended meanwhile: it was paid for."""
         for share, piece in pieces:
-            self._record(share, piece)
+            job = share.job
+            job._under_way -= 1
+            job.queries.cost += share.cost
+            self.unwritten[job.queries.cache] = None
+            try:
+                job.queries.record(share.rows, piece)
+            except QueryError as error:
+                if not job.ended:
+                    self._fail(job, error)
         self._write()  # before any solving: until then a killed process loses the answers
-
-    def _record(self, share: Share, reply: Received) -> None:
-        """Keep what came back for a share, even where its job ended meanwhile: it was paid for."""
-        job = share.job
-        job._under_way -= 1
-        job.queries.cost += share.cost
-        self.unwritten[job.queries.cache] = None
-        try:
-            job.queries.record(share.rows, reply)
-        except QueryError as error:
-            if not job.ended:
-                self._fail(job, error)
 
     def _write(self) -> None:
         """Commit the answers that came back, at once for all inputs: a commit waits for the disk."""
@@ -403,13 +364,11 @@ class _Driver(Generic[T]):
             try:
                 ledger.write(answers, back)
             except LedgerError as error:
-                self._give_up(ledger, error)
-
-    def _give_up(self, ledger: Ledger, error: LedgerError) -> None:
-        """The answers are here and paid for: finish the explanations, and say that they are not kept."""
-        self.unwritable[ledger] = f"{error}; answers from here on are not kept, and another run asks for them again"
-        for job in [job for job in (*self.open, *self.ended) if job.queries.cache.ledger is ledger]:
-            _keep_no_more(job, self.unwritable[ledger])
+                # The answers are here and paid for: finish the explanations, and say that they are not kept.
+                sentence = f"{error}; answers from here on are not kept, and another run asks for them again"
+                self.unwritable[ledger] = sentence
+                for job in [job for job in (*self.open, *self.ended) if job.queries.cache.ledger is ledger]:
+                    _keep_no_more(job, sentence)
 
 
 def _keep_no_more(job: Job[Any], sentence: str) -> None:
@@ -432,15 +391,10 @@ _Reply: TypeAlias = "Future[Received] | _Later"
 
 def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Received]]:
     """Each share with its piece of a reply, or of the answers that a failure brought along."""
-    pieces: list[tuple[Share, Received]] = []
-    start = 0
+    if isinstance(reply, Failed) and reply.partial is None:
+        return [(share, reply) for share in batch]
+    start, pieces = 0, list[tuple[Share, Received]]()
     for share in batch:
-        rows = slice(start, start + share.size)
-        start = rows.stop
-        piece = reply
-        if not isinstance(reply, Failed):
-            piece = reply[rows]
-        elif reply.partial is not None:
-            piece = Failed(reply.error, reply.partial[rows])
-        pieces.append((share, piece))
+        rows = slice(start, start := start + share.size)
+        pieces.append((share, Failed(reply.error, reply.partial[rows]) if isinstance(reply, Failed) else reply[rows]))
     return pieces

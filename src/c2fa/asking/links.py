@@ -104,11 +104,6 @@ class Scale:
         )
 
 
-def _logit(outputs: FloatArray) -> FloatArray:
-    odds: FloatArray = np.log(outputs) - np.log1p(-outputs)
-    return odds
-
-
 def _logit_of_log(outputs: FloatArray) -> FloatArray:
     """``log p − log(1 − p)`` from ``log p``; each form of the second term keeps its digits where it is used."""
     likely = outputs > -np.log(2.0)
@@ -117,11 +112,20 @@ def _logit_of_log(outputs: FloatArray) -> FloatArray:
     return odds
 
 
-IDENTITY = Link("identity", "", -np.inf, np.inf, np.asarray, "any output")
-_LOGIT = Link("logit", "log-odds", 0.0, 1.0, _logit, "outputs from 0 to 1")
-_LOG = Link("log", "log", 0.0, np.inf, np.log, "outputs of at least 0")
-_LOGIT_OF_LOG = Link("logit-of-log", "log-odds", -np.inf, 0.0, _logit_of_log, "log-probabilities, which are at most 0")
-LINKS: Mapping[str, Link] = {link.name: link for link in (IDENTITY, _LOGIT, _LOG, _LOGIT_OF_LOG)}
+def _logit(outputs: FloatArray) -> FloatArray:
+    odds: FloatArray = np.log(outputs) - np.log1p(-outputs)
+    return odds
+
+
+LINKS: Mapping[str, Link] = {
+    link.name: link
+    for link in (
+        Link("identity", "", -np.inf, np.inf, np.asarray, "any output"),
+        Link("logit", "log-odds", 0.0, 1.0, _logit, "outputs from 0 to 1"),
+        Link("log", "log", 0.0, np.inf, np.log, "outputs of at least 0"),
+        Link("logit-of-log", "log-odds", -np.inf, 0.0, _logit_of_log, "log-probabilities, which are at most 0"),
+    )
+}
 
 
 def ensure(link: Any, *, log_probabilities: bool = False) -> Link:

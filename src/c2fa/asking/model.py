@@ -9,7 +9,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from c2fa._system import from_outside
+import numpy as np
+
+from c2fa._system import did_you_mean, from_outside
 from c2fa.asking.ledger import Ledger
 from c2fa.asking.masking import Inputs
 from c2fa.structure import FloatArray
@@ -242,3 +244,21 @@ def cut_answers(cut: int, written: int, tokens: int) -> tuple[str, ...]:
         return ()
     were = "was" if cut == 1 else "were"
     return (f"{cut} of {written} answers {were} cut at {tokens} tokens; raise max_new_tokens for longer ones",)
+
+
+def resolve_target(target: int | str | None, outputs: FloatArray, names: tuple[str, ...]) -> int:
+    """Turn a target, by index, name or None for the predicted class, into an index."""
+    if target is None:
+        return int(np.argmax(outputs))
+    if isinstance(target, str):
+        if target not in names:
+            near = did_you_mean(target, names)
+            raise ValueError(f"target {target!r} does not exist; the outputs are {', '.join(names[:20])}{near}")
+        if names.count(target) > 1:
+            raise ValueError(f"target {target!r} is the name of {names.count(target)} outputs; give its index")
+        return names.index(target)
+    if isinstance(target, bool) or not isinstance(target, int | np.integer):
+        raise TypeError(f"target must be an index, a name or None, not {target!r}")
+    if not 0 <= target < len(outputs):
+        raise ValueError(f"target {target} does not exist; the model has outputs 0..{len(outputs) - 1}")
+    return int(target)

@@ -18,7 +18,7 @@ import numpy as np
 from c2fa.asking.fingerprint import Identity
 from c2fa.asking.ledger import Ledger, LedgerError, Name, Row, as_row
 from c2fa.asking.masking import Inputs, Masked
-from c2fa.asking.replies import QueryError, as_outputs, is_good
+from c2fa.asking.replies import Failed, QueryError, as_outputs, is_good
 from c2fa.masks import mask_keys
 from c2fa.structure import BoolArray, FloatArray
 
@@ -87,34 +87,10 @@ class Pending:
         return len(self.keys)
 
     def __getitem__(self, rows: slice) -> Pending:
-        keys, masks, numbers = self.keys[rows], self.masks[rows], self.numbers[rows]
-        return Pending(self.level, keys, masks, numbers, self.total, self.features)
-
-    def only(self, chosen: Sequence[bool]) -> Pending:
-        """Some of the rows."""
-        keys, numbers = list(compress(self.keys, chosen)), list(compress(self.numbers, chosen))
-        return replace(self, keys=keys, masks=self.masks[np.array(chosen)], numbers=numbers)
+        return replace(self, keys=self.keys[rows], masks=self.masks[rows], numbers=self.numbers[rows])
 
     def __str__(self) -> str:
         return f"masks {self.numbers[0]}–{self.numbers[-1]} of {self.total} of {self.features}"
-
-
-@dataclass(frozen=True, eq=False)
-class Failed:
-    """What the model raised instead of an answer, and the answers to some rows that it brought along."""
-
-    error: BaseException
-    partial: Any = None
-
-    @classmethod
-    def of(cls, error: BaseException) -> Failed:
-        """A model that sends a batch in several requests may have some of its answers: in ``error.partial``."""
-        return cls(error, getattr(error, "partial", None))
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether it is no failure but Ctrl-C, which the driver raises again."""
-        return not isinstance(self.error, Exception)
 
 
 @dataclass(eq=False)
@@ -168,7 +144,11 @@ class Cache:
         for level, masks in levels.items():
             rows = self.ledger.get(self.model_name, self.identity.key, level, masks)
             found.update(zip(_keys_of(level, rows), rows.values(), strict=True))
-        usable = self._usable(found)
+        whole = {key: row for key, row in found.items() if row is not None and row.size and is_good(row)}
+        width = self.width
+        if width is None and whole:  # what most have
+            width = Counter(map(len, whole.values())).most_common(1)[0][0]
+        usable = {key: row for key, row in whole.items() if len(row) == width}
         self.known.update(usable)
         damaged = [key for key in found if key not in usable and key not in self._damaged]
         self._damaged.update(damaged)
@@ -179,13 +159,6 @@ class Cache:
             f"{len(damaged)} answers in {self.ledger.path} are damaged (first: mask {mask.hex()} of level {level} of "
             f"input {self.identity.key[:12]}); their rows are asked again"
         ]
-
-    def _usable(self, found: dict[Key, FloatArray | None]) -> dict[Key, FloatArray]:
-        """Those of the ledger's answers that are whole, finite and as wide as the others."""
-        whole = {key: row for key, row in found.items() if row is not None and row.size and is_good(row)}
-        widths = Counter(map(len, whole.values())).most_common(1)
-        width = self.width or (widths[0][0] if widths else 0)
-        return {key: row for key, row in whole.items() if len(row) == width}
 
     def put(self, rows: Mapping[Key, FloatArray | None]) -> None:
         """Keep answers, None for a row that was dropped; the ledger has them once the driver has written them."""
@@ -312,7 +285,8 @@ class Queries:
         if all(ours):
             return pending
         cache.release(key for key, is_ours in zip(pending.keys, ours, strict=True) if not is_ours)
-        return pending.only(ours)
+        keys, numbers = list(compress(pending.keys, ours)), list(compress(pending.numbers, ours))
+        return replace(pending, keys=keys, masks=pending.masks[np.array(ours)], numbers=numbers)
 
     def _use(self, rows: Mapping[Key, FloatArray | None]) -> None:
         self._used_keys.update(dict.fromkeys(rows))
@@ -358,13 +332,25 @@ class Queries:
         outputs = np.full((len(pending), 1), np.nan)
         bad: QueryError | None = None
         if isinstance(reply, Failed):
-            bad, reply = _failure(reply.error, where), reply.partial
+            error, reply = reply.error, reply.partial
+            bad = error if isinstance(error, QueryError) else None
+            if bad is None:
+                bad = QueryError(f"{where}: the model raised {type(error).__name__}: {error}")
+                bad.__cause__ = error
         if bad is None or reply is not None:
             try:
                 rows = as_outputs(reply, len(pending) * self.rows_per_mask, where)
-                outputs = self._of_one_width(self._averaged(rows), where)
-            except QueryError as error:
-                bad = bad or error
+                width = self.cache.width
+                if width not in (None, rows.shape[1]):
+                    advice = "" if self.cache.ledger is None else "; where it has changed, give it another model_name"
+                    raise QueryError(
+                        f"{where}: the model returned {rows.shape[1]} outputs a row and {width} before; "
+                        f"it must always return the same number{advice}"
+                    )
+                # One output for each mask, where a mask takes several rows; one that lacks a row's output is NaN.
+                outputs = rows.reshape(-1, self.rows_per_mask, rows.shape[1]).mean(axis=1)
+            except QueryError as unusable:
+                bad = bad or unusable
         good = is_good(outputs)
         if bad is None and not good.all():
             what = "numbers beyond 1e100" if np.isfinite(outputs).all() else "NaN or infinity"
@@ -374,23 +360,6 @@ class Queries:
                 f"{int(np.argmin(good))} of the batch); repair the model{advice}"
             )
         return outputs, good, bad
-
-    def _averaged(self, rows: FloatArray) -> FloatArray:
-        """One output for each mask, where a mask takes several rows; one that lacks a row's output is NaN."""
-        if self.rows_per_mask == 1:
-            return rows
-        mean: FloatArray = rows.reshape(-1, self.rows_per_mask, rows.shape[1]).mean(axis=1)
-        return mean
-
-    def _of_one_width(self, outputs: FloatArray, where: str) -> FloatArray:
-        width = self.cache.width
-        if width not in (None, outputs.shape[1]):
-            advice = "" if self.cache.ledger is None else "; where it has changed, give it another model_name"
-            raise QueryError(
-                f"{where}: the model returned {outputs.shape[1]} outputs a row and {width} before; "
-                f"it must always return the same number{advice}"
-            )
-        return outputs
 
     def answer(self, ask: Ask) -> Answer:
         """Return what is known of the rows of a question; all of them must have been answered."""
@@ -418,15 +387,6 @@ def mark(asked: Sequence[tuple[Queries, Pending]]) -> list[Pending]:
         queries.marked(pending, taken[queries.cache.ledger]) if queries.cache.ledger in shared else pending
         for queries, pending in asked
     ]
-
-
-def _failure(error: BaseException, where: str) -> QueryError:
-    """An error of the model as one of ours, which says what was asked."""
-    if isinstance(error, QueryError):
-        return error
-    failure = QueryError(f"{where}: the model raised {type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
 
 
 def step(conversation: Conversation[T], answer: Answer | None) -> tuple[Ask | None, T | None]:

@@ -7,11 +7,12 @@ explains inputs here and returns their explanations, without a folder.
 from __future__ import annotations
 
 from c2fa.batch import views
-from c2fa.batch.many import BatchError, many
-from c2fa.batch.memory import Explanations, in_memory
-from c2fa.batch.packing import Health, Isolation, Item, ModelDownError, NoAnswerError, Outcome, packed
+from c2fa.batch.isolation import Health, Isolation, ModelDownError, NoAnswerError
+from c2fa.batch.many import Explanations, in_memory, many
+from c2fa.batch.packing import Item, Outcome, packed
 from c2fa.batch.recipe import Recipe
 from c2fa.batch.records import StoreError
+from c2fa.batch.run import BatchError
 from c2fa.batch.store import NotExplainedError, Store
 from c2fa.engines import WorkerError
 from c2fa.models.http.limits import Bucket, Limited

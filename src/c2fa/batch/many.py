@@ -1,40 +1,36 @@
-"""A dataset of explanations: inputs in, a store out, on whichever engine, continued where it was left."""
+"""A dataset of explanations: inputs in, a store out, on whichever engine, continued where it was left; or in memory."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
-import itertools
+import inspect
 import os
-import signal
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from c2fa import engines
-from c2fa._system import Bar, Signals, this_process
-from c2fa.asking.ledger import LedgerError
-from c2fa.batch.learning import Lesson
-from c2fa.batch.packing import UNANSWERED, Item, ModelDownError, NoAnswerError, Report
-from c2fa.batch.recipe import Divided, MakeModel, PortableExplainer, Recipe
-from c2fa.batch.records import Precision, StoreError, Views, arrow
-from c2fa.batch.sources import Pick, Source, digest, source
-from c2fa.batch.store import Store
-from c2fa.batch.worker import Assignment, MakeWorker, full_settings
-from c2fa.engines import Contact, Crew, Done, Engine, Serving
+from c2fa._system import did_you_mean, need
+from c2fa.asking.model import describe
+from c2fa.batch.isolation import Health, Isolation, Report
+from c2fa.batch.overview import Overview
+from c2fa.batch.packing import Outcome, packed, together
+from c2fa.batch.recipe import Divisible, Lesson, MakeModel, PortableExplainer, Recipe
+from c2fa.batch.records import Precision, Views, arrow
+from c2fa.batch.run import Run, at_least
+from c2fa.batch.sources import Pick, source
+from c2fa.batch.store import Failure, NotExplainedError, Store
+from c2fa.batch.worker import MakeWorker, full_settings
+from c2fa.engines import Contact, Crew, Engine, Serving
 from c2fa.explainer import Explainer
+from c2fa.explanation import Explanation
+from c2fa.showing.progress import Bar
 
-_SHARD = 256  # inputs in a file, where the number of inputs is not known
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
-
-
-class BatchError(RuntimeError):
-    """Some shards could not be finished; the others are in the store, and the same command continues."""
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def many(
@@ -133,20 +129,20 @@ def many(
     or exit status 143); a second one ends it at once. The same call continues.
     """
     arrow()
-    _at_least("models", models, 0)
-    _at_least("gpus", gpus, 0)
+    at_least("models", models, 0)
+    at_least("gpus", gpus, 0)
     if models and gpus and models != gpus:
         raise ValueError(f"gpus={gpus} are {gpus} processes with a GPU each; leave out models={models}")
     on = engines.engine(engine)
     cores = os.cpu_count() or 1
     if models or gpus:  # beside the driver and the processes that have the model
         cores = max(cores - 1 - (models or gpus), 1)
-    most = _at_least("workers", cores if workers is None else workers, 1)
-    run = _Run(
+    most = at_least("workers", cores if workers is None else workers, 1)
+    run = Run(
         Store(store),
         source(inputs, column, key),
         retry_failed=retry_failed,
-        tries=_at_least("tries", tries, 1),
+        tries=at_least("tries", tries, 1),
         crew=Crew(1 if on is engines.serial else most, size=lambda task: len(task.items)),
     )
     if precision not in ("float32", "float64"):
@@ -176,13 +172,23 @@ def many(
         make, settings = _recipe(explainer, model, on is engines.serial and not served, size, precision)
         serving = None
         if served:
-            make_model, make = _divided(make)
+            if not isinstance(make, Divisible):
+                raise TypeError(
+                    "models= and gpus= need a model that can be made apart from its explainer: give an explainer, or "
+                    "c2fa.batch.Recipe(model, masker, options) in place of a function that makes both"
+                )
+            rows = batch_size
+            if rows is None and isinstance(explainer, Recipe):
+                rows = explainer.options.get("batch_size")
+            elif rows is None and isinstance(explainer, Explainer):
+                rows = explainer.batch_size
+            make_model, make = make.divided()
             serving = Serving(
                 make_model,
                 Contact(os.path.abspath(store), patience),
                 models=models or gpus,
                 gpu=gpus > 0,
-                batch_size=_batch_size(explainer) if batch_size is None else batch_size,
+                batch_size=rows,
                 timeout=timeout,
             )
         bound = {} if lesson is None else lesson.bound
@@ -197,11 +203,11 @@ def many(
             store=os.fspath(store),
             shard_size=size,
             run=run.id,
-            batch_size=None if batch_size is None else _at_least("batch_size", batch_size, 1),
+            batch_size=None if batch_size is None else at_least("batch_size", batch_size, 1),
             tries=tries,
             timeout=timeout if serving is None else None,  # whoever has the model keeps the time
             patience=patience,
-            in_flight=_at_least("in_flight", in_flight, 1),
+            in_flight=at_least("in_flight", in_flight, 1),
             precision=precision,
             views=views,
             settings=settings,
@@ -245,220 +251,124 @@ def _recipe(
     return PortableExplainer.of(explainer, model), settings
 
 
-def _divided(make: Callable[..., Explainer]) -> Divided:
-    divided: Callable[[], Divided] | None = getattr(make, "divided", None)
-    if divided is None:
-        raise TypeError(
-            "models= and gpus= need a model that can be made apart from its explainer: give an explainer, or "
-            "c2fa.batch.Recipe(model, masker, options) in place of a function that makes both"
-        )
-    return divided()
+class Explanations(Overview, Sequence[Explanation]):
+    """Explanations of many inputs, in the inputs' order.
 
-
-def _batch_size(explainer: Explainer | Callable[[], Explainer]) -> int | None:
-    """The explainer's rows in a batch, where they are known before the model is made."""
-    if isinstance(explainer, Recipe):
-        return explainer.options.get("batch_size")
-    return explainer.batch_size if isinstance(explainer, Explainer) else None
-
-
-def _at_least(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return value
-
-
-@dataclass(eq=False)
-class _Run:
-    """One call of ``many``: which shards are pending, what failed, and whether it was asked to stop.
-
-    It judges the model for all workers: one that has answered none of them is down, and one that has answered any is
-    not. ``canary`` is an input that is explained, by which a worker can tell.
+    ``found[i]`` is the explanation of input ``i``, or ``NotExplainedError`` where that input failed. Iterating raises
+    it too, so that inputs and explanations stay side by side; ``items()`` passes over inputs that failed, and
+    ``errors()`` lists them. ``run`` says what it took.
     """
 
-    store: Store
-    source: Source
-    retry_failed: bool
-    tries: int
-    crew: Crew
-    id: str = field(default_factory=this_process)
-    report: Report = field(default_factory=Report)
-    canary: Item | None = None
-    given: int = 0
-    complete: set[int] = field(default_factory=set)
-    stopped: int | None = None
-    numbered: Iterator[tuple[int, list[Item]]] | None = None  # the shards that were not looked at yet
-    held: tuple[int, list[Item]] | None = None  # the first of those that wait for what others teach
-    failed: list[Done] = field(default_factory=list)
-    fatal: Exception | None = None
+    def __init__(self, outcomes: Sequence[Outcome], run: Report) -> None:
+        self._outcomes = sorted(outcomes, key=lambda outcome: outcome.index)
+        self.run = run
 
-    def shard_size(self, wanted: int | None) -> int:
-        """The size that the store has, the one that was asked for, or one that gives every worker a few shards."""
-        if wanted is not None:
-            return _at_least("shard_size", wanted, 1)
-        there = self.store.settings.get("shard_size")
-        if there is not None:
-            return int(there)
-        if self.source.total is None:
-            return _SHARD
-        several = 8 * self.crew.most if self.crew.most > 1 else 2  # so that no worker waits long for the last one
-        return min(max(self.source.total // several, 8), _SHARD)
+    def __repr__(self) -> str:
+        failed = f", {self.run.failed} failed" if self.run.failed else ""
+        return f"<Explanations of {len(self)} inputs{failed}>"
 
-    def left(self) -> int | None:
-        """How many inputs are neither finished nor given to a worker, where that is known."""
-        return None if self.source.total is None else max(self.source.total - self.given, 0)
+    def _repr_html_(self) -> str:
+        from c2fa import report
 
-    @property
-    def ending(self) -> bool:
-        """Whether no further shard is to be begun."""
-        return self.stopped is not None or self.fatal is not None
+        most = 20
+        first = ((o.index, o.explanation or str(o.error)) for o in self._outcomes[:most])
+        rest = f", the first {most} of them here" if len(self) > most else ""
+        return report.repr_many(f"{repr(self)[1:-1]}{rest}", first)
 
-    def pending(self, size: int, bar: Bar, shards: int | None = None) -> Iterator[Assignment]:
-        """The shards that have no file yet, or inputs to be asked about again, until the run is ending.
+    def __len__(self) -> int:
+        return len(self._outcomes)
 
-        With ``shards``, the first so many; those behind them come when it is called again.
-        """
-        finished = set(self.store.finished())
-        self.given = len(finished) * size
-        if self.numbered is None:
-            self.numbered = enumerate(self.source.shards(size))
-        held, self.held = ([] if self.held is None else [self.held]), None
-        for number, items in itertools.chain(held, self.numbered):
-            if self.ending:
-                return
-            if shards is not None and number >= shards:
-                self.held = number, items
-                return
-            if number not in finished:
-                self.given += len(items)
-                yield Assignment(number, items, self.canary)
-                continue
-            self._check_inputs(number, items)
-            self._learn(number, items)
-            again = len(self.store.failures(number)) if self.retry_failed else 0
-            bar.skip(len(items) - again)
-            if again:
-                yield Assignment(number, items, self.canary, retry=True)
+    @overload
+    def __getitem__(self, index: int) -> Explanation: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Explanation]: ...
+    def __getitem__(self, index: int | slice) -> Explanation | list[Explanation]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        outcome = self._outcomes[index]
+        if outcome.explanation is None:
+            raise NotExplainedError(f"input {outcome.index} could not be explained: {outcome.error}")
+        return outcome.explanation
 
-    def _learn(self, number: int, items: Sequence[Item]) -> None:
-        """A shard is finished: remember it, and an input that it explains."""
-        self.complete.add(number)
-        if self.canary is None:
-            failed = {failure.index for failure in self.store.failures(number)}
-            self.canary = next((item for item in items if item.index not in failed), None)
+    def items(self) -> Iterator[tuple[int, Explanation]]:
+        """Each explained input's place and its explanation."""
+        return ((o.index, o.explanation) for o in self._outcomes if o.explanation is not None)
 
-    def _check_inputs(self, number: int, items: Sequence[Item]) -> None:
-        """Refuse inputs that are not those a finished shard was made from."""
-        shard, now = self.store.shard(number), digest(items)
-        if shard.rows != len(items) or (None not in (shard.digest, now) and shard.digest != now):
-            raise StoreError(
-                f"inputs {items[0].index} to {items[-1].index} are not those that shard {number} of "
-                f"{str(self.store.path)!r} was made from ({shard.rows} inputs there, {len(items)} now); give the "
-                "same inputs in the same order, or another folder"
-            )
+    def to_frame(self) -> pd.DataFrame:
+        """A tidy table: one row for each feature of each level of each input that is explained."""
+        frames = [e.to_frame().assign(input=index, prediction=e.prediction) for index, e in self.items()]
+        found: pd.DataFrame = need("pandas", "frame").concat(frames, ignore_index=True)
+        return found.set_index("input").reset_index()
 
-    def go(self, run: Engine, worker: MakeWorker, serving: Serving | None, bar: Bar, shards: int | None = None) -> None:
-        """Run the pending shards, and again those that fail; raise what ended the run, if anything did."""
-        tasks: Iterable[Assignment] = self.pending(worker.shard_size, bar, shards)
-        try:
-            self.store.path.mkdir(parents=True, exist_ok=True)
-            self.store.sweep()
-        except OSError as error:
-            raise (self._fatal(error) or error) from error
-        with Signals(self._asked_to_stop), contextlib.ExitStack() as stack:
-            if serving is not None:
-                stack.callback(serving.contact.clear)
-            for round_ in range(max(self.tries, 2)):  # what is postponed for want of a canary needs a second
-                if round_:
-                    tasks, self.failed = [replace(done.task, canary=self.canary) for done in self.failed], []
-                    time.sleep(min(2.0 ** (round_ - 1), 5.0))
-                for done in run(worker, tasks, workers=self.crew.most, serving=serving):
-                    self._note(done, bar)
-                self.fatal = self.fatal or self._never_answered(least=1)
-                if not self.failed or self.ending:
-                    break
-        self.store.sweep()
-        sign = self.store.sign_of_life(self.id)
-        if sign.exists():  # a finished store has none, and may be where nothing can be removed
-            sign.unlink(missing_ok=True)
-        self._raise_what_ended_it()
+    def errors(self) -> list[Failure]:
+        """The inputs that failed, and why."""
+        return [Failure(o.index, o.key, str(o.error)) for o in self._outcomes if o.explanation is None]
 
-    def _raise_what_ended_it(self) -> None:
-        if self.fatal is not None:
-            raise self.fatal
-        if self.stopped is not None:
-            _leave(self.stopped)
-        if self.failed:
-            first = self.failed[0]
-            raise BatchError(
-                f"{len(self.failed)} shards could not be finished in {self.tries} tries (shard {first.task.number}: "
-                f"{type(first.error).__name__}: {first.error}); the others are in {str(self.store.path)!r}, and the "
-                "same command continues"
-            ) from first.error
-        lost = self.complete.difference(self.store.finished())
-        if lost:
-            raise BatchError(
-                f"{len(lost)} shards that were finished are no longer in {str(self.store.path)!r} (first: "
-                f"{self.store.file(min(lost)).name}): they were deleted during the run. The same command explains "
-                "their inputs again"
-            )
 
-    def _asked_to_stop(self, number: int) -> None:
-        """End once the shards under way are written; asked a second time, at once."""
-        if self.stopped is not None:
-            _leave(number)
-        self.stopped = number
-        print(
-            "\nfinishing and writing the shards under way; press Ctrl-C again to leave them",
-            file=sys.stderr,
-            flush=True,
+def in_memory(
+    explainer: Explainer,
+    inputs: Any,
+    *,
+    column: Pick = None,
+    key: Pick = None,
+    batch_size: int | None = None,
+    in_flight: int = 1,
+    tries: int = 3,
+    patience: float = 60.0,
+    progress: bool | None = None,
+    **of_a_store: Any,
+) -> Explanations:
+    """Explain every input, here and now, and return the explanations in order.
+
+    An input that fails does not stop the others: a warning at the end names the first, and its place holds the error.
+    Where every input fails, ``NotExplainedError`` is raised, and where the model answers nothing, ``NoAnswerError``,
+    after a second. Ctrl-C leaves nothing but what is in the explainer's ledger; a store keeps what is finished.
+
+    Parameters
+    ----------
+    inputs, column, key, batch_size, in_flight, tries, patience, progress
+        As in ``many``. The rows of a DataFrame are its inputs.
+
+    Examples
+    --------
+    >>> import c2fa
+    >>> explainer = c2fa.Explainer(c2fa.models.DemoSentiment(), c2fa.maskers.Text(), budget=40)
+    >>> found = explainer.many(["A great book. I loved it.", "It broke. The price was good."])
+    >>> [e.target_name for e in found]
+    ['positive', 'negative']
+    """
+    known = list(inspect.signature(many).parameters)[3:]
+    for name, value in of_a_store.items():
+        if name not in known:
+            raise TypeError(f"many has no option {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}")
+        raise TypeError(
+            f"{name}={value!r} goes with a folder, in which workers leave what is finished: many(inputs, 'explained/', "
+            f"{name}={value!r}). Without one all inputs are explained in this process"
         )
-
-    def _note(self, done: Done, bar: Bar) -> None:
-        if done.error is None:
-            self.report = replace(self.report + done.result, workers=self.crew.used)
-            if self.store.file(done.task.number).exists():  # else it was deleted, which is told at the end
-                self._learn(done.task.number, done.task.items)
-            self.complete.add(done.task.number)
-            bar.update(self.report.inputs, self.report.so_far(bar.seconds))
-            return
-        self.failed.append(done)
-        self.fatal = self.fatal or self._fatal(done.error)
-
-    def _never_answered(self, least: int) -> NoAnswerError | None:
-        """The error of a model that has answered no worker, once so many inputs of failed shards were asked about."""
-        silent = [done for done in self.failed if isinstance(done.error, NoAnswerError)]
-        if sum(len(done.task.items) for done in silent) < least or self.store.sign_of_life(self.id).exists():
-            return None
-        error = silent[0].error
-        assert isinstance(error, NoAnswerError)
-        return error
-
-    def _fatal(self, error: Exception) -> Exception | None:
-        """What ends the run, where it is of no use to go on with other shards."""
-        if isinstance(error, NoAnswerError):  # a whole shard of bad inputs looks the same, until others are answered
-            return self._never_answered(least=UNANSWERED)
-        if isinstance(error, ModelDownError | StoreError | ImportError):
-            return error
-        if isinstance(error, LedgerError):
-            error.add_note(f"{self._written()}; no input is set aside for it, and the same command continues")
-            return error
-        number = error.errno if isinstance(error, OSError) else None
-        if number not in _FULL + _FORBIDDEN:
-            return None
-        advice = "Make room" if number in _FULL else "See that the folder can be written, or give another"
-        fatal = BatchError(
-            f"cannot write to {str(self.store.path)!r}: {os.strerror(number)}; {self._written()}. {advice}, and the "
-            "same command continues"
+    taken = source(inputs, column, key)
+    # A model that never gave an answer is more likely wrong than busy.
+    health = Health(min(patience, 1.0), describe(explainer.model).outputs_vary)
+    health.on_answer = lambda: setattr(health, "patience", patience)
+    isolation = Isolation(tries, health)
+    report, outcomes, begin = isolation.report, [], time.monotonic()
+    wanted = explainer.progress if progress is None else progress
+    with contextlib.closing(Bar(wanted, taken.total, "input", "explaining")) as bar:
+        items = together(list(taken.items()))
+        for outcome in packed(explainer, items, batch_size=batch_size, in_flight=in_flight, isolation=isolation):
+            outcomes.append(outcome)
+            report.inputs += 1
+            report.failed += outcome.explanation is None
+            bar.update(report.inputs, report.so_far(bar.seconds))
+    report.seconds = time.monotonic() - begin
+    found = Explanations(outcomes, report)
+    failed = found.errors()
+    if failed:
+        first = f"input {failed[0].index}: {failed[0].error}"
+        if len(failed) == len(found):
+            raise NotExplainedError(f"none of the {len(found)} inputs could be explained ({first})")
+        warnings.warn(
+            f"{len(failed)} of {len(found)} inputs could not be explained ({first}); errors() lists them, and items() "
+            "passes over them",
+            stacklevel=3,  # the line that called Explainer.many
         )
-        fatal.__cause__ = error
-        return fatal
-
-    def _written(self) -> str:
-        return f"{self.report.inputs} inputs were written by this run"
-
-
-def _leave(number: int) -> None:
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt("stopped; the same command continues")
-    raise SystemExit(128 + number)
+    return found

@@ -11,7 +11,7 @@ from c2fa.explanation import Explanation
 from c2fa.showing.for_shap import to_shap
 
 if TYPE_CHECKING:
-    from c2fa.batch.memory import Explanations
+    from c2fa.batch.many import Explanations
     from c2fa.batch.views import Feature
 
 By: TypeAlias = Callable[[Explanation], Any] | Sequence[Any]
@@ -53,7 +53,7 @@ class Overview(ABC):
 
     def cohorts(self, by: By) -> dict[str, Explanations]:
         """The explanations in groups: by what a function says of each, or by a label for each input."""
-        from c2fa.batch.memory import Explanations
+        from c2fa.batch.many import Explanations
 
         groups: dict[str, list[Outcome]] = {}
         for index, e in self.items():

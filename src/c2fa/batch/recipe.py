@@ -1,24 +1,40 @@
-"""How a worker comes by its explainer: made where it is needed, so that each worker loads its own model."""
+"""How a worker comes by its explainer: made where it is needed, with its own model and what others taught."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from itertools import takewhile
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model, Shell, describe
+from c2fa.batch.records import StoreError
+from c2fa.batch.store import Store
 from c2fa.explainer import Explainer
+from c2fa.methods.budget import as_budget
 from c2fa.models.loading import is_language_model, taken
+from c2fa.prior import Prior
 
 MakeModel: TypeAlias = str | Callable[[], Any]
 Divided: TypeAlias = tuple[Callable[[], Model], Callable[[Any], Explainer]]
 """What makes a model, for its own process, and what makes an explainer around one, for workers."""
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_SHOWN = 300
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """What makes an explainer, and can have its model made in another process."""
+
+    def __call__(self, model: Any = None) -> Explainer:
+        """Make the explainer, with its own model or around one."""
+        ...
+
+    def divided(self) -> Divided:
+        """What makes the model, and what makes the rest around one."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,20 +140,90 @@ def settings_of(explainer: Explainer) -> dict[str, Any]:
         masker: str = fingerprint(explainer.masker)[:16]
     except TypeError:
         masker = ""
-    text = _ADDRESS.sub("", repr(explainer.masker))
+
+    def text(thing: object) -> str:
+        """Its text without addresses, which are others in every process."""
+        return re.sub(r" at 0x[0-9a-fA-F]+", "", str(thing))
+
+    shown = text(repr(explainer.masker))
     return {
         "method": explainer.method_name,
-        "options": _ADDRESS.sub("", str(explainer.method)),
+        "options": text(explainer.method),
         "budget": list(explainer.budget) if isinstance(explainer.budget, tuple) else explainer.budget,
         "target": explainer.target,
         "seed": explainer.seed,
-        "until": None if explainer.until is None else _ADDRESS.sub("", str(explainer.until)),
+        "until": None if explainer.until is None else text(explainer.until),
         "link": explainer.link.name if explainer.link.unit else None,  # as in stores from before there were links
         "masks": "the paper's" if explainer.preset == "paper" else None,
         "prior": None if explainer.prior is None else explainer.prior.fingerprint,
         "on_error": explainer.on_error,
         "outputs": explainer.outputs,
         "model": str(name),
-        "masker": text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…",
+        "masker": shown if len(shown) <= 300 else f"{shown[:299]}…",
         "masker_digest": masker,
     }
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """How many inputs are learned from, the budget of those behind them, and the settings that bind the store."""
+
+    inputs: int
+    budget_after: int | Sequence[int] | None
+    bound: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        explainer: Explainer | Callable[[], Explainer],
+        learn: int,
+        budget_after: int | Sequence[int] | None,
+    ) -> Lesson:
+        """Refuse what cannot be done before anything is explained."""
+        if isinstance(learn, bool) or not isinstance(learn, int) or learn < 1:
+            raise ValueError(f"learn must be a whole number of inputs above 0, not {learn!r}")
+        if isinstance(explainer, Recipe):
+            first = explainer.without_model()
+        elif isinstance(explainer, Explainer):
+            first = explainer
+        else:
+            raise TypeError("learn= needs an explainer or c2fa.batch.Recipe(…), which can be given a prior")
+        first.check_prior(None)
+        after = as_budget(budget_after) if budget_after is not None else first.budget
+        own = {name: settings_of(first)[name] for name in ("budget", "prior")}
+        shown = list(after) if isinstance(after, tuple) else after
+        return cls(learn, budget_after, {**own, "learn": learn, "budget_after": shown})
+
+    def shard_size(self, wanted: int, given: bool) -> int:
+        """A size of which the inputs to learn from are whole shards, so that numbers do not depend on it."""
+        if given and self.inputs % wanted:
+            raise ValueError(
+                f"learn={self.inputs} must be a multiple of shard_size={wanted}, so that the inputs to learn from are "
+                "whole shards"
+            )
+        return next(size for size in range(min(wanted, self.inputs), 0, -1) if self.inputs % size == 0)
+
+    def applied(
+        self, explainer: Explainer | Callable[[], Explainer], store: Store
+    ) -> Explainer | Callable[[], Explainer]:
+        """The explainer with what the first shards taught; what was learned once is kept in the store."""
+        file = store.path / "prior.json"
+        if not file.exists():
+            first = takewhile(lambda item: item[0] < self.inputs, Store(store.path).items())
+            Prior.learn(e for _, e in first).save(file)
+        try:
+            prior = Prior.load(file)
+        except ValueError as error:
+            raise StoreError(f"{error}; delete it, and the same command learns it again") from error
+        shards = (store.shard(number) for number in store.finished())
+        used = {s.shared.get("prior", prior.name) for s in shards if s.number * s.settings["shard_size"] >= self.inputs}
+        if not used <= {prior.name}:
+            raise StoreError(
+                f"{str(file)!r} is the prior {prior.name}, and inputs in the store were explained with "
+                f"{min(used - {prior.name})}; put that one back, or give another folder"
+            )
+        if isinstance(explainer, Recipe):
+            after = {} if self.budget_after is None else {"budget": self.budget_after}
+            return replace(explainer, options={**explainer.options, "prior": prior, **after})
+        assert isinstance(explainer, Explainer)
+        return explainer.with_prior(prior, self.budget_after)

@@ -19,25 +19,14 @@ from c2fa._system import Lines, from_outside
 from c2fa.asking.fingerprint import check_masker, fingerprint, identify
 from c2fa.asking.ledger import Ledger, LedgerError
 from c2fa.asking.model import Model, ModelProxy, describe, innermost
-from c2fa.batch.packing import (
-    Health,
-    Isolation,
-    Item,
-    ModelDownError,
-    NoAnswerError,
-    Outcome,
-    Report,
-    ask_again,
-    packed,
-    prediction_row,
-    together,
-)
+from c2fa.batch.isolation import Health, Isolation, ModelDownError, NoAnswerError, Report
+from c2fa.batch.packing import Item, Outcome, ask_again, packed, prediction_row, together
 from c2fa.batch.recipe import settings_of
 from c2fa.batch.records import Precision, StoreError, Views, read, write
 from c2fa.batch.sources import digest
 from c2fa.batch.store import Store
 from c2fa.engines import Loads, RemoteModel
-from c2fa.engines.time_limit import TimeLimit
+from c2fa.engines.load import TimeLimit
 from c2fa.explainer import Explainer
 
 _CANARY = (0, 0)  # the range of no input: an input that was explained before is asked about

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from c2fa._system import Bar
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.masking import Masked
 from c2fa.asking.querying import Ask, Conversation, Queries
@@ -30,6 +29,7 @@ from c2fa.citing.scoring import LanguageModel
 from c2fa.citing.verdicts import Citation, Statement, Verdict, Verification, Verifications
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
+from c2fa.showing.progress import Bar
 from c2fa.structure import FloatArray
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 
 from c2fa.engines.base import Done, Engine, MakeWork, Work, serial
-from c2fa.engines.contact import Contact
+from c2fa.engines.contact import Contact, WorkerError, dumps
 from c2fa.engines.load import Load, Loads
 from c2fa.engines.processes import Crew, processes
 from c2fa.engines.remote import ModelDiedError, RemoteModel
-from c2fa.engines.sending import WorkerError, dumps
 from c2fa.engines.serving import Serving
 
 __all__ = [

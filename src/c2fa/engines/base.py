@@ -12,8 +12,6 @@ from c2fa.engines.contact import Contact
 from c2fa.engines.remote import connected
 from c2fa.engines.serving import Serving
 
-_NICER = 10  # whoever feeds the model goes first, so that there may be more workers than cores
-
 Work: TypeAlias = Callable[[Any], Any]
 """A worker: it takes a task and returns its result."""
 MakeWork: TypeAlias = Callable[..., Work]
@@ -69,7 +67,7 @@ class Hire:
         if self.contact is None:
             return self.make()
         if hasattr(os, "nice"):
-            os.nice(_NICER)
+            os.nice(10)  # whoever feeds the model goes first, so that there may be more workers than cores
         return self.make(connected(self.contact, number % self.models))
 
 

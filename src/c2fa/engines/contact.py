@@ -1,4 +1,4 @@
-"""How workers find the processes that have the model, and what those leave behind for their successors."""
+"""How processes of a run meet: what travels between them, and how workers find those that have the model."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ import secrets
 import shutil
 import socket
 import struct
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from c2fa._system import Lines, atomic, this_process
-from c2fa.engines.sending import WorkerError
 
-_STARTS = 3  # a model's process may die so often, one time after another, before it has loaded the model
 _GREETING_SECONDS = 10.0  # within which both ends of a connection prove who they are
-_NONCE = _PROOF = 32  # bytes
 _LARGEST = 1 << 32  # bytes of a message
 _FOLDER, _SOCKET = "c2fa-model-", "socket"  # how a model's private folder begins, and what is in it
-_DIED = "the model's process died"
 LOCAL = "127.0.0.1"
 BEAT_SECONDS = 1.0  # how often a model's process tells each worker that it lives, where it has nothing else to say
 
 Address: TypeAlias = tuple[str, int] | str
 """A host and a port or, for workers of the same machine, a file."""
 Role: TypeAlias = Literal["model", "worker"]
+
+
+class WorkerError(RuntimeError):
+    """No worker could be started; the message says what the first one said."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,8 +154,9 @@ def greet(pipe: Connection, key: bytes, role: Role, address: Address | None) -> 
     """
     end = time.monotonic() + _GREETING_SECONDS
     with _socket(pipe) as line:
+        size = 32  # bytes, of what either end adds, and of a proof
 
-        def read(size: int) -> bytes:
+        def read() -> bytes:
             got = b""
             while len(got) < size:
                 line.settimeout(max(end - time.monotonic(), 0.001))
@@ -167,13 +170,13 @@ def greet(pipe: Connection, key: bytes, role: Role, address: Address | None) -> 
             return hmac.digest(key, f"{of} {json.dumps(address)} ".encode() + nonces, "sha256")
 
         line.settimeout(_GREETING_SECONDS)
-        ours = secrets.token_bytes(_NONCE)
+        ours = secrets.token_bytes(size)
         line.sendall(ours)
-        theirs = read(_NONCE)
+        theirs = read()
         nonces = ours + theirs if role == "model" else theirs + ours
         if role == "worker":
             line.sendall(proof("worker"))
-        if not hmac.compare_digest(read(_PROOF), proof("worker" if role == "model" else "model")):
+        if not hmac.compare_digest(read(), proof("worker" if role == "model" else "model")):
             raise ConnectionRefusedError("the other end does not have the key")
         if role == "model":
             line.sendall(proof("model"))
@@ -194,6 +197,40 @@ def _socket(pipe: Connection) -> Iterator[socket.socket]:
         yield handle
     finally:
         handle.detach()
+
+
+def dumps(thing: Any, what: str = "the explainer") -> bytes:
+    """Pickle what a worker needs, or say in one sentence what to give instead."""
+    main = sys.modules.get("__main__")
+    interactive = main is None or not hasattr(main, "__file__")
+    try:
+        if not interactive:  # a notebook's functions cannot be imported by a worker, though pickle takes them
+            return pickle.dumps(thing)
+    except Exception as error:
+        problem: Exception = error
+    else:
+        problem = RuntimeError("it was made in an interactive session")
+    try:
+        by_value: bytes = import_module("cloudpickle").dumps(thing)
+        return by_value
+    except ImportError:
+        if interactive:
+            return pickle.dumps(thing)
+    except Exception as error:
+        problem = error
+    raise TypeError(
+        f"{what} cannot be sent to another process ({type(problem).__name__}: {problem}); give a function of a module "
+        "that makes it, give model='...' or a constructor so that each worker loads its own, or engine='serial'"
+    ) from problem
+
+
+def sendable(error: Exception | None) -> Exception | None:
+    """The error itself where it can be pickled, else one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return WorkerError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def dumps_message(message: Any) -> bytes:
@@ -220,29 +257,30 @@ def receive(pipe: Connection) -> Any:
 class Notes(Lines):
     """A side file in which a model's process says what it is doing, so that the next one knows what the last died of.
 
-    ``deaths`` tells of each worker's requests during which a process died that was asked nothing else.
+    ``deaths`` tells of each worker's requests during which a process died that was asked nothing else. A process that
+    dies ``most_starts`` times in a row before it has loaded the model is not started again.
     """
 
-    def __init__(self, contact: Contact, number: int) -> None:
+    def __init__(self, contact: Contact, number: int, most_starts: int = 3) -> None:
         super().__init__(contact.file(number).with_suffix(".notes"))
         self.deaths: dict[str, dict[int, str]] = {}
-        starts, at, reason = 0, None, _DIED
+        starts, at, reason = 0, None, ""
         for line in [*self.read(), {"start": os.getpid()}]:
             match line:
                 case {"start": _}:
                     if at is not None:
-                        self.deaths.setdefault(at[0], {})[at[1]] = reason
-                    starts, at, reason = starts + 1, None, _DIED
+                        self.deaths.setdefault(at[0], {})[at[1]] = reason or "the model's process died"
+                    starts, at, reason = starts + 1, None, ""
                 case {"ready": _}:
                     starts = 0
                 case {"at": place}:
                     at = place
                 case {"reason": text}:
                     reason = str(text)
-        if starts > _STARTS:
+        if starts > most_starts:
             raise WorkerError(
-                f"the model's process died {_STARTS} times in a row while it loaded the model: try engine='serial' to "
-                "see why, or see that there is enough memory for it"
+                f"the model's process died {most_starts} times in a row while it loaded the model: try engine='serial' "
+                "to see why, or see that there is enough memory for it"
             )
         self.note({"start": os.getpid()})
 

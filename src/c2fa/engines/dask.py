@@ -11,13 +11,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from c2fa.engines.base import Done, Hire, MakeWork, Result, Work, attempt, gpu_of, keep_busy, library
-from c2fa.engines.contact import LOCAL
-from c2fa.engines.sending import WorkerError, dumps, sendable
+from c2fa.engines.contact import LOCAL, WorkerError, dumps, sendable
 from c2fa.engines.serving import Server, Serving
 
 _MADE: dict[str, Work] = {}  # the worker of each run, once in each process; Dask's own actors are not restarted
-_LOOK_SECONDS = 0.5  # how often a model's task sees whether it is still wanted
-_MEND_SECONDS = 5.0  # how often to see that no process of our own cluster is missing
 _WORKER = {"WORKER": 1}  # what a Dask worker offers that explains, where others have the model
 
 
@@ -45,7 +42,7 @@ def _serve(payload: bytes, number: int, local: bool) -> Exception | None:
 def _stop_with_task(server: Server, worker: Any, key: str) -> None:
     """Stop when the task is cancelled, as when its run has ended or its driver was killed: Dask ends no thread."""
     while (task := worker.state.tasks.get(key)) is not None and task.state == "executing":
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(0.5)
     server.stop()
 
 
@@ -90,7 +87,7 @@ def engine(
     def first_of(running: list[Any]) -> tuple[Any, Result | None]:
         while True:
             try:
-                both = distributed.wait([*models, *running], _MEND_SECONDS, return_when="FIRST_COMPLETED")
+                both = distributed.wait([*models, *running], 5.0, return_when="FIRST_COMPLETED")
             except TimeoutError:
                 if cluster is not None:
                     cluster.scale(len(cluster.worker_spec))  # a nanny whose worker dies while it starts gives up

@@ -1,14 +1,14 @@
-"""How busy a model's process was."""
+"""The clock of a process that calls a model: how busy it was, and a limit for the time of a call."""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-_MEMORY_SECONDS = 1.0  # how often to look at the memory of the GPU
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Meter:
         if self._began is None:
             return None
         now = time.monotonic()
-        if now - self._looked > _MEMORY_SECONDS and has_gpu():
+        if now - self._looked > 1.0 and has_gpu():
             self._looked = now
             self._memory = int(sys.modules["torch"].cuda.max_memory_allocated())
         return Load(self._rows, self._launches, now - self._began, self._waiting, self._memory)
@@ -93,3 +93,40 @@ def has_gpu() -> bool:
     """Whether this process works with a GPU; torch is not loaded to see."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_available())
+
+
+class TimeLimit:
+    """Ends this process when a ``with`` block takes too long: nothing else ends a call that hangs.
+
+    Parameters
+    ----------
+    seconds
+        What a block may take. None sets no limit.
+    late
+        Called with a sentence just before the end.
+    first
+        So many blocks may take ten times that.
+    """
+
+    def __init__(self, seconds: float | None, late: Callable[[str], None], first: int = 1) -> None:
+        self.seconds, self.late = seconds, late
+        self._deadlines: dict[int, float] = {}  # of each thread that is in a block
+        self._first = first
+        if seconds is not None:
+            threading.Thread(target=self._watch, args=(seconds,), name="c2fa-time-limit", daemon=True).start()
+
+    def __enter__(self) -> None:
+        if self.seconds is not None:
+            limit = self.seconds * (10.0 if self._first else 1.0)  # models load lazily
+            self._deadlines[threading.get_ident()] = time.monotonic() + limit
+
+    def __exit__(self, *_: object) -> None:
+        self._deadlines.pop(threading.get_ident(), None)
+        self._first = max(self._first - 1, 0)
+
+    def _watch(self, seconds: float) -> None:
+        while True:
+            time.sleep(min(seconds / 10, 0.5))
+            if time.monotonic() > min([*self._deadlines.values()], default=float("inf")):
+                self.late(f"the model gave no answer within {seconds:g} s")
+                os._exit(75)  # of sysexits.h: a failure for a time

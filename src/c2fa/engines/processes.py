@@ -15,14 +15,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from c2fa.engines.base import Done, Hire, MakeWork, Work, attempt, gpu_of
-from c2fa.engines.sending import WorkerError, dumps, sendable
+from c2fa.engines.contact import WorkerError, dumps, sendable
 from c2fa.engines.serving import Serving
-
-_WORTH = 3.0  # a worker is started where it has so many times its start to do
-_LOOK_SECONDS = 0.25  # how often to see whether more workers pay
-_STARTS = 3  # workers that die before they are ready, one after another, until the engine gives up
-_RESTARTS = 20  # the same once a worker has shown that it can be done
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass
@@ -65,7 +59,7 @@ class Crew:
             return self.most
         left, work = self.left(), max(busy - start, 0.0)
         ahead = work if left is None else left * work / max(inputs, 1)
-        return min(int(ahead / (_WORTH * start)), self.most)
+        return min(int(ahead / (3.0 * start)), self.most)  # each has three times its start to do
 
 
 @dataclass(eq=False)
@@ -166,7 +160,8 @@ class _Pool:
         while self.running:
             by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.running}
             of_models = [] if self.models is None else [model.pipe for model in self.models.running]
-            for pipe in wait([*by_pipe, *of_models], _LOOK_SECONDS if self.growing else None):
+            look = 0.25 if self.growing else None  # seconds, after which more workers may pay
+            for pipe in wait([*by_pipe, *of_models], look):
                 if self.models is not None and pipe in of_models:
                     self.models.receive(pipe)
                     continue
@@ -249,7 +244,7 @@ class _Pool:
         if worker.ready and worker.task is None:
             return
         self.failed_starts = 0 if worker.ready else self.failed_starts + 1
-        if self.failed_starts >= (_RESTARTS if self.any_started else _STARTS):
+        if self.failed_starts >= (20 if self.any_started else 3):  # more where one has shown that it can be done
             raise WorkerError(
                 f"{self.failed_starts} workers in a row died while they loaded the model (exit code "
                 f"{worker.process.exitcode}): in a script, put the call under 'if __name__ == \"__main__\":', as every "
@@ -262,7 +257,8 @@ class _Pool:
 
 def _threads(share: int) -> dict[str, str]:
     """What keeps linear algebra to a share of the cores, unless the user has said otherwise."""
-    return {name: str(max(share, 1)) for name in _THREADS if name not in os.environ}
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return {name: str(max(share, 1)) for name in names if name not in os.environ}
 
 
 def _spawn(
@@ -288,8 +284,8 @@ def _spawn(
 
 def _follow_driver() -> None:
     """Leave signals to the driver, and end when it does."""
-    for name in ("SIGINT", "SIGTERM"):  # Ctrl-C reaches the whole group; the driver decides when to end
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C reaches the whole group; the driver decides when to end
+        signal.signal(number, signal.SIG_IGN)
     parent = mp.parent_process()
 
     def follow() -> None:  # a worker without a driver would only hold memory and a GPU

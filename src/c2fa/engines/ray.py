@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from c2fa.engines.base import Done, Hire, MakeWork, Result, attempt, keep_busy, library
-from c2fa.engines.contact import LOCAL
-from c2fa.engines.sending import WorkerError, sendable
+from c2fa.engines.contact import LOCAL, WorkerError, sendable
 from c2fa.engines.serving import Serving
 
 

@@ -19,12 +19,9 @@ import numpy as np
 
 from c2fa.asking.masking import Inputs, MaskedBatch
 from c2fa.asking.model import charge
-from c2fa.engines.contact import Contact, receive, send, shut_down
+from c2fa.engines.contact import Contact, WorkerError, receive, send, shut_down
 from c2fa.engines.load import Load, Loads
-from c2fa.engines.sending import WorkerError
 
-_LOOK_SECONDS = 0.05  # how often to see whether a model's process is there
-_SLOWER = 3.0  # a start may take so many times as long as the last one
 _FIRST_SECONDS = 3600.0  # that the first start may take beside the patience: weights are fetched, clusters grow
 
 
@@ -169,7 +166,13 @@ class RemoteModel:
             elif asked.what == "renders":
                 body = self._there_already(body)
             elif asked.what == "batch":
-                body = _pickled(body)
+                try:
+                    body = pickle.dumps(body, protocol=5)
+                except Exception as error:
+                    raise TypeError(
+                        f"the masked inputs cannot be sent to the model's process ({type(error).__name__}: {error}); "
+                        "leave out models= and gpus=, so that each worker has a model of its own"
+                    ) from error
             dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
             self._there.difference_update(dropped)
             self._put(("ask", asked.id, asked.what, asked.careful, body, dropped))
@@ -266,7 +269,7 @@ class RemoteModel:
                     f"no process with the model came up in {seconds:g} s: see that it loads (engine='serial') and that "
                     "there is room for it, or raise patience="
                 )
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(0.05)
         self._pipe = pipe
         self._life, self._start_seconds = hello["life"], hello["start_seconds"]
         self._take_told(hello["told"], None)
@@ -283,7 +286,7 @@ class RemoteModel:
             if self._pipe is not None:
                 self._pipe.close()
                 self._pipe = None
-                seconds = self._contact.patience + _SLOWER * self._start_seconds
+                seconds = self._contact.patience + 3.0 * self._start_seconds  # the next start may take longer
             self._there.clear()
             deaths = self._connect(seconds)
             for asked in [asked for asked in self._asked.values() if not asked.done]:
@@ -303,13 +306,3 @@ def connected(contact: Contact, number: int) -> RemoteModel:
 
         _segmenting.elsewhere = model.segment
     return model
-
-
-def _pickled(batch: Inputs) -> bytes:
-    try:
-        return pickle.dumps(batch, protocol=5)
-    except Exception as error:
-        raise TypeError(
-            f"the masked inputs cannot be sent to the model's process ({type(error).__name__}: {error}); leave out "
-            "models= and gpus=, so that each worker has a model of its own"
-        ) from error

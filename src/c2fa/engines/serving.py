@@ -26,34 +26,11 @@ from typing import Any
 import numpy as np
 
 from c2fa._system import swift
-from c2fa.asking.calling import Call, Calls, kind_of
-from c2fa.asking.masking import MaskedRows
 from c2fa.asking.model import Model, contained, describe
-from c2fa.asking.replies import QueryError
-from c2fa.engines.contact import (
-    BEAT_SECONDS,
-    LOCAL,
-    Address,
-    Contact,
-    Notes,
-    dumps_message,
-    greet,
-    open_door,
-    receive,
-    remove_socket,
-    send,
-    shut_down,
-)
-from c2fa.engines.load import Meter, has_gpu
-from c2fa.engines.sending import dumps, sendable
-from c2fa.engines.time_limit import TimeLimit
-
-_BATCH = 64  # rows in a call of a model that says nothing of it
-# What workers call of a language model: by the thread that calls the model, or beside it, where nothing is computed.
-_CALLS, _BESIDE = ("generate", "score"), ("pieces", "template", "fits")
-_TOLD = ("output_names", "log_probabilities", "cost", "notes", "batch_size", "chunk_size", "mask_token")
-_BEAT = dumps_message((None, None, None, 0.0, None, None))  # an answer to nothing
-_PAUSE_SECONDS = 0.01  # after a connection that could not be accepted
+from c2fa.asking.replies import Call, Calls, QueryError
+from c2fa.engines.contact import LOCAL, Address, Contact, Notes, dumps, open_door, remove_socket
+from c2fa.engines.guest import BESIDE, CALLS, Guest, Request, Unreadable
+from c2fa.engines.load import Meter, TimeLimit, has_gpu
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,58 +90,50 @@ class _Packed:
         return model
 
 
-@dataclass(eq=False)
-class _Request:
-    """What a worker asks, and what asking the model has cost.
-
-    Requests of one ``kind`` may be answered together unless they are ``alone``; one that is ``careful`` has the model
-    for itself, because a process may have died of it.
-    """
-
-    guest: _Guest
-    id: int
-    what: str
-    careful: bool
-    body: Any
-    kind: Any = None
-    rows: int = 0
-    alone: bool = False
-    cost: float = 0.0
-
-
 class Server:
     """The model, the requests that wait for it, and the calls under way."""
 
     def __init__(self, serving: Serving, model: Model, notes: Notes, start_seconds: float) -> None:
         self.model, self.notes, self.start_seconds = model, notes, start_seconds
         self.key = serving.contact.key
-        self.batch_size = serving.batch_size or describe(model).batch_size or _BATCH
+        self.batch_size = serving.batch_size or describe(model).batch_size or 64
         self.life = secrets.token_hex(4)
-        self.waiting: deque[_Request] = deque()
+        self.waiting: deque[Request] = deque()
         self.changed = threading.Condition()  # of what waits or is under way
-        self.under_way: deque[tuple[Call, list[_Request]]] = deque()
-        self.asides: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self.under_way: deque[tuple[Call, list[Request]]] = deque()
+        self.asides: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self.calls = Calls(model)
         self.expect = describe(model).expect
         self.limit = TimeLimit(serving.timeout, notes.late, first=2)  # one to begin a call, one to wait for it
         self.meter, self.has_gpu = Meter(), has_gpu()
-        self.guests: weakref.WeakSet[_Guest] = weakref.WeakSet()
+        self.guests: weakref.WeakSet[Guest] = weakref.WeakSet()
         self.door: socket.socket | None = None
         self.address: Address | None = None
         self.stopped = False
         self.widths: dict[int, set[str]] = {}  # workers whose rows, with no others beside them, got so many outputs
+        self.names = {  # what provenance calls the model
+            name: getattr(model, name, getattr(type(model), name)) for name in ("__name__", "__qualname__")
+        }
         self.language = {
             name: getattr(model, name) for name in ("special_tokens", "max_new_tokens") if hasattr(model, name)
         }
-        self.language["methods"] = tuple(name for name in (*_CALLS, *_BESIDE) if hasattr(model, name))
+        self.language["methods"] = tuple(name for name in (*CALLS, *BESIDE) if hasattr(model, name))
 
     def told(self) -> dict[str, Any]:
         """What the model says of itself."""
         described = describe(self.model)
-        told = {name: getattr(described, name) for name in _TOLD}
-        for name in ("__name__", "__qualname__"):  # what provenance calls the model
-            told[name] = getattr(self.model, name, getattr(type(self.model), name))
-        return {**told, **self.language, "has_gpu": self.has_gpu}
+        return {
+            "output_names": described.output_names,
+            "log_probabilities": described.log_probabilities,
+            "cost": described.cost,
+            "notes": described.notes,
+            "batch_size": described.batch_size,
+            "chunk_size": described.chunk_size,
+            "mask_token": described.mask_token,
+            **self.names,
+            **self.language,
+            "has_gpu": self.has_gpu,
+        }
 
     def listen(self, host: str) -> Address:
         """Let workers connect, at the address that is returned."""
@@ -179,9 +148,9 @@ class Server:
                 if line.family != getattr(socket, "AF_UNIX", None):
                     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             except OSError:  # whoever connected is gone, or the door is closed
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(0.01)
                 continue
-            guest = _Guest(Connection(line.detach()), self)
+            guest = Guest(Connection(line.detach()), self)
             self.guests.add(guest)
             guest.begin()
 
@@ -198,9 +167,9 @@ class Server:
         for guest in list(self.guests):
             guest.hang_up()
 
-    def put(self, request: _Request) -> None:
+    def put(self, request: Request) -> None:
         """A worker asks something: for rows of the model, or for something that need not wait for them."""
-        if request.what not in ("rows", "batch", *_CALLS):
+        if request.what not in ("rows", "batch", *CALLS):
             self.asides.put(request)
             return
         with self.changed:
@@ -229,7 +198,7 @@ class Server:
             self.asides.put(None)
             aside.join()
 
-    def _next(self) -> _Request | None:
+    def _next(self) -> Request | None:
         """The oldest request, when the model has room for it; None where this is to stop."""
         with self.changed:
             while not self.stopped:
@@ -243,11 +212,11 @@ class Server:
                     self.meter.waited(time.monotonic() - begin)
         return None
 
-    def _take(self, most: int) -> list[_Request]:
+    def _take(self, most: int) -> list[Request]:
         """Take the oldest request, and those that can be answered with it."""
         with self.changed:
             first = self.waiting.popleft()
-            taken, rows, left = [first], first.rows, deque[_Request]()
+            taken, rows, left = [first], first.rows, deque[Request]()
             strange = self._usual_width() is None  # a call has as many outputs for all, because of any of them
             for request in (request for request in self.waiting if not request.guest.gone):
                 joins = request.kind == first.kind and not (first.alone or request.alone or strange)
@@ -259,16 +228,16 @@ class Server:
             self.waiting = left
             return taken
 
-    def _begin(self, requests: list[_Request]) -> None:
+    def _begin(self, requests: list[Request]) -> None:
         """Begin a call of the model; one that cannot begin several goes through it here."""
         self.meter.begin()
         first, rows = requests[0], sum(request.rows for request in requests)
         with self.limit:
-            if first.what in _CALLS:
+            if first.what in CALLS:
                 call = self.calls.method(first.what, first.body, rows)
             else:
                 call = self.calls.begin([inputs for request in requests for inputs in request.body], rows)
-            if self.calls.launch is None or first.what in _CALLS:
+            if self.calls.launch is None or first.what in CALLS:
                 with contextlib.suppress(Exception):  # it is raised again where answers are waited for
                     call.reply()
         with self.changed:
@@ -293,7 +262,7 @@ class Server:
             traceback.print_exc()
             os._exit(1)
 
-    def _finish(self, call: Call, requests: list[_Request]) -> None:
+    def _finish(self, call: Call, requests: list[Request]) -> None:
         """Wait for a call, and send each worker its answers."""
         answers: list[Any] = []
         error: Exception | None = None
@@ -301,7 +270,7 @@ class Server:
         try:
             with self.limit:
                 answers = [call.reply() if first.what == "generate" else call.outputs()]
-            if first.what not in _CALLS:
+            if first.what not in CALLS:
                 self._check_width(answers[0].shape[1], requests)
                 ends = np.cumsum([request.rows for request in requests])
                 answers = np.split(answers[0], ends[:-1])
@@ -321,7 +290,7 @@ class Server:
             with self.changed:
                 self.waiting.extendleft(reversed(requests))
 
-    def _check_width(self, width: int, requests: list[_Request]) -> None:
+    def _check_width(self, width: int, requests: list[Request]) -> None:
         """Refuse outputs of another number than usual, which may be the doing of one of several workers."""
         if len(requests) == 1:
             self.widths.setdefault(width, set()).add(requests[0].guest.token)
@@ -338,7 +307,7 @@ class Server:
     def _answer_asides(self) -> None:
         """Answer what has come, requests of one kind together, until the end is asked for."""
         while (request := self.asides.get()) is not None:
-            kinds: dict[str, list[_Request]] = {str(request.kind): [request]}
+            kinds: dict[str, list[Request]] = {str(request.kind): [request]}
             for _ in range(self.asides.qsize()):
                 other = self.asides.get()
                 if other is None:
@@ -347,16 +316,21 @@ class Server:
             for requests in kinds.values():
                 self._answer_about(requests)
 
-    def _answer_about(self, requests: list[_Request]) -> None:
+    def _answer_about(self, requests: list[Request]) -> None:
         """Answer what is no call of the model; requests to segment photos are answered together."""
         answers: Sequence[Any]
         try:
             if requests[0].what == "segment":
-                answers = _segmented([request.body for request in requests])
+                from c2fa.maskers import _segmenting  # with scipy, which other models' processes need not load
+
+                _, segment, options = requests[0].body
+                images = [image for request in requests for image in request.body[0]]
+                maps = iter(_segmenting.label_maps(images, segment, options))
+                answers = [[next(maps) for _ in request.body[0]] for request in requests]
             elif requests[0].what == "renders":
                 renders = describe(self.model).renders
-                answers = [not isinstance(r.body, _Unreadable) and bool(renders(r.body)) for r in requests]
-            elif requests[0].what in _BESIDE:
+                answers = [not isinstance(r.body, Unreadable) and bool(renders(r.body)) for r in requests]
+            elif requests[0].what in BESIDE:
                 with contained():
                     answers = [getattr(self.model, requests[0].what)(*requests[0].body)]
             else:
@@ -368,136 +342,6 @@ class Server:
             for request, answer in zip(requests, answers, strict=True):
                 self._reply(request, answer)
 
-    def _reply(self, request: _Request, answer: Any = None, error: Exception | None = None) -> None:
+    def _reply(self, request: Request, answer: Any = None, error: Exception | None = None) -> None:
         load = self.meter.load()
         request.guest.reply(request.id, answer, error, request.cost, self.told(), load)
-
-
-class _Guest:
-    """A worker's connection, the inputs that it has sent, and the answers that wait to be sent to it."""
-
-    def __init__(self, pipe: Connection, server: Server) -> None:
-        self.pipe, self.server = pipe, server
-        self.token, self.gone = "", False
-        self.inputs: dict[int, Any] = {}
-        self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.told: dict[str, Any] | None = None
-
-    def begin(self) -> None:
-        threading.Thread(target=self._read, name="c2fa-read", daemon=True).start()
-
-    def hang_up(self) -> None:
-        """End both threads, whatever they wait for."""
-        self.gone = True
-        self.outbox.put(None)
-        shut_down(self.pipe)
-
-    def reply(self, id_: int, answer: Any, error: Exception | None, cost: float, told: Any, load: Any) -> None:
-        """Have an answer sent, or an error with what was answered of its rows."""
-        news = None if told == self.told else told
-        self.told = told
-        if error is not None:
-            partial, error = getattr(error, "partial", None), sendable(error)
-            if partial is not None:
-                error.partial = partial  # type: ignore[union-attr]
-        try:
-            self.outbox.put(dumps_message((id_, answer, error, cost, news, load)))
-        except ValueError as too_large:
-            self.outbox.put(dumps_message((id_, None, too_large, cost, news, load)))
-
-    def _read(self) -> None:
-        """The body of the thread that reads."""
-        writing = threading.Thread(target=self._write, name="c2fa-write", daemon=True)
-        try:
-            greet(self.pipe, self.server.key, "model", self.server.address)
-            self.token = receive(self.pipe)
-            server = self.server
-            self.told = server.told()
-            deaths = server.notes.deaths.get(self.token, {})
-            hello = {"life": server.life, "start_seconds": server.start_seconds, "told": self.told, "deaths": deaths}
-            send(self.pipe, hello)
-            writing.start()
-            while True:
-                self._take(receive(self.pipe))
-        except (EOFError, OSError):  # it is gone, or it is none of ours
-            pass
-        finally:
-            self.hang_up()
-            if writing.ident is not None:
-                writing.join()  # a number of a closed file may be that of another connection a moment later
-            self.inputs.clear()
-            self.pipe.close()
-
-    def _write(self) -> None:
-        """The body of the thread that sends answers and, where there are none, signs of life."""
-        try:
-            while True:
-                message: bytes | None = _BEAT
-                with contextlib.suppress(queue.Empty):
-                    message = self.outbox.get(timeout=BEAT_SECONDS)
-                if message is None:
-                    return
-                self.pipe.send_bytes(message)
-        except OSError:
-            shut_down(self.pipe)  # for the thread that reads, and for the worker
-
-    def _take(self, message: Any) -> None:
-        match message:
-            case ("input", number, payload):
-                try:
-                    self.inputs[number] = pickle.loads(payload)
-                    self.server.expect(self.inputs[number])
-                except Exception as error:  # which comes again when its rows are asked for
-                    self.inputs.setdefault(number, _Unreadable(error))
-            case ("ask", id_, what, careful, body, dropped):
-                request = _Request(self, id_, what, careful, body, alone=careful)
-                try:
-                    self._prepare(request)
-                except Exception as error:
-                    self.reply(id_, None, error, 0.0, self.told, None)
-                else:
-                    self.server.put(request)
-                for number in dropped:
-                    self.inputs.pop(number, None)
-
-    def _prepare(self, request: _Request) -> None:
-        """Make of what has travelled what the model takes; the thread that calls the model has enough to do."""
-        request.kind = request.what
-        if request.what == "rows":
-            pieces = []
-            for number, level, width, bits in request.body:
-                found = self.inputs[number]
-                if isinstance(found, _Unreadable):
-                    raise found.error
-                masks = np.unpackbits(bits, axis=1, count=width).view(np.bool_)
-                pieces.append(MaskedRows(found, masks, level))
-            request.body = pieces
-        elif request.what == "batch":
-            batch = pickle.loads(request.body)
-            request.body, request.kind = [batch], kind_of(batch)
-        elif request.what == "renders":
-            request.body = self.inputs[request.body]
-        elif request.what == "segment":
-            _, segment, options = request.body
-            request.kind = "segment", segment, sorted(options.items())
-        elif request.what in (*_CALLS, *_BESIDE):  # each by itself: an answer is scored after many prompts at once
-            request.kind = request.what, request.guest.token, request.id
-            request.rows = len(request.body[0]) if request.what == "score" else 1
-        if request.what in ("rows", "batch"):
-            request.rows = sum(map(len, request.body))
-
-
-@dataclass(frozen=True)
-class _Unreadable:
-    """An input that could not be read here, such as one of a class that only the worker can import."""
-
-    error: Exception
-
-
-def _segmented(asked: Sequence[tuple[list[Any], str, dict[str, Any]]]) -> list[list[Any]]:
-    """The label maps of several requests' photos, made at once."""
-    from c2fa.maskers import _segmenting  # with scipy, which other models' processes need not load
-
-    _, segment, options = asked[0]
-    maps = iter(_segmenting.label_maps([image for images, _, _ in asked for image in images], segment, options))
-    return [[next(maps) for _ in images] for images, _, _ in asked]

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from c2fa._system import Bar
 from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model, describe
 from c2fa.asking.querying import OnError
@@ -22,6 +21,7 @@ from c2fa.evaluation.results import Record, Result, RowCount, tidy
 from c2fa.evaluation.scoring import MetricSpec
 from c2fa.evaluation.working import Keeping, alone, shared, team_of
 from c2fa.models.loading import wrap
+from c2fa.showing.progress import Bar
 
 
 def evaluate(

@@ -1,0 +1,164 @@
+"""A worker's connection to the process that has the model: what it asks, and the answers that are sent to it."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import queue
+import threading
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from c2fa.asking.masking import MaskedRows
+from c2fa.asking.replies import kind_of
+from c2fa.engines.contact import BEAT_SECONDS, dumps_message, greet, receive, send, sendable, shut_down
+
+if TYPE_CHECKING:
+    from c2fa.engines.serving import Server
+
+# What workers call of a language model: by the thread that calls the model, or beside it, where nothing is computed.
+CALLS, BESIDE = ("generate", "score"), ("pieces", "template", "fits")
+
+
+@dataclass(eq=False)
+class Request:
+    """What a worker asks, and what asking the model has cost.
+
+    Requests of one ``kind`` may be answered together unless they are ``alone``; one that is ``careful`` has the model
+    for itself, because a process may have died of it.
+    """
+
+    guest: Guest
+    id: int
+    what: str
+    careful: bool
+    body: Any
+    kind: Any = None
+    rows: int = 0
+    alone: bool = False
+    cost: float = 0.0
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An input that could not be read here, such as one of a class that only the worker can import."""
+
+    error: Exception
+
+
+class Guest:
+    """A worker's connection, the inputs that it has sent, and the answers that wait to be sent to it."""
+
+    def __init__(self, pipe: Connection, server: Server) -> None:
+        self.pipe, self.server = pipe, server
+        self.token, self.gone = "", False
+        self.inputs: dict[int, Any] = {}
+        self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.told: dict[str, Any] | None = None
+
+    def begin(self) -> None:
+        threading.Thread(target=self._read, name="c2fa-read", daemon=True).start()
+
+    def hang_up(self) -> None:
+        """End both threads, whatever they wait for."""
+        self.gone = True
+        self.outbox.put(None)
+        shut_down(self.pipe)
+
+    def reply(self, id_: int, answer: Any, error: Exception | None, cost: float, told: Any, load: Any) -> None:
+        """Have an answer sent, or an error with what was answered of its rows."""
+        news = None if told == self.told else told
+        self.told = told
+        if error is not None:
+            partial, error = getattr(error, "partial", None), sendable(error)
+            if partial is not None:
+                error.partial = partial  # type: ignore[union-attr]
+        try:
+            self.outbox.put(dumps_message((id_, answer, error, cost, news, load)))
+        except ValueError as too_large:
+            self.outbox.put(dumps_message((id_, None, too_large, cost, news, load)))
+
+    def _read(self) -> None:
+        """The body of the thread that reads."""
+        writing = threading.Thread(target=self._write, name="c2fa-write", daemon=True)
+        try:
+            greet(self.pipe, self.server.key, "model", self.server.address)
+            self.token = receive(self.pipe)
+            server = self.server
+            self.told = server.told()
+            deaths = server.notes.deaths.get(self.token, {})
+            hello = {"life": server.life, "start_seconds": server.start_seconds, "told": self.told, "deaths": deaths}
+            send(self.pipe, hello)
+            writing.start()
+            while True:
+                self._take(receive(self.pipe))
+        except (EOFError, OSError):  # it is gone, or it is none of ours
+            pass
+        finally:
+            self.hang_up()
+            if writing.ident is not None:
+                writing.join()  # a number of a closed file may be that of another connection a moment later
+            self.inputs.clear()
+            self.pipe.close()
+
+    def _write(self) -> None:
+        """The body of the thread that sends answers and, where there are none, signs of life."""
+        beat = dumps_message((None, None, None, 0.0, None, None))  # an answer to nothing
+        try:
+            while True:
+                message: bytes | None = beat
+                with contextlib.suppress(queue.Empty):
+                    message = self.outbox.get(timeout=BEAT_SECONDS)
+                if message is None:
+                    return
+                self.pipe.send_bytes(message)
+        except OSError:
+            shut_down(self.pipe)  # for the thread that reads, and for the worker
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case ("input", number, payload):
+                try:
+                    self.inputs[number] = pickle.loads(payload)
+                    self.server.expect(self.inputs[number])
+                except Exception as error:  # which comes again when its rows are asked for
+                    self.inputs.setdefault(number, Unreadable(error))
+            case ("ask", id_, what, careful, body, dropped):
+                request = Request(self, id_, what, careful, body, alone=careful)
+                try:
+                    self._prepare(request)
+                except Exception as error:
+                    self.reply(id_, None, error, 0.0, self.told, None)
+                else:
+                    self.server.put(request)
+                for number in dropped:
+                    self.inputs.pop(number, None)
+
+    def _prepare(self, request: Request) -> None:
+        """Make of what has travelled what the model takes; the thread that calls the model has enough to do."""
+        request.kind = request.what
+        if request.what == "rows":
+            pieces = []
+            for number, level, width, bits in request.body:
+                found = self.inputs[number]
+                if isinstance(found, Unreadable):
+                    raise found.error
+                masks = np.unpackbits(bits, axis=1, count=width).view(np.bool_)
+                pieces.append(MaskedRows(found, masks, level))
+            request.body = pieces
+        elif request.what == "batch":
+            batch = pickle.loads(request.body)
+            request.body, request.kind = [batch], kind_of(batch)
+        elif request.what == "renders":
+            request.body = self.inputs[request.body]
+        elif request.what == "segment":
+            _, segment, options = request.body
+            request.kind = "segment", segment, sorted(options.items())
+        elif request.what in (*CALLS, *BESIDE):  # each by itself: an answer is scored after many prompts at once
+            request.kind = request.what, request.guest.token, request.id
+            request.rows = len(request.body[0]) if request.what == "score" else 1
+        if request.what in ("rows", "batch"):
+            request.rows = sum(map(len, request.body))
