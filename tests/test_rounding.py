@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import c2fa
 import showcases
-from c2fa.showing.rounding import Rounded, digits_for, number, written
+from c2fa.showing.numbers import Rounded, digits_for, number, written
 from strategies import structures
 
 _NUMBER = r"[+\-−]?[\d,]+(?:\.\d+)?(?:e[+-]\d+)?"

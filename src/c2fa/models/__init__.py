@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from c2fa.models.http.mlflow import MLflow
     from c2fa.models.http.oip import OpenInference
     from c2fa.models.http.openai import CensoredWarning, OpenAI
-    from c2fa.models.lazy import Lazy
     from c2fa.models.lm.causal import CausalLM
     from c2fa.models.lm.chat import Chat
     from c2fa.models.lm.servers import TGI, VLLM, LlamaServer, SGLang
-    from c2fa.models.loading import load, wrap
+    from c2fa.models.loading import Lazy, load, wrap
     from c2fa.models.local.demo import DemoSentiment
     from c2fa.models.local.huggingface import HuggingFace
     from c2fa.models.local.onnx import Onnx
@@ -60,7 +59,7 @@ _WHERE = {
     "DemoSentiment": ("local.demo", None, None),
     "EndpointError": ("http.endpoint", "httpx2", "http"),
     "HuggingFace": ("local.huggingface", "torch", "text"),
-    "Lazy": ("lazy", None, None),
+    "Lazy": ("loading", None, None),
     "LlamaServer": ("lm.servers", "httpx2", "http"),
     "MLflow": ("http.mlflow", "httpx2", "http"),
     "Onnx": ("local.onnx", "onnxruntime", "onnx"),

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa.asking.masking import View
-from c2fa.showing.drawing import scaled
+from c2fa.showing.numbers import scaled
 from c2fa.structure import FloatArray, IntArray, Structure
 
 

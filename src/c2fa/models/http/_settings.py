@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from c2fa.models.http._retry import Retry
+from c2fa.models.http.limits import Retry
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from c2fa.models.http._rows import WireRows, jsonable
-from c2fa.models.http._send import Reply, Request
+from c2fa.models.http._send import Reply, Request, WireRows, jsonable
 from c2fa.models.http._settings import check_url
 from c2fa.models.http.endpoint import Endpoint, Floats
 

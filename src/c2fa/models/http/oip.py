@@ -10,8 +10,7 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.models.http._rows import WireRows, jsonable
-from c2fa.models.http._send import EndpointError, Portal, Reply, Request, send
+from c2fa.models.http._send import EndpointError, Portal, Reply, Request, WireRows, jsonable, send
 from c2fa.models.http.endpoint import Endpoint, Floats
 
 _DTYPES = {
