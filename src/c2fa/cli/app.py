@@ -158,14 +158,14 @@ REVIEW = (
 
 def demo(
     text: Annotated[
-        str | None, o.flag(o.INPUTS, "--text", "-t", help="A text of your own.", show_default="a review of a backpack")
+        str | None, o.flag(o.INPUTS, "A text of your own.", "--text", "-t", show_default="a review of a backpack")
     ] = None,
-    file: Annotated[Path | None, o.flag(o.INPUTS, "--file", "-f", help="A file with a text of your own.")] = None,
+    file: Annotated[Path | None, o.flag(o.INPUTS, "A file with a text of your own.", "--file", "-f")] = None,
     method: o.Method = None,
     budget: o.Budget = None,
     seed: o.Seed = 0,
-    html: Annotated[Path | None, o.flag(o.OUTPUT, metavar="FILE", help="Write a page (.html).")] = None,
-    plot: Annotated[Path | None, o.flag(o.OUTPUT, metavar="FILE", help="Draw it (.png, .svg or .pdf).")] = None,
+    html: Annotated[Path | None, o.flag(o.OUTPUT, "Write a page (.html).", metavar="FILE")] = None,
+    plot: Annotated[Path | None, o.flag(o.OUTPUT, "Draw it (.png, .svg or .pdf).", metavar="FILE")] = None,
     json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
@@ -216,10 +216,10 @@ def demo(
 
 def report(
     explanations: o.Explanations,
-    out: Annotated[Path, o.flag(o.OUTPUT, "--out", "-o", metavar="FILE", help="The page to write (.html).")],
-    title: Annotated[str | None, o.flag(o.OUTPUT, metavar="TEXT", help="The page's title.")] = None,
-    limit: Annotated[int, o.flag(o.OUTPUT, min=1, help="Most explanations on the page.", show_default=True)] = 200,
-    quiet: Annotated[bool, o.flag(o.OUTPUT, "--quiet", "-q", help="Print no remarks.")] = False,
+    out: Annotated[Path, o.flag(o.OUTPUT, "The page to write (.html).", "--out", "-o", metavar="FILE")],
+    title: Annotated[str | None, o.flag(o.OUTPUT, "The page's title.", metavar="TEXT")] = None,
+    limit: Annotated[int, o.flag(o.OUTPUT, "Most explanations on the page.", min=1, show_default=True)] = 200,
+    quiet: Annotated[bool, o.flag(o.OUTPUT, "Print no remarks.", "--quiet", "-q")] = False,
     debug: o.Debug = False,
 ) -> None:
     """Write one self-contained page: an explanation, or a gallery of many.
@@ -243,7 +243,7 @@ def report(
 
 def learn(
     explanations: o.Explanations,
-    out: Annotated[Path, o.flag(o.OUTPUT, "--out", "-o", metavar="FILE", help="Where it goes (.json).")],
+    out: Annotated[Path, o.flag(o.OUTPUT, "Where it goes (.json).", "--out", "-o", metavar="FILE")],
     debug: o.Debug = False,
 ) -> None:
     """Learn from explained inputs, so that others need fewer rows.
