@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from c2fa import views
+from c2fa._system import is_frame
 from c2fa.asking.masking import Masked
-from c2fa.maskers._tables import Table, described, read_background, read_row, typical_row
+from c2fa.maskers._tables import Table, described, kind_of, read_background, read_row, typical_row
 from c2fa.structure import BoolArray, Structure
 from c2fa.views.descriptors import own_fields
 
@@ -80,8 +81,12 @@ class Tabular:
     def __call__(self, x: Any) -> Masked:
         columns, values = read_row(x)
         if columns is None:
-            named = getattr(self.background, "columns", range(len(values)))
-            columns = list(named if self.names is None else self.names)
+            if self.names is not None:
+                columns = list(self.names)
+            elif is_frame(self.background):
+                columns = list(self.background.columns)
+            else:
+                columns = list(range(len(values)))
         if len(columns) != len(values):
             raise ValueError(f"{len(columns)} column names for {len(values)} values: give one name per column")
         structure = tree_of(self.groups, columns)
@@ -90,7 +95,8 @@ class Tabular:
             background = read_background(self.background, columns)
             baselines = background if self.strategy == "average" else [self._baseline(background, structure)]
             self._baselines[tuple(columns)] = baselines
-        dtypes = getattr(self.background, "dtypes", None)
+        is_typed = is_frame(self.background) and kind_of(self.background) == "frame"
+        dtypes = self.background.dtypes if is_typed else None
         table = Table(x, columns, values, baselines, dtypes)
         m = len(baselines)
 
@@ -129,8 +135,7 @@ def groups_of(transformer: Any) -> dict[str, list[str]]:
     """
     fitted = _transforming(transformer)
     names = names_of(fitted)
-    inputs = [str(c) for c in getattr(fitted, "feature_names_in_", range(fitted.n_features_in_))]
-    owners = _through(fitted, inputs, "all")
+    owners = _through(fitted, _names_in(fitted, range(fitted.n_features_in_)), "all")
     groups: dict[str, list[str]] = {}
     for owner, name in zip(owners, names, strict=True):
         groups.setdefault(owner, []).append(name)
@@ -154,20 +159,28 @@ def _transforming(transformer: Any) -> Any:
     return transformer
 
 
+def _names_in(step: Any, numbers: Iterable[Any]) -> list[str]:
+    """The names of the columns that a step was fitted on; their numbers where they had none."""
+    return [str(c) for c in getattr(step, "feature_names_in_", numbers)]
+
+
 def _through(step: Any, owners: list[str], name: str) -> list[str]:
     """Follow the owners of a step's input columns to its output columns."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
     if step is None or step == "passthrough":
         return owners
-    if hasattr(step, "steps"):
+    if isinstance(step, Pipeline):
         for inner_name, inner in step.steps:
             owners = _through(inner, owners, inner_name)
         return owners
-    if hasattr(step, "transformers_"):
+    if isinstance(step, ColumnTransformer):
         return _through_columns(step, owners)
-    if hasattr(step, "feature_name_combiner"):
+    if isinstance(step, OneHotEncoder):
         return _through_encoder(step, owners)
-    inputs = getattr(step, "feature_names_in_", [f"x{k}" for k in range(len(owners))])
-    places = {str(c): k for k, c in enumerate(inputs)}
+    places = {c: k for k, c in enumerate(_names_in(step, (f"x{k}" for k in range(len(owners)))))}
     outputs = [str(c) for c in step.get_feature_names_out()]
     if all(c in places for c in outputs):
         return [owners[places[c]] for c in outputs]
@@ -178,14 +191,13 @@ def _through_encoder(encoder: Any, owners: list[str]) -> list[str]:
     """Ask a OneHotEncoder to name each column by its origin."""
     plain = copy.copy(encoder)
     plain.feature_name_combiner = lambda feature, category: feature
-    if hasattr(plain, "feature_names_in_"):
-        del plain.feature_names_in_
+    vars(plain).pop("feature_names_in_", None)
     return [owners[int(k)] for k in plain.get_feature_names_out([str(k) for k in range(len(owners))])]
 
 
 def _through_columns(step: Any, owners: list[str]) -> list[str]:
     """Follow the owners through each transformer of a ColumnTransformer."""
-    inputs = [str(c) for c in getattr(step, "feature_names_in_", range(len(owners)))]
+    inputs = _names_in(step, range(len(owners)))
     out = [""] * len(step.get_feature_names_out())
     for name, inner, columns in step.transformers_:
         if isinstance(inner, str) and inner == "drop":

@@ -17,7 +17,7 @@ import httpx2
 import numpy as np
 import numpy.typing as npt
 
-from c2fa._system import host_array, is_missing
+from c2fa._system import host_array, is_frame, is_missing, is_tensor
 from c2fa.models.http._settings import Secret, Settings, is_local, shown
 from c2fa.models.http.limits import Bucket, concerns_all, is_transient, retry_after
 
@@ -301,9 +301,9 @@ class WireRows:
     @classmethod
     def of(cls, batch: Any) -> WireRows:
         """Read a list of texts, an array, a tensor, a frame, or a list of records or vectors."""
-        if hasattr(batch, "columns") and hasattr(batch, "to_numpy"):
+        if is_frame(batch):
             return cls(columns={str(name): _plain(batch[name]) for name in batch.columns})
-        if isinstance(batch, np.ndarray) or hasattr(batch, "detach"):
+        if isinstance(batch, np.ndarray) or is_tensor(batch):
             return cls._of_array(host_array(batch))
         rows = list(batch)
         if rows and all(isinstance(row, str) for row in rows):
@@ -311,7 +311,7 @@ class WireRows:
         if rows and all(isinstance(row, Mapping) for row in rows):
             return cls(columns={str(name): _plain([row[name] for row in rows]) for name in rows[0]})
         try:
-            return cls._of_array(np.asarray([host_array(row) if hasattr(row, "detach") else row for row in rows]))
+            return cls._of_array(np.asarray([host_array(row) if is_tensor(row) else row for row in rows]))
         except ValueError:
             shapes = sorted({np.shape(row) for row in rows})
             if len(shapes) < 2:
@@ -373,7 +373,6 @@ def _digest(data: bytes) -> bytes:
 
 def _plain(column: Any) -> list[Any]:
     """Return the values of a column as Python's own, with None for what is missing."""
-    values = column.tolist() if hasattr(column, "tolist") else list(column)
-    plain = (v.item() if isinstance(v, np.generic) else v for v in values)
+    plain = (v.item() if isinstance(v, np.generic) else v for v in column)
     known = [None if is_missing(v) or v in (np.inf, -np.inf) else v for v in plain]
     return [v.isoformat() if isinstance(v, datetime.date | datetime.time) else v for v in known]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa._system import need, refuse_older
+from c2fa._system import is_frame, need, refuse_older
 
 _METHODS = ("predict_proba", "decision_function", "predict")
 
@@ -87,8 +87,8 @@ class Sklearn:
         if names is None:
             # Other libraries' estimators may read types off a frame, so theirs are left alone.
             ours = type(self.estimator).__module__.partition(".")[0] == "sklearn"
-            return batch.to_numpy() if ours and hasattr(batch, "columns") else batch
-        if hasattr(batch, "columns"):
+            return batch.to_numpy() if ours and is_frame(batch) else batch
+        if is_frame(batch):
             reordered = list(batch.columns) != list(names) and set(batch.columns) == set(names)
             return batch[list(names)] if reordered else batch
         if not isinstance(batch, np.ndarray) or batch.ndim != 2 or batch.shape[1] != len(names):
