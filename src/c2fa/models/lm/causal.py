@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,13 +16,7 @@ import torch
 
 from c2fa.asking.model import cut_answers
 from c2fa.models.local.huggingface import Pretrained, from_folder, load_carefully, setting
-from c2fa.models.local.torch import (
-    Floats,
-    evaluating,
-    precision,
-    restored,
-    to_host,
-)
+from c2fa.models.local.torch import Floats, evaluating, precision, restored, to_host
 from c2fa.structure import BoolArray
 
 
@@ -53,6 +48,8 @@ class CausalLM(Pretrained):
         What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
     """
 
+    takes = "a folder or a .gguf file"
+    batches = (8, 64)
     least_shared = 32  # tokens: a common beginning that is shorter does not pay for a call of its own
 
     def __init__(
@@ -80,15 +77,7 @@ class CausalLM(Pretrained):
             halves = any(p.dtype in (torch.bfloat16, torch.float16) for p in model.parameters())
             if on_cpu and halves and not setting(model, "is_quantized"):
                 model = model.float()  # half precision is slow on a CPU, and ends the process on some
-        super().__init__(
-            model,
-            tokenizer,
-            "a folder or a .gguf file",
-            device=device,
-            autocast=autocast,
-            batch=batch,
-            default_batch=(8, 64),
-        )
+        super().__init__(model, tokenizer, device, autocast, batch)
         if model.config.is_encoder_decoder:
             raise ValueError(f"{type(model).__name__} has an encoder; CausalLM takes models that only decode")
         for name, value in (("batch_tokens", batch_tokens), ("max_new_tokens", max_new_tokens)):
@@ -96,7 +85,13 @@ class CausalLM(Pretrained):
                 raise ValueError(f"{name} must be at least 1, not {value}")
         self.max_new_tokens, self.system, self.batch_tokens = max_new_tokens, system, batch_tokens
         self.template_options = dict(template_options or {})
-        self._parameters = sum(p.numel() for p in self.model.parameters())
+        self._config = self.model.config.get_text_config()  # a model of several kinds of input has others too
+        head = self.model.get_output_embeddings()
+        self._head = head if isinstance(head, torch.nn.Module) else None  # some models do not say what makes logits
+        # A small model on a GPU mostly waits for a call to be started. The tokens that it could compute meanwhile:
+        # about 3e12 parameters times tokens.
+        weights = sum(p.numel() for p in self.model.parameters())
+        self._starting = 3e12 / weights if self.device.type == "cuda" else 0.0
         self._generated: dict[str, tuple[int, ...]] = {}
         self._written = self._cut = 0
         # The special tokens that the tokenizer puts before a text; those that it puts behind would end the prompt.
@@ -158,7 +153,7 @@ class CausalLM(Pretrained):
         Special tokens are left out of the text, and the token that ends the answer is no part of it.
         """
         [ids] = self._prompts([prompt])
-        room = self.max_new_tokens if self.window is None else min(self.max_new_tokens, self.window - len(ids))
+        room = min(self.max_new_tokens, self._room(ids))
         if room < 1:
             raise ValueError(
                 f"the prompt has {len(ids):,} tokens and the model's window {self.window:,}, which leaves no room for "
@@ -205,7 +200,7 @@ class CausalLM(Pretrained):
             raise ValueError("the answer is empty, so there is nothing to score")
         room = self._room(ids)
         longest = max(range(len(rows)), key=lambda i: len(rows[i]))
-        if room is not None and len(rows[longest]) > room:
+        if len(rows[longest]) > room:
             raise ValueError(
                 f"prompt {longest} has {len(rows[longest]):,} tokens and the answer {len(ids):,}, more together than "
                 f"the model's window of {self.window:,}; shorten the context"
@@ -226,7 +221,7 @@ class CausalLM(Pretrained):
     def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
         """Whether each prompt and the answer together fit into the model's window."""
         room = self._room(self._answer(answer))
-        return np.array([room is None or len(row) <= room for row in self._prompts(prompts)], dtype=np.bool_)
+        return np.array([len(row) <= room for row in self._prompts(prompts)], dtype=np.bool_)
 
     # Texts and tokens
 
@@ -295,24 +290,11 @@ class CausalLM(Pretrained):
             cuts.append((end, len(text)))
         return cuts
 
-    # The window
-
-    @property
-    def _config(self) -> Any:
-        """The settings of the part that reads text; a model of several kinds of input has others too."""
-        return self.model.config.get_text_config()
-
-    def _room(self, ids: Sequence[int]) -> int | None:
-        """The most tokens that a prompt of an answer may have."""
-        return None if self.window is None else self.window - len(ids)
+    def _room(self, ids: Sequence[int]) -> float:
+        """The most tokens that there may be beside these."""
+        return math.inf if self.window is None else self.window - len(ids)
 
     # The network
-
-    @property
-    def _head(self) -> torch.nn.Module | None:
-        """The layer that makes logits; None where the model does not say which it is."""
-        head = self.model.get_output_embeddings()
-        return head if isinstance(head, torch.nn.Module) else None
 
     def _past(self, rows: list[list[int]], answer: int) -> Any:
         """What the model keeps of the tokens that all rows begin with; None where they are too few, or it cannot."""
@@ -327,14 +309,6 @@ class CausalLM(Pretrained):
         layers = {type(layer).__name__ for layer in setting(past, "layers") or [None]}
         # Keys and values can be continued by many tokens at once; states of recurrent layers often cannot.
         return past if layers <= {"DynamicLayer", "DynamicSlidingWindowLayer"} else None
-
-    @property
-    def _starting(self) -> float:
-        """The tokens that could be computed while a call is started: a small model on a GPU mostly waits for that.
-
-        It computes about 3e12 parameters times tokens meanwhile.
-        """
-        return 3e12 / self._parameters if self.device.type == "cuda" else 0.0
 
     def _batches(self, lengths: Sequence[int], answer: int) -> Iterator[list[int]]:
         """The numbers of rows that go together, from the shortest to the longest."""
@@ -410,7 +384,7 @@ class CausalLM(Pretrained):
         """The length beyond which the model encodes all places of a batch in another way (LongRoPE)."""
         rope = setting(self._config, "rope_parameters", "rope_scaling") or {}
         if "longrope" not in repr(rope):
-            return np.inf
+            return math.inf
         name = "original_max_position_embeddings"
         return float(rope.get(name) or setting(self._config, name, "max_position_embeddings"))
 

@@ -32,21 +32,21 @@ from c2fa.structure import BoolArray
 
 
 class Pretrained:
-    """A model of ``transformers`` with its tokenizer, on a device; ``takes`` says what else may be given for it."""
+    """A model of ``transformers`` with its tokenizer, on a device."""
+
+    takes: str  # what may be given besides a model
+    batches: tuple[int, int]  # rows of one call by default, on a CPU and on a GPU
 
     def __init__(
         self,
         model: Any,
         tokenizer: Any,
-        takes: str,
-        *,
         device: str | torch.device | None,
         autocast: str | torch.dtype | None,
         batch: int | None,
-        default_batch: tuple[int, int],
     ) -> None:
         if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-            raise TypeError(f"model must be a transformers model, {takes}, not {type(model).__name__}")
+            raise TypeError(f"model must be a transformers model, {self.takes}, not {type(model).__name__}")
         if tokenizer is None:
             raise ValueError(f"a model needs its tokenizer: {type(self).__name__}(model, tokenizer)")
         if batch is not None and batch < 1:
@@ -54,7 +54,7 @@ class Pretrained:
         self.model: Any = model if device is None else model.to(device)
         self.tokenizer = tokenizer
         self.device = torch.device(device) if device is not None else device_of(model)
-        self.batch = batch or default_batch[self.device.type == "cuda"]
+        self.batch = batch or self.batches[self.device.type == "cuda"]
         self.autocast = autocast_dtype(autocast)
         self.__setstate__({})
 
@@ -101,6 +101,9 @@ class HuggingFace(Pretrained):
         several labels, or the number itself for regression), or ``"logits"``.
     """
 
+    takes = "pipeline or folder"
+    batches = (64, 256)
+
     def __init__(
         self,
         model: Any,
@@ -116,15 +119,7 @@ class HuggingFace(Pretrained):
             model, tokenizer = from_folder(Path(model), tokenizer)
         elif not isinstance(model, torch.nn.Module) and hasattr(model, "model"):  # a pipeline
             model, tokenizer = model.model, tokenizer or model.tokenizer
-        super().__init__(
-            model,
-            tokenizer,
-            "pipeline or folder",
-            device=device,
-            autocast=autocast,
-            batch=batch,
-            default_batch=(64, 256),
-        )
+        super().__init__(model, tokenizer, device, autocast, batch)
         if tokenizer.pad_token_id is None:
             raise ValueError(
                 "the tokenizer has no padding token; set tokenizer.pad_token and model.config.pad_token_id"
