@@ -226,7 +226,6 @@ StoreOption = Annotated[
 # ---------------------------------------------------------------------------------- reading values
 
 Readers = Mapping[str, Callable[[str], Any]]
-_CALL = re.compile(r"\s*(\w+)\((.*)\)\s*")
 
 
 def value(text: str) -> Any:
@@ -237,7 +236,7 @@ def value(text: str) -> Any:
     >>> value("L2(0.5)"), value("Keep(0.8)")
     (L2(lam=0.5, positive=False), Keep(share=0.8))
     """
-    call = _CALL.fullmatch(text)
+    call = re.fullmatch(r"\s*(\w+)\((.*)\)\s*", text)
     if call and call[1] in ("L1", "L2", "ElasticNet", "NonNegative"):
         return _call(text, getattr(penalties, call[1]), map(float, words(call[2])), "penalty such as L2(0.1)")
     if call and call[1] in ("Exhaustive", "Keep", "Planned"):

@@ -37,9 +37,6 @@ from c2fa.solution import Solution
 from c2fa.solvers.solve import check_together, solve
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
-RIDGE = L2(0.5e-10)
-"""MILLI's own regulariser: scikit-learn's ``alpha = 1e-10``, least squares made numerically safe."""
-
 ALPHA, BETA = 0.3, 0.01
 
 
@@ -160,7 +157,7 @@ class Milli(Lime):
             0,
             sampler=milli_sampler(ranking.inclusion),
             kernel=milli_kernel(ranking.inclusion),
-            penalty=RIDGE,
+            penalty=L2(0.5e-10),  # MILLI's own, scikit-learn's ``alpha = 1e-10``: least squares made safe
             intercept=True,
             anchor=False,
         )

@@ -142,7 +142,6 @@ def nested(
 # -- what is shown -----------------------------------------------------------------------------------
 
 _Chosen = dict[tuple[int, int], list[int]]  # (level, feature) -> its shown children; (-1, 0) -> the shown parts
-_PAGE = 52  # rows on a page
 
 
 def _choose(explanations: Sequence[Explanation], parts: int, leaves: int | None) -> _Chosen:
@@ -152,7 +151,7 @@ def _choose(explanations: Sequence[Explanation], parts: int, leaves: int | None)
         return _most_important(s, weights, parts, leaves)
     for each in (5, 4, 3, 2, 1):
         found = _most_important(s, weights, parts, each)
-        if sum(len(shown) + 1 for shown in found.values()) <= _PAGE:
+        if sum(len(shown) + 1 for shown in found.values()) <= 52:  # rows on a page
             break
     return found
 

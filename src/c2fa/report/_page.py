@@ -18,8 +18,6 @@ from c2fa.showing.numbers import number, of_largest
 from c2fa.showing.printing import fit, on_scale, printable, shown_names
 from c2fa.structure import IntArray
 
-_SCRIPTS = ("core", "model", "tree", "text", "images", "series", "table", "view", "gallery")
-
 
 def embed(value: Any) -> str:
     """A value as JSON that can stand inside a script element: no end tag, no comment, no line that ends early.
@@ -49,7 +47,8 @@ def style() -> str:
 @cache
 def script(cited: bool = False) -> str:
     """The functions of every view, and of cited answers where there are any, without anything that starts them."""
-    return "\n".join(asset(f"{name}.js") for name in (*_SCRIPTS, *(["answer"] if cited else [])))
+    names = ["core", "model", "tree", "text", "images", "series", "table", "view", "gallery", *["answer"] * cited]
+    return "\n".join(asset(f"{name}.js") for name in names)
 
 
 def fingerprint(text: str) -> str:

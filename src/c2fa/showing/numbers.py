@@ -15,7 +15,6 @@ Units: TypeAlias = FloatArray
 """Whole numbers of the last digit that is shown; NaN where there is no number."""
 
 _DIGITS = 3  # decimals of a number like most: 0.250
-_NOTHING = 1e-290  # what is smaller cannot be divided by
 _PLAIN = range(-4, 9)  # powers of ten that are written out: 0.000250 to 999,999,999
 
 
@@ -25,7 +24,7 @@ def digits_for(size: float) -> int:
     >>> [digits_for(size) for size in (0.0, 0.25, 12.0, 0.0025, 1234.5, 1000108.0, 2.5e-9)]
     [3, 3, 3, 5, 1, 0, 11]
     """
-    if size < _NOTHING or not math.isfinite(size):
+    if size < 1e-290 or not math.isfinite(size):
         return _DIGITS
     power = math.floor(math.log10(size))
     if power < -2 or power not in _PLAIN:

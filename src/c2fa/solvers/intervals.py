@@ -47,9 +47,7 @@ _PRIOR_ROWS = 2.0  # as many rows' worth of residuals at the noise that the whol
 _GRID = np.linspace(-3.5, 4.5, 17)  # logarithms of a leaf's own factor
 _FINE = np.linspace(-8.0, 10.0, 181)  # the same logarithms, finer and further: what is blurred onto the grid
 _APART = np.square(_GRID[:, None] - _FINE)
-_UNLIKELY = _FINE + np.exp(-_FINE) - 1.0  # the inverse gamma's −2/tail log density
 _NORMAL_QUANTILE = ndtri(0.975)
-_MAX_DOF = 1.5  # the most degrees of freedom that one leaf is taken to use
 
 
 def calibrated(problem: Problem, *, stderr: bool = True) -> Solution:
@@ -157,7 +155,7 @@ def _adaptivity(chosen: Chosen, dof: FloatArray) -> float:
         return 1.0
     own = 0.5 / (chosen.strengths * chosen.centre)
     follows = np.maximum(1.0 - chosen.tail / (own * (chosen.tail + dof)), 0.0)
-    used = np.minimum(dof / np.maximum(1.0 - 2.0 * follows * (1.0 - dof), 0.25), _MAX_DOF)
+    used = np.minimum(dof / np.maximum(1.0 - 2.0 * follows * (1.0 - dof), 0.25), 1.5)  # no leaf uses more
     return float(used.sum() / dof.sum())
 
 
@@ -263,7 +261,7 @@ def log_prior(tail: float, centre_sd: float) -> FloatArray:
     if not np.isfinite(tail):
         normal: FloatArray = -0.5 * np.square(_GRID / blur)
         return normal
-    density = np.exp(-0.5 * tail * _UNLIKELY)
+    density = np.exp(-0.5 * tail * (_FINE + np.exp(-_FINE) - 1.0))  # the inverse gamma's
     blurred = np.exp(_APART / (-2.0 * blur**2)) @ density
     log: FloatArray = np.log(np.maximum(blurred / blurred.sum(), 1e-300))
     return log
