@@ -125,10 +125,8 @@ class Array:
             return np.where(self.structure.expand(masks, level), vector, base)
 
         values = vector.astype(np.float64).tolist()
+        names = list(self.structure.names[-1])
+        if len(set(names)) < len(names):  # entries of one name go by their places too
+            names = [f"{i} {name}" for i, name in enumerate(names)]
         view = views.Vector(tuple(values))
-        return Masked(self.structure, inputs, view=view, descriptors=lambda: own_fields(self._fields(), values))
-
-    def _fields(self) -> list[str]:
-        """What the entries are called, with their places where two have one name."""
-        names = self.structure.names[-1]
-        return list(names) if len(set(names)) == len(names) else [f"{i} {name}" for i, name in enumerate(names)]
+        return Masked(self.structure, inputs, view=view, descriptors=lambda: own_fields(names, values))

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from c2fa.asking.model import Model
     from c2fa.models.http.endpoint import EndpointError
-    from c2fa.models.http.mlflow import MLflow
-    from c2fa.models.http.oip import OpenInference
+    from c2fa.models.http.inference import MLflow, OpenInference
     from c2fa.models.http.openai import CensoredWarning, OpenAI
     from c2fa.models.lm.causal import CausalLM
     from c2fa.models.lm.chat import Chat
@@ -61,10 +60,10 @@ _WHERE = {
     "HuggingFace": ("local.huggingface", "torch", "text"),
     "Lazy": ("loading", None, None),
     "LlamaServer": ("lm.servers", "httpx2", "http"),
-    "MLflow": ("http.mlflow", "httpx2", "http"),
+    "MLflow": ("http.inference", "httpx2", "http"),
     "Onnx": ("local.onnx", "onnxruntime", "onnx"),
     "OpenAI": ("http.openai", "httpx2", "http"),
-    "OpenInference": ("http.oip", "httpx2", "http"),
+    "OpenInference": ("http.inference", "httpx2", "http"),
     "SGLang": ("lm.servers", "httpx2", "http"),
     "Sklearn": ("local.sklearn", None, None),
     "TGI": ("lm.servers", "httpx2", "http"),

@@ -81,9 +81,10 @@ def standard_errors(
     problem = chosen.problem
     s = problem.structure
     variances = system.variances()
-    slices = _row_slices(problem)
+    ends = np.cumsum([0, *(len(level.masks) for level in problem.levels)]).tolist()
+    slices = [slice(start, end) for start, end in itertools.pairwise(ends)]  # of each level's rows among all
     influences = system.influences(slices)
-    dof = _dof(chosen, variances[-1])
+    dof: FloatArray = np.maximum(1.0 - 2.0 * variances[-1] * chosen.strengths, 0.0)  # γ, what rows determine of a leaf
     found = functools.partial(_Noises.of, chosen, leaf_values, leverages, losses, _adaptivity(chosen, dof))
     noises = found()
     size = _size_of_values(chosen, dof, leaf_values, noises)
@@ -114,12 +115,6 @@ def standard_errors(
     return smooth_errors(problem, system, tuple(errors), scale)
 
 
-def _row_slices(problem: Problem) -> list[slice]:
-    """Where each level's rows are among all."""
-    ends = np.cumsum([0, *(len(level.masks) for level in problem.levels)]).tolist()
-    return [slice(start, end) for start, end in itertools.pairwise(ends)]
-
-
 def _shared(variances: FloatArray, of_leaves: FloatArray) -> FloatArray:
     """How much of the doubt about its leaves' strengths reaches a value: 1 where its leaves err independently."""
     known = np.isfinite(of_leaves) & (of_leaves > 0)
@@ -141,12 +136,6 @@ def _share(part: FloatArray, total: FloatArray, output: int | None) -> FloatArra
     of_part, whole = (a.sum(axis=1) if output is None else a[:, output] for a in (part, total))
     share: FloatArray = np.minimum(of_part / np.where(whole > 0, whole, 1.0), 1.0)
     return share
-
-
-def _dof(chosen: Chosen, posterior: FloatArray) -> FloatArray:
-    """For each leaf the share of it that the rows determine, γ."""
-    dof: FloatArray = np.maximum(1.0 - 2.0 * posterior * chosen.strengths, 0.0)
-    return dof
 
 
 def _adaptivity(chosen: Chosen, dof: FloatArray) -> float:
