@@ -88,10 +88,7 @@ class CausalLM(Pretrained):
         self._config = self.model.config.get_text_config()  # a model of several kinds of input has others too
         head = self.model.get_output_embeddings()
         self._head = head if isinstance(head, torch.nn.Module) else None  # some models do not say what makes logits
-        # A small model on a GPU mostly waits for a call to be started. The tokens that it could compute meanwhile:
-        # about 3e12 parameters times tokens.
-        weights = sum(p.numel() for p in self.model.parameters())
-        self._starting = 3e12 / weights if self.device.type == "cuda" else 0.0
+        self._parameters = sum(p.numel() for p in self.model.parameters())
         self._generated: dict[str, tuple[int, ...]] = {}
         self._written = self._cut = 0
         # The special tokens that the tokenizer puts before a text; those that it puts behind would end the prompt.
@@ -241,8 +238,9 @@ class CausalLM(Pretrained):
             raise TypeError("prompts must be a list of texts")
         if len(prompts) == 0:
             raise ValueError("there is no prompt; a language model needs at least one")
-        lead = self._lead
-        rows = [ids if ids[: len(lead)] == lead else lead + ids for ids in self._tokens(list(prompts))]
+        rows = [
+            ids if ids[: len(self._lead)] == self._lead else self._lead + ids for ids in self._tokens(list(prompts))
+        ]
         if all(rows):
             return rows
         # The answer's first token must come after something.
@@ -310,6 +308,11 @@ class CausalLM(Pretrained):
         # Keys and values can be continued by many tokens at once; states of recurrent layers often cannot.
         return past if layers <= {"DynamicLayer", "DynamicSlidingWindowLayer"} else None
 
+    @property
+    def _starting(self) -> float:
+        """The tokens that a GPU could compute while it waits for a call to be started: 3e12 parameters times tokens."""
+        return 3e12 / self._parameters if self.device.type == "cuda" else 0.0
+
     def _batches(self, lengths: Sequence[int], answer: int) -> Iterator[list[int]]:
         """The numbers of rows that go together, from the shortest to the longest."""
         words = int(setting(self._config, "vocab_size") or len(self.tokenizer))
@@ -343,14 +346,12 @@ class CausalLM(Pretrained):
         width = max(lengths) + len(answer) - 1
         filled = [(row + list(answer[:-1]) + [answer[-1]] * width)[:width] for row in rows]
         tokens = torch.tensor(answer, device=self.device)
-        starts = torch.tensor(lengths, device=self.device) - 1
-        places = starts[:, None] + torch.arange(len(answer), device=self.device)
+        places = torch.tensor(lengths, device=self.device)[:, None] - 1 + torch.arange(len(answer), device=self.device)
         more: dict[str, Any] = {"use_cache": past is not None}
         if past is not None:
             more["past_key_values"] = copy.deepcopy(past)  # a call adds to it
             more["past_key_values"].batch_repeat_interleave(len(rows))
-        _, logits = self._read(filled, places, **more)
-        logits = logits.float()
+        logits = self._read(filled, places, **more)[1].float()
         own = logits.gather(-1, tokens.expand(len(rows), -1)[..., None])[..., 0]
         return own - logits.logsumexp(dim=-1)
 
