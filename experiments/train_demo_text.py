@@ -74,7 +74,7 @@ def letters(text: str) -> str:
 
 def prune_vocabulary(vocabulary: list[str], texts: list[str]) -> list[str]:
     """The special tokens, every character met (or ASCII), and the most frequent pieces of the training texts."""
-    from c2fa.models.local.wordpiece import WordPiece
+    from c2fa.models.local.demo import WordPiece
 
     tokenizer = WordPiece(vocabulary)
     counts = collections.Counter(i for text in texts for i in tokenizer.encode(text))
@@ -129,7 +129,7 @@ def prepare(data: Path, bundle: Path) -> None:
     """Writes the bundle: token streams of the three sets, the pruned vocabulary, gte-small's weights."""
     from safetensors.numpy import load_file
 
-    from c2fa.models.local.wordpiece import WordPiece
+    from c2fa.models.local.demo import WordPiece
 
     spec = json.loads((data / "bert_uncased_tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     vocabulary = sorted(spec, key=spec.__getitem__)

@@ -12,7 +12,7 @@ import pytest
 import c2fa
 import showcases
 from c2fa import report
-from c2fa.report import _data, _plain
+from c2fa.report import _data, _page
 from c2fa.views.answer import Source, Statement, cited_level
 from test_report import blocks, read
 
@@ -176,7 +176,7 @@ def test_without_scripts_links_lead_from_statements_to_sentences_and_back(answer
 
 
 def test_the_plain_page_lists_every_sentence_with_its_value(answer):
-    plain = _plain.table(answer, "key")
+    plain = _page.table(answer, "key")
     for k, level in enumerate(answer.names):
         for i, units in enumerate(answer.rounded.values[k]):
             row = plain.split(f"id='key-{k}-{i}'")[1].split("</tr>")[0]

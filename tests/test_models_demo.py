@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from c2fa.models.local.demo import DemoSentiment
-from c2fa.models.local.wordpiece import WordPiece
+from c2fa.models.local.demo import DemoSentiment, WordPiece
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -135,7 +134,7 @@ def test_wordpiece_takes_the_longest_piece_and_knows_the_mask() -> None:
 
 
 def test_wordpiece_forgets_rather_than_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("c2fa.models.local.wordpiece.WordPiece.most_remembered", 10)
+    monkeypatch.setattr("c2fa.models.local.demo.WordPiece.most_remembered", 10)
     pieces = WordPiece(["[UNK]", "[MASK]", *"0123456789", *(f"##{i}" for i in range(10))])
     for i in range(100):
         assert len(pieces.encode(str(i))) == len(str(i))

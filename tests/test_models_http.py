@@ -30,9 +30,9 @@ import c2fa
 
 pytest.importorskip("httpx2")
 from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInference
-from c2fa.models.http._retry import retry_after
-from c2fa.models.http._rows import WireRows
+from c2fa.models.http._send import WireRows
 from c2fa.models.http.endpoint import Usage
+from c2fa.models.http.limits import retry_after
 from c2fa.models.http.openai import class_logprobs
 from servers.fake import Model, Proxy, Server, reply
 

@@ -15,7 +15,7 @@ import pytest
 
 from c2fa import models
 from c2fa.batch import Bucket, Limited
-from c2fa.models.http._retry import Retry
+from c2fa.models.http.limits import Retry
 from servers.fake import Model, Proxy
 
 

@@ -27,7 +27,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from c2fa.models import load
 from c2fa.models.loading import options_of
-from c2fa.models.local._skops import is_scikit_learns
+from c2fa.models.local.sklearn import is_scikit_learns
 
 
 @pytest.mark.parametrize(

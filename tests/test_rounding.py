@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import c2fa
 import showcases
-from c2fa.showing.rounding import Rounded, digits_for, number, written
+from c2fa.showing.numbers import Rounded, digits_for, number, written
 from strategies import structures
 
 _NUMBER = r"[+\-−]?[\d,]+(?:\.\d+)?(?:e[+-]\d+)?"
@@ -176,9 +176,9 @@ def test_the_labels_of_a_plot_add_up(e: c2fa.Explanation, leaves: int) -> None:
 @settings(max_examples=30)
 @given(explanations())
 def test_the_page_without_its_script_adds_up(e: c2fa.Explanation) -> None:
-    from c2fa.report import _plain
+    from c2fa.report import _page
 
-    page = _plain.styled(e)
+    page = _page.styled(e)
     for part, inner in re.findall(r"<details><summary><code>([^<]*)</code>(.*?)</details>", page, re.DOTALL):
         shown = [read(text.split(" ")[0]) for text in re.findall(r"<div><code>([^<]*)</code>", inner)]
         if e.structure.depth == 2:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa import samplers
 from c2fa.asking.fingerprint import fingerprint
-from c2fa.masks import distinct
+from c2fa.masks import distinct, up_to
 from c2fa.methods.milli import inclusion_weights
 from c2fa.samplers import SAMPLERS, Exhaustive, Keep, Planned, draw, ensure
 from strategies import structures
@@ -314,7 +314,7 @@ def paley_order(width):
 
 def balanced(n, width, seed=0):
     """The blocks that ``Planned`` takes its rows from, repeats and the full mask among them."""
-    return samplers._first(n, samplers._balanced(rng(seed), width), width)
+    return np.concatenate(list(up_to(n, c2fa.masks.balanced(rng(seed), width))))
 
 
 @given(st.integers(1, 70), st.integers(0, 3), st.integers(1, 3))

@@ -95,9 +95,19 @@ def is_real(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool | np.timedelta64)
 
 
+def is_tensor(x: Any) -> bool:
+    """Whether it is a tensor of torch, which need not be installed."""
+    return hasattr(x, "detach")
+
+
+def is_frame(x: Any) -> bool:
+    """Whether it is a table whose columns have names, of pandas or of polars."""
+    return hasattr(x, "columns")
+
+
 def host_array(values: Any) -> npt.NDArray[Any]:
     """An array of what is one, or of a tensor wherever it lies; numpy has no bfloat16, so that becomes float32."""
-    if not hasattr(values, "detach"):
+    if not is_tensor(values):
         return np.asarray(values)
     tensor = values.detach().cpu()
     return np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
@@ -114,7 +124,7 @@ def on_device(array: npt.NDArray[Any], device: Any) -> Any:
 
 def as_given(array: npt.NDArray[Any], x: Any) -> Any:
     """The array; where x is a tensor, a tensor on its device and, for real numbers, of its type."""
-    if not hasattr(x, "detach"):
+    if not is_tensor(x):
         return array
     import torch
 

@@ -14,8 +14,8 @@ from c2fa._system import did_you_mean, is_whole, need
 from c2fa.asking.links import Link, ensure
 from c2fa.asking.masking import View
 from c2fa.asking.model import resolve_target
+from c2fa.showing.numbers import Rounded, number
 from c2fa.showing.printing import notes, printable, tree
-from c2fa.showing.rounding import Rounded, number
 from c2fa.structure import FloatArray, Structure
 from c2fa.views.answer import Cited, Statement
 from c2fa.views.descriptors import Column

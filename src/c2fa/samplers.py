@@ -29,15 +29,14 @@ import functools
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from c2fa._system import is_real
-from c2fa.masks import redrawn
+from c2fa.masks import balanced, coins, each_once, redrawn, up_to, with_complements
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 _LISTED = 16  # up to this width there are few enough masks to keep track of those that were drawn
@@ -176,8 +175,8 @@ class Planned:
 
     def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
         width = structure.widths[level]
-        blocks = _balanced(rng, width)
-        return _first(n, blocks if width > _LISTED else _each_once(blocks, width), width)
+        blocks = balanced(rng, width)
+        return _rows(n, blocks if width > _LISTED else each_once(blocks, width), width)
 
 
 @dataclass(frozen=True)
@@ -213,24 +212,25 @@ class Apart:
         width = structure.widths[level]
         if level < structure.depth - 1 or width == 1:
             full = np.ones((1, width), dtype=np.bool_)
-            return _paired(n + 2, itertools.chain([full], _balanced(rng, width)), width, math.inf)[2:]
+            return with_complements(n + 2, itertools.chain([full], balanced(rng, width)), width, math.inf)[2:]
         if n == 0:
             return np.empty((0, width), dtype=np.bool_)
         if structure.depth > 1 and structure.widths[-2] in (1, width):  # parts that are everything, or nothing more
             structure = Structure.flat(width)
         apart = functools.partial(_not_whole, structure)
-        halves = map(apart, _up_to(width, _balanced(rng, width)))
-        first = _paired(2 * min(width, n), halves, width)[::2]
+        halves = map(apart, up_to(width, balanced(rng, width)))
+        first = with_complements(2 * min(width, n), halves, width)[::2]
         if n <= 2 * len(first):
             return np.concatenate([first, ~first])[:n]
-        rows = itertools.chain(_alone(rng.permutation(width), structure), _taken_apart(rng, structure))
-        found = _paired(n, itertools.chain([first], map(apart, rows)), width)
+        owner = structure.owners(-2) if structure.depth > 1 else np.zeros(width, dtype=np.intp)
+        rows = itertools.chain(_alone(rng.permutation(width), owner), _taken_apart(rng, structure, owner))
+        found = with_complements(n, itertools.chain([first], map(apart, rows)), width)
         return np.concatenate([first, ~first, found[2 * len(first) :]])
 
 
 def uniform(rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
     """Draw every entry as a fair coin, the paper's "binary uniform distributions"."""
-    return _coins(rng, n, structure.widths[level])
+    return coins(rng, n, structure.widths[level])
 
 
 def paired(rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
@@ -289,10 +289,10 @@ class Exhaustive:
     def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
         width = structure.widths[level]
         if width > _LISTED:
-            return _first(n, _each_once((_coins(rng, _BLOCK, width) for _ in itertools.count()), width), width)
+            return _rows(n, each_once((coins(rng, _BLOCK, width) for _ in itertools.count()), width), width)
         numbers = rng.permutation(2**width - 1)  # all masks but the full one; bit i of a mask's number is feature i
         masks = ((numbers[:, None] >> np.arange(width)) & 1).astype(np.bool_)
-        return _first(n, _each_once(iter([masks]), width), width)
+        return _rows(n, each_once(iter([masks]), width), width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,88 +343,8 @@ SAMPLERS: Mapping[str, Sampler] = {
 }
 
 
-def _coins(rng: np.random.Generator, n: int, width: int) -> BoolArray:
-    packed = rng.integers(0, 256, size=(n, -(-width // 8)), dtype=np.uint8)
-    return np.unpackbits(packed, axis=1, count=width).view(np.bool_)
-
-
-def _balanced(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
-    """Balanced blocks without end, each followed by its complements, some rows at a time.
-
-    A block is the rows of Paley's Hadamard matrix of the first order above the width, in random order; each feature is
-    one of its columns at random, turned round at random. Row i and column j differ by a square modulo a prime
-    q = 4k + 3, or not; a last row is all on. Rows are made when they are asked for: wide blocks are seldom finished.
-    """
-    q = _prime(width)
-    square = np.zeros(q, dtype=np.bool_)
-    square[np.square(np.arange(1, q, dtype=np.int64)) % q] = True
-    twice = np.concatenate([square, square])
-    at_once = max(1, min(_BLOCK, 2**18 // width))
-    while True:
-        column = rng.permutation(q)[:width]
-        turned = rng.random(width) < 0.5
-        order = rng.permutation(q + 1)[:, None]
-        for flipped in (turned, ~turned):
-            for start in range(0, q + 1, at_once):
-                rows = order[start : start + at_once]
-                yield np.where(rows == q, True, twice[column + (q - rows)]) ^ flipped
-
-
-@lru_cache(maxsize=64)
-def _prime(least: int) -> int:
-    """The first prime of the form 4k + 3 from a number on."""
-    q = max(least, 3)
-    while q % 4 != 3 or any(q % d == 0 for d in range(3, math.isqrt(q) + 1, 2)):
-        q += 1
-    return q
-
-
-def _each_once(blocks: Iterator[BoolArray], width: int) -> Iterator[BoolArray]:
-    """Every mask once, as the blocks bring them; the full one at the very end."""
-    full = np.ones((1, width), dtype=np.bool_)
-    seen = {full.tobytes()}
-    while len(seen) < 2**width:
-        block = next(blocks)
-        places = {key: i for i, row in enumerate(block) if (key := row.tobytes()) not in seen}
-        seen.update(places)
-        yield block[list(places.values())]
-    yield full
-
-
-def _first(n: int, blocks: Iterator[BoolArray], width: int) -> BoolArray:
-    """The first n rows of some blocks, or all of them where they are fewer."""
-    kept, rows = [np.empty((0, width), dtype=np.bool_)], 0
-    while rows < n and (block := next(blocks, None)) is not None:
-        kept.append(block)
-        rows += len(block)
-    return np.concatenate(kept)[:n]
-
-
-def _paired(n: int, blocks: Iterable[BoolArray], width: int, patience: float = 50) -> BoolArray:
-    """The first n rows of blocks, each followed by its complement, none twice; fewer where no others come.
-
-    ``patience`` is how many blocks in a row may bring nothing new.
-    """
-    known, found, barren = set[bytes](), list[BoolArray](), 0
-    for block in blocks:
-        before = len(known)
-        for row in block:
-            key = row.tobytes()
-            if key not in known:
-                known.update((key, (~row).tobytes()))
-                found += [row, ~row]
-        barren = barren + 1 if len(known) == before else 0
-        if len(found) >= n or barren >= patience or len(known) >= 2 ** min(width, 60):
-            break
-    return np.array(found[:n], dtype=np.bool_).reshape(-1, width)
-
-
-def _up_to(n: int, blocks: Iterator[BoolArray]) -> Iterator[BoolArray]:
-    """The first n rows of blocks, made when they are asked for."""
-    while n > 0:
-        block = next(blocks)[:n]
-        n -= len(block)
-        yield block
+def _rows(n: int, blocks: Iterator[BoolArray], width: int) -> BoolArray:
+    return np.concatenate([np.empty((0, width), dtype=np.bool_), *up_to(n, blocks)])
 
 
 def _not_whole(structure: Structure, rows: BoolArray) -> BoolArray:
@@ -435,19 +355,16 @@ def _not_whole(structure: Structure, rows: BoolArray) -> BoolArray:
     return rows[((counts > 0) & (counts < structure.sizes(-2)[:, None])).any(axis=0)]
 
 
-def _alone(leaves: IntArray, structure: Structure) -> Iterator[BoolArray]:
+def _alone(leaves: IntArray, owner: IntArray) -> Iterator[BoolArray]:
     """For each leaf, it alone in its part while the other parts are whole."""
-    owner = structure.owners(-2) if structure.depth > 1 else np.zeros(structure.leaves, dtype=np.intp)
-    for start in range(0, len(leaves), _BLOCK):
-        some = leaves[start : start + _BLOCK]
+    for some in np.split(leaves, range(_BLOCK, len(leaves), _BLOCK)):
         rows: BoolArray = owner != owner[some][:, None]
         rows[np.arange(len(some)), some] = True
         yield rows
 
 
-def _taken_apart(rng: np.random.Generator, structure: Structure) -> Iterator[BoolArray]:
+def _taken_apart(rng: np.random.Generator, structure: Structure, owner: IntArray) -> Iterator[BoolArray]:
     """Some leaves of one part, with what is beside its ancestors there or not as wholes, without end."""
-    owner = structure.owners(-2) if structure.depth > 1 else np.zeros(structure.leaves, dtype=np.intp)
     sizes = np.bincount(owner)
     while True:
         leaves = rng.integers(structure.leaves, size=_BLOCK)

@@ -60,20 +60,24 @@ class Description:
 
     model: Any
 
+    def _own(self, name: str) -> Any | None:
+        """What the model has under a name; None where it leaves that open."""
+        return getattr(self.model, name, None)
+
     @property
     def name(self) -> str | None:
         """What a ledger keeps outputs under; it changes whenever the model does."""
-        return getattr(self.model, "name", None)
+        return self._own("name")
 
     @property
     def output_names(self) -> tuple[str, ...]:
         """The names of the outputs, such as classes."""
-        return tuple(map(str, getattr(self.model, "output_names", None) or ()))
+        return tuple(map(str, self._own("output_names") or ()))
 
     @property
     def outputs_vary(self) -> bool:
         """Whether inputs may have different numbers of outputs, as answers have statements."""
-        return bool(getattr(self.model, "outputs_vary", False))
+        return bool(self._own("outputs_vary"))
 
     @property
     def outputs_of(self) -> Callable[[Any, Ledger | None, str], Callable[[FloatArray], Outputs]]:
@@ -81,39 +85,39 @@ class Description:
 
         What it returns is called with the outputs of the rows that stand beside it, and says what its outputs are.
         """
-        return getattr(self.model, "outputs_of", None) or (lambda x, ledger, name: lambda _: Outputs(self.output_names))
+        return self._own("outputs_of") or (lambda x, ledger, name: lambda _: Outputs(self.output_names))
 
     @property
     def log_probabilities(self) -> bool:
         """Whether the outputs are logarithms of probabilities, so that their log-odds are made of these."""
-        return bool(getattr(self.model, "log_probabilities", False))
+        return bool(self._own("log_probabilities"))
 
     @property
     def cost(self) -> float | None:
         """The money spent so far; None for a model that does not count it."""
-        return getattr(self.model, "cost", None)
+        return self._own("cost")
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for people about the outputs so far."""
-        return tuple(map(str, getattr(self.model, "notes", None) or ()))
+        return tuple(map(str, self._own("notes") or ()))
 
     @property
     def batch_size(self) -> int | None:
         """How many rows to send at a time."""
-        return getattr(self.model, "batch_size", None)
+        return self._own("batch_size")
 
     @property
     def chunk_size(self) -> int | None:
         """How many rows go into one request to a server."""
-        size = getattr(self.model, "chunk_size", None)
+        size = self._own("chunk_size")
         return size() if callable(size) else size
 
     @property
     def mask_token(self) -> str | None:
         """The word that the model reads as a masked one: its own, or its tokenizer's."""
-        tokenizer = getattr(self.model, "tokenizer", None)
-        return getattr(self.model, "mask_token", None) or getattr(tokenizer, "mask_token", None)
+        tokenizer = self._own("tokenizer")
+        return self._own("mask_token") or getattr(tokenizer, "mask_token", None)
 
     @property
     def renders(self) -> Callable[[Any], bool]:
@@ -121,12 +125,12 @@ class Description:
 
         Such inputs reach it as a ``MaskedBatch``, once each and with bits for rows, and are masked where the model is.
         """
-        return getattr(self.model, "renders", None) or _renders_nothing
+        return self._own("renders") or _renders_nothing
 
     @property
     def expect(self) -> Callable[[Any], object]:
         """``expect(inputs)``: told of such inputs before their rows come, from any thread, to make them ready."""
-        return getattr(self.model, "expect", None) or _renders_nothing
+        return self._own("expect") or _renders_nothing
 
 
 @dataclass

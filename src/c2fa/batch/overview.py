@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from c2fa.batch.packing import Outcome, Report
+from c2fa.batch.isolation import Report
+from c2fa.batch.packing import Outcome
 from c2fa.explanation import Explanation
 from c2fa.showing.for_shap import to_shap
 

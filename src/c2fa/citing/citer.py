@@ -13,7 +13,7 @@ from c2fa.citing.scoring import LanguageModel, Scorer, Similarity
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.methods.budget import as_budget, masks_of
-from c2fa.models.lazy import Lazy
+from c2fa.models.loading import Lazy
 
 if TYPE_CHECKING:
     from c2fa.citing.verdicts import Verification, Verifications

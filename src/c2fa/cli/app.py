@@ -1,26 +1,33 @@
-"""The commands, put together, and ``c2fa info``: what is installed, what is missing, what there is to choose from."""
+"""The commands, put together, and the short ones: ``c2fa demo``, ``report``, ``learn`` and ``info``."""
 
 from __future__ import annotations
 
 import json as json_
 import platform
 import re
+from collections.abc import Iterable, Iterator
 from importlib import metadata
+from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from c2fa import Explainer, maskers, models
 from c2fa._version import __version__
 from c2fa.cli import options as o
+from c2fa.cli import output
 from c2fa.cli.cite import cite
-from c2fa.cli.demo import demo
 from c2fa.cli.evaluate import evaluate
 from c2fa.cli.explain import explain
-from c2fa.cli.output import out, out_json
-from c2fa.cli.report import learn, report
+from c2fa.cli.inputs import must_exist, read_text
+from c2fa.cli.output import USAGE, RefusedError, as_usage, check, out, out_json, say, write_explanations
 from c2fa.cli.session import guarded
 from c2fa.cli.verify import verify
+from c2fa.explanation import Explanation
 from c2fa.methods import METHODS, PEERS
+from c2fa.prior import Prior
+from c2fa.showing.files import load_all
 
 app = typer.Typer(
     name="c2fa",
@@ -137,6 +144,152 @@ def _extras() -> dict[str, dict[str, Any]]:
             state["missing"].append(name)
             state["installed"] = False
     return extras
+
+
+REVIEW = (
+    "I have used this backpack every day for six months. "
+    "The straps are comfortable and I love the many pockets. "
+    "However, the zipper broke after only two weeks. "
+    "Customer service was friendly and sent me a new one within days. "
+    "It is a little heavier than I expected. "
+    "All in all a great bag that I would happily recommend to a friend."
+)
+
+
+def demo(
+    text: Annotated[
+        str | None, o.flag(o.INPUTS, "A text of your own.", "--text", "-t", show_default="a review of a backpack")
+    ] = None,
+    file: Annotated[Path | None, o.flag(o.INPUTS, "A file with a text of your own.", "--file", "-f")] = None,
+    method: o.Method = None,
+    budget: o.Budget = None,
+    seed: o.Seed = 0,
+    html: Annotated[Path | None, o.flag(o.OUTPUT, "Write a page (.html).", metavar="FILE")] = None,
+    plot: Annotated[Path | None, o.flag(o.OUTPUT, "Draw it (.png, .svg or .pdf).", metavar="FILE")] = None,
+    json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Explain a review by its sentences and words, with the model that comes with c2fa.
+
+    \bExamples:
+      c2fa demo
+      c2fa demo --text "The food was great. The waiter was rude."
+      c2fa demo --file review.txt --html review.html
+      c2fa demo --plot review.png
+      c2fa demo --method lime --budget 300
+    """
+    with guarded(debug):
+        if html is not None:
+            output.check(html, (".html",), "--html")
+        if plot is not None:
+            output.check(plot, output.PICTURES, "--plot")
+        if text is not None and file is not None:
+            raise RefusedError("give --text or --file, not both", USAGE)
+        if file is not None:
+            text = str(read_text(file).values[0])
+        with as_usage():
+            explainer = Explainer(
+                models.DemoSentiment(),
+                maskers.Text(),
+                method=method,
+                budget=o.budget(budget),
+                seed=seed,
+                progress=output.interactive(),
+            )
+        e = explainer(REVIEW if text is None else text)
+        if html is not None:
+            output.write_explanations(html, [("", e)])
+            output.say(f"wrote {html}")
+        if plot is not None:
+            output.write_figure(plot, e.plot(), dpi=110)
+            output.say(f"wrote {plot}")
+        if json:
+            output.out_json(e.to_json())
+        else:
+            output.out(
+                "The model: a small transformer that comes with c2fa and tells whether a review is negative or "
+                "positive (numpy alone, no network).\n"
+                "Each sentence's number is the sum of its words'; together they say what the prediction is made of.\n"
+            )
+            output.show(e)
+
+
+def report(
+    explanations: o.Explanations,
+    out: Annotated[Path, o.flag(o.OUTPUT, "The page to write (.html).", "--out", "-o", metavar="FILE")],
+    title: Annotated[str | None, o.flag(o.OUTPUT, "The page's title.", metavar="TEXT")] = None,
+    limit: Annotated[int, o.flag(o.OUTPUT, "Most explanations on the page.", min=1, show_default=True)] = 200,
+    quiet: Annotated[bool, o.flag(o.OUTPUT, "Print no remarks.", "--quiet", "-q")] = False,
+    debug: o.Debug = False,
+) -> None:
+    """Write one self-contained page: an explanation, or a gallery of many.
+
+    \bExamples:
+      c2fa report review.json --out review.html
+      c2fa report run1.json run2.json --out both.html --title "Two runs"
+      c2fa report explained/ --out report.html --limit 50
+    """
+    with guarded(debug):
+        check(out, (".html",))
+        named = list(islice(read(explanations), limit + 1))
+        if not named:
+            raise RefusedError(f"there are no explanations in {', '.join(map(str, explanations))}")
+        if len(named) > limit and not quiet:
+            say(f"the page shows the first {limit} explanations; --limit N shows more")
+        write_explanations(out, named[:limit], title)
+        if not quiet:
+            say(f"wrote {out}")
+
+
+def learn(
+    explanations: o.Explanations,
+    out: Annotated[Path, o.flag(o.OUTPUT, "Where it goes (.json).", "--out", "-o", metavar="FILE")],
+    debug: o.Debug = False,
+) -> None:
+    """Learn from explained inputs, so that others need fewer rows.
+
+    \bExamples:
+      c2fa explain first.jsonl --field text -m demo --store explained
+      c2fa learn explained --out prior.json
+      c2fa explain others.jsonl --field text -m demo --prior prior.json \\
+        --budget 60 --store more
+    """
+    with guarded(debug):
+        check(out, (".json",))
+        prior = Prior.learn(explanation for _, explanation in read(explanations))
+        prior.save(out)
+        worth = ", ".join(f"{value:.2f} of {name!r}" for name, value in prior.worth.items())
+        say(f"wrote {out}: learned from {prior.inputs} inputs; correlation with effects on others: {worth}")
+
+
+def read(paths: Iterable[Path]) -> Iterator[tuple[str, Explanation]]:
+    """Explanations of files, folders and stores, with their names."""
+    for path in paths:
+        must_exist(path)
+        if not path.is_dir():
+            yield from _read_file(path)
+        elif any(path.glob("part-*.parquet")):
+            from c2fa.batch import Store
+
+            for index, e in Store.open(path).items():
+                title = e.view.title(e.structure)
+                yield f"{index} · {title}" if title else f"input {index}", e
+        else:
+            files = sorted(f for f in path.iterdir() if f.suffix.lower() == ".json")
+            if not files:
+                raise RefusedError(f"the folder {str(path)!r} holds neither a store nor .json files")
+            for file in files:
+                yield from _read_file(file)
+
+
+def _read_file(path: Path) -> Iterator[tuple[str, Explanation]]:
+    try:
+        several = load_all(path)
+    except ValueError as error:
+        raise RefusedError(str(error)) from error
+    for k, e in enumerate(several):
+        number = f" {k + 1}" if len(several) > 1 else ""
+        yield str(e.provenance.get("input") or f"{path.stem}{number}"), e
 
 
 for command in (demo, explain, cite, verify, learn, evaluate, report, info):

@@ -23,55 +23,98 @@ Docs = Annotated[
     list[Path],
     o.flag(
         o.INPUTS,
+        'A folder of .txt, .md, .html and .pdf files, a file, a .json or .jsonl of {"id", "text"}, or - for '
+        "standard input. Repeatable.",
         "--docs",
         metavar="PATH",
-        help='A folder of .txt, .md, .html and .pdf files, a file, a .json or .jsonl of {"id", "text"}, or - for '
-        "standard input. Repeatable.",
     ),
 ]
-Query = Annotated[str | None, o.flag(o.INPUTS, metavar="TEXT", help="The question that the model is asked.")]
+Query = Annotated[str | None, o.flag(o.INPUTS, "The question that the model is asked.", metavar="TEXT")]
 Answer = Annotated[
-    str | None, o.flag(o.INPUTS, metavar="TEXT", help="The answer to explain.", show_default="the model writes it")
+    str | None, o.flag(o.INPUTS, "The answer to explain.", metavar="TEXT", show_default="the model writes it")
 ]
-_QUESTIONS = 'A .jsonl of {"query", "documents" or "docs": PATH, "answer"}, explained into --store.'
-Questions = Annotated[Path | None, o.flag(o.DATASETS, metavar="FILE", help=_QUESTIONS)]
+Questions = Annotated[
+    Path | None,
+    o.flag(
+        o.DATASETS,
+        'A .jsonl of {"query", "documents" or "docs": PATH, "answer"}, explained into --store.',
+        metavar="FILE",
+    ),
+]
 DocsBelow = Annotated[
     Path | None,
-    o.flag(o.DATASETS, metavar="DIR", help='Where the "docs" of a question may be.', show_default="beside the file"),
+    o.flag(o.DATASETS, 'Where the "docs" of a question may be.', metavar="DIR", show_default="beside the file"),
 ]
-_MODEL = (
-    "The language model: hf:folder (or a .gguf file), llama:URL, vllm:URL#model, sglang:URL, tgi:URL, "
-    "openai:URL#model (with --similarity) or python:module:object."
-)
-LanguageModel = Annotated[str, o.flag(o.ASKING, "--model", "-m", metavar="SPEC", help=_MODEL)]
-_MODEL_OPTION = "Set a model option: max_new_tokens=64. Repeatable."
-ModelOption = Annotated[list[str], o.flag(o.ASKING, metavar="KEY=VALUE", help=_MODEL_OPTION)]
-Levels = Annotated[
+LanguageModel = Annotated[
     str,
-    o.flag(o.INPUTS, metavar="NAMES", help="Some of documents, paragraphs, sentences and words.", show_default=True),
+    o.flag(
+        o.ASKING,
+        "The language model: hf:folder (or a .gguf file), llama:URL, vllm:URL#model, sglang:URL, tgi:URL, "
+        "openai:URL#model (with --similarity) or python:module:object.",
+        "--model",
+        "-m",
+        metavar="SPEC",
+    ),
 ]
-_BUDGET = "Most rows for a question: a number, or one for each level."
-Budget = Annotated[str, o.flag(o.ASKING, "--budget", "-b", metavar="ROWS", help=_BUDGET, show_default=True)]
-_PROMPT = r"The text with {context} and {query}; \n is a line break."
-Prompt = Annotated[str, o.flag(o.INPUTS, metavar="TEXT", help=_PROMPT, show_default="Context: … Query: …")]
-System = Annotated[str | None, o.flag(o.INPUTS, metavar="TEXT", help="The system's text before the prompt.")]
-_HEADER = r"Each document in the prompt, as [{id}] {title}\n{text}; what is not {text} stays while a sentence does."
+ModelOption = Annotated[
+    list[str], o.flag(o.ASKING, "Set a model option: max_new_tokens=64. Repeatable.", metavar="KEY=VALUE")
+]
+Levels = Annotated[
+    str, o.flag(o.INPUTS, "Some of documents, paragraphs, sentences and words.", metavar="NAMES", show_default=True)
+]
+Budget = Annotated[
+    str,
+    o.flag(
+        o.ASKING,
+        "Most rows for a question: a number, or one for each level.",
+        "--budget",
+        "-b",
+        metavar="ROWS",
+        show_default=True,
+    ),
+]
+Prompt = Annotated[
+    str,
+    o.flag(
+        o.INPUTS,
+        r"The text with {context} and {query}; \n is a line break.",
+        metavar="TEXT",
+        show_default="Context: … Query: …",
+    ),
+]
+System = Annotated[str | None, o.flag(o.INPUTS, "The system's text before the prompt.", metavar="TEXT")]
 Header = Annotated[
-    str | None, o.flag(o.INPUTS, "--document", metavar="TEXT", help=_HEADER, show_default="its text alone")
+    str | None,
+    o.flag(
+        o.INPUTS,
+        r"Each document in the prompt, as [{id}] {title}\n{text}; what is not {text} stays while a sentence does.",
+        "--document",
+        metavar="TEXT",
+        show_default="its text alone",
+    ),
 ]
 Separator = Annotated[
-    str, o.flag(o.INPUTS, metavar="TEXT", help="What stands between two documents.", show_default="a blank line")
+    str, o.flag(o.INPUTS, "What stands between two documents.", metavar="TEXT", show_default="a blank line")
 ]
-Language = Annotated[
-    str, o.flag(o.INPUTS, metavar="CODE", help="The language, for splitting sentences.", show_default=True)
-]
-_FOR_LEVELS = "c2fa, and for words c2fa-focused"
+Language = Annotated[str, o.flag(o.INPUTS, "The language, for splitting sentences.", metavar="CODE", show_default=True)]
 Method = Annotated[
     str | None,
-    o.flag(o.ASKING, metavar="NAME", help=o.METHOD, autocompletion=o.complete_methods, show_default=_FOR_LEVELS),
+    o.flag(
+        o.ASKING,
+        o.METHOD,
+        metavar="NAME",
+        autocompletion=o.complete_methods,
+        show_default="c2fa, and for words c2fa-focused",
+    ),
 ]
-_SIMILARITY = "Compare answers written anew by their words, for a model that cannot score one: words."
-Similarity = Annotated[str | None, o.flag(o.ASKING, metavar="words", help=_SIMILARITY)]
+Similarity = Annotated[
+    str | None,
+    o.flag(
+        o.ASKING,
+        "Compare answers written anew by their words, for a model that cannot score one: words.",
+        metavar="words",
+    ),
+]
 
 
 def cite(

@@ -29,7 +29,7 @@ MODELS = {
 }
 
 
-def flag(panel: str | None, *names: str, help: str, **more: Any) -> Any:
+def flag(panel: str | None, help: str, *names: str, **more: Any) -> Any:
     """An option in a panel of ``--help``; its default is shown only where ``show_default`` says so."""
     return typer.Option(*names, help=help, rich_help_panel=panel, **{"show_default": False, **more})
 
@@ -45,112 +45,187 @@ def _complete_models(incomplete: str) -> list[str]:
 
 # ---------------------------------------------------------------------------------- inputs
 
-_FILES = "Text files ('-' for standard input), CSV, TSV, Parquet or JSONL, images, or folders of images."
-_ROWS = "Rows of a file, counted from 0: 3, or 2:10 for several. Repeatable."
-Files = Annotated[list[Path], typer.Argument(metavar="FILE", help=_FILES, show_default=False)]
-Row = Annotated[list[str], flag(INPUTS, metavar="N", help=_ROWS, show_default="all")]
-_FIELD = "The column or field that holds the text: of a CSV, Parquet or JSONL."
-Field = Annotated[str | None, flag(INPUTS, metavar="NAME", help=_FIELD)]
-Drop = Annotated[
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE",
+        help="Text files ('-' for standard input), CSV, TSV, Parquet or JSONL, images, or folders of images.",
+        show_default=False,
+    ),
+]
+Row = Annotated[
     list[str],
-    flag(INPUTS, metavar="COLUMN", help="A column that the model does not take, such as the label. Repeatable."),
+    flag(
+        INPUTS, "Rows of a file, counted from 0: 3, or 2:10 for several. Repeatable.", metavar="N", show_default="all"
+    ),
+]
+Field = Annotated[
+    str | None, flag(INPUTS, "The column or field that holds the text: of a CSV, Parquet or JSONL.", metavar="NAME")
+]
+Drop = Annotated[
+    list[str], flag(INPUTS, "A column that the model does not take, such as the label. Repeatable.", metavar="COLUMN")
 ]
 Masker = Annotated[
-    list[str], flag(INPUTS, metavar="KEY=VALUE", help="Set a masking option: levels=sentences,words. Repeatable.")
+    list[str], flag(INPUTS, "Set a masking option: levels=sentences,words. Repeatable.", metavar="KEY=VALUE")
 ]
 
 # ---------------------------------------------------------------------------------- model and method
 
-_MODEL = (
-    "The model: demo, python:module:function, sklearn:file, hf:folder, onnx:file, oip:URL#model, mlflow:URL or "
-    "openai:URL#model."
-)
-_METRICS = (
-    "Some of insertion, deletion, faithfulness, aopc-r, infidelity, lds, top1-drop, top3-drop, consistency, mihl and "
-    "stability; deletion@0 is deletion of the coarsest parts."
-)
-Model = Annotated[str, flag(ASKING, "--model", "-m", metavar="SPEC", help=_MODEL, autocompletion=_complete_models)]
+Model = Annotated[
+    str,
+    flag(
+        ASKING,
+        "The model: demo, python:module:function, sklearn:file, hf:folder, onnx:file, oip:URL#model, mlflow:URL or "
+        "openai:URL#model.",
+        "--model",
+        "-m",
+        metavar="SPEC",
+        autocompletion=_complete_models,
+    ),
+]
 ModelOption = Annotated[
-    list[str], flag(ASKING, metavar="KEY=VALUE", help='Set a model option: classes=\'["good", "bad"]\'. Repeatable.')
+    list[str], flag(ASKING, 'Set a model option: classes=\'["good", "bad"]\'. Repeatable.', metavar="KEY=VALUE")
 ]
 AllowPickle = Annotated[
-    bool, flag(ASKING, "--allow-pickle", help="Let sklearn: load a pickle, which can run any code in it.")
+    bool, flag(ASKING, "Let sklearn: load a pickle, which can run any code in it.", "--allow-pickle")
 ]
 METHOD = "The method, by default owen; 'c2fa info' lists them."
-Method = Annotated[str | None, flag(ASKING, metavar="NAME", help=METHOD, autocompletion=complete_methods)]
-Methods = Annotated[str, flag(ASKING, metavar="NAMES", help="The methods to compare.", show_default=True)]
+Method = Annotated[str | None, flag(ASKING, METHOD, metavar="NAME", autocompletion=complete_methods)]
+Methods = Annotated[str, flag(ASKING, "The methods to compare.", metavar="NAMES", show_default=True)]
 Option = Annotated[
-    list[str],
-    flag(ASKING, metavar="KEY=VALUE", help="Set a method option: intercept=false, preset=paper. Repeatable."),
+    list[str], flag(ASKING, "Set a method option: intercept=false, preset=paper. Repeatable.", metavar="KEY=VALUE")
 ]
-_BUDGET = "Most model rows for an input: a number, or one for each level."
 Budget = Annotated[
     str | None,
-    flag(ASKING, "--budget", "-b", metavar="ROWS", help=_BUDGET, show_default="200, split over the levels"),
+    flag(
+        ASKING,
+        "Most model rows for an input: a number, or one for each level.",
+        "--budget",
+        "-b",
+        metavar="ROWS",
+        show_default="200, split over the levels",
+    ),
 ]
-_MASKS = "Masks of each level, the prediction's row on top: 20,50. Repeatable."
-Masks = Annotated[list[str], flag(ASKING, metavar="COUNTS", help=_MASKS, show_default=" and ".join(DEFAULT_MASKS))]
-_BUDGETS = "In place of --masks, model rows: a number, or one for each level. Repeatable."
-Budgets = Annotated[list[str], flag(ASKING, "--budget", "-b", metavar="ROWS", help=_BUDGETS)]
-_UNTIL = "Stop early: top3 (top 3 settled) or stderr:0.01 (small standard errors)."
-Until = Annotated[str | None, flag(ASKING, metavar="RULE", help=_UNTIL)]
-Link = Annotated[
-    str, flag(ASKING, metavar="identity|logit|log", help="Explain the output, its log-odds or its logarithm.")
+Masks = Annotated[
+    list[str],
+    flag(
+        ASKING,
+        "Masks of each level, the prediction's row on top: 20,50. Repeatable.",
+        metavar="COUNTS",
+        show_default=" and ".join(DEFAULT_MASKS),
+    ),
 ]
-_TARGET = "The output to explain: a name, or a number counted from 0."
-Target = Annotated[str | None, flag(ASKING, metavar="CLASS", help=_TARGET, show_default="the predicted class")]
-_EXPLANATIONS = "Files that 'c2fa explain' wrote (.json), folders of them, or stores."
-Explanations = Annotated[list[Path], typer.Argument(metavar="EXPLANATION", help=_EXPLANATIONS, show_default=False)]
-_PRIOR = "What other inputs taught: a file of c2fa.Prior.save, or of c2fa learn."
-Prior = Annotated[Path | None, flag(ASKING, metavar="FILE", help=_PRIOR)]
-Seed = Annotated[int, flag(ASKING, min=0, help="The same seed asks the same questions.", show_default=True)]
-Seeds = Annotated[int, flag(ASKING, min=1, help="How many seeds.", show_default=True)]
-Metrics = Annotated[str, flag(ASKING, metavar="NAMES", help=_METRICS, show_default=True)]
+Budgets = Annotated[
+    list[str],
+    flag(
+        ASKING,
+        "In place of --masks, model rows: a number, or one for each level. Repeatable.",
+        "--budget",
+        "-b",
+        metavar="ROWS",
+    ),
+]
+Until = Annotated[
+    str | None, flag(ASKING, "Stop early: top3 (top 3 settled) or stderr:0.01 (small standard errors).", metavar="RULE")
+]
+Link = Annotated[str, flag(ASKING, "Explain the output, its log-odds or its logarithm.", metavar="identity|logit|log")]
+Target = Annotated[
+    str | None,
+    flag(
+        ASKING,
+        "The output to explain: a name, or a number counted from 0.",
+        metavar="CLASS",
+        show_default="the predicted class",
+    ),
+]
+Explanations = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="EXPLANATION",
+        help="Files that 'c2fa explain' wrote (.json), folders of them, or stores.",
+        show_default=False,
+    ),
+]
+Prior = Annotated[
+    Path | None, flag(ASKING, "What other inputs taught: a file of c2fa.Prior.save, or of c2fa learn.", metavar="FILE")
+]
+Seed = Annotated[int, flag(ASKING, "The same seed asks the same questions.", min=0, show_default=True)]
+Seeds = Annotated[int, flag(ASKING, "How many seeds.", min=1, show_default=True)]
+Metrics = Annotated[
+    str,
+    flag(
+        ASKING,
+        "Some of insertion, deletion, faithfulness, aopc-r, infidelity, lds, top1-drop, top3-drop, consistency, mihl "
+        "and stability; deletion@0 is deletion of the coarsest parts.",
+        metavar="NAMES",
+        show_default=True,
+    ),
+]
 BatchSize = Annotated[
-    int | None, flag(ASKING, min=1, help="Rows sent to the model at a time.", show_default="64, or the server's own")
+    int | None, flag(ASKING, "Rows sent to the model at a time.", min=1, show_default="64, or the server's own")
 ]
-_ON_ERROR = "Stop at an unusable answer, or drop that row."
-OnError = Annotated[str, flag(ASKING, metavar="raise|drop", help=_ON_ERROR, show_default=True)]
+OnError = Annotated[
+    str, flag(ASKING, "Stop at an unusable answer, or drop that row.", metavar="raise|drop", show_default=True)
+]
 
 # ---------------------------------------------------------------------------------- output
 
-_OUTS = "Write a page (.html), explanations (.json) or a table (.parquet, .csv). Repeatable."
-_PLOT = "Draw scores over budgets (.png, .svg or .pdf), one file for each metric."
-_QUIET = "Print no progress and no remarks; with --out, no result either."
-Outs = Annotated[list[Path], flag(OUTPUT, "--out", "-o", metavar="FILE", help=_OUTS)]
-Scores = Annotated[
-    Path | None,
-    flag(OUTPUT, "--out", "-o", metavar="FILE", help="Write every score (.csv, .json or .parquet)."),
+Outs = Annotated[
+    list[Path],
+    flag(
+        OUTPUT,
+        "Write a page (.html), explanations (.json) or a table (.parquet, .csv). Repeatable.",
+        "--out",
+        "-o",
+        metavar="FILE",
+    ),
 ]
-Plot = Annotated[Path | None, flag(OUTPUT, metavar="FILE", help=_PLOT)]
-Json = Annotated[bool, flag(OUTPUT, "--json", help="Print JSON and nothing else to stdout.")]
-Quiet = Annotated[bool, flag(OUTPUT, "--quiet", "-q", help=_QUIET)]
-Debug = Annotated[bool, flag(OUTPUT, "--debug", help="Show the traceback of an error.")]
+Scores = Annotated[
+    Path | None, flag(OUTPUT, "Write every score (.csv, .json or .parquet).", "--out", "-o", metavar="FILE")
+]
+Plot = Annotated[
+    Path | None,
+    flag(OUTPUT, "Draw scores over budgets (.png, .svg or .pdf), one file for each metric.", metavar="FILE"),
+]
+Json = Annotated[bool, flag(OUTPUT, "Print JSON and nothing else to stdout.", "--json")]
+Quiet = Annotated[
+    bool, flag(OUTPUT, "Print no progress and no remarks; with --out, no result either.", "--quiet", "-q")
+]
+Debug = Annotated[bool, flag(OUTPUT, "Show the traceback of an error.", "--debug")]
 
 # ---------------------------------------------------------------------------------- keeping answers, datasets
 
-_LEDGER = "Keep every answer in this file; it is never asked again."
-_SCORE_STORE = "Keep every answer and score in this folder; none is asked again."
-_MODEL_NAME = "Keep answers under this name; change it when the model changes."
-_RESUME = "Keep the answers of a run that stops until the same command succeeds."
-_STORE = "Explain a dataset (.parquet, .jsonl) or any inputs into this folder."
-_STORE_OPTION = "Set a store option: engine=ray, shard_size=64. Repeatable."
-Ledger = Annotated[Path | None, flag(KEEPING, metavar="FILE", help=_LEDGER)]
-InputWorkers = Annotated[int, flag(ASKING, "--workers", min=0, help="Processes that share the inputs; 0: this one.")]
-ScoreStore = Annotated[Path | None, flag(KEEPING, metavar="DIR", help=_SCORE_STORE)]
-ModelName = Annotated[str | None, flag(KEEPING, metavar="NAME", help=_MODEL_NAME)]
-Resume = Annotated[bool, flag(KEEPING, "--resume/--no-resume", help=_RESUME, show_default=True)]
-Store = Annotated[Path | None, flag(DATASETS, metavar="DIR", help=_STORE)]
-Workers = Annotated[int | None, flag(DATASETS, min=1, help="Worker processes.", show_default="as many as pay")]
-RetryFailed = Annotated[bool, flag(DATASETS, "--retry-failed", help="Ask again about inputs that were set aside.")]
-StoreOption = Annotated[list[str], flag(DATASETS, metavar="KEY=VALUE", help=_STORE_OPTION)]
+Ledger = Annotated[
+    Path | None, flag(KEEPING, "Keep every answer in this file; it is never asked again.", metavar="FILE")
+]
+InputWorkers = Annotated[int, flag(ASKING, "Processes that share the inputs; 0: this one.", "--workers", min=0)]
+ScoreStore = Annotated[
+    Path | None, flag(KEEPING, "Keep every answer and score in this folder; none is asked again.", metavar="DIR")
+]
+ModelName = Annotated[
+    str | None, flag(KEEPING, "Keep answers under this name; change it when the model changes.", metavar="NAME")
+]
+Resume = Annotated[
+    bool,
+    flag(
+        KEEPING,
+        "Keep the answers of a run that stops until the same command succeeds.",
+        "--resume/--no-resume",
+        show_default=True,
+    ),
+]
+Store = Annotated[
+    Path | None, flag(DATASETS, "Explain a dataset (.parquet, .jsonl) or any inputs into this folder.", metavar="DIR")
+]
+Workers = Annotated[int | None, flag(DATASETS, "Worker processes.", min=1, show_default="as many as pay")]
+RetryFailed = Annotated[bool, flag(DATASETS, "Ask again about inputs that were set aside.", "--retry-failed")]
+StoreOption = Annotated[
+    list[str], flag(DATASETS, "Set a store option: engine=ray, shard_size=64. Repeatable.", metavar="KEY=VALUE")
+]
 
 # ---------------------------------------------------------------------------------- reading values
 
-_PENALTIES = ("L1", "L2", "ElasticNet", "NonNegative")
-_SAMPLERS = ("Exhaustive", "Keep", "Planned")
 Readers = Mapping[str, Callable[[str], Any]]
-_CALL = re.compile(r"\s*(\w+)\((.*)\)\s*")
 
 
 def value(text: str) -> Any:
@@ -161,10 +236,10 @@ def value(text: str) -> Any:
     >>> value("L2(0.5)"), value("Keep(0.8)")
     (L2(lam=0.5, positive=False), Keep(share=0.8))
     """
-    call = _CALL.fullmatch(text)
-    if call and call[1] in _PENALTIES:
+    call = re.fullmatch(r"\s*(\w+)\((.*)\)\s*", text)
+    if call and call[1] in ("L1", "L2", "ElasticNet", "NonNegative"):
         return _call(text, getattr(penalties, call[1]), map(float, words(call[2])), "penalty such as L2(0.1)")
-    if call and call[1] in _SAMPLERS:
+    if call and call[1] in ("Exhaustive", "Keep", "Planned"):
         return _call(text, getattr(samplers, call[1]), map(value, words(call[2])), "sampler such as Keep(0.8)")
     try:
         return json.loads(text)

@@ -37,10 +37,6 @@ Named = Sequence[tuple[str, Explanation]]
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _NUMBER = re.compile(r"^[│├└─ ]*([+-])\d[\d.]*( ± [\d.]+)?( [+−]+)?")
-_COLOUR = {"+": "cyan", "-": "red"}  # a colour-blind reader can tell these apart
-_MAX_WIDTH = 120
-_EXTRAS = {"matplotlib": "plots", "pandas": "frame", "pyarrow": "store", "torch": "torch", "skimage": "images"}
-_NEEDS = {".parquet": ("pandas", "pyarrow"), ".csv": ("pandas",), **dict.fromkeys(PICTURES, ("matplotlib",))}
 
 
 class RefusedError(Exception):
@@ -108,7 +104,7 @@ def out_json(text: str) -> None:
 def show(e: Explanation, title: str = "") -> None:
     """Print an explanation as a tree to stdout, with colours in a terminal."""
     console = _console()
-    width = min(console.width, _MAX_WIDTH) if console.is_terminal else 100
+    width = min(console.width, 120) if console.is_terminal else 100
     with console.capture() as captured:
         if title:
             console.print(Text(clean(title)), soft_wrap=True)
@@ -125,7 +121,8 @@ def interactive(quiet: bool = False) -> bool:
 def _coloured(line: str) -> Text:
     text = Text(line)
     if number := _NUMBER.match(line):
-        text.stylize(_COLOUR[number.group(1)], number.start(1), number.end())
+        colour = {"+": "cyan", "-": "red"}[number.group(1)]  # a colour-blind reader can tell these apart
+        text.stylize(colour, number.start(1), number.end())
     elif line.startswith("!"):
         text.stylize("yellow")
     return text
@@ -166,7 +163,8 @@ def check(path: Path, suffixes: Sequence[str], flag: str = "--out") -> None:
         raise RefusedError(f"{flag} {str(path)!r} is a folder; give a file in it")
     if not folder.is_dir():
         raise RefusedError(f"{flag} {str(path)!r}: there is no folder {str(folder)!r}; make it first")
-    need(_NEEDS.get(path.suffix.lower(), ()), f"{flag} {str(path)!r}")
+    needs = {".parquet": ("pandas", "pyarrow"), ".csv": ("pandas",), **dict.fromkeys(PICTURES, ("matplotlib",))}
+    need(needs.get(path.suffix.lower(), ()), f"{flag} {str(path)!r}")
     if path.exists() and not os.access(path, os.W_OK):
         raise RefusedError(f"{flag} {str(path)!r} cannot be written; give another file")
     try:
@@ -187,7 +185,8 @@ def need(packages: Sequence[str], what: str) -> None:
     """Refuse what needs packages that are not installed, with the one command that installs them."""
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
-        extras = ",".join(_EXTRAS[package] for package in missing)
+        extra = {"matplotlib": "plots", "pandas": "frame", "pyarrow": "store", "torch": "torch", "skimage": "images"}
+        extras = ",".join(extra[package] for package in missing)
         raise RefusedError(f"{what} needs {' and '.join(missing)}: pip install 'c2fa[{extras}]'")
 
 

@@ -19,19 +19,36 @@ from c2fa.models.loading import language_model_spec
 
 _TABLES = (".csv", ".parquet")
 
-Answer = Annotated[str | None, o.flag(o.INPUTS, metavar="TEXT", help="The answer with its citations, such as [1].")]
-AnswerFile = Annotated[
-    Path | None, o.flag(o.INPUTS, metavar="FILE", help="The same from a file, or - for standard input.")
-]
-_CITATIONS = "A .json of citations that are not in the text: pairs of a statement and a source, or a model's own."
+Answer = Annotated[str | None, o.flag(o.INPUTS, "The answer with its citations, such as [1].", metavar="TEXT")]
+AnswerFile = Annotated[Path | None, o.flag(o.INPUTS, "The same from a file, or - for standard input.", metavar="FILE")]
 Citations = Annotated[
-    Path | None, o.flag(o.INPUTS, metavar="FILE", help=_CITATIONS, show_default="read from the answer")
+    Path | None,
+    o.flag(
+        o.INPUTS,
+        "A .json of citations that are not in the text: pairs of a statement and a source, or a model's own.",
+        metavar="FILE",
+        show_default="read from the answer",
+    ),
 ]
-_QUESTIONS = 'A .jsonl of {"query", "documents" or "docs": PATH, "answer", "citations"}: many answers, with scores.'
-Questions = Annotated[Path | None, o.flag(o.INPUTS, metavar="FILE", help=_QUESTIONS)]
-_OUTS = "Write a page (.html), everything (.json) or a table (.csv, .parquet). Repeatable."
-Outs = Annotated[list[Path], o.flag(o.OUTPUT, "--out", "-o", metavar="FILE", help=_OUTS)]
-Budget = Annotated[int, o.flag(o.ASKING, "--budget", "-b", min=1, help="Most rows for an answer.", show_default=True)]
+Questions = Annotated[
+    Path | None,
+    o.flag(
+        o.INPUTS,
+        'A .jsonl of {"query", "documents" or "docs": PATH, "answer", "citations"}: many answers, with scores.',
+        metavar="FILE",
+    ),
+]
+Outs = Annotated[
+    list[Path],
+    o.flag(
+        o.OUTPUT,
+        "Write a page (.html), everything (.json) or a table (.csv, .parquet). Repeatable.",
+        "--out",
+        "-o",
+        metavar="FILE",
+    ),
+]
+Budget = Annotated[int, o.flag(o.ASKING, "Most rows for an answer.", "--budget", "-b", min=1, show_default=True)]
 
 
 def verify(

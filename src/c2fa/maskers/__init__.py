@@ -1,9 +1,8 @@
 """Maskers: one for each kind of input that people have."""
 
 from c2fa.asking.masking import Masked, Masker
-from c2fa.maskers.array import Array
 from c2fa.maskers.bag import Bag
-from c2fa.maskers.custom import Custom
+from c2fa.maskers.custom import Array, Custom
 from c2fa.maskers.default import Default
 from c2fa.maskers.images import ImageBag
 from c2fa.maskers.series import TimeSeries

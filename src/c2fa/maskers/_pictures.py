@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from c2fa._system import host_array, on_device
+from c2fa._system import host_array, is_tensor, on_device
 from c2fa.graph import Graph
 from c2fa.maskers._segmenting import XYZ, lab, linear
 from c2fa.structure import BoolArray, FloatArray, IntArray
@@ -81,7 +81,7 @@ class Picture:
 
     @property
     def is_tensor(self) -> bool:
-        return hasattr(self.values, "detach")
+        return is_tensor(self.values)
 
     def prepare(self, labels: IntArray, fill: Any) -> None:
         """Keep the labels and the baseline, which has the layout of the image."""
@@ -174,7 +174,7 @@ class Picture:
             return self.given
         out = self.empty(1, 1)[0]
         self.paint(mask[None], out)
-        if hasattr(self.given, "convert"):
+        if is_pil(self.given):
             from PIL import Image
 
             return Image.fromarray(out[0])
@@ -183,7 +183,7 @@ class Picture:
 
 def _there(array: Any, device: Any) -> Any:
     """An array, or a tensor, as a tensor on a device."""
-    return array.to(device) if hasattr(array, "detach") else on_device(array, device)
+    return array.to(device) if is_tensor(array) else on_device(array, device)
 
 
 @functools.lru_cache(maxsize=16)
@@ -203,15 +203,20 @@ def _fused(device: Any) -> Callable[..., None] | None:
     return paint
 
 
+def is_pil(x: Any) -> bool:
+    """Whether it is an image of Pillow, which need not be installed."""
+    return any(kind.__module__.startswith("PIL.") for kind in type(x).__mro__)
+
+
 def picture(x: Any, channels: str) -> Picture:
     """Read a PIL image, an array or a tensor, (H, W), (H, W, C) or (C, H, W)."""
-    if hasattr(x, "convert") and hasattr(x, "mode"):
+    if is_pil(x):
         # What an array cannot give back (a palette, inks) is RGB from here on, whether or not anything is masked.
         if x.mode not in ("1", "L", "LA", "I", "I;16", "F", "RGB", "RGBA"):
             x = x.convert("RGB")
         values: Any = np.asarray(x)
         channels = "last"
-    elif hasattr(x, "detach"):
+    elif is_tensor(x):
         values = x.detach()
     else:
         values = np.asarray(x)
@@ -220,7 +225,7 @@ def picture(x: Any, channels: str) -> Picture:
             f"an image must hold numbers of shape (H, W), (H, W, C) or (C, H, W); "
             f"got {values.dtype} of shape {tuple(values.shape)}"
         )
-    channel = None if values.ndim == 2 else _channel(tuple(values.shape), channels, hasattr(x, "detach"))
+    channel = None if values.ndim == 2 else _channel(tuple(values.shape), channels, is_tensor(x))
     return Picture(x, values, channel, _rgb(_to_last(host_array(values), channel)))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa._system import is_missing, need
+from c2fa._system import is_frame, is_missing, need
 from c2fa.structure import BoolArray, Structure
 
 
@@ -23,7 +23,7 @@ class Table:
         self, x: Any, columns: list[Any], values: list[Any], baselines: list[list[Any]], dtypes: Any = None
     ) -> None:
         self.columns = columns
-        self.kind = _kind(x)
+        self.kind = kind_of(x)
         if self.kind == "vector":
             own = array_of(x)
             others = np.array(baselines, dtype=object if own.dtype.kind == "O" else None)
@@ -74,28 +74,28 @@ class Table:
         return same
 
 
-def _kind(x: Any) -> str:
+def kind_of(x: Any) -> str:
     """What an input is: a "frame" or a Series of pandas, a frame of "polars", a "dict" or a "vector"."""
     if hasattr(x, "iloc"):
         return "frame"
     if isinstance(x, Mapping):
         return "dict"
-    return "polars" if hasattr(x, "schema") and hasattr(x, "rows") else "vector"
+    return "polars" if is_frame(x) and type(x).__module__.startswith("polars.") else "vector"
 
 
 def _dtypes(x: Any, columns: list[Any], dtypes: Any) -> list[Any]:
     """The types of a frame's columns; a Series of mixed values takes those of the background."""
-    if hasattr(x, "columns"):
+    if is_frame(x):
         return list(x.dtypes)
     if x.dtype != object:
         return [x.dtype] * len(columns)
-    return [dtypes[c] if hasattr(dtypes, "iloc") else None for c in columns]
+    return [None if dtypes is None else dtypes[c] for c in columns]
 
 
 def described(x: Any, columns: list[Any], values: list[Any], dtypes: Any) -> list[str | float | None]:
     """What is known of each cell of a row: a number or a category; None of a text too long to come again."""
     categorical = [False] * len(values)
-    if _kind(x) == "frame":
+    if kind_of(x) == "frame":
         categorical = [hasattr(kind, "categories") for kind in _dtypes(x, columns, dtypes)]
     return [_category(v) if c else known_of(v) for v, c in zip(values, categorical, strict=True)]
 
@@ -131,7 +131,7 @@ def _category(value: Any) -> str | None:
 
 def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
     """The names and values of a row."""
-    kind = _kind(x)
+    kind = kind_of(x)
     if kind == "dict":
         return list(x), list(x.values())
     if kind == "polars":
@@ -141,7 +141,7 @@ def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
             )
         return list(x.columns), list(x.row(0))
     if kind == "frame":
-        if hasattr(x, "columns"):
+        if is_frame(x):
             if len(x) != 1:
                 raise ValueError(
                     f"the input must be one row of a DataFrame, not {len(x)}: give df.iloc[[i]], or explainer.many(df)"
@@ -171,13 +171,13 @@ def read_background(background: Any, columns: list[Any]) -> list[list[Any]]:
     if isinstance(background, Sequence) and background and isinstance(background[0], Mapping):
         _require_columns(columns, lambda c: all(c in record for record in background))
         rows = [[record[c] for c in columns] for record in background]
-    elif _kind(background) == "frame":
-        frame = background if hasattr(background, "columns") else background.to_frame().T
+    elif kind_of(background) == "frame":
+        frame = background if is_frame(background) else background.to_frame().T
         if not frame.columns.is_unique:
             raise ValueError(f"the background has two columns {frame.columns[frame.columns.duplicated()][0]!r}")
         _require_columns(columns, lambda c: c in frame.columns)
         rows = [list(row) for row in zip(*(frame[c].tolist() for c in columns), strict=True)]
-    elif _kind(background) == "polars":
+    elif kind_of(background) == "polars":
         _require_columns(columns, lambda c: c in background.columns)
         rows = [list(row) for row in background.select(columns).rows()]
     else:

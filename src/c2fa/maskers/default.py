@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from c2fa._system import is_frame
 from c2fa.asking.masking import Masked, Masker
+from c2fa.maskers._pictures import is_pil
 from c2fa.maskers._tables import read_row
 from c2fa.maskers.images import ImageBag
 from c2fa.maskers.tabular import Tabular
@@ -34,9 +36,9 @@ class Default:
         dimensions = len(getattr(x, "shape", ()))
         if isinstance(x, str):
             masker: Masker = Text()
-        elif isinstance(x, os.PathLike) or dimensions == 3 or type(x).__module__.startswith("PIL."):
+        elif isinstance(x, os.PathLike) or dimensions == 3 or is_pil(x):
             masker = ImageBag()
-        elif isinstance(x, dict) or hasattr(x, "columns") or dimensions == 1:
+        elif isinstance(x, dict) or is_frame(x) or dimensions == 1:
             return _row(x)
         else:
             raise TypeError(

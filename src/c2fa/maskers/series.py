@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa import views
-from c2fa._system import as_given, host_array
+from c2fa._system import as_given, host_array, is_frame
 from c2fa.asking.masking import Masked
 from c2fa.graph import chain
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
@@ -165,7 +165,7 @@ class TimeSeries:
     def _names(self, x: Any, time_axis: int, channels: int) -> list[str]:
         """The channels' names: those given, or the columns of a frame of steps by channels, or numbers."""
         names = self.names
-        if names is None and hasattr(x, "columns") and time_axis == 0:
+        if names is None and is_frame(x) and time_axis == 0:
             names = [str(c) for c in x.columns]
         if names is not None and len(names) != channels:
             raise ValueError(f"{len(names)} names for {channels} channels: give one name per channel")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from c2fa import views
+from c2fa._system import is_frame
 from c2fa.asking.masking import Masked
-from c2fa.maskers._columns import groups_of, names_of, tree_of
-from c2fa.maskers._tables import Table, described, read_background, read_row, typical_row
+from c2fa.maskers._tables import Table, described, kind_of, read_background, read_row, typical_row
 from c2fa.structure import BoolArray, Structure
 from c2fa.views.descriptors import own_fields
 
@@ -79,8 +81,12 @@ class Tabular:
     def __call__(self, x: Any) -> Masked:
         columns, values = read_row(x)
         if columns is None:
-            named = getattr(self.background, "columns", range(len(values)))
-            columns = list(named if self.names is None else self.names)
+            if self.names is not None:
+                columns = list(self.names)
+            elif is_frame(self.background):
+                columns = list(self.background.columns)
+            else:
+                columns = list(range(len(values)))
         if len(columns) != len(values):
             raise ValueError(f"{len(columns)} column names for {len(values)} values: give one name per column")
         structure = tree_of(self.groups, columns)
@@ -89,7 +95,8 @@ class Tabular:
             background = read_background(self.background, columns)
             baselines = background if self.strategy == "average" else [self._baseline(background, structure)]
             self._baselines[tuple(columns)] = baselines
-        dtypes = getattr(self.background, "dtypes", None)
+        is_typed = is_frame(self.background) and kind_of(self.background) == "frame"
+        dtypes = self.background.dtypes if is_typed else None
         table = Table(x, columns, values, baselines, dtypes)
         m = len(baselines)
 
@@ -112,3 +119,145 @@ class Tabular:
                 )
             return background[0]
         return typical_row(background, structure)
+
+
+def groups_of(transformer: Any) -> dict[str, list[str]]:
+    """Group what a fitted ``ColumnTransformer`` or ``Pipeline`` gives by the columns that it comes from.
+
+    The columns that a ``OneHotEncoder`` makes of one column are one group; a column that is scaled, imputed
+    or passed on is a group of its own; what cannot be told apart (principal components, say) is one group for
+    each step. A predictor at the end of a pipeline is left out.
+
+    Returns
+    -------
+    dict
+        From the name of a column of the table to the names of the transformed columns, in their order.
+    """
+    fitted = _transforming(transformer)
+    names = names_of(fitted)
+    owners = _through(fitted, _names_in(fitted, range(fitted.n_features_in_)), "all")
+    groups: dict[str, list[str]] = {}
+    for owner, name in zip(owners, names, strict=True):
+        groups.setdefault(owner, []).append(name)
+    return groups
+
+
+def names_of(transformer: Any) -> list[str]:
+    """The names of the columns that a fitted transformer gives."""
+    return [str(name) for name in _transforming(transformer).get_feature_names_out()]
+
+
+def _transforming(transformer: Any) -> Any:
+    """A pipeline without the predictor at its end."""
+    if hasattr(transformer, "steps") and hasattr(transformer.steps[-1][1], "predict"):
+        transformer = transformer[:-1]
+    if not hasattr(transformer, "get_feature_names_out"):
+        raise TypeError(
+            f"groups must be a dict of columns or a fitted ColumnTransformer or Pipeline, "
+            f"not {type(transformer).__name__}"
+        )
+    return transformer
+
+
+def _names_in(step: Any, numbers: Iterable[Any]) -> list[str]:
+    """The names of the columns that a step was fitted on; their numbers where they had none."""
+    return [str(c) for c in getattr(step, "feature_names_in_", numbers)]
+
+
+def _through(step: Any, owners: list[str], name: str) -> list[str]:
+    """Follow the owners of a step's input columns to its output columns."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    if step is None or step == "passthrough":
+        return owners
+    if isinstance(step, Pipeline):
+        for inner_name, inner in step.steps:
+            owners = _through(inner, owners, inner_name)
+        return owners
+    if isinstance(step, ColumnTransformer):
+        return _through_columns(step, owners)
+    if isinstance(step, OneHotEncoder):
+        return _through_encoder(step, owners)
+    places = {c: k for k, c in enumerate(_names_in(step, (f"x{k}" for k in range(len(owners)))))}
+    outputs = [str(c) for c in step.get_feature_names_out()]
+    if all(c in places for c in outputs):
+        return [owners[places[c]] for c in outputs]
+    return [name] * len(outputs)
+
+
+def _through_encoder(encoder: Any, owners: list[str]) -> list[str]:
+    """Ask a OneHotEncoder to name each column by its origin."""
+    plain = copy.copy(encoder)
+    plain.feature_name_combiner = lambda feature, category: feature
+    vars(plain).pop("feature_names_in_", None)
+    return [owners[int(k)] for k in plain.get_feature_names_out([str(k) for k in range(len(owners))])]
+
+
+def _through_columns(step: Any, owners: list[str]) -> list[str]:
+    """Follow the owners through each transformer of a ColumnTransformer."""
+    inputs = _names_in(step, range(len(owners)))
+    out = [""] * len(step.get_feature_names_out())
+    for name, inner, columns in step.transformers_:
+        if isinstance(inner, str) and inner == "drop":
+            continue
+        chosen = [inputs.index(c) if isinstance(c, str) else int(c) for c in _listed(columns, len(owners))]
+        out[step.output_indices_[name]] = _through(inner, [owners[k] for k in chosen], name)
+    return out
+
+
+def _listed(columns: Any, count: int) -> list[Any]:
+    """Columns chosen by a name, names, positions, a slice or a boolean mask, as a list."""
+    if isinstance(columns, str | int):
+        return [columns]
+    if isinstance(columns, slice):
+        return list(range(count))[columns]
+    chosen = list(columns)
+    if chosen and all(isinstance(c, bool | np.bool_) for c in chosen):
+        return [k for k, on in enumerate(chosen) if on]
+    return chosen
+
+
+def tree_of(groups: Any, columns: list[Any]) -> Structure:
+    """The tree of columns, whose leaves keep the order of the columns."""
+    leaves = [str(c) for c in columns]
+    if groups is None:
+        return Structure.flat(leaves)
+    repeated = _repeated(leaves)
+    if repeated is not None:
+        raise ValueError(f"two columns are called {repeated!r}: groups go by name, so give each a name of its own")
+    places = {name: j for j, name in enumerate(leaves)}
+    try:
+        tree = _named(groups, leaves, places)
+    except (RecursionError, TypeError):  # a list that holds itself, a sparse array
+        raise TypeError(f"groups must be lists of columns, or dicts of them by name; got {groups!r:.100}") from None
+    grouped = Structure.from_tree(tree).names[-1]
+    repeated = _repeated(grouped)
+    if repeated is not None:
+        raise ValueError(f"column {repeated!r} is in two groups: put it into one")
+    ungrouped = [name for name in leaves if name not in set(grouped)]
+    branches = [tree] if isinstance(tree, Mapping) else list(tree)
+    whole = Structure.from_tree([*branches, *ungrouped])
+    if whole.depth == 1:
+        return Structure.flat(leaves)
+    order = np.argsort([places[name] for name in whole.names[-1]])
+    return Structure((*whole.parents[:-1], whole.parents[-1][order]), (*whole.names[:-1], tuple(leaves)))
+
+
+def _repeated(names: Sequence[str]) -> str | None:
+    """The first name that comes more than once."""
+    return next((name for name, times in Counter(names).items() if times > 1), None)
+
+
+def _named(node: Any, leaves: list[str], places: Mapping[str, int]) -> Any:
+    """A tree of groups in which every column goes by its name; it may be given by its position too."""
+    if isinstance(node, Mapping):
+        return {str(name): _named(child, leaves, places) for name, child in node.items()}
+    if not isinstance(node, str) and hasattr(node, "__iter__"):
+        return [_named(child, leaves, places) for child in node]
+    if str(node) in places:
+        return str(node)
+    if isinstance(node, int | np.integer) and 0 <= node < len(leaves):
+        return leaves[node]
+    raise ValueError(f"the groups name a column {node!r} that the input does not have: {leaves[:20]}")

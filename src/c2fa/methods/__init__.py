@@ -8,13 +8,11 @@ from typing import Any
 
 from c2fa._system import did_you_mean
 from c2fa.methods.base import AnyMethod, Attribution, BaseMethod, Method, Task, as_method
-from c2fa.methods.c2fa import C2FA
-from c2fa.methods.c2fa_milli import C2FAMilli
+from c2fa.methods.c2fa import C2FA, Focused
 from c2fa.methods.context_cite import ContextCite
-from c2fa.methods.focused import Focused
 from c2fa.methods.leave_one_out import HierarchicalLeaveOneOut, LeaveOneOut
 from c2fa.methods.lime import Lime
-from c2fa.methods.milli import Milli
+from c2fa.methods.milli import C2FAMilli, Milli
 from c2fa.methods.owen import Owen, Shapley
 from c2fa.methods.peers import CaptumKernelShap, CaptumLime, LimePeer, ShapKernel, ShapPartition
 from c2fa.methods.two_step import BottomUp, TopDown, TopDownMilli

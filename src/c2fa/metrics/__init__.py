@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from c2fa.metrics.agreement import consistency, coverage, higher_is_better, mihl, stability
-from c2fa.metrics.correctness import auroc, evidence_recall, ndcg, pixel_auroc, pixel_counts, top1
+from c2fa.metrics.agreement import (
+    auroc,
+    consistency,
+    coverage,
+    evidence_recall,
+    higher_is_better,
+    mihl,
+    ndcg,
+    pixel_auroc,
+    pixel_counts,
+    stability,
+    top1,
+)
 from c2fa.metrics.faithfulness import Curve, aopcr, deletion, held_out, infidelity, insertion, lds, measure, topk_drop
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Whether an explanation agrees: its levels with each other, its runs with each other, its intervals with the truth."""
+"""Whether an explanation agrees: its levels with each other, its runs with each other, all of it with known truth."""
 
 from __future__ import annotations
 
@@ -89,3 +89,141 @@ def coverage(values: npt.ArrayLike, stderr: npt.ArrayLike, truth: npt.ArrayLike,
         raise ValueError(f"confidence must lie between 0 and 1; got {confidence}")
     reach = ndtri(0.5 + confidence / 2.0) * np.asarray(stderr, dtype=np.float64)
     return float(np.mean(np.abs(np.asarray(values) - np.asarray(truth)) <= reach))
+
+
+@higher_is_better(True)
+def ndcg(values: npt.ArrayLike, relevant: npt.ArrayLike) -> float:
+    """NDCG@n, n being the number of relevant features: 1 where they are exactly the top n.
+
+    ``relevant`` holds 1 for features that support, 0 for neutral ones, -1 for those that refute, NaN for unknown
+    ones, which are left out. NaN where nothing is relevant. Unlike scikit-learn's, the sum ends after n.
+
+    >>> round(ndcg([0.9, 0.1, 0.5], [1, 1, 0]), 4)
+    0.6131
+    """
+    scores, gains = _pair(values, relevant)
+    n = int((gains == 1).sum())
+    if n == 0:
+        return float("nan")
+    discount = 1.0 / np.log2(np.arange(2, n + 2))
+    order = np.argsort(-scores, kind="stable")
+    return float(gains[order][:n] @ discount / discount.sum())
+
+
+@higher_is_better(True)
+def top1(values: npt.ArrayLike, relevant: npt.ArrayLike) -> float:
+    """1 where the feature with the largest attribution is a relevant one, else 0.
+
+    >>> top1([0.9, 0.1], [1, 0]), top1([0.1, 0.9], [1, 0])
+    (1.0, 0.0)
+    """
+    scores, gains = _pair(values, relevant)
+    return float(gains[np.argmax(scores)] == 1) if (gains == 1).any() else float("nan")
+
+
+@higher_is_better(True)
+def evidence_recall(values: npt.ArrayLike, relevant: npt.ArrayLike, k: int = 1) -> float:
+    """The share of the relevant features that are among the k of highest value; NaN where nothing is relevant.
+
+    ``relevant`` is as in ``ndcg``. Ties keep the features' own order.
+
+    >>> evidence_recall([0.9, 0.1, 0.5], [1, 1, 0], k=2)
+    0.5
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, the features to look among; got {k}")
+    scores, gains = _pair(values, relevant)
+    is_evidence = gains == 1
+    top = np.argsort(-scores, kind="stable")[:k]
+    return float(is_evidence[top].sum() / is_evidence.sum()) if is_evidence.any() else float("nan")
+
+
+@higher_is_better(True)
+def auroc(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+    """The chance that a positive outranks a negative, ties counting half; NaN where there is only one kind.
+
+    ``labels`` are 1, 0, or NaN for what is to be ignored, one for each score; or a table (n, 2) with how much of
+    each feature is positive and how much negative, such as ``pixel_counts`` gives.
+
+    >>> auroc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    0.75
+    >>> auroc([0.1, 0.4, 0.8, 0.9], [0, 0, 1, np.nan], weights=[1, 1, 5, 1])
+    1.0
+    """
+    values, truth = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    if truth.ndim == 1:
+        truth = np.stack([truth == 1, truth == 0], axis=1).astype(np.float64)
+    if values.ndim != 1 or truth.shape != (len(values), 2):
+        raise ValueError(
+            f"scores of shape {values.shape} need one label each, or a table of shape ({values.size}, 2); "
+            f"got shape {np.shape(labels)}"
+        )
+    _check_known(values)
+    if weights is not None:
+        truth = truth * np.asarray(weights, dtype=np.float64)[:, None]
+    levels, where = np.unique(values, return_inverse=True)
+    positive, negative = (np.bincount(where, column, len(levels)) for column in truth.T)
+    pairs = float(positive.sum() * negative.sum())
+    below = np.cumsum(negative) - negative / 2.0
+    return float(positive @ below) / pairs if pairs > 0 else float("nan")
+
+
+def pixel_counts(
+    segments: Sequence[npt.ArrayLike], truths: Sequence[npt.ArrayLike], void: int | None = 255
+) -> FloatArray:
+    """Count each super-pixel's positive and negative pixels, (leaves, 2), over all images of a bag in order.
+
+    ``segments`` are label maps with labels 0, 1, … in each image; ``truths`` are 1 where a pixel is positive,
+    ``void`` where it is to be ignored, else negative.
+
+    >>> pixel_counts([[[0, 0, 1]], [[0, 1, 1]]], [[[1, 0, 255]], [[0, 1, 1]]]).tolist()
+    [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0], [2.0, 0.0]]
+    """
+    tables = []
+    for labels, truth in zip(map(np.asarray, segments), map(np.asarray, truths), strict=True):
+        if labels.shape != truth.shape:
+            raise ValueError(f"a label map of shape {labels.shape} needs a truth of that shape; got {truth.shape}")
+        count = int(labels.max()) + 1
+        good = np.ones_like(truth, np.bool_) if void is None else truth != void
+        tables.append([np.bincount(labels[good & on], minlength=count) for on in (truth == 1, truth != 1)])
+    return np.concatenate([np.stack(table, axis=1) for table in tables]).astype(np.float64)
+
+
+@higher_is_better(True)
+def pixel_auroc(
+    values: npt.ArrayLike,
+    segments: Sequence[npt.ArrayLike],
+    truths: Sequence[npt.ArrayLike],
+    void: int | None = 255,
+    image: int | None = None,
+) -> float:
+    """AUROC per pixel of a bag of images, every pixel scored by its super-pixel; ``image`` looks within one alone.
+
+    Over a whole bag it mostly rewards finding the right image; within the positive image, the object.
+
+    >>> segments, truths = [[[0, 1]], [[0, 1]]], [[[0, 0]], [[1, 0]]]
+    >>> pixel_auroc([0.0, 0.0, 0.3, 0.5], segments, truths)
+    0.6666666666666666
+    >>> pixel_auroc([0.0, 0.0, 0.3, 0.5], segments, truths, image=1)
+    0.0
+    """
+    counts = pixel_counts(segments, truths, void)
+    if image is not None:
+        owner = np.repeat(np.arange(len(segments)), [int(np.max(labels)) + 1 for labels in segments])
+        counts = np.where((owner == image)[:, None], counts, 0.0)
+    return auroc(values, counts)
+
+
+def _pair(values: npt.ArrayLike, relevant: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    scores, gains = np.asarray(values, dtype=np.float64), np.asarray(relevant, dtype=np.float64)
+    if scores.ndim != 1 or scores.shape != gains.shape:
+        raise ValueError(f"{scores.shape} values need one mark of relevance each; got shape {gains.shape}")
+    _check_known(scores)
+    known = ~np.isnan(gains)
+    return scores[known], gains[known]
+
+
+def _check_known(values: FloatArray) -> None:
+    """Refuse NaN, which sorting would call the largest of all."""
+    if np.isnan(values).any():
+        raise ValueError(f"the attribution of feature {int(np.isnan(values).argmax())} is NaN; it cannot be ranked")

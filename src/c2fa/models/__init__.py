@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
     from c2fa.asking.model import Model
     from c2fa.models.http.endpoint import EndpointError
-    from c2fa.models.http.mlflow import MLflow
-    from c2fa.models.http.oip import OpenInference
+    from c2fa.models.http.inference import MLflow, OpenInference
     from c2fa.models.http.openai import CensoredWarning, OpenAI
-    from c2fa.models.lazy import Lazy
     from c2fa.models.lm.causal import CausalLM
     from c2fa.models.lm.chat import Chat
     from c2fa.models.lm.servers import TGI, VLLM, LlamaServer, SGLang
-    from c2fa.models.loading import load, wrap
+    from c2fa.models.loading import Lazy, load, wrap
     from c2fa.models.local.demo import DemoSentiment
     from c2fa.models.local.huggingface import HuggingFace
     from c2fa.models.local.onnx import Onnx
@@ -60,12 +58,12 @@ _WHERE = {
     "DemoSentiment": ("local.demo", None, None),
     "EndpointError": ("http.endpoint", "httpx2", "http"),
     "HuggingFace": ("local.huggingface", "torch", "text"),
-    "Lazy": ("lazy", None, None),
+    "Lazy": ("loading", None, None),
     "LlamaServer": ("lm.servers", "httpx2", "http"),
-    "MLflow": ("http.mlflow", "httpx2", "http"),
+    "MLflow": ("http.inference", "httpx2", "http"),
     "Onnx": ("local.onnx", "onnxruntime", "onnx"),
     "OpenAI": ("http.openai", "httpx2", "http"),
-    "OpenInference": ("http.oip", "httpx2", "http"),
+    "OpenInference": ("http.inference", "httpx2", "http"),
     "SGLang": ("lm.servers", "httpx2", "http"),
     "Sklearn": ("local.sklearn", None, None),
     "TGI": ("lm.servers", "httpx2", "http"),

@@ -6,14 +6,15 @@ import contextlib
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from c2fa.asking.model import Model
+from c2fa.asking.model import Model, ModelProxy, launcher
 from c2fa.models import adapter
 from c2fa.models.http._settings import Settings, shown
-from c2fa.models.local import _skops
+from c2fa.models.local.sklearn import load_skops
 
 _FORMS = (
     "demo, python:package.module:function, sklearn:file.skops, hf:folder, onnx:file, oip:http://host:port#model, "
@@ -215,10 +216,10 @@ def _estimator(path: str, allow_pickle: bool, trusted: str | Sequence[str] = ())
         raise ValueError(f"there is no file {path!r}; sklearn: takes a file written by skops.io.dump")
     if path.endswith(".skops"):
         if not trusted:
-            return _skops.load(path)
+            return load_skops(path)
         names = trusted.split(",") if isinstance(trusted, str) else trusted
         with _here():  # what is trusted may be a script beside the user
-            return _skops.load(path, [name.strip() for name in names])
+            return load_skops(path, [name.strip() for name in names])
     if not allow_pickle:
         raise ValueError(
             f"{path!r} is not a .skops file, and a pickle can run any code: write it with skops.io.dump, or allow "
@@ -229,3 +230,49 @@ def _estimator(path: str, allow_pickle: bool, trusted: str | Sequence[str] = ())
     except ImportError as error:
         raise ImportError("reading joblib files needs scikit-learn: pip install 'c2fa[tabular]'") from error
     return joblib.load(path)
+
+
+class Lazy(ModelProxy):
+    """A model that is made where it is first used, and travels to other processes as its constructor.
+
+    Workers that share one model need not load it, and neither does the process that starts them.
+
+    Parameters
+    ----------
+    make
+        A function without arguments that returns the model, such as ``functools.partial(load, path)``, or a line of
+        text as ``c2fa.models.load`` takes it.
+
+    Examples
+    --------
+    >>> model = Lazy("demo")     # nothing is loaded yet
+    >>> model(["What a wonderful day."]).shape
+    (1, 2)
+    """
+
+    def __init__(self, make: str | Callable[[], Any]) -> None:
+        self.make = make
+        self._made: Model | None = None
+        self._making = threading.Lock()
+
+    @property
+    def model(self) -> Model:
+        """The model, made now if it was not before."""
+        with self._making:
+            if self._made is None:
+                self._made = load(self.make) if isinstance(self.make, str) else taken(self.make())
+            return self._made
+
+    @property
+    def launch(self) -> Any:
+        """The model's own ``launch``; None where it has none."""
+        return launcher(self.model)
+
+    def __call__(self, batch: Any) -> Any:
+        return self.model(batch)
+
+    def __repr__(self) -> str:
+        return f"Lazy({self.make!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.make,)

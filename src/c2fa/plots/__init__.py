@@ -18,13 +18,10 @@ except ImportError as error:
 from c2fa._system import did_you_mean
 from c2fa.explanation import Explanation
 from c2fa.plots._style import PALETTES, palette
-from c2fa.plots.bag import bag
-from c2fa.plots.compare import compare
-from c2fa.plots.curves import convergence, curves, scores
+from c2fa.plots.curves import convergence, curves, prior, scores
+from c2fa.plots.grids import bag, series
 from c2fa.plots.images import ImagesDisplay, images
-from c2fa.plots.nested import NestedDisplay, nested
-from c2fa.plots.prior import prior
-from c2fa.plots.series import series
+from c2fa.plots.nested import NestedDisplay, compare, nested
 from c2fa.plots.text import TextDisplay, text
 
 __all__ = [

@@ -28,9 +28,9 @@ from matplotlib.textpath import text_to_path
 
 from c2fa._system import in_notebook
 from c2fa.explanation import Explanation
-from c2fa.showing import drawing
+from c2fa.showing import numbers
+from c2fa.showing.numbers import minuses, number
 from c2fa.showing.printing import on_scale, one_line
-from c2fa.showing.rounding import minuses, number
 from c2fa.structure import FloatArray
 from c2fa.views.images import Tints
 
@@ -165,7 +165,7 @@ def right_to_left(text: str) -> bool:
 
 def largest(values: FloatArray) -> float:
     """The largest absolute value, or 1 where there is none but rounding, so that it can be divided by."""
-    found = drawing.largest(values)
+    found = numbers.largest(values)
     return found if found > ROUNDING else 1.0
 
 

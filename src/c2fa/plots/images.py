@@ -27,9 +27,8 @@ from c2fa.plots._style import (
     predicted,
     say_contradiction,
 )
-from c2fa.showing.drawing import of_largest, shares
+from c2fa.showing.numbers import number, of_largest, shares
 from c2fa.showing.printing import singular
-from c2fa.showing.rounding import number
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views.images import Images, Pixels, Shown, tint
 

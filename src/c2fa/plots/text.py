@@ -28,7 +28,7 @@ from c2fa.plots._style import (
     signs,
     width_of,
 )
-from c2fa.showing.drawing import of_largest
+from c2fa.showing.numbers import of_largest
 from c2fa.showing.printing import singular
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views import Text

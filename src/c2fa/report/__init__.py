@@ -15,10 +15,9 @@ import numpy as np
 from c2fa._system import atomic
 from c2fa.explanation import Explanation
 from c2fa.report._data import pack, summary
-from c2fa.report._page import island, page
-from c2fa.report._plain import facts, styled, table
+from c2fa.report._page import facts, island, page, styled, table
+from c2fa.showing.numbers import number
 from c2fa.showing.printing import shown_names
-from c2fa.showing.rounding import number
 from c2fa.views.images import Images, fitting_side
 from c2fa.views.text import shortened
 

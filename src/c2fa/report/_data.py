@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from c2fa.explanation import Explanation
 from c2fa.showing.codec import walk
-from c2fa.showing.drawing import settled
+from c2fa.showing.numbers import settled
 from c2fa.structure import IntArray
 
 

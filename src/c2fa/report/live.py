@@ -18,8 +18,7 @@ from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.report import _side, repr_html
 from c2fa.report._data import pack
-from c2fa.report._page import asset, script, style
-from c2fa.report._plain import facts
+from c2fa.report._page import asset, facts, script, style
 from c2fa.structure import BoolArray, FloatArray, Structure
 
 AnyWidget: Any = need("anywidget", "live").AnyWidget

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from c2fa.showing.drawing import largest, shares
-from c2fa.showing.rounding import number
+from c2fa.showing.numbers import largest, number, shares
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation

@@ -26,7 +26,6 @@ from c2fa.solvers.scales import BASE_SD, USUAL_TAIL, search
 from c2fa.structure import FloatArray
 
 MIN_UNASKED = 0.05  # rows count 1/0.05 times at the most
-_MAX_NOISE_RATIO = 4.0  # the most that a level is taken to be noisier than the leaves'
 _HEAVIEST = 1e6  # what a row may weigh, in medians of its level: its noise is then a thousandth, as good as none
 
 
@@ -110,7 +109,8 @@ def choose(problem: Problem) -> Chosen:
     unit = of_weight_1[-1]
     noises = of_weight_1 / unit
     boosts = np.array([1.0 / _unasked(level) for level in problem.levels])
-    boosts *= np.maximum(1.0, scales.noises / (_MAX_NOISE_RATIO * scales.noises[-1]))
+    # No level is taken to be more than four times as noisy as the leaves'.
+    boosts *= np.maximum(1.0, scales.noises / (4.0 * scales.noises[-1]))
     boosts /= boosts[-1]
     usual_own = float(np.exp(np.log(scales.own).mean()))
     return Chosen(

@@ -59,7 +59,7 @@ def smooth_errors(
     smooth = problem.levels[-1].smooth
     if smooth is None:
         return errors
-    if problem.structure.leaves > _DENSE:
+    if problem.structure.leaves > 5000:
         return None
     spread = smooth(np.eye(problem.structure.leaves))
     smoothed = np.maximum(np.einsum("ij,ij->j", spread, system.solve(spread)), 0.0)  # S is symmetric
@@ -186,8 +186,9 @@ class _Dual:
         return 1.0 - _squares(self.factor.inverse)
 
 
-def _chunks(leaves: int) -> list[slice]:
-    return [slice(start, min(start + _CHUNK, leaves)) for start in range(0, leaves, _CHUNK)]
+def _chunks(leaves: int, most: int = 8192) -> list[slice]:
+    """The leaves in pieces: ``most`` of their columns are held at a time beside the rows themselves."""
+    return [slice(start, min(start + most, leaves)) for start in range(0, leaves, most)]
 
 
 class _LeastSquares:
@@ -238,11 +239,6 @@ class _LeastSquares:
 
 
 _NOTHING = 1e-15
-_NO_PRIOR = 1e-12  # strengths of the leaves below this leave them without a posterior
-_NO_FREEDOM = 1e-6  # below this share of the rows a fit goes through all of them, and what is left over is rounding
-_DENSE = 5000  # leaves whose whole covariance may be held
-_FULL_RANK = 1e-8  # where no column is a mix of others: the least on a triangle's diagonal beside the largest
-_CHUNK = 8192  # columns of the leaves held at a time beside the rows themselves
 
 
 def _squares(rows: FloatArray) -> FloatArray:
@@ -269,7 +265,8 @@ def _noise(problem: Problem, strengths: tuple[Strength, ...], leaf_values: Float
     rows = sum(np.count_nonzero(level.weights) for level in problem.levels)
     likely: FloatArray = energy / max(rows - sum(level.intercept for level in problem.levels), 1)
     left = rows - leverage
-    return np.maximum(likely, residuals / left) if left > _NO_FREEDOM * rows else likely
+    # With less left a fit goes through all rows, and what it leaves over is rounding.
+    return np.maximum(likely, residuals / left) if left > 1e-6 * rows else likely
 
 
 def row_leverages(problem: Problem, system: System) -> tuple[FloatArray, ...]:
@@ -354,7 +351,7 @@ def _posterior_system(problem: Problem, system: System | None) -> System | None:
     """What the covariance is read from: the fit's own system where there is one; None where there is no prior."""
     ridges = [level.penalty.ridge for level in problem.levels]
     given = [ridge for ridge in ridges if ridge is not None]
-    if len(given) < len(ridges) or not np.min(given[-1]) > _NO_PRIOR:
+    if len(given) < len(ridges) or not np.min(given[-1]) > 1e-12:  # weaker, the leaves have no posterior
         return None
     if system is not None:
         return system
@@ -372,7 +369,7 @@ def loss_alone(level: Level) -> float:
         # With rows of full rank, what no values can fit is the last number of the triangular factor of [X y].
         upper = triangle(np.concatenate([rows, targets], axis=1))
         sizes = np.abs(np.diag(upper))[:-1]
-        if sizes.min() > _FULL_RANK * sizes.max():
+        if sizes.min() > 1e-8 * sizes.max():  # no column is a mix of others
             return 0.5 * float(upper[-1, -1]) ** 2
     if not ridge.min() > _NOTHING:
         penalised = np.flatnonzero(ridge)

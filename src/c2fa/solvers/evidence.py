@@ -26,7 +26,6 @@ from c2fa.solvers.cholesky import Cholesky, symmetric_product, triangle
 from c2fa.solvers.tree import weighted_gram
 from c2fa.structure import FloatArray, IntArray
 
-_LEAVES = 0.5  # the share of the outputs' variance that the leaves are first thought to explain
 _AT_ONCE = 2**21  # numbers held beside the rows
 _MORE_LEAVES = 1.4  # as many leaves to a row, and the system of the leaves is still the faster one
 TINY = 1e-290  # a variance of outputs that numbers cannot tell from none
@@ -150,7 +149,8 @@ class Observations:
     @cached_property
     def usual_base(self) -> float:
         """The logarithm of the leaves' variance at which they explain the usual share of the outputs."""
-        return float(np.log(_LEAVES / self.energy)) if self.energy > 0 else 0.0
+        # Half of the outputs' variance is first thought to be the leaves'.
+        return float(np.log(0.5 / self.energy)) if self.energy > 0 else 0.0
 
     @cached_property
     def _grams(self) -> FloatArray:

@@ -36,11 +36,11 @@ import numpy as np
 from c2fa.penalties import Auto, L2Each
 from c2fa.problem import Problem
 from c2fa.solution import Solution
-from c2fa.solvers.averaging import averaged
 from c2fa.solvers.direct import prepare
 from c2fa.solvers.evidence import TINY
 from c2fa.solvers.game import Game
 from c2fa.solvers.owen import Solved, solve_game
+from c2fa.solvers.smoothing import averaged
 from c2fa.structure import FloatArray
 
 _SHARE, _SHARE_SD = 1.0, 1.0  # what is expected of the share itself

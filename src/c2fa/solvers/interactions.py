@@ -33,7 +33,6 @@ _SHARES = _SHARES / 2.0
 # Of two masks: with chances t and t', and u = 2t − 1, a feature is the same in both with chance (1 + u u') / 2.
 _TWICE = np.multiply.outer(_NODES, _NODES).ravel()
 _TWICE_SHARES = np.multiply.outer(_SHARES, _SHARES).ravel()
-_MOST_WEIGHT = 0.9  # of a leaf: at 1 the kernel would tell nothing of any mask from another without it
 _NOTHING = 1e-12  # of a process: two leaves have no third to act with
 
 
@@ -46,7 +45,8 @@ class Interactions:
     @classmethod
     def of(cls, order: float, sizes: FloatArray) -> Interactions:
         """Leaves act together as they matter: ``order`` of them usually, in proportion to their sizes."""
-        return cls(np.minimum(order / len(sizes) * (sizes / sizes.mean()), _MOST_WEIGHT))
+        # With a weight of 1 the kernel would tell nothing of any mask from another without that leaf.
+        return cls(np.minimum(order / len(sizes) * (sizes / sizes.mean()), 0.9))
 
     @cached_property
     def _angles(self) -> FloatArray:

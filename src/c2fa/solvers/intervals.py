@@ -47,9 +47,7 @@ _PRIOR_ROWS = 2.0  # as many rows' worth of residuals at the noise that the whol
 _GRID = np.linspace(-3.5, 4.5, 17)  # logarithms of a leaf's own factor
 _FINE = np.linspace(-8.0, 10.0, 181)  # the same logarithms, finer and further: what is blurred onto the grid
 _APART = np.square(_GRID[:, None] - _FINE)
-_UNLIKELY = _FINE + np.exp(-_FINE) - 1.0  # the inverse gamma's −2/tail log density
 _NORMAL_QUANTILE = ndtri(0.975)
-_MAX_DOF = 1.5  # the most degrees of freedom that one leaf is taken to use
 
 
 def calibrated(problem: Problem, *, stderr: bool = True) -> Solution:
@@ -83,9 +81,10 @@ def standard_errors(
     problem = chosen.problem
     s = problem.structure
     variances = system.variances()
-    slices = _row_slices(problem)
+    ends = np.cumsum([0, *(len(level.masks) for level in problem.levels)]).tolist()
+    slices = [slice(start, end) for start, end in itertools.pairwise(ends)]  # of each level's rows among all
     influences = system.influences(slices)
-    dof = _dof(chosen, variances[-1])
+    dof: FloatArray = np.maximum(1.0 - 2.0 * variances[-1] * chosen.strengths, 0.0)  # γ, what rows determine of a leaf
     found = functools.partial(_Noises.of, chosen, leaf_values, leverages, losses, _adaptivity(chosen, dof))
     noises = found()
     size = _size_of_values(chosen, dof, leaf_values, noises)
@@ -116,12 +115,6 @@ def standard_errors(
     return smooth_errors(problem, system, tuple(errors), scale)
 
 
-def _row_slices(problem: Problem) -> list[slice]:
-    """Where each level's rows are among all."""
-    ends = np.cumsum([0, *(len(level.masks) for level in problem.levels)]).tolist()
-    return [slice(start, end) for start, end in itertools.pairwise(ends)]
-
-
 def _shared(variances: FloatArray, of_leaves: FloatArray) -> FloatArray:
     """How much of the doubt about its leaves' strengths reaches a value: 1 where its leaves err independently."""
     known = np.isfinite(of_leaves) & (of_leaves > 0)
@@ -145,19 +138,13 @@ def _share(part: FloatArray, total: FloatArray, output: int | None) -> FloatArra
     return share
 
 
-def _dof(chosen: Chosen, posterior: FloatArray) -> FloatArray:
-    """For each leaf the share of it that the rows determine, γ."""
-    dof: FloatArray = np.maximum(1.0 - 2.0 * posterior * chosen.strengths, 0.0)
-    return dof
-
-
 def _adaptivity(chosen: Chosen, dof: FloatArray) -> float:
     """How many times more degrees of freedom the leaves use because their strengths follow their values."""
     if not (np.isfinite(chosen.tail) and dof.any()):
         return 1.0
     own = 0.5 / (chosen.strengths * chosen.centre)
     follows = np.maximum(1.0 - chosen.tail / (own * (chosen.tail + dof)), 0.0)
-    used = np.minimum(dof / np.maximum(1.0 - 2.0 * follows * (1.0 - dof), 0.25), _MAX_DOF)
+    used = np.minimum(dof / np.maximum(1.0 - 2.0 * follows * (1.0 - dof), 0.25), 1.5)  # no leaf uses more
     return float(used.sum() / dof.sum())
 
 
@@ -263,7 +250,7 @@ def log_prior(tail: float, centre_sd: float) -> FloatArray:
     if not np.isfinite(tail):
         normal: FloatArray = -0.5 * np.square(_GRID / blur)
         return normal
-    density = np.exp(-0.5 * tail * _UNLIKELY)
+    density = np.exp(-0.5 * tail * (_FINE + np.exp(-_FINE) - 1.0))  # the inverse gamma's
     blurred = np.exp(_APART / (-2.0 * blur**2)) @ density
     log: FloatArray = np.log(np.maximum(blurred / blurred.sum(), 1e-300))
     return log

@@ -42,9 +42,6 @@ from c2fa.solvers.evidence import TINY
 from c2fa.structure import FloatArray, IntArray
 
 _SHARES = np.array([0.0, 0.3, 0.6, 0.8, 0.9, 0.97])
-_BEFOREHAND = np.array([0.7, 0.06, 0.06, 0.06, 0.06, 0.06])  # few rows say little of it, and then errors stay wide
-_ONE_LEAF = 1e-6  # Σc² this near to 1: one leaf is all that matters, and there are no pairs
-_TWO_LEAVES = 1e-12  # Σ c_i c_j c_k this small: two leaves are, and there are no triples
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,13 +162,13 @@ def left_odd(sizes: FloatArray, owners: IntArray) -> FloatArray:
     of_three = (once**3 - 3.0 * once * squares + 2.0 * cubes) / 6.0
     every = (once.sum() ** 3 - 3.0 * once.sum() * squares.sum() + 2.0 * cubes.sum()) / 6.0
     odd: FloatArray = np.maximum(once * (of_two.sum() - of_two) + of_three, 0.0)
-    return odd / every if every > _TWO_LEAVES else np.zeros_like(odd)
+    return odd / every if every > 1e-12 else np.zeros_like(odd)  # two leaves are all, and there are no triples
 
 
 def _pairs(problem: Problem, sizes: FloatArray) -> FloatArray | None:
     """The covariance of what pairs of leaves do to the rows, about 1 for each row; None where there are no pairs."""
     squares = float(sizes @ sizes)
-    if 1.0 - squares < _ONE_LEAF:
+    if 1.0 - squares < 1e-6:  # one leaf is all that matters
         return None
     masks = [problem.structure.expand(level.masks, k) for k, level in enumerate(problem.levels)]
     signs = np.where(np.concatenate(masks), 1.0, -1.0)
@@ -218,5 +215,6 @@ def _likely_share(chosen: Chosen, pairs: FloatArray, rows: Sequence[slice]) -> f
         evidence[k] = -np.log(np.diag(factor)).sum() - 0.5 * np.linalg.slogdet(gram)[1] - 0.5 * free * np.log(energy)
     if not np.isfinite(evidence.max()):
         return 0.0
-    weights = np.exp(evidence - evidence.max()) * _BEFOREHAND
+    beforehand = np.array([0.7, 0.06, 0.06, 0.06, 0.06, 0.06])  # few rows say little of it: errors then stay wide
+    weights = np.exp(evidence - evidence.max()) * beforehand
     return float(weights @ _SHARES / weights.sum())

@@ -32,17 +32,11 @@ from scipy.special import wrightomega
 from c2fa.solvers.evidence import Fit, Observations, evaluate
 from c2fa.structure import FloatArray, IntArray
 
-_ROUNDS = 10
-_ROUNDS_OF_MANY = 6  # where a round takes seconds
-_MANY = 1e10  # multiplications of a round
-_HALVINGS = 6
 _TOL = 0.05  # stop when no logarithm of a scale moves by more
-_MAX_LOG_STEP = 3.0  # the most that one moves in a round
 BASE_SD = 2.0  # of the logarithm of the leaves' common variance
 _NOISE, _NOISE_SD = 0.1, 3.0  # of the levels' common noise: median, as a share of the outputs' variance, and log sd
 _LOG_NOISE = float(np.log(_NOISE))
 _MIN_NOISE = 1e-9  # as a share of the outputs' variance
-_SPREAD = 1.0  # where the search for the spread of the parts' factors begins
 _USUAL_SPREAD, _SPREAD_DOF = 0.3, 2.0  # its prior: scaled inverse chi-squared
 _TAILS = np.array([2.0, 4.0, 8.0, 16.0, 64.0])  # 64 is as good as normal
 USUAL_TAIL, _TAIL_SD = 4.0, 1.5  # prior of the tail: median, and standard deviation of the logarithm
@@ -102,7 +96,7 @@ class Scales:
             own=np.ones(len(owners[0])),
             common=_LOG_NOISE,
             offsets=np.zeros(noises),
-            spreads=(BASE_SD, *(_SPREAD,) * len(parts)),
+            spreads=(BASE_SD, *(1.0,) * len(parts)),
             tail=tail,
         )
 
@@ -232,8 +226,8 @@ def search(
 ) -> Maximum[Fit]:
     """The scales that suit rows of levels best; a tail of None is estimated with them."""
     if rounds is None:
-        many = float(min(len(data.targets), data.leaves)) ** 2 * data.leaves > _MANY
-        rounds = _ROUNDS_OF_MANY if many else _ROUNDS
+        multiplications = float(min(len(data.targets), data.leaves)) ** 2 * data.leaves
+        rounds = 6 if multiplications > 1e10 else 10  # of many, a round takes seconds
     start = Scales.initial(data.owners, data.usual_base, len(data.rows), USUAL_TAIL if tail is None else tail, sizes)
     return maximise(start, functools.partial(evaluate, data), rounds, tail, tolerance)
 
@@ -259,7 +253,7 @@ def _step(evaluate: Evaluate[FitT], scales: Scales, fit: FitT) -> tuple[Scales, 
     """One move that does not lower evidence times prior; None where none is found."""
     height = fit.log_evidence + scales.log_prior
     there = scales.moved(fit)
-    for _ in range(_HALVINGS):
+    for _ in range(6):  # each half of the one before
         try:
             seen = evaluate(there.variances, there.noises)
         except LinAlgError:  # as where weights span many orders of magnitude and the noise is next to none
@@ -287,7 +281,7 @@ def _balance(
     shift = away + determined / k
     with np.errstate(divide="ignore"):  # nothing found: the logarithm is -inf and omega of it 0
         move: FloatArray = wrightomega(np.log(found / k) + shift) - shift
-    return np.minimum(np.maximum(move, -_MAX_LOG_STEP), _MAX_LOG_STEP)
+    return np.minimum(np.maximum(move, -3.0), 3.0)  # no logarithm moves by more in a round
 
 
 # ------------------------------------------------------------------------------------------------ the tail

@@ -4,8 +4,7 @@ from c2fa.asking.masking import View
 from c2fa.views.answer import Cited, Source, Statement
 from c2fa.views.from_prior import FromPrior
 from c2fa.views.images import Images
-from c2fa.views.series import Series
-from c2fa.views.tables import Bag, Table, Vector
+from c2fa.views.tables import Bag, Series, Table, Vector
 from c2fa.views.text import Text
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from c2fa.showing.rounding import minuses, number
+from c2fa.showing.numbers import minuses, number
 from c2fa.structure import IntArray
 
 if TYPE_CHECKING:

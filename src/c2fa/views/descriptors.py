@@ -20,8 +20,6 @@ Column: TypeAlias = list[str | float | None]
 """A field of every leaf: a text is a category, a number a number, None where nothing is known."""
 
 _WORDS = "words"  # how files call the table of ``WordFields``
-_REACH = 3  # words after a negation that it may negate
-_STEM = 5  # letters
 # Of all languages at once: the table follows from the words, and they do not say which language they are of.
 _WRITTEN = """
     not no never none nor neither nobody nothing nowhere cannot without hardly barely scarcely
@@ -140,7 +138,7 @@ class WordFields:
         names, parents = self.structure.names[-1], self.structure.parents
         words = [name.lower() if name.isalnum() else _bare(name) for name in names]
         sentences = parents[-1].tolist() if parents else [0] * len(words)
-        table: dict[str, Column] = {"word": [*words], "stem": [word[:_STEM] for word in words]}
+        table: dict[str, Column] = {"word": [*words], "stem": [word[:5] for word in words]}
         table |= {name: [] for name in ("before", "after", "pair", "pair_after", "negated")}
         before, reach = None, 0
         for word, this, following, after in zip(
@@ -149,7 +147,8 @@ class WordFields:
             table["before"].append(before)
             table["pair"].append(None if before is None else f"{before} {word}")
             table["negated"].append(word if reach > 0 else None)
-            reach = _REACH if word in _NEGATIONS or word.endswith(("n't", "n’t")) else reach - 1
+            is_negation = word in _NEGATIONS or word.endswith(("n't", "n’t"))
+            reach = 3 if is_negation else reach - 1  # words after it that it may negate
             if following == this:
                 table["after"].append(after)
                 table["pair_after"].append(f"{word} {after}")

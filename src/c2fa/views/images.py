@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa.asking.masking import View
-from c2fa.showing.drawing import of_largest
+from c2fa.showing.numbers import of_largest
 from c2fa.structure import FloatArray, IntArray, Structure
 
 if TYPE_CHECKING:

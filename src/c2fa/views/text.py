@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from c2fa.asking.masking import View
-from c2fa.showing.drawing import of_largest
+from c2fa.showing.numbers import of_largest
 from c2fa.showing.printing import printable
 from c2fa.structure import IntArray, Structure
 

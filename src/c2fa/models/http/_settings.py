@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from c2fa.models.http._retry import Retry
+from c2fa.models.http.limits import Retry
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, least in (("rows_per_request", 1), ("concurrency", 1), ("retries", 0), ("max_reply", 1)):
-            value = getattr(self, name)
+            value = vars(self)[name]
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value!r}")
         for name in ("timeout", "wait", "max_wait", "rate"):
-            value = getattr(self, name)
+            value = vars(self)[name]
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be a number above 0, not {value!r}")
         if self.price_per_row < 0 or min(self.token_prices) < 0:

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa.asking.model import charge, describe
-from c2fa.models.http._rows import WireRows
-from c2fa.models.http._send import EndpointError, Portal, Reply, Request, send
+from c2fa.models.http._send import EndpointError, Portal, Reply, Request, WireRows, send
 from c2fa.models.http._settings import Settings, check_url, is_local
 from c2fa.models.http.limits import Bucket, Paced
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from c2fa.models.http._rows import WireRows
-from c2fa.models.http._send import Reply, Request
+from c2fa.models.http._send import Reply, Request, WireRows
 from c2fa.models.http.endpoint import Endpoint, Floats
 from c2fa.structure import BoolArray
 

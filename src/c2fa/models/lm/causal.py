@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import itertools
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,21 +15,12 @@ import numpy as np
 import torch
 
 from c2fa.asking.model import cut_answers
-from c2fa.models.local.huggingface import from_folder, load_carefully
-from c2fa.models.local.torch import (
-    Floats,
-    autocast_dtype,
-    device_of,
-    evaluating,
-    precision,
-    restored,
-    to_host,
-    weights_hash,
-)
+from c2fa.models.local.huggingface import Pretrained, from_folder, load_carefully, setting
+from c2fa.models.local.torch import Floats, evaluating, precision, restored, to_host
 from c2fa.structure import BoolArray
 
 
-class CausalLM:
+class CausalLM(Pretrained):
     """A causal language model of ``transformers``: it writes answers, and scores a given answer after many prompts.
 
     Rows are sorted by length, and a batch holds rows of nearly the same length, filled up on the right: a causal model
@@ -57,6 +48,8 @@ class CausalLM:
         What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
     """
 
+    takes = "a folder or a .gguf file"
+    batches = (8, 64)
     least_shared = 32  # tokens: a common beginning that is shorter does not pay for a call of its own
 
     def __init__(
@@ -82,48 +75,30 @@ class CausalLM:
                 raise ValueError(f"there is no file {str(path)!r}; nothing is downloaded, so fetch the model first")
             on_cpu = device is None or torch.device(device).type == "cpu"
             halves = any(p.dtype in (torch.bfloat16, torch.float16) for p in model.parameters())
-            if on_cpu and halves and not getattr(model, "is_quantized", False):
+            if on_cpu and halves and not setting(model, "is_quantized"):
                 model = model.float()  # half precision is slow on a CPU, and ends the process on some
-        if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-            raise TypeError(f"model must be a transformers model, a folder or a .gguf file, not {type(model).__name__}")
-        if getattr(model.config, "is_encoder_decoder", False):
+        super().__init__(model, tokenizer, device, autocast, batch)
+        if model.config.is_encoder_decoder:
             raise ValueError(f"{type(model).__name__} has an encoder; CausalLM takes models that only decode")
-        if tokenizer is None:
-            raise ValueError("a model needs its tokenizer: CausalLM(model, tokenizer)")
-        for name, value in (("batch", batch), ("batch_tokens", batch_tokens), ("max_new_tokens", max_new_tokens)):
-            if value is not None and value < 1:
+        for name, value in (("batch_tokens", batch_tokens), ("max_new_tokens", max_new_tokens)):
+            if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        self.model: Any = model if device is None else model.to(device)
-        self.tokenizer, self.max_new_tokens, self.system = tokenizer, max_new_tokens, system
+        self.max_new_tokens, self.system, self.batch_tokens = max_new_tokens, system, batch_tokens
         self.template_options = dict(template_options or {})
-        self.device = torch.device(device) if device is not None else device_of(model)
-        self.batch = batch or (64 if self.device.type == "cuda" else 8)
-        self.batch_tokens = batch_tokens
-        self.autocast = autocast_dtype(autocast)
+        self._config = self.model.config.get_text_config()  # a model of several kinds of input has others too
+        head = self.model.get_output_embeddings()
+        self._head = head if isinstance(head, torch.nn.Module) else None  # some models do not say what makes logits
         self._parameters = sum(p.numel() for p in self.model.parameters())
         self._generated: dict[str, tuple[int, ...]] = {}
         self._written = self._cut = 0
-        self.__setstate__({})
         # The special tokens that the tokenizer puts before a text; those that it puts behind would end the prompt.
         [whole], [plain] = self._tokens(["a"], special=True), self._tokens(["a"])
         self._lead = next((whole[:k] for k in range(len(whole)) if whole[k : k + len(plain)] == plain), [])
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_tokenizing"}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(state)
-        self._tokenizing = threading.Lock()  # two threads that use a tokenizer at once may be refused
-
-    def __repr__(self) -> str:
-        return f"CausalLM({type(self.model).__name__}, device={str(self.device)!r})"
-
     @property
     def name(self) -> str:
         """The model's class with a hash of its weights, its vocabulary and how it is run."""
-        how = (str(self.autocast), self._lead, sorted(self.tokenizer.get_vocab().items()))
-        words = hashlib.sha256(repr(how).encode()).hexdigest()[:16]
-        return f"hf-lm:{type(self.model).__name__}:{weights_hash(self.model)}:{words}"
+        return self._named("hf-lm", str(self.autocast), self._lead)
 
     @property
     def batch_size(self) -> int:
@@ -133,10 +108,8 @@ class CausalLM:
     @property
     def window(self) -> int | None:
         """The most tokens that the model can read; None where neither it nor its tokenizer says so."""
-        limit = getattr(self._config, "max_position_embeddings", None)
-        if limit is None:
-            limit = getattr(self.tokenizer, "model_max_length", None)
-        return int(limit) if limit is not None and 0 < limit < 10**9 else None  # a huge number stands for none
+        limit = setting(self._config, "max_position_embeddings") or self.tokenizer.model_max_length
+        return int(limit) if limit is not None and limit < 10**9 else None  # a huge number stands for none
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -149,14 +122,14 @@ class CausalLM:
 
         A model whose tokenizer has no chat template has no such attribute.
         """
-        if not getattr(self.tokenizer, "chat_template", None):
+        if not self.tokenizer.chat_template:
             raise AttributeError("the tokenizer has no chat template; prompts are plain text")
         return self._in_template
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
         """The texts that the tokenizer reads as tokens of their own kind, such as the end of a turn."""
-        return tuple(map(str, getattr(self.tokenizer, "all_special_tokens", ())))
+        return tuple(map(str, self.tokenizer.all_special_tokens))
 
     def _in_template(self, system: str | None, user: str) -> str:
         system = self.system if system is None else system
@@ -177,7 +150,7 @@ class CausalLM:
         Special tokens are left out of the text, and the token that ends the answer is no part of it.
         """
         [ids] = self._prompts([prompt])
-        room = self.max_new_tokens if self.window is None else min(self.max_new_tokens, self.window - len(ids))
+        room = min(self.max_new_tokens, self._room(ids))
         if room < 1:
             raise ValueError(
                 f"the prompt has {len(ids):,} tokens and the model's window {self.window:,}, which leaves no room for "
@@ -224,7 +197,7 @@ class CausalLM:
             raise ValueError("the answer is empty, so there is nothing to score")
         room = self._room(ids)
         longest = max(range(len(rows)), key=lambda i: len(rows[i]))
-        if room is not None and len(rows[longest]) > room:
+        if len(rows[longest]) > room:
             raise ValueError(
                 f"prompt {longest} has {len(rows[longest]):,} tokens and the answer {len(ids):,}, more together than "
                 f"the model's window of {self.window:,}; shorten the context"
@@ -245,7 +218,7 @@ class CausalLM:
     def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
         """Whether each prompt and the answer together fit into the model's window."""
         room = self._room(self._answer(answer))
-        return np.array([room is None or len(row) <= room for row in self._prompts(prompts)], dtype=np.bool_)
+        return np.array([len(row) <= room for row in self._prompts(prompts)], dtype=np.bool_)
 
     # Texts and tokens
 
@@ -265,8 +238,9 @@ class CausalLM:
             raise TypeError("prompts must be a list of texts")
         if len(prompts) == 0:
             raise ValueError("there is no prompt; a language model needs at least one")
-        lead = self._lead
-        rows = [ids if ids[: len(lead)] == lead else lead + ids for ids in self._tokens(list(prompts))]
+        rows = [
+            ids if ids[: len(self._lead)] == self._lead else self._lead + ids for ids in self._tokens(list(prompts))
+        ]
         if all(rows):
             return rows
         # The answer's first token must come after something.
@@ -279,7 +253,7 @@ class CausalLM:
     def _ends(self) -> list[int]:
         """The tokens that end an answer, by the model or by its tokenizer."""
         ends: list[int] = []
-        for owner in (getattr(self.model, "generation_config", None), self._config, self.tokenizer):
+        for owner in (self.model.generation_config, self._config, self.tokenizer):
             end = getattr(owner, "eos_token_id", None)
             ends += [end] if isinstance(end, int) else list(end or ())
         return list(dict.fromkeys(ends))
@@ -314,25 +288,11 @@ class CausalLM:
             cuts.append((end, len(text)))
         return cuts
 
-    # The window
-
-    @property
-    def _config(self) -> Any:
-        """The settings of the part that reads text; a model of several kinds of input has others too."""
-        config = self.model.config
-        return config.get_text_config() if hasattr(config, "get_text_config") else config
-
-    def _room(self, ids: Sequence[int]) -> int | None:
-        """The most tokens that a prompt of an answer may have."""
-        return None if self.window is None else self.window - len(ids)
+    def _room(self, ids: Sequence[int]) -> float:
+        """The most tokens that there may be beside these."""
+        return math.inf if self.window is None else self.window - len(ids)
 
     # The network
-
-    @property
-    def _head(self) -> torch.nn.Module | None:
-        """The layer that makes logits; None where the model does not say which it is."""
-        head = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
-        return head if isinstance(head, torch.nn.Module) else None
 
     def _past(self, rows: list[list[int]], answer: int) -> Any:
         """What the model keeps of the tokens that all rows begin with; None where they are too few, or it cannot."""
@@ -343,22 +303,19 @@ class CausalLM:
         if len(shared) < self.least_shared or saved <= self._starting or max(map(len, rows)) + answer - 1 > self._turn:
             return None
         outputs, _ = self._read([shared], torch.zeros((1, 1), dtype=torch.long, device=self.device), use_cache=True)
-        past = getattr(outputs, "past_key_values", None)
-        layers = {type(layer).__name__ for layer in getattr(past, "layers", [None])}
+        past = setting(outputs, "past_key_values")
+        layers = {type(layer).__name__ for layer in setting(past, "layers") or [None]}
         # Keys and values can be continued by many tokens at once; states of recurrent layers often cannot.
         return past if layers <= {"DynamicLayer", "DynamicSlidingWindowLayer"} else None
 
     @property
     def _starting(self) -> float:
-        """The tokens that could be computed while a call is started: a small model on a GPU mostly waits for that.
-
-        It computes about 3e12 parameters times tokens meanwhile.
-        """
+        """The tokens that a GPU could compute while it waits for a call to be started: 3e12 parameters times tokens."""
         return 3e12 / self._parameters if self.device.type == "cuda" else 0.0
 
     def _batches(self, lengths: Sequence[int], answer: int) -> Iterator[list[int]]:
         """The numbers of rows that go together, from the shortest to the longest."""
-        words = int(getattr(self._config, "vocab_size", 0) or len(self.tokenizer))
+        words = int(setting(self._config, "vocab_size") or len(self.tokenizer))
         bucket: list[int] = []
         padding = 0
         for row in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -389,14 +346,12 @@ class CausalLM:
         width = max(lengths) + len(answer) - 1
         filled = [(row + list(answer[:-1]) + [answer[-1]] * width)[:width] for row in rows]
         tokens = torch.tensor(answer, device=self.device)
-        starts = torch.tensor(lengths, device=self.device) - 1
-        places = starts[:, None] + torch.arange(len(answer), device=self.device)
+        places = torch.tensor(lengths, device=self.device)[:, None] - 1 + torch.arange(len(answer), device=self.device)
         more: dict[str, Any] = {"use_cache": past is not None}
         if past is not None:
             more["past_key_values"] = copy.deepcopy(past)  # a call adds to it
             more["past_key_values"].batch_repeat_interleave(len(rows))
-        _, logits = self._read(filled, places, **more)
-        logits = logits.float()
+        logits = self._read(filled, places, **more)[1].float()
         own = logits.gather(-1, tokens.expand(len(rows), -1)[..., None])[..., 0]
         return own - logits.logsumexp(dim=-1)
 
@@ -428,11 +383,11 @@ class CausalLM:
     @property
     def _turn(self) -> float:
         """The length beyond which the model encodes all places of a batch in another way (LongRoPE)."""
-        rope = getattr(self._config, "rope_parameters", None) or getattr(self._config, "rope_scaling", None) or {}
+        rope = setting(self._config, "rope_parameters", "rope_scaling") or {}
         if "longrope" not in repr(rope):
-            return np.inf
+            return math.inf
         name = "original_max_position_embeddings"
-        return float(rope.get(name) or getattr(self._config, name, None) or self._config.max_position_embeddings)
+        return float(rope.get(name) or setting(self._config, name, "max_position_embeddings"))
 
 
 def _at(numbers: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

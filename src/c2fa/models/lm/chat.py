@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from c2fa.asking.model import charge, cut_answers
-from c2fa.models.http._rows import WireRows
-from c2fa.models.http._send import EndpointError, Portal, Reply, Request, send
+from c2fa.models.http._send import EndpointError, Portal, Reply, Request, WireRows, send
 from c2fa.models.http.endpoint import Endpoint, Floats, _wrong
 
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from c2fa.models.http._rows import WireRows
-from c2fa.models.http._send import EndpointError, Portal, Reply, Request
+from c2fa.models.http._send import EndpointError, Portal, Reply, Request, WireRows
 from c2fa.models.http.endpoint import Floats, RowError, _Batch
 from c2fa.models.lm.chat import Writer, checked_text
 from c2fa.structure import BoolArray

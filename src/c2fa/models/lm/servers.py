@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from c2fa.models.http._rows import WireRows
-from c2fa.models.http._send import EndpointError, Portal, Request
+from c2fa.models.http._send import EndpointError, Portal, Request, WireRows
 from c2fa.models.http.endpoint import RowError, _Batch
 from c2fa.models.lm.chat import model_name, post
 from c2fa.models.lm.completions import Completions, Tokens, columns, from_prefixes, from_texts, token_id

@@ -74,7 +74,7 @@ class TokenTable:
         own = kept.leaf != _FIXED
         counts = np.bincount(kept.leaf[own] + leaves * kept.kept[own], minlength=2 * leaves).reshape(2, leaves)
         table = cls(kept.columns, kept.leaf, kept.kept, kept.added, counts, limit)
-        is_plain = len(inputs.texts) == 1 and getattr(tokenizer, "truncation_side", "right") == "right"
+        is_plain = len(inputs.texts) == 1 and tokenizer.truncation_side == "right"
         if not (is_plain or table.fits):  # it is cut in another way than ``token_rows`` cuts
             return None
         return table if table._is_right(tried, encoding) else None

@@ -31,7 +31,52 @@ from c2fa.models.local.torch import (
 from c2fa.structure import BoolArray
 
 
-class HuggingFace:
+class Pretrained:
+    """A model of ``transformers`` with its tokenizer, on a device."""
+
+    takes: str  # what may be given besides a model
+    batches: tuple[int, int]  # rows of one call by default, on a CPU and on a GPU
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        device: str | torch.device | None,
+        autocast: str | torch.dtype | None,
+        batch: int | None,
+    ) -> None:
+        if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+            raise TypeError(f"model must be a transformers model, {self.takes}, not {type(model).__name__}")
+        if tokenizer is None:
+            raise ValueError(f"a model needs its tokenizer: {type(self).__name__}(model, tokenizer)")
+        if batch is not None and batch < 1:
+            raise ValueError(f"batch must be at least 1, not {batch}")
+        self.model: Any = model if device is None else model.to(device)
+        self.tokenizer = tokenizer
+        self.device = torch.device(device) if device is not None else device_of(model)
+        self.batch = batch or self.batches[self.device.type == "cuda"]
+        self.autocast = autocast_dtype(autocast)
+        self.__setstate__({})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_tables", "_tokenizing")}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        self._tables: WeakKeyDictionary[Any, TokenTable | None] = WeakKeyDictionary()
+        self._tokenizing = threading.Lock()  # two threads that use a tokenizer at once may be refused
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self.model).__name__}, device={str(self.device)!r})"
+
+    def _named(self, kind: str, *how: Any) -> str:
+        """The model's class with a hash of its weights, its vocabulary and how it is run."""
+        told = (*how, sorted(self.tokenizer.get_vocab().items()))
+        words = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+        return f"{kind}:{type(self.model).__name__}:{weights_hash(self.model)}:{words}"
+
+
+class HuggingFace(Pretrained):
     """A text classifier of ``transformers`` as a model: texts, or pairs of texts, in; probabilities out.
 
     Texts are sorted by length and padded to the longest of their batch; the order is restored. Nothing is
@@ -56,6 +101,9 @@ class HuggingFace:
         several labels, or the number itself for regression), or ``"logits"``.
     """
 
+    takes = "pipeline or folder"
+    batches = (64, 256)
+
     def __init__(
         self,
         model: Any,
@@ -71,51 +119,28 @@ class HuggingFace:
             model, tokenizer = from_folder(Path(model), tokenizer)
         elif not isinstance(model, torch.nn.Module) and hasattr(model, "model"):  # a pipeline
             model, tokenizer = model.model, tokenizer or model.tokenizer
-        if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-            raise TypeError(f"model must be a transformers model, pipeline or folder, not {type(model).__name__}")
-        if tokenizer is None:
-            raise ValueError("a model needs its tokenizer: HuggingFace(model, tokenizer)")
+        super().__init__(model, tokenizer, device, autocast, batch)
         if tokenizer.pad_token_id is None:
             raise ValueError(
                 "the tokenizer has no padding token; set tokenizer.pad_token and model.config.pad_token_id"
             )
         if outputs not in ("probabilities", "logits"):
             raise ValueError(f"outputs must be 'probabilities' or 'logits', not {outputs!r}")
-        if batch is not None and batch < 1:
-            raise ValueError(f"batch must be at least 1, not {batch}")
-        self.model: Any = model if device is None else model.to(device)
-        self.tokenizer, self.outputs = tokenizer, outputs
-        self.device = torch.device(device) if device is not None else device_of(model)
-        self.batch = batch or (256 if self.device.type == "cuda" else 64)
-        self.autocast = autocast_dtype(autocast)
+        self.outputs = outputs
         self.max_length = max_length or _limit(tokenizer, model.config)
         self._background = Background(self.device, lanes=2)
         self._warned = False
-        self.__setstate__({})
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_tables", "_tokenizing")}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(state)
-        self._tables: WeakKeyDictionary[Any, TokenTable | None] = WeakKeyDictionary()
-        self._tokenizing = threading.Lock()  # two threads that use a tokenizer at once may be refused
 
     @property
     def output_names(self) -> tuple[str, ...]:
         """The names of the labels."""
-        labels = getattr(self.model.config, "id2label", None) or {}
+        labels = self.model.config.id2label or {}
         return tuple(str(labels[i]) for i in sorted(labels))
 
     @property
     def name(self) -> str:
         """The model's class with a hash of its weights, its vocabulary and how it is run."""
-        how = (self.outputs, self.max_length, str(self.autocast), sorted(self.tokenizer.get_vocab().items()))
-        words = hashlib.sha256(repr(how).encode()).hexdigest()[:16]
-        return f"hf:{type(self.model).__name__}:{weights_hash(self.model)}:{words}"
-
-    def __repr__(self) -> str:
-        return f"HuggingFace({type(self.model).__name__}, device={str(self.device)!r})"
+        return self._named("hf", self.outputs, self.max_length, str(self.autocast))
 
     @property
     def batch_size(self) -> int:
@@ -124,7 +149,7 @@ class HuggingFace:
 
     def renders(self, inputs: Any) -> bool:
         """Whether it masks such inputs itself: texts and pairs of texts, whose tokens are then masked on the device."""
-        if not isinstance(inputs, TextInputs) or not getattr(self.tokenizer, "is_fast", False):
+        if not isinstance(inputs, TextInputs) or not self.tokenizer.is_fast:
             return False
         return inputs.container is None or (type(inputs.container) in (tuple, list) and len(inputs.texts) == 2)
 
@@ -152,7 +177,7 @@ class HuggingFace:
             width = self._width(int(lengths.max()))
             filler = {
                 "input_ids": self.tokenizer.pad_token_id,
-                "token_type_ids": getattr(self.tokenizer, "pad_token_type_id", 0),
+                "token_type_ids": self.tokenizer.pad_token_type_id,
             }
             columns = token_rows(tables, masks, width, filler, self._left, self.device)
             outputs = [self._outputs(columns, lengths, index) for index in self._cut(order, width)]
@@ -230,7 +255,7 @@ class HuggingFace:
 
     @property
     def _left(self) -> bool:
-        return getattr(self.tokenizer, "padding_side", "right") == "left"
+        return bool(self.tokenizer.padding_side == "left")
 
     def _whole(self, rows: list[Any]) -> Iterator[tuple[TokenTable, BoolArray]]:
         """The tokens of texts, or pairs of texts, of which nothing is to be masked."""
@@ -246,7 +271,7 @@ class HuggingFace:
             yield TokenTable.whole(encoding, number), np.ones((1, 0), dtype=np.bool_)
 
     def _activated(self, logits: torch.Tensor) -> torch.Tensor:
-        problem = getattr(self.model.config, "problem_type", None)
+        problem = self.model.config.problem_type
         if self.outputs == "logits" or problem == "regression":
             return logits
         if problem == "multi_label_classification" or logits.shape[-1] == 1:
@@ -267,14 +292,19 @@ def _pair(row: Any) -> tuple[str, str | None]:
 
 def _limit(tokenizer: Any, config: Any) -> int | None:
     """Return the model's own limit; a tokenizer that knows none says a huge number."""
-    limit = getattr(tokenizer, "model_max_length", None)
+    limit = tokenizer.model_max_length
     if limit is not None and limit < 1_000_000:
         return int(limit)
-    limit = getattr(config, "max_position_embeddings", None)
+    limit = setting(config, "max_position_embeddings")
     if limit is None:
         return None
     # The first two positions of these are not for tokens.
-    return int(limit) - 2 * (getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert"))
+    return int(limit) - 2 * (config.model_type in ("roberta", "xlm-roberta", "camembert"))
+
+
+def setting(owner: Any, *names: str) -> Any:
+    """The first of these settings that a configuration has, other than None or nothing; None where it has none."""
+    return next((value for name in names if (value := getattr(owner, name, None))), None)
 
 
 def from_folder(

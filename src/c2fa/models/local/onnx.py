@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from c2fa._system import host_array
+from c2fa._system import host_array, is_frame
 
 _TYPES = {
     "tensor(float)": np.float32,
@@ -83,10 +83,10 @@ class Onnx:
 
     def __call__(self, batch: Any) -> npt.NDArray[np.float64]:
         inputs = self.session.get_inputs()
-        if hasattr(batch, "columns") and {i.name for i in inputs} <= {str(c) for c in batch.columns}:
+        if is_frame(batch) and {i.name for i in inputs} <= {str(c) for c in batch.columns}:
             feeds = {i.name: _cast(batch[i.name].to_numpy().reshape(-1, 1), i) for i in inputs}
         elif len(inputs) == 1:
-            array = batch.to_numpy() if hasattr(batch, "to_numpy") else host_array(batch)
+            array = host_array(batch)
             if array.ndim == 1 and len(inputs[0].shape) == 2:
                 array = array.reshape(-1, 1)
             feeds = {inputs[0].name: _cast(array, inputs[0])}

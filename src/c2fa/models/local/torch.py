@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from c2fa._system import is_frame
 from c2fa.asking.masking import DeviceInputs, MaskedBatch
 from c2fa.structure import BoolArray
 
@@ -202,7 +203,7 @@ class Torch:
             return list(batch)
         if self.bags == "list":
             return [[_tensor(item) for item in row] for row in batch]
-        if isinstance(batch, np.ndarray) or hasattr(batch, "to_numpy"):
+        if isinstance(batch, np.ndarray) or is_frame(batch):
             return _tensor(batch)
         return [_stacked(row) if isinstance(row, list | tuple) else _tensor(row) for row in batch]
 
@@ -252,7 +253,7 @@ def _tensor(value: Any) -> torch.Tensor:
     """A tensor of an array, a frame, an image or numbers."""
     if isinstance(value, torch.Tensor):
         return value
-    array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
+    array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise TypeError(
             f"a torch module takes numbers, not {type(value).__name__}; a transformers model goes with its tokenizer, "
@@ -263,7 +264,7 @@ def _tensor(value: Any) -> torch.Tensor:
 
 def _stacked(row: Sequence[Any]) -> torch.Tensor:
     """One tensor of a row that is a list: numbers, or vectors or images of one shape, wherever they lie."""
-    if not any(hasattr(item, "shape") or hasattr(item, "size") for item in row):
+    if all(np.isscalar(item) or isinstance(item, list | tuple) for item in row):
         return _tensor(row)
     items = [_tensor(item) for item in row]
     shapes = sorted({tuple(item.shape) for item in items})
