@@ -157,10 +157,10 @@ def chat_question(messages: Messages, documents: Documents = None, answer: str |
     for message in messages:
         content = message.get("content") if isinstance(message, Mapping) else None
         parts = [content or ""] if content is None or isinstance(content, str) else content
-        texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
-        if not isinstance(message, Mapping) or "role" not in message or not all(isinstance(t, str) for t in texts):
+        said: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+        if not isinstance(message, Mapping) or "role" not in message or not all(isinstance(text, str) for text in said):
             raise TypeError(f'a chat must be a list of {{"role": …, "content": "…"}}, of texts; got {message!r:.200}')
-        chat.append({**message, "content": "".join(texts)})
+        chat.append({**message, "content": "".join(said)})
         for call in message.get("tool_calls") or ():
             tools[call.get("id")] = call["function"]["name"]
     if chat and chat[-1]["role"] == "assistant":
