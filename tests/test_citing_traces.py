@@ -12,7 +12,7 @@ import pytest
 
 import c2fa
 from c2fa.citing import Citer
-from c2fa.citing.traces import annotations, questions_of, read_spans, scored
+from c2fa.citing.traces import questions_of, read_spans, scored, span_annotations
 from c2fa.cli import app
 from running import RUNNER
 from test_citing_chats import Guide
@@ -137,7 +137,7 @@ def test_a_trace_of_a_tool_using_conversation_in_and_out(shape):
 
 def test_annotations_go_to_every_span_that_has_the_document():
     c = Citer(Guide(), budget=64)(questions_of(trace())["says"])
-    found = {(a["span_id"], a.get("document_position")): a for a in annotations({"says": c})}
+    found = {(a["span_id"], a.get("document_position")): a for a in span_annotations({"says": c})}
     assert set(found) == {("found", 0), ("found", 1), ("again", 0), ("tool", None)}
     used = found["found", 1]
     assert used["result"]["label"] == "used"
@@ -182,7 +182,7 @@ def test_what_is_no_trace_is_refused(spans, message):
 def test_only_values_of_documents_go_into_a_trace():
     c = Citer(Guide(), budget=40, levels=("sentences",))(questions_of(trace())["says"])
     with pytest.raises(ValueError, match="levels= that begin with documents"):
-        annotations({"says": c})
+        span_annotations({"says": c})
 
 
 @pytest.mark.parametrize("pretty", [False, True])

@@ -227,18 +227,18 @@ def _plain(documents: Iterable[Document]) -> list[dict[str, Any]]:
 
 def _sources(e: Explanation) -> Iterator[dict[str, Any]]:
     """Each document of an explained answer, with its value, the strongest first, and the statements that rest on it."""
-    answer = e.answer
-    if answer is None or e.level_names[0] != "documents" or not isinstance(e.view, Text):
+    answer, view = e.answer, e.view
+    if answer is None or e.level_names[0] != "documents" or not isinstance(view, Text):
         raise ValueError("a trace takes values of documents; give levels= that begin with documents")
     rests = e.to_records()
     e = e.for_target(0)
-    ends = [*(d.start - 1 for d in answer.documents[1:]), len(e.view.text)]
+    ends = [*(d.start - 1 for d in answer.documents[1:]), len(view.text)]
     for k in sorted(range(len(ends)), key=lambda k: -float(e.high[k])):
         document = answer.documents[k]
         stderr = None if e.stderr is None else float(e.stderr[0][k])
         yield {
             "id": document.id,
-            "content": e.view.text[document.start : ends[k]],
+            "content": view.text[document.start : ends[k]],
             "score": float(e.high[k]),
             "stderr": stderr,
             "statements": [record["statement"] for record in rests if record["source"] == document.id],
@@ -246,7 +246,7 @@ def _sources(e: Explanation) -> Iterator[dict[str, Any]]:
         }
 
 
-def annotations(cited: Mapping[str, Explanation]) -> list[dict[str, Any]]:
+def span_annotations(cited: Mapping[str, Explanation]) -> list[dict[str, Any]]:
     """Scores of the documents of explained answers, as annotations of the spans that retrieved them.
 
     They have the shape that Phoenix takes at ``/v1/document_annotations``, and those of tools' results, which have no
