@@ -358,7 +358,7 @@ def test_context_cites_loop_has_the_log_odds_that_cite_has(causal_lm, data):
     answer = "Its port is large."
     response = causal_lm.tokenizer.encode(answer, add_special_tokens=False)
     prompts = [asking.message({"a": text}, item.query) for text in SENTENCES[:3]]
-    said = [causal_lm.template(None, prompt) for prompt in prompts]
+    said = [causal_lm.template([{"role": "user", "content": prompt}]) for prompt in prompts]
     rows = [causal_lm.tokenizer.encode(prompt, add_special_tokens=False) + response for prompt in said]
     loop = speed.ContextCiteLoop(causal_lm, 2, None)
     log_odds = loop._logit_probs(rows, response)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
+import json
 import signal
 import sqlite3
 import subprocess
@@ -161,6 +163,80 @@ def test_a_statement_that_rests_on_nothing_is_said_to():
     assert [source.document for source in one.sources] == ["rivers"]
     said = c.to_text()
     assert said.index("[2]") < said.index("rests on nothing in these documents")
+
+
+# As programs need it.
+
+
+def texts_with_metadata():
+    return [{"id": k, "text": f"  {t}", "url": f"https://example.org/{k}", "page": 3} for k, t in DOCUMENTS.items()]
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        ("documents", "sentences"),
+        ("sentences",),
+        ("documents", "words"),
+        ("documents", "sentences", "words"),
+        ("documents",),
+    ],
+)
+def test_sources_have_their_places_and_their_documents_metadata(levels, tmp_path):
+    documents = texts_with_metadata()
+    c = c2fa.cite(Additive(), documents, "?", f" {ANSWER}\n", levels=levels, budget=96)
+    found = c.sources()
+    texts = {document["id"]: document["text"] for document in documents}
+    assert [c.answer.text[slice(*s["place"])] for s in found] == list(ANSWER_STATEMENTS)
+    for statement, source in zip(found, ("rivers", "cities"), strict=True):
+        assert {one["source"] for one in statement["sources"]} == {source}
+        assert statement["score"] > statement["without"]
+        assert statement["verdict"] == "rests"
+        for one in statement["sources"]:
+            assert texts[source][slice(*one["passage_place"])] == one["passage"]
+            assert one["metadata"] == {"url": f"https://example.org/{source}", "page": 3}
+            assert one["value"] > 2 * one["stderr"]
+    assert json.loads(json.dumps(found)) == found
+    records = c.to_records()
+    assert [record["passage"] for record in records] == [one["passage"] for s in found for one in s["sources"]]
+    assert [record["statement"] for record in records] == [s["statement"] for s in found for _ in s["sources"]]
+    c.save(tmp_path / "cited.json")
+    assert c2fa.load(tmp_path / "cited.json").sources() == found
+
+
+def test_a_long_sentence_is_handed_over_whole():
+    long = "The Rhine flows " + "and flows " * 20 + "through Basel."
+    c = c2fa.cite(Additive(), {"a": f"It rains. {long}", "b": "No."}, "?", ANSWER, levels=("sentences", "words"))
+    [record] = c.to_records()
+    assert record["passage"] == long
+    assert record["source"] == "a"
+
+
+def test_a_statement_that_rests_on_nothing_has_no_sources():
+    class FromMemory(Additive):
+        worth = (("The Rhine flows", 0, 3.0),)
+
+    c = c2fa.cite(FromMemory(), DOCUMENTS, "?", ANSWER, budget=64)
+    _, unsupported = c.sources()
+    assert unsupported["verdict"] == "nothing"
+    assert unsupported["sources"] == []
+    assert {record["statement"] for record in c.to_records()} == {ANSWER_STATEMENTS[0]}
+
+
+def test_what_is_known_of_a_document_may_be_anything():
+    told = {"when": datetime.date(2026, 1, 2), "share": np.float64(0.5), "odd": float("nan")}
+    documents = [{"id": "a", "text": DOCUMENTS["rivers"], "metadata": told}, DOCUMENTS["cities"]]
+    c = c2fa.cite(Additive(), documents, "?", ANSWER, budget=40)
+    record = json.loads(json.dumps(c.to_records(), allow_nan=False))[0]
+    assert record["metadata"] == {"when": "2026-01-02", "share": 0.5, "odd": "nan"}
+
+
+def test_only_answers_have_sources():
+    e = c2fa.Explainer(lambda texts: [float("good" in t) for t in texts], c2fa.maskers.Text(), budget=20)(
+        "Not good. No."
+    )
+    with pytest.raises(ValueError, match="sources are those of an answer"):
+        e.sources()
 
 
 def test_log_odds_of_the_answer_and_of_each_statement():
@@ -446,7 +522,7 @@ def test_a_context_beyond_the_window_is_refused_before_any_row():
 
 def test_a_template_without_the_context_is_refused():
     class Deaf(Additive):
-        def template(self, system, user):
+        def template(self, messages):
             return "<user>Hello<assistant>"
 
     with pytest.raises(ValueError, match="chat template of Deaf leaves out the message"):
@@ -639,8 +715,10 @@ class Chatting(Additive):
 
     special_tokens = ("<|endoftext|>",)
 
-    def template(self, system, user):
-        return f"{system or ''}<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    def template(self, messages):
+        first = messages[0]["content"] if messages[0]["role"] == "system" else ""
+        turns = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages[bool(first) :])
+        return f"{first}{turns}<|im_start|>assistant\n"
 
 
 def test_documents_cannot_forge_turns():

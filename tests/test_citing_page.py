@@ -45,6 +45,8 @@ def said(**changes: Any) -> Statement:
     source = Source(1, 0, "a", "It is so.", 3.0, 0.1, "+3.000 ± 0.100")
     given = {
         "text": "So.",
+        "start": 0,
+        "end": 3,
         "output": 0,
         "score": -1.0,
         "without": -6.0,

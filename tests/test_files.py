@@ -266,6 +266,8 @@ ANSWER = {
     "generations": 1,
     "scored_by": "log-probability",
     "without_documents": [-1.0],
+    "documents": [],
+    "stays": [],
 }
 FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "lacks target": lambda d: d.pop("target"),

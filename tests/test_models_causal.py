@@ -326,7 +326,7 @@ def test_an_answer_ends_where_the_model_ends_it(llama, tokenizer):
 def test_special_tokens_lead_a_prompt_once(lm):
     lead = lm.tokenizer.bos_token
     np.testing.assert_array_equal(lm.score([f"{lead}{TEXT}"], "a"), lm.score([TEXT], "a"))
-    prompt = lm.template("Be brief.", "Who?")
+    prompt = lm.template([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}])
     assert prompt == "<s>[system] Be brief.\n[user] Who?\n[assistant]"
     assert lm._prompts([prompt])[0].count(0) == 1
     assert lm._prompts(["Who?"])[0].count(1) == 0
@@ -334,11 +334,19 @@ def test_special_tokens_lead_a_prompt_once(lm):
 
 def test_the_chat_template(llama, tokenizer):
     assert (
-        CausalLM(llama, tokenizer, system="Hi.").template(None, "Who?") == "<s>[system] Hi.\n[user] Who?\n[assistant]"
+        CausalLM(llama, tokenizer, system="Hi.").template([{"role": "user", "content": "Who?"}])
+        == "<s>[system] Hi.\n[user] Who?\n[assistant]"
     )
-    assert CausalLM(llama, tokenizer).template(None, "Who?") == "<s>[user] Who?\n[assistant]"
+    assert CausalLM(llama, tokenizer).template([{"role": "user", "content": "Who?"}]) == "<s>[user] Who?\n[assistant]"
     refusing = CausalLM(llama, tokenizer, template_options={"terse": True})
-    assert refusing.template("Be brief.", "Who?") == "<s>[user] Be brief.\n\nWho?\n[assistant]"
+    assert (
+        refusing.template([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}])
+        == "<s>[user] Be brief.\n\nWho?\n[assistant]"
+    )
+    chat = [{"role": role, "content": f"I am {role}."} for role in ("system", "user", "assistant", "tool", "user")]
+    said = "[user] I am user.\n[assistant] I am assistant.\n[tool] I am tool.\n[user] I am user.\n[assistant]"
+    assert CausalLM(llama, tokenizer, system="Hi.").template(chat) == f"<s>[system] I am system.\n{said}"
+    assert refusing.template(chat) == "<s>" + said.replace("[user] ", "[user] I am system.\n\n", 1)
     plain = copy.deepcopy(tokenizer)
     plain.chat_template = None
     assert not hasattr(CausalLM(llama, plain), "template")
@@ -440,7 +448,14 @@ FACTS = [
 
 
 def ask(lm, facts):
-    return lm.template(None, f"{' '.join(facts)}\n\nWho is the captain of the Larkspur? Answer in a few words.")
+    return lm.template(
+        [
+            {
+                "role": "user",
+                "content": f"{' '.join(facts)}\n\nWho is the captain of the Larkspur? Answer in a few words.",
+            }
+        ]
+    )
 
 
 @pytest.mark.slow

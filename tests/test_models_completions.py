@@ -104,20 +104,32 @@ def test_a_model_generates(server, kind):
 @pytest.mark.parametrize("kind", ["llama", "vllm"])
 def test_the_chat_format_is_the_servers(server, kind):
     lm = KINDS[kind](server.url)
-    assert lm.template("Be brief.", "Who?") == "<system>Be brief.<user>Who?<assistant>"
+    assert (
+        lm.template([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}])
+        == "<system>Be brief.<user>Who?<assistant>"
+    )
     asked = len(server.bodies)
-    assert lm.template("Be brief.", " Who else? ") == "<system>Be brief.<user> Who else? <assistant>"
+    assert (
+        lm.template([{"role": "system", "content": "Be brief."}, {"role": "user", "content": " Who else? "}])
+        == "<system>Be brief.<user> Who else? <assistant>"
+    )
     assert len(server.bodies) == asked  # the format is known
-    prompt = lm.template(None, "Who?")
+    chat = [{"role": role, "content": f" I am {k}." * 11} for k, role in enumerate(["user", "assistant"] * 6)]
+    assert lm.template(chat) == "".join(f"<{m['role']}>{m['content']}" for m in chat) + "<assistant>"
+    prompt = lm.template([{"role": "user", "content": "Who?"}])
     assert prompt == "<user>Who?<assistant>"
     np.testing.assert_allclose(lm.score([prompt], ANSWER), expected(server, [prompt]), rtol=1e-12)
     strips = KINDS[kind](server.url, template_options={"strip": True})
-    assert strips.template(None, " Who?\n") == "<user>Who?<assistant>"
+    assert strips.template([{"role": "user", "content": " Who?\n"}]) == "<user>Who?<assistant>"
 
 
 def test_a_model_without_a_chat_format_has_none(server):
     assert (
-        KINDS["sglang"](server.url).template(None, "Who?") is KINDS["tgi"](server.url).template("Sir", "Who?") is None
+        KINDS["sglang"](server.url).template([{"role": "user", "content": "Who?"}])
+        is KINDS["tgi"](server.url).template(
+            [{"role": "system", "content": "Sir"}, {"role": "user", "content": "Who?"}]
+        )
+        is None
     )
 
     class Base(LM):
@@ -127,7 +139,7 @@ def test_a_model_without_a_chat_format_has_none(server):
             return super().handle(handler, body)
 
     with Base() as running:
-        assert VLLM(running.url, "lm", **FAST).template(None, "Who?") is None
+        assert VLLM(running.url, "lm", **FAST).template([{"role": "user", "content": "Who?"}]) is None
 
 
 def test_a_chat_format_that_does_not_survive_as_text_is_an_error():
@@ -135,12 +147,12 @@ def test_a_chat_format_that_does_not_survive_as_text_is_an_error():
         return {"prompt": data["prompt"].replace("<", "")} if path == "/detokenize" else data
 
     with LM(spoil) as running, pytest.raises(EndpointError, match="read as other tokens; give the server"):
-        VLLM(running.url, "lm", **FAST).template(None, "Who?")
+        VLLM(running.url, "lm", **FAST).template([{"role": "user", "content": "Who?"}])
     with (
         LM(lambda path, data: {"prompt": "nothing"}) as running,
-        pytest.raises(EndpointError, match="user's message once"),
+        pytest.raises(EndpointError, match="each message once"),
     ):
-        LlamaServer(running.url, **FAST).template(None, "Who?")
+        LlamaServer(running.url, **FAST).template([{"role": "user", "content": "Who?"}])
 
 
 def test_many_rows_share_a_request_where_the_server_takes_them(server):
@@ -656,7 +668,7 @@ def llama_cpp(tmp_path_factory):
 def contexts(lm):
     """The question after each subset of the documents."""
     kept = [[text for i, text in enumerate(DOCUMENTS) if mask >> i & 1] for mask in range(8)]
-    return [lm.template(None, "\n".join([*texts, QUESTION])) for texts in kept]
+    return [lm.template([{"role": "user", "content": "\n".join([*texts, QUESTION])}]) for texts in kept]
 
 
 def one_by_one(url, prompt, answer):

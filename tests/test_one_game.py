@@ -116,7 +116,7 @@ def questions(draw) -> Case:
     documents = {f"document {k}": text for k, text in enumerate(draw(st.lists(texts, min_size=1, max_size=3)))}
     masker = QuestionMasker(draw(st.sampled_from([("documents", "sentences"), ("documents", "sentences", "words")])))
     question = Question(documents, "Why?", "So.")
-    whole = masker.asking.message(documents, question)
+    whole = masker.asking.chat(documents, question)
     return Case(masker, question, lambda row: row == whole)
 
 
@@ -167,7 +167,7 @@ CASES = st.one_of(arrays(), customs(), written(), questions(), tables(), series(
 
 
 def rows(batch: Any) -> list[Any]:
-    return list(batch.messages if isinstance(batch, Rows) else batch)
+    return list(batch.chats if isinstance(batch, Rows) else batch)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -22,6 +22,7 @@ ROWS_AT_ONCE = 1024
 _KEY = 12  # bytes by which a prompt is known
 _UNIT = 512.0
 _MESSAGE = "the message of the user"
+_ALONE = [{"role": "user", "content": _MESSAGE}]
 _THREADS = 2  # one prepares its rows while the other's are on the GPU
 
 
@@ -73,12 +74,12 @@ class Remembering:
     def prompt(self, documents: Mapping[str, str], query: str) -> str:
         """The whole prompt, as ``cite`` makes it."""
         text = message(documents, query)
-        shown: str | None = None if self.template is None else self.template(None, text)
+        shown: str | None = None if self.template is None else self.template([{"role": "user", "content": text}])
         return shown or text
 
     def keep(self, path: Path) -> None:
         """Write all that is known to a file."""
-        frame = [] if self.template is None else self.template(None, _MESSAGE).split(_MESSAGE)
+        frame = [] if self.template is None else self.template(_ALONE).split(_MESSAGE)
         about = {"answer": self.answer, "pieces": self._pieces, "frame": frame}
         keys = np.frombuffer(b"".join(self.known), dtype=np.uint8).reshape(-1, _KEY)
         np.savez_compressed(path, about=json.dumps(about), keys=keys, scores=np.stack(list(self.known.values())))
@@ -126,8 +127,8 @@ class _Kept:
     def score(self, prompts: Sequence[str], answer: str) -> Any:
         raise ValueError(f"{len(prompts)} rows were never asked; give --model to ask them")
 
-    def _template(self, system: str | None, user: str) -> str:
-        return user.join(self.frame)
+    def _template(self, messages: Sequence[Mapping[str, str]]) -> str:
+        return messages[-1]["content"].join(self.frame)
 
 
 class _Elsewhere:
@@ -145,11 +146,11 @@ class _Elsewhere:
     def score(self, prompts: Sequence[str], answer: str) -> Any:
         return self._ask("score", prompts, answer)
 
-    def _template(self, system: str | None, user: str) -> str:
+    def _template(self, messages: Sequence[Mapping[str, str]]) -> str:
         if self._frame is None:  # asked once: what the chat format puts around a message is the same for all
-            self._frame = str(self._ask("template", None, _MESSAGE)).split(_MESSAGE)
+            self._frame = str(self._ask("template", _ALONE)).split(_MESSAGE)
         before, after = self._frame
-        return f"{before}{user}{after}"
+        return f"{before}{messages[-1]['content']}{after}"
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         self.pipe.send((name, arguments))

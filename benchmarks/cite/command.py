@@ -78,7 +78,7 @@ def _answered(lm: Any, items: Sequence[Item]) -> tuple[list[Item], list[str]]:
     """The items that the model has an answer to which can be scored, and those answers."""
     template = getattr(lm, "template", None)
     texts = [message(item.documents, item.query) for item in items]
-    prompts = texts if template is None else [template(None, text) for text in texts]
+    prompts = texts if template is None else [template([{"role": "user", "content": text}]) for text in texts]
     written = write_answers(lm, prompts, ANSWER_TOKENS)
     kept = [(item, answer) for item, answer in zip(items, written, strict=True) if _can_be_scored(lm, answer)]
     return [item for item, _ in kept], [answer for _, answer in kept]

@@ -51,7 +51,9 @@ def plants(lm: Any, items: Sequence[Item]) -> Iterator[Plant]:
 
     def written(documents: dict[str, str], query: str) -> str:
         text = message(documents, query)
-        return first_sentence(lm.generate(lm.template(None, text) if hasattr(lm, "template") else text))
+        return first_sentence(
+            lm.generate(lm.template([{"role": "user", "content": text}]) if hasattr(lm, "template") else text)
+        )
 
     for item in items:
         documents = dict(item.documents)

@@ -239,6 +239,25 @@ class Explanation:
         """What ``c2fa.cite`` explained, statement by statement, each with what it rests on; else empty."""
         return () if self.answer is None else self.answer.each(self)
 
+    def sources(self) -> list[dict[str, Any]]:
+        """What ``c2fa.cite`` explained, as plain dicts that JSON takes: each statement, and in it what it rests on.
+
+        A statement has its ``place`` in the answer, (start, end), and its ``verdict``; each of its ``sources`` the
+        document's id and ``metadata``, the ``passage``, its ``passage_place`` in the document, ``value`` and
+        ``stderr``. One that rests on nothing has no sources.
+        """
+        if self.answer is None:
+            raise ValueError("sources are those of an answer that c2fa.cite explains; to_frame() has these values")
+        return self.answer.sources(self)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """The same as rows of a table: a dict for each source of each statement, with the statement's own fields."""
+        return [
+            {**{name: value for name, value in statement.items() if name != "sources"}, **source}
+            for statement in self.sources()
+            for source in statement["sources"]
+        ]
+
     def level(self, level: int | str) -> int:
         """The index of a level that is given by its number, coarse (0) to fine (-1), or by its name, such as words."""
         if not isinstance(level, str):

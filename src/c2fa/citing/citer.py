@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from c2fa.citing.documents import Documents
-from c2fa.citing.questions import PROMPT, Asking, Prompt, Question, QuestionMasker, of_a_chat
+from c2fa.citing.questions import PROMPT, Asking, Messages, Prompt, Question, QuestionMasker, of_a_chat
 from c2fa.citing.scoring import LanguageModel, Scorer, Similarity
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 def cite(
     lm: LanguageModel,
-    documents: Documents,
-    query: str,
+    documents: Documents = None,
+    query: str | None = None,
     answer: str | None = None,
     *,
+    messages: Messages | None = None,
     levels: Sequence[str] = ("documents", "sentences"),
     budget: int | Sequence[int] = 64,
     prompt: Prompt = PROMPT,
@@ -51,6 +52,10 @@ def cite(
         ``page_content`` or ``content``, of LangChain's, LlamaIndex's or Haystack's documents; or a DataFrame's rows.
     answer
         The answer to explain; None has the model write it from all documents, which is no row of the budget.
+    messages
+        A whole chat in place of the query, as a list of ``{"role": …, "content": …}``. Its tools' results and earlier
+        turns are sources, and so are documents that stand in it word for word; the system's text, the last turn of the
+        user and what is marked ``"keep": True`` stay. Where the assistant has the last word, that is the answer.
     levels
         Coarse to fine, the last being the leaves: any of ``"documents"``, ``"paragraphs"``, ``"sentences"`` and
         ``"words"``. Words are asked about only inside the sentences that are found to matter (``c2fa-focused``), or
@@ -96,7 +101,7 @@ def cite(
         similarity=similarity,
         **options,
     )
-    return citer(Question(documents, query, answer))
+    return citer({"documents": documents, "query": query, "answer": answer, "messages": messages})
 
 
 def method_for(levels: Sequence[str], until: Any = None) -> str:

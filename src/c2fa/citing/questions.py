@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from c2fa.asking.masking import Inputs, Masked
-from c2fa.citing.documents import Documents, documents_of, frames
+from c2fa.citing.documents import Document, Documents, documents_of, frames
 from c2fa.maskers import Text
 from c2fa.structure import BoolArray
 
@@ -18,6 +18,8 @@ PROMPT = "Context: {context}\n\nQuery: {query}"
 MARK = "c2fa-puts-the-documents-here"  # no document says this, so that it shows where a prompt has them
 Template: TypeAlias = str | Callable[[str, str], str]
 Prompt: TypeAlias = Template | Sequence[Mapping[str, str]]
+Messages: TypeAlias = Sequence[Mapping[str, Any]]
+"""A chat: dicts with ``role`` and ``content``, and whatever else a chat template reads, such as ``tool_calls``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Question:
 
     @classmethod
     def of(cls, x: Any) -> Question:
-        """A question from a dict of its fields, as a line of a JSONL file has them.
+        """A question from a dict of its fields, as a line of a JSONL file has them; a chat's are its ``messages``.
 
         >>> Question.of({"documents": ["The sky is blue."], "query": "What is blue?"}).documents
         {'document 1': 'The sky is blue.'}
@@ -66,10 +68,19 @@ class Question:
             return x
         if not isinstance(x, Mapping):
             raise TypeError(f"a question must be a dict with documents, query, answer, not {type(x).__name__}")
+        if x.get("messages") is not None:
+            if x.get("query") is not None:
+                raise ValueError("the last user's message is what a chat asks: leave the query out, or messages")
+            return chat_question(x["messages"], x.get("documents"), x.get("answer"))
         missing = [name for name in ("documents", "query") if x.get(name) is None]
         if missing:
             raise ValueError(f"the question has no {missing[0]!r}; it has {', '.join(map(repr, x)) or 'nothing'}")
         return cls(x["documents"], x["query"], x.get("answer"))
+
+    @property
+    def stays(self) -> tuple[str, ...]:
+        """Turns of a chat that are never masked."""
+        return ()
 
     def framed(self, name: str, text: str) -> str:
         """What is left of a document, as the model reads it."""
@@ -86,6 +97,111 @@ class Framed(Question):
         """What is left of a document, as the model reads it."""
         before, after = self.frames[name]
         return f"{before}{text}{after}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatQuestion(Question):
+    """What the last user's turn of a chat asks; its documents are the turns, and texts in turns, that are masked.
+
+    Every turn stays, with its role, whatever is left of what it says: a chat template may refuse a chat that lacks one.
+
+    Parameters
+    ----------
+    messages
+        The chat, with a letter of its own, from ``SLOT`` on, in the place of each document.
+    slots
+        The ids of the documents that these letters stand for.
+    """
+
+    messages: Messages = ()
+    slots: tuple[str, ...] = ()
+
+    @property
+    def stays(self) -> tuple[str, ...]:
+        """Turns of a chat that are never masked."""
+        said = enumerate(self.messages, start=1)
+        return tuple(_turn(k, m) for k, m in said if m["content"].strip() and not any(map(_is_slot, m["content"])))
+
+    def chat(self, documents: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The chat with what is left of the documents."""
+        left = {SLOT + k: documents[name] for k, name in enumerate(self.slots)}
+        return [{**message, "content": message["content"].translate(left)} for message in self.messages]
+
+
+SLOT = 0xF0000  # letters for private use, which no text has: one stands where a document was
+
+
+def _is_slot(letter: str) -> bool:
+    return ord(letter) >= SLOT
+
+
+def _turn(number: int, message: Mapping[str, Any]) -> str:
+    """What a turn of a chat is called."""
+    return f"turn {number} ({' '.join(str(message[key]) for key in ('role', 'name') if message.get(key))})"
+
+
+def chat_question(messages: Messages, documents: Documents = None, answer: str | None = None) -> ChatQuestion:
+    """The question at the end of a chat.
+
+    Sources are the tools' results and the earlier turns of user and assistant, each by itself, and documents, where
+    they stand in the messages word for word. The rest of a message that holds documents stays, and so do the system's
+    text and the last turn of the user; a message may say ``"keep": True``, or False, itself. Where the assistant has
+    the last word, that is the answer.
+
+    >>> chat = [{"role": "user", "content": "I am Ada."}, {"role": "user", "content": "Who am I?"}]
+    >>> question = chat_question(chat)
+    >>> question.documents, question.query, question.stays
+    ({'turn 1 (user)': 'I am Ada.'}, 'Who am I?', ('turn 2 (user)',))
+    """
+    chat, tools = list[dict[str, Any]](), dict[str, str]()
+    for message in messages:
+        content = message.get("content") if isinstance(message, Mapping) else None
+        parts = [content or ""] if content is None or isinstance(content, str) else content
+        said: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+        if not isinstance(message, Mapping) or "role" not in message or not all(isinstance(text, str) for text in said):
+            raise TypeError(f'a chat must be a list of {{"role": …, "content": "…"}}, of texts; got {message!r:.200}')
+        chat.append({**message, "content": "".join(said)})
+        for call in message.get("tool_calls") or ():
+            tools[call.get("id")] = call["function"]["name"]
+    if chat and chat[-1]["role"] == "assistant":
+        if answer is not None:
+            raise ValueError("the chat ends with the assistant's turn, which is the answer; leave answer= out, or it")
+        answer = chat.pop()["content"]
+    asked = max((k for k, message in enumerate(chat) if message["role"] == "user"), default=None)
+    if asked is None:
+        raise ValueError("the chat has no message of the user, so that nothing is asked; give one")
+    query, sources = chat[asked]["content"], dict[str, Document]()
+    slots: list[Document] = []
+    given = {} if documents is None else documents_of(documents)
+    for document in sorted(given.values(), key=lambda d: -len(d.text)):  # one may hold what another says
+        at = next((k for k, message in enumerate(chat) if document.text in message["content"]), None)
+        if at is None:
+            raise ValueError(
+                f"no message holds the text of document {document.id!r}; put it where the model is to read it"
+            )
+        chat[at]["content"] = chat[at]["content"].replace(document.text, chr(SLOT + len(slots)), 1)
+        query = chat[asked]["content"]
+        slots.append(document)
+    for k, message in enumerate(chat):
+        if message["role"] == "tool" and message.get("tool_call_id") in tools:
+            message.setdefault("name", tools[message["tool_call_id"]])
+        held = [slots[ord(letter) - SLOT] for letter in message["content"] if _is_slot(letter)]
+        stays = message["role"] in ("system", "developer") or k == asked
+        if not held and not message.pop("keep", stays) and message["content"].strip():
+            about = {name: value for name, value in message.items() if name not in ("content", "tool_calls")}
+            held = [Document(_turn(k + 1, message), message["content"], {**about, "turn": k + 1})]
+            message["content"] = chr(SLOT + len(slots))
+            slots += held
+        sources |= {document.id: document for document in held}
+    if not sources:
+        raise ValueError(
+            "there is nothing to remove from the chat, of which the system's text and the last turn of the user stay; "
+            'give documents= whose texts stand in it, or say "keep": False of a message'
+        )
+    metadata = {name: document.metadata for name, document in sources.items()}
+    texts = {name: document.text for name, document in sources.items()}
+    query = "".join("…" if _is_slot(letter) else letter for letter in query)
+    return ChatQuestion(texts, query, answer, metadata, chat, tuple(document.id for document in slots))
 
 
 def check_answer(answer: Any) -> None:
@@ -115,7 +231,7 @@ def of_a_chat(prompt: Prompt, system: str | None) -> tuple[Template, str | None]
     if roles not in (["user"], ["system", "user"]):
         raise ValueError(
             f"a chat may have a system's message and one of the user, with {{context}} and {{query}}, not {roles}; "
-            "give earlier turns as documents, or write them into the user's message"
+            "one with earlier turns is for messages=, which explains what they do"
         )
     if system is not None and len(chat) > 1:
         raise ValueError("the system's text is given twice, in the chat and as system=; leave one out")
@@ -142,13 +258,22 @@ class Asking:
         """The question with a header for each document, where there is a template for them."""
         if self.document is None:
             return question
+        if isinstance(question, ChatQuestion):
+            raise ValueError("a chat shows its documents as they stand in the messages; leave document= out")
         headers = frames(self.document, question.metadata)
         return Framed(question.documents, question.query, question.answer, question.metadata, headers)
 
-    def message(self, documents: Mapping[str, str], question: Question) -> str:
-        """The message with some documents, those of which nothing is left aside."""
+    def chat(self, documents: Mapping[str, str], question: Question) -> list[dict[str, Any]]:
+        """The messages with some documents; those of which nothing is left are no part of a prompt."""
+        if isinstance(question, ChatQuestion):
+            return question.chat(documents)
         left = [question.framed(name, text) for name, text in documents.items() if text]
-        return self._text(self.separator.join(left), question.query)
+        return self.around(self._text(self.separator.join(left), question.query))
+
+    def around(self, message: str) -> list[dict[str, Any]]:
+        """A user's message, with the system's text before it."""
+        first = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return [*first, {"role": "user", "content": message}]
 
     def _text(self, context: str, query: str) -> str:
         if not isinstance(self.prompt, str):
@@ -193,21 +318,21 @@ class _QuestionInputs:
 
     def __call__(self, masks: BoolArray, level: int) -> Rows:
         left = self.documents(masks, level)
-        return Rows(self.question, [self.asking.message(documents, self.question) for documents in left])
+        return Rows(self.question, [self.asking.chat(documents, self.question) for documents in left])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of one question: the message to the model in each, with what is left of the documents.
+    """Rows of one question: the messages to the model in each, with what is left of the documents.
 
     It is a batch of a kind of its own, as rows of different answers have different statements.
     """
 
     question: Question
-    messages: Sequence[str]
+    chats: Sequence[Messages]
 
     def __len__(self) -> int:
-        return len(self.messages)
+        return len(self.chats)
 
     def __getitem__(self, rows: slice) -> Rows:
-        return Rows(self.question, self.messages[rows])
+        return Rows(self.question, self.chats[rows])

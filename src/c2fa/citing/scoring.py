@@ -18,10 +18,11 @@ import numpy as np
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.ledger import DamagedTextError, Ledger
 from c2fa.asking.model import Outputs, Shell, describe
-from c2fa.citing.questions import MARK, Asking, Question, Rows, check_answer
+from c2fa.citing.questions import MARK, Asking, Messages, Question, Rows, check_answer
 from c2fa.maskers._words import sentence_starts
+from c2fa.showing.codec import walk
 from c2fa.structure import FloatArray, IntArray
-from c2fa.views import Cited
+from c2fa.views import Cited, CitedDocument
 
 Similarity: TypeAlias = str | Callable[[str, str], float]
 
@@ -29,7 +30,7 @@ Similarity: TypeAlias = str | Callable[[str, str], float]
 class LanguageModel(Protocol):
     """What can write an answer and say how likely a given one is, as ``c2fa.models.CausalLM``.
 
-    It may also have ``template(system, user)``, which puts a message into the model's chat format; ``fits(prompts,
+    It may also have ``template(messages)``, which puts a chat into the model's chat format; ``fits(prompts,
     answer)``, which says whether each prompt and the answer fit into its window; ``special_tokens``, which documents
     must not hold; ``concurrency``, how many threads may call ``generate`` at once; and ``close()``, which ends them.
     """
@@ -103,6 +104,7 @@ class Scorer(Shell):
         if not (similarity is None or similarity == "words" or callable(similarity)):
             raise ValueError(f"similarity must be 'words' or a function of two answers; got {similarity!r}")
         self._known: dict[str, _Known] = {}
+        self._marks: dict[tuple[str, ...], re.Pattern[str]] = {}  # by the roles of a chat
         self._checked = False
 
     def around(self, model: Any) -> Scorer:
@@ -120,7 +122,7 @@ class Scorer(Shell):
     def name(self) -> str | None:
         """The language model's, with how it is asked; the question and the answer are the input."""
         own = self.model_name or describe(self.model).name
-        how = (self._prompt(MARK), getattr(self.model, "max_new_tokens", None), self.similarity)
+        how = (self._prompt(self.asking.around(MARK)), getattr(self.model, "max_new_tokens", None), self.similarity)
         return own and f"{own}:{fingerprint(*how)[:16]}"
 
     def outputs_of(self, x: Question, ledger: Ledger | None, name: str) -> Callable[[FloatArray], Outputs]:
@@ -132,7 +134,8 @@ class Scorer(Shell):
         """The whole answer, and its statements where it has several; ``without`` is what the model says from memory."""
         answered = self.answered(question)
         notes = list(answered.notes)
-        forged = self._markers.findall(self.asking.message(question.texts, question))
+        chat = self.asking.chat(question.texts, question)
+        forged = [mark for m in chat if m["role"] != "system" for mark in self._forging(chat).findall(m["content"])]
         if forged:
             notes.append(
                 f"the documents or the query hold {forged[0]!r}, by which the model tells turns of a chat apart; in "
@@ -143,6 +146,9 @@ class Scorer(Shell):
             names += answered.statements
             tokens += np.bincount(answered.owner).tolist()
         written = question.answer is None
+        starts = np.cumsum([0, *(len(text) + 1 for text in question.texts.values())]).tolist()
+        known = {name: json.dumps(walk(question.metadata.get(name, {}), str)) for name in question.texts}
+        read = zip(known.items(), starts, strict=False)  # a view has a line break between two documents
         return Outputs(
             names=tuple(names),
             tokens=tuple(tokens) if self.similarity is None else (),
@@ -155,6 +161,8 @@ class Scorer(Shell):
                 generations=int(written),
                 scored_by="log-probability" if self.similarity is None else "similarity",
                 without_documents=tuple(without[0].tolist()),
+                documents=tuple(CitedDocument(name, at, told) for (name, told), at in read),
+                stays=question.stays,
             ),
         )
 
@@ -171,7 +179,7 @@ class Scorer(Shell):
                     "before; give another ledger, or the model another name"
                 )
             known.unread = None
-        prompts = [self._prompt(message) for message in rows.messages]
+        prompts = [self._prompt(chat) for chat in rows.chats]
         if self.similarity is not None:
             return self._similarities(prompts, answered)
         try:
@@ -292,7 +300,7 @@ class Scorer(Shell):
                 f"{kind} cannot score a given answer: it has no pieces and score; give similarity='words', which "
                 "compares answers that are written anew, or a model that can, such as c2fa.models.CausalLM"
             )
-        if MARK not in self._prompt(MARK):
+        if MARK not in self._prompt(self.asking.around(MARK)):
             raise ValueError(f"the chat template of {kind} leaves out the message, so that no document would be read")
         self._checked = True
 
@@ -309,29 +317,43 @@ class Scorer(Shell):
 
     def _full(self, question: Question) -> str:
         """The prompt with all documents."""
-        return self._prompt(self.asking.message(question.texts, question))
+        return self._prompt(self.asking.chat(question.texts, question))
 
-    def _prompt(self, message: str) -> str:
-        """A message in the model's chat template where it has one, with the system's text before it."""
-        system = self.asking.system
+    def _prompt(self, chat: Messages) -> str:
+        """A chat in the model's chat template; in plain text where it has none."""
         template = getattr(self.model, "template", None)
-        shown = None if template is None else template(system, self._markers.sub(lambda m: _broken(m[0]), message))
-        return shown or "\n\n".join(part for part in (system, message) if part)
+        if template is not None:
+            marks = self._forging(chat)
+            shown: str | None = template(
+                [
+                    m
+                    if m["role"] == "system"
+                    else {**m, "content": marks.sub(lambda found: _broken(found[0]), m["content"])}
+                    for m in chat
+                ]
+            )
+            if shown:
+                return shown
+        if [m["role"] for m in chat] in (["user"], ["system", "user"]):
+            return "\n\n".join(m["content"] for m in chat if m["content"])
+        calls = [f" {json.dumps(m['tool_calls'])}" if m.get("tool_calls") else "" for m in chat]
+        turns = [f"{m['role'].capitalize()}: {m['content']}{call}" for m, call in zip(chat, calls, strict=True)]
+        return "\n\n".join([*turns, "Assistant:"])
 
-    @functools.cached_property
-    def _markers(self) -> re.Pattern[str]:
+    def _forging(self, chat: Messages) -> re.Pattern[str]:
         """What a document must not say, for the model would read it as the end of a turn or the beginning of another.
 
         These are the marks in the format of a chat, as <|im_start|>, <end_of_turn> and [INST], and its other special
         tokens, where it tells them.
         """
-        template = getattr(self.model, "template", None)
-        around = None if template is None else template(self.asking.system, MARK)
-        if not around:
-            return re.compile("(?!)")
-        around = around.replace(self.asking.system or "", "")  # which may hold marks of its own
-        found = {*getattr(self.model, "special_tokens", ()), *re.findall(r"<[^<>\s]+>|\[/?[A-Z_]+\]", around)}
-        return re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True))) or "(?!)")
+        roles = tuple(m["role"] for m in chat)
+        if roles not in self._marks:
+            template = getattr(self.model, "template", None)
+            around = None if template is None else template([{**m, "content": m["content"] and MARK} for m in chat])
+            found = {*getattr(self.model, "special_tokens", ()), *re.findall(r"<[^<>\s]+>|\[/?[A-Z_]+\]", around or "")}
+            ordered = map(re.escape, sorted(found, key=len, reverse=True))
+            self._marks[roles] = re.compile((around and "|".join(ordered)) or "(?!)")
+        return self._marks[roles]
 
 
 def _broken(marker: str) -> str:

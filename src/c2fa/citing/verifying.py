@@ -173,13 +173,14 @@ class _Removals:
     """What a model says of an answer without some of the documents, and what that tells of each."""
 
     def __init__(self, e: Explanation, queries: Queries, noisy: bool) -> None:
-        texts, self.without, self.unit, answer = _answer_of(e)
+        answer = e.answer
+        assert answer is not None  # an explanation of a question has one
         self.e, self.queries, self.noisy = e, queries, noisy
-        self.statements: list[tuple[int, int, int]] = []  # of each, its output and its place in the answer
-        for k, text in enumerate(texts):
-            start = answer.index(text, self.statements[-1][2] if self.statements else 0)
-            self.statements.append((k + (len(texts) > 1), start, start + len(text)))
-        self.texts = {k: answer[start:end] for k, start, end in self.statements}
+        self.without, self.unit = np.array(answer.without_documents), answer.unit
+        several = len(answer.statements) > 1
+        # Of each, its output and its place in the answer.
+        self.statements = [(k + several, start, end) for k, (start, end) in enumerate(answer.places)]
+        self.texts = {k: answer.text[start:end] for k, start, end in self.statements}
         self.everything = frozenset(range(len(e.names[0])))
         self.rows: dict[frozenset[int], FloatArray] = {self.everything: self.without}  # without some documents
         self.lacking = 0  # rows that there was no budget for
@@ -351,11 +352,3 @@ class _Removals:
             passage_place=passage_place,
             metadata=question.metadata.get(name, {}),
         )
-
-
-def _answer_of(e: Explanation) -> tuple[Sequence[str], FloatArray, str, str]:
-    """What an explanation says of its answer: statements, scores without documents, their unit, the text."""
-    answer = e.answer
-    assert answer is not None  # an explanation of a question has one
-    unit = "nats" if answer.scored_by == "log-probability" else ""
-    return answer.statements, np.array(answer.without_documents), unit, answer.text

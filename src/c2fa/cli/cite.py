@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from c2fa._system import atomic
 from c2fa.citing import PROMPT, Citer, Question, method_for
 from c2fa.citing.documents import TEXT_FIELDS, read_html, read_pdf
+from c2fa.citing.traces import questions_of, read_spans, scored
 from c2fa.cli import options as o
 from c2fa.cli import output
 from c2fa.cli.inputs import Inputs, Request, must_exist, read_text
@@ -17,6 +19,7 @@ from c2fa.cli.order import Order, method_options
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, Stoppable, guarded
 from c2fa.explainer import Explainer
+from c2fa.explanation import Explanation
 from c2fa.models.loading import language_model_spec
 
 Docs = Annotated[
@@ -37,7 +40,23 @@ Questions = Annotated[
     Path | None,
     o.flag(
         o.DATASETS,
-        'A .jsonl of {"query", "documents" or "docs": PATH, "answer"}, explained into --store.',
+        'A .jsonl of {"query" or "messages", "documents" or "docs": PATH, "answer"}, explained into --store.',
+        metavar="FILE",
+    ),
+]
+Trace = Annotated[
+    Path | None,
+    o.flag(
+        o.INPUTS,
+        "A trace in OpenInference's words, as lines of JSON: every answer in it is explained.",
+        metavar="FILE",
+    ),
+]
+Scores = Annotated[
+    Path | None,
+    o.flag(
+        o.OUTPUT,
+        "Write the spans of --trace to this .jsonl, each answer with a new span of scores below it.",
         metavar="FILE",
     ),
 ]
@@ -122,6 +141,7 @@ def cite(
     docs: Docs = [],  # noqa: B006
     query: Query = None,
     answer: Answer = None,
+    trace: Trace = None,
     levels: Levels = "documents,sentences",
     prompt: Prompt = PROMPT,
     system: System = None,
@@ -139,6 +159,7 @@ def cite(
     on_error: o.OnError = "raise",
     out: o.Outs = [],  # noqa: B006
     json: o.Json = False,
+    scores: Scores = None,
     quiet: o.Quiet = False,
     debug: o.Debug = False,
     ledger: o.Ledger = None,
@@ -170,6 +191,9 @@ def cite(
       c2fa cite --questions questions.jsonl --store cited -m hf:my-model
       c2fa report cited --out report.html
 
+    \bAn agent's answers, from a trace of what it retrieved, read and said:
+      c2fa cite --trace spans.jsonl -m hf:my-model --scores scored.jsonl
+
     \bEvery row is one prompt from which documents and sentences are left out. The
     answer that the model writes is one request beside them. Ctrl-C finishes the
     batch under way, and the same command continues: answers stay in your cache
@@ -198,6 +222,15 @@ def cite(
         request = Request([], spec, model_option, model_name=model_name)
         kept = (ledger, resume, store, workers, retry_failed, store_option)
         order = Order(request, settings, out, json, quiet, *kept)
+        if trace is not None or scores is not None:
+            if trace is None or docs or query or answer or questions or store:
+                raise RefusedError(
+                    "--trace FILE has the documents, the queries and the answers: give it without --docs, --query, "
+                    "--answer, --questions and --store, and --scores only with it",
+                    USAGE,
+                )
+            _cite_trace(order, trace, scores)
+            return
         if questions is None and store is None:
             if docs_below is not None:
                 raise RefusedError("--docs-below goes with --questions FILE.jsonl, whose lines name documents", USAGE)
@@ -238,14 +271,43 @@ def _cite_one(order: Order, docs: Sequence[Path], query: str | None, answer: str
     except (ValueError, TypeError) as error:
         raise RefusedError(str(error)) from error
 
-    def make(lm: Any, stop: Stop, ledger: Path | None) -> tuple[Explainer, Citer]:
+    _explain(order, {query: question}, [json_.dumps(question.texts), query, answer or ""])
+
+
+def _cite_trace(order: Order, file: Path, scores: Path | None) -> None:
+    must_exist(file)
+    if scores is not None:
+        output.check(scores, (".jsonl",), "--scores")
+    text = read_text(file).values[0]
+    try:
+        spans = read_spans(text)
+        questions = questions_of(spans)
+    except (ValueError, TypeError) as error:
+        raise RefusedError(f"{str(file)!r}: {error}") from error
+    cited = _explain(order, questions, [text])
+    if scores is not None:
+        lines = [json_.dumps(span, ensure_ascii=False) + "\n" for span in scored(spans, cited)]
+        with atomic(scores) as handle:
+            handle.write("".join(lines).encode())
+
+
+def _explain(order: Order, questions: Mapping[str, Question], places: Sequence[str]) -> dict[str, Explanation]:
+    """Explain questions by their names, and give what is found back, too."""
+    found: list[Explanation] = []
+
+    def make(lm: Any, stop: Stop, ledger: Path | None) -> tuple[Explainer, Callable[[Any], Explanation]]:
         citer = citer_of(order.settings, lm, ledger, order.request)
         citer.explainer.progress = output.interactive(order.quiet)
         citer.explainer.model = Stoppable(citer.scorer, stop)
-        return citer.explainer, citer
 
-    places = [json_.dumps(question.texts), query, answer or ""]
-    order.explain(Inputs("text", [query], [question]), places, make)
+        def explain(question: Question) -> Explanation:
+            found.append(citer(question))
+            return found[-1]
+
+        return citer.explainer, explain
+
+    order.explain(Inputs("text", list(questions), list(questions.values())), places, make)
+    return dict(zip(questions, found, strict=True))
 
 
 def citer_of(settings: Mapping[str, Any], lm: Any, ledger: Path | None, request: Request) -> Citer:
@@ -351,7 +413,7 @@ class AsQuestion:
         """The question of a line, or an error that says what is wrong with it."""
         if not isinstance(row, Mapping):
             raise ValueError(f'a line must be {{"query": …, "documents": …}}, not {str(row)[:80]}')
-        fields = ("query", "documents", "docs", "answer")
+        fields = ("query", "documents", "docs", "answer", "messages")
         unknown = [name for name in row if name not in (*fields, "id")]
         if unknown:
             raise ValueError(f"the question has {unknown[0]!r}; it may have {', '.join(fields)} and id")
@@ -359,7 +421,7 @@ class AsQuestion:
         if "docs" in row:
             given = [row["docs"]] if isinstance(row["docs"], str) else row["docs"]
             documents = read_documents([self.folder / path for path in given], self.below)
-        if documents is None:
+        if documents is None and "messages" not in row:
             raise ValueError('the question has no documents: give it "documents" or "docs", or all of them --docs')
         return Question.of({**row, "documents": documents})
 

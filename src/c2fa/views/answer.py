@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
 from collections.abc import Callable, Sequence
@@ -13,11 +14,24 @@ import numpy as np
 
 from c2fa.showing.numbers import minuses, number
 from c2fa.structure import IntArray
+from c2fa.views.text import Text
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
 
 Verdict: TypeAlias = Literal["rests", "little", "nothing", "unsettled", "opposed"]
+
+
+@dataclass(frozen=True)
+class CitedDocument:
+    """A document that the model read: its id, where it begins in the explanation's text, what is known of it.
+
+    ``known`` is JSON, so that files and tables hold whatever a document says of itself.
+    """
+
+    id: str
+    start: int
+    known: str = "{}"
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,9 @@ class Source:
         By how much, and how sure that is.
     told
         Both as they are shown, rounded like every number of the explanation.
+    holder, start, end, passage
+        The document that holds it, its place there, in characters, and what stands there; None, 0, 0 and empty where
+        the explanation does not keep its texts.
     """
 
     level: int
@@ -45,6 +62,10 @@ class Source:
     value: float
     stderr: float | None
     told: str
+    holder: CitedDocument | None = None
+    start: int = 0
+    end: int = 0
+    passage: str = ""
 
     @property
     def name(self) -> str:
@@ -56,11 +77,13 @@ class Source:
 class Statement:
     """A statement of the answer: its score with all documents and without any, and its sources.
 
-    ``output`` is its place among the explanation's outputs. ``least_gain`` is how much higher the score must be with
-    the documents for the statement to rest on them.
+    ``start`` and ``end`` are its place in the answer, ``output`` that among the explanation's outputs. ``least_gain``
+    is how much higher the score must be with the documents for the statement to rest on them.
     """
 
     text: str
+    start: int
+    end: int
     output: int
     score: float
     without: float
@@ -125,7 +148,7 @@ class Statement:
         return f"{_times(self.gain)} as likely with the documents"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Cited:
     """The answer of a language model whose documents are explained: statement by statement, and what each rests on.
 
@@ -145,6 +168,10 @@ class Cited:
         How answers are scored: by their log-probability, or by ``"similarity"`` of answers that are written anew.
     without_documents
         What each output is without any document.
+    documents
+        What the model read, in the order of the explanation's text.
+    stays
+        Turns of a chat that stay in every row.
     """
 
     query: str
@@ -154,6 +181,8 @@ class Cited:
     generations: int
     scored_by: str
     without_documents: tuple[float, ...]
+    documents: tuple[CitedDocument, ...] = ()
+    stays: tuple[str, ...] = ()
 
     def check(self, outputs: int) -> None:
         """Refuse statements that are not the outputs of an explanation: the whole answer, and each of several."""
@@ -174,23 +203,52 @@ class Cited:
         notes = []
         if not self.unit:
             notes.append("what is explained is the similarity of answers written anew, from 0 to 1: no log-probability")
+        if self.stays:
+            notes.append(f"what stays of the chat in every row: {', '.join(self.stays)}")
         if self.generations:
             notes.append("the model wrote the answer, by one request beside the rows")
         return notes
 
+    @property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """Where each statement begins and ends in the answer."""
+        places, end = [], 0
+        for statement in self.statements:
+            start = self.text.index(statement, end)
+            end = start + len(statement)
+            places.append((start, end))
+        return tuple(places)
+
     def statement(self, e: Explanation, output: int) -> Statement:
         """What an output of the explanation is of: the whole answer (0), or one of its statements."""
-        text = self.statements[output - 1] if output else self.text
+        start, end = self.places[output - 1] if output else (0, len(self.text))
         # Documents that do not make a statement twice as likely are not what it rests on.
         least = math.log(2.0) if self.unit else 0.1
         score, without = float(e.outputs[output]), self.without_documents[output]
-        return Statement(text, output, score, without, _sources(e.for_target(output)), least, self.unit)
+        sources, text = self._sources(e.for_target(output)), self.text[start:end]
+        return Statement(text, start, end, output, score, without, sources, least, self.unit)
 
     def each(self, e: Explanation) -> tuple[Statement, ...]:
         """The statements, or the answer where it is one."""
         if len(self.statements) == 1:
-            return (replace(self.statement(e, 0), text=self.statements[0]),)
+            [(start, end)] = self.places
+            return (replace(self.statement(e, 0), text=self.text[start:end], start=start, end=end),)
         return tuple(self.statement(e, output) for output in range(1, len(self.statements) + 1))
+
+    def sources(self, e: Explanation) -> list[dict[str, Any]]:
+        """The statements and what each rests on, as JSON has them."""
+        found = []
+        for s in self.each(e):
+            sources = []
+            for source in s.shown:
+                holder = source.holder or CitedDocument(source.document, 0)
+                place = [source.start, source.end] if source.holder else None
+                about = {"source": holder.id, "passage": source.passage or source.text, "passage_place": place}
+                numbers = {"value": source.value, "stderr": source.stderr}
+                sources.append({**about, **numbers, "metadata": json.loads(holder.known)})
+            about = {"statement": s.text, "place": [s.start, s.end], "verdict": s.verdict}
+            found.append({**about, "score": s.score, "without": s.without, "sources": sources})
+        return found
 
     def target(self, e: Explanation) -> str:
         """What the explanation's values are of: the whole answer, or one of its statements."""
@@ -205,6 +263,34 @@ class Cited:
             return ""
         many = "" if len(verdicts) == 1 else f"{count} of {len(verdicts)} "
         return f"{many}{'rests' if count == 1 else 'rest'} on nothing"
+
+    def _sources(self, e: Explanation, most: int = 3) -> tuple[Source, ...]:
+        """The sentences that are settled to make an output likelier, the strongest first.
+
+        They are two standard errors above 0, and a tenth of the strongest at least.
+        """
+        level = cited_level(e)
+        values = e.values[level]
+        errors = np.zeros_like(values) if e.stderr is None else e.stderr[level]
+        settled = np.flatnonzero((values > 2.0 * errors) & (values >= 0.1 * max(values.max(), 0.0)) & (values > 0))
+        documents, found = _owners(e, level), []
+        for i in settled[np.argsort(-values[settled], kind="stable")][:most].tolist():
+            document, text = "", e.names[level][i]
+            if e.level_names[0] == "documents":
+                document, text = e.names[0][documents[i]], text if level else ""
+            error, told = None, e.rounded.text(e.rounded.values[level][i])
+            if e.stderr is not None:
+                error = float(errors[i])
+                told += f" ± {e.rounded.plain(error)}"
+            source = Source(level, i, document, text, float(values[i]), error, told)
+            if isinstance(e.view, Text) and self.documents:  # a store may leave the texts out
+                spans = e.view.spans[e.structure.owners(level) == i]
+                start, end = int(spans[0, 0]), int(spans[-1, 1])
+                holder = next((d for d in reversed(self.documents) if d.start <= start), self.documents[0])
+                passage, place = e.view.text[start:end], (start - holder.start, end - holder.start)
+                source = replace(source, holder=holder, start=place[0], end=place[1], passage=passage)
+            found.append(source)
+        return tuple(found)
 
     def lines(self, e: Explanation, width: int) -> list[str]:
         """The answer for a terminal, statement by statement, each with what it rests on."""
@@ -302,28 +388,6 @@ def _owners(e: Explanation, level: int) -> IntArray:
     for parents in reversed(e.structure.parents[:level]):
         owners = parents[owners]
     return owners
-
-
-def _sources(e: Explanation, most: int = 3) -> tuple[Source, ...]:
-    """The sentences that are settled to make an output likelier, the strongest first.
-
-    They are two standard errors above 0, and a tenth of the strongest at least.
-    """
-    level = cited_level(e)
-    values = e.values[level]
-    errors = np.zeros_like(values) if e.stderr is None else e.stderr[level]
-    settled = np.flatnonzero((values > 2.0 * errors) & (values >= 0.1 * max(values.max(), 0.0)) & (values > 0))
-    documents, found = _owners(e, level), []
-    for i in settled[np.argsort(-values[settled], kind="stable")][:most].tolist():
-        document, text = "", e.names[level][i]
-        if e.level_names[0] == "documents":
-            document, text = e.names[0][documents[i]], text if level else ""
-        error, told = None, e.rounded.text(e.rounded.values[level][i])
-        if e.stderr is not None:
-            error = float(errors[i])
-            told += f" ± {e.rounded.plain(error)}"
-        found.append(Source(level, i, document, text, float(values[i]), error, told))
-    return tuple(found)
 
 
 def _times(nats: float) -> str:

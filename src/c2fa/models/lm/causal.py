@@ -43,7 +43,7 @@ class CausalLM(Pretrained):
     max_new_tokens
         Where an answer that ``generate`` writes is cut, in tokens.
     system
-        The system message of ``template``, where its caller has none.
+        The system message of ``template``, where the chat has none.
     template_options
         What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
     """
@@ -117,8 +117,8 @@ class CausalLM(Pretrained):
         return cut_answers(self._cut, self._written, self.max_new_tokens)
 
     @property
-    def template(self) -> Callable[[str | None, str], str]:
-        """``template(system, user)``: a user's message in the model's chat format, up to where the answer begins.
+    def template(self) -> Callable[[Sequence[Mapping[str, Any]]], str]:
+        """``template(messages)``: a chat in the model's chat format, up to where the answer begins.
 
         A model whose tokenizer has no chat template has no such attribute.
         """
@@ -131,18 +131,19 @@ class CausalLM(Pretrained):
         """The texts that the tokenizer reads as tokens of their own kind, such as the end of a turn."""
         return tuple(map(str, self.tokenizer.all_special_tokens))
 
-    def _in_template(self, system: str | None, user: str) -> str:
-        system = self.system if system is None else system
-        first = [] if system is None else [{"role": "system", "content": system}]
+    def _in_template(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        chat = list(messages)
+        if self.system is not None and chat[0]["role"] != "system":
+            chat.insert(0, {"role": "system", "content": self.system})
         options = {**self.template_options, "tokenize": False, "add_generation_prompt": True}
         try:
-            return str(self.tokenizer.apply_chat_template([*first, {"role": "user", "content": user}], **options))
+            return str(self.tokenizer.apply_chat_template(chat, **options))
         except Exception as error:
             # A template may refuse system messages, by an error of jinja2; what it would say then opens the user's.
-            if system is None or type(error).__name__ != "TemplateError":
+            if chat[0]["role"] != "system" or len(chat) < 2 or type(error).__name__ != "TemplateError":
                 raise
-            together = [{"role": "user", "content": f"{system}\n\n{user}"}]
-            return str(self.tokenizer.apply_chat_template(together, **options))
+            together = {**chat[1], "content": f"{chat[0]['content']}\n\n{chat[1]['content']}"}
+            return str(self.tokenizer.apply_chat_template([together, *chat[2:]], **options))
 
     def generate(self, prompt: str) -> str:
         """The answer to a prompt, each token the likeliest one; ``score`` then scores these very tokens.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,14 +27,17 @@ class Tokens:
 
 @dataclass(frozen=True)
 class _Format:
-    """What a chat format puts around a user's message, and whether it strips the message."""
+    """A chat in its format, with a mark for what each message says; tabs beside it show that none is stripped."""
 
-    before: str
-    after: str
-    strips: bool
+    text: str
 
-    def __call__(self, message: str) -> str:
-        return self.before + (message.strip() if self.strips else message) + self.after
+    def __call__(self, contents: Sequence[str]) -> str:
+        def said(found: re.Match[str]) -> str:
+            before, number, after = found.groups()
+            content = contents[int(number)] if before else contents[int(number)].lstrip()
+            return content if after else content.rstrip()
+
+        return re.sub(r"(\t?)c2fa-puts-message-(\d+)-here(\t?)", said, self.text)
 
 
 class Completions(Writer):
@@ -55,7 +60,7 @@ class Completions(Writer):
         super().__init__(url, max_new_tokens=max_new_tokens, **settings)
         self.url = self.url.removesuffix("/v1")
         self._tokens: dict[str, Tokens] = {}
-        self._formats: dict[str | None, _Format | None] = {}
+        self._formats: dict[str, _Format | None] = {}
         self._window: int | None = None
         self._told_window = False
         self._moved = 0.0
@@ -71,7 +76,7 @@ class Completions(Writer):
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
         """Return an answer in the server's tokens, without those that begin or end a text."""
 
-    async def chat(self, portal: Portal, messages: list[dict[str, str]]) -> str | None:
+    async def chat(self, portal: Portal, messages: list[dict[str, Any]]) -> str | None:
         """Return messages in the model's chat format, up to where the answer begins; None where there is none."""
         return None
 
@@ -93,28 +98,28 @@ class Completions(Writer):
 
     # What a language model is asked.
 
-    def template(self, system: str | None, user: str) -> str | None:
-        """Return a user's message in the model's chat format, up to where the answer begins; None without a format.
+    def template(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+        """Return a chat in the model's chat format, up to where the answer begins; None without a format.
 
-        The server is asked once for each system message: a format that told the time would change from row to row.
+        The server is asked once for all chats of these turns: a format that told the time would change from row to row.
         """
-        if system not in self._formats:
+        turns = [{name: value for name, value in message.items() if name != "content"} for message in messages]
+        key = json.dumps(turns, default=str)
+        if key not in self._formats:
             portal = self._open()
-            self._formats[system] = portal.run(self._format(portal, system))
-        chat_format = self._formats[system]
-        return None if chat_format is None else chat_format(checked_text("the user's message", user))
+            self._formats[key] = portal.run(self._format(portal, turns))
+        chat_format = self._formats[key]
+        contents = [checked_text("what a message says", message["content"]) for message in messages]
+        return None if chat_format is None else chat_format(contents)
 
-    async def _format(self, portal: Portal, system: str | None) -> _Format | None:
-        mark = "c2fa-puts-the-message-here"
-        first = [] if system is None else [{"role": "system", "content": system}]
-        text = await self.chat(portal, [*first, {"role": "user", "content": f" {mark} "}])
+    async def _format(self, portal: Portal, turns: Sequence[Mapping[str, Any]]) -> _Format | None:
+        marks = [f"c2fa-puts-message-{k}-here" for k in range(len(turns))]
+        text = await self.chat(portal, [{**m, "content": f"\t{mark}\t"} for m, mark in zip(turns, marks, strict=True)])
         if text is None:
             return None
-        if text.count(mark) != 1:
-            raise EndpointError(f"{self!r}: the chat format does not repeat the user's message once; give it as text")
-        strips = f" {mark} " not in text
-        before, after = text.split(mark if strips else f" {mark} ")
-        return _Format(before, after, strips)
+        if any(text.count(mark) != 1 for mark in marks):
+            raise EndpointError(f"{self!r}: the chat format does not repeat each message once; give it as text")
+        return _Format(text)
 
     def pieces(self, answer: str) -> list[str]:
         """Return the texts of the answer's tokens, which join to the answer.

@@ -46,7 +46,7 @@ class LlamaServer(Completions):
         super().__init__(url, max_new_tokens=max_new_tokens, **{"concurrency": 1, **settings})
         self.template_options = dict(template_options or {})
 
-    async def chat(self, portal: Portal, messages: list[dict[str, str]]) -> str | None:
+    async def chat(self, portal: Portal, messages: list[dict[str, Any]]) -> str | None:
         request = post("/apply-template", {"messages": messages, "chat_template_kwargs": self.template_options})
         return await self.ask(portal, request, "applying the chat template", lambda data: str(data["prompt"]))
 
@@ -149,7 +149,7 @@ class VLLM(Completions):
         texts = await asyncio.gather(*(self._text_of(portal, ids[: i + 1]) for i in range(len(ids))))
         return Tokens(tuple(ids), from_prefixes(texts, answer))
 
-    async def chat(self, portal: Portal, messages: list[dict[str, str]]) -> str | None:
+    async def chat(self, portal: Portal, messages: list[dict[str, Any]]) -> str | None:
         """Return messages in the model's chat format, without the tokens that begin every text: these come later."""
         try:
             ids = await self._ids(portal, messages=messages, chat_template_kwargs=self.template_options)

@@ -1,0 +1,305 @@
+"""Traces in OpenInference's words: what an agent retrieved, read and answered, in; what each answer rests on, out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from c2fa.citing.documents import Document
+from c2fa.citing.questions import Question, chat_question
+from c2fa.explanation import Explanation
+from c2fa.views import Text
+
+
+@dataclass(frozen=True, eq=False)
+class _Span:
+    """A span of a trace: as it was given, whether it is inside another, and its attributes by their dotted names."""
+
+    given: Mapping[str, Any]
+    id: str
+    trace: str
+    inner: bool
+    attributes: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, given: Any) -> _Span:
+        if not isinstance(given, Mapping):
+            raise TypeError(f"a span must be an object with attributes; got {given!r:.80}")
+        flat = dict(_flat(given))
+        ids = [flat[name] for name in ("context.span_id", "span_id", "spanId") if name in flat]
+        traces = [flat[name] for name in ("context.trace_id", "trace_id", "traceId") if name in flat]
+        attributes = {name.removeprefix("attributes."): v for name, v in flat.items() if name.startswith("attributes.")}
+        if not ids or not attributes:
+            raise ValueError(
+                f"a span must have a span_id and attributes; got one with {', '.join(map(repr, given)) or 'nothing'}"
+            )
+        inner = any(flat.get(name) for name in ("parent_id", "parentSpanId", "parent_span_id"))
+        return cls(given, str(ids[0]), str(*traces[:1]), inner, attributes)
+
+    @property
+    def kind(self) -> str:
+        return str(self.attributes.get("openinference.span.kind", "")).upper()
+
+    def listed(self, name: str) -> dict[int, dict[str, Any]]:
+        """What ``name.0.…``, ``name.1.…`` say, by these numbers."""
+        found: dict[int, dict[str, Any]] = {}
+        for key, value in self.attributes.items():
+            match = re.fullmatch(rf"{re.escape(name)}\.(\d+)\.(.+)", key)
+            if match:
+                found.setdefault(int(match[1]), {})[match[2]] = value
+        return dict(sorted(found.items()))
+
+    def text(self, name: str) -> str:
+        """``input.value`` or ``output.value``, where it is no JSON."""
+        said = self.attributes.get(f"{name}.value")
+        return said if isinstance(said, str) and self.attributes.get(f"{name}.mime_type") != "application/json" else ""
+
+    def messages(self, name: str) -> list[dict[str, Any]]:
+        """The messages that the model read (``input``) or wrote (``output``)."""
+        return [_message(fields) for fields in self.listed(f"llm.{name}_messages").values()]
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """What is nested, by dotted names; OpenTelemetry's own JSON has lists of keys and values in place of objects."""
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(v, Mapping) and {"key", "value"} == v.keys() for v in value)
+    ):
+        value = {v["key"]: next(iter(v["value"].values()), None) for v in value}
+    if isinstance(value, Mapping | list):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def _message(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A message of a chat, from the attributes of one."""
+    parts = sorted(key for key in fields if re.fullmatch(r"message\.contents\.\d+\.message_content\.text", key))
+    content = fields.get("message.content") or "".join(str(fields[key]) for key in parts)
+    message = {"role": str(fields.get("message.role", "user")), "content": content}
+    message |= {key: fields[f"message.{key}"] for key in ("name", "tool_call_id") if fields.get(f"message.{key}")}
+    calls: dict[str, dict[str, Any]] = {}
+    for key, value in fields.items():
+        match = re.fullmatch(r"message\.tool_calls\.(\d+)\.tool_call\.(id|function\.name|function\.arguments)", key)
+        if match:
+            calls.setdefault(match[1], {})[match[2]] = value
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": call.get("id", ""),
+                "type": "function",
+                "function": {
+                    "name": call.get("function.name", ""),
+                    "arguments": _parsed(call.get("function.arguments")),
+                },
+            }
+            for call in calls.values()
+        ]
+    return message
+
+
+def _parsed(text: Any) -> Any:
+    """What JSON says; a text that is none, as it is."""
+    try:
+        return json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return text
+
+
+# ---------------------------------------------------------------------------------- in
+
+
+def read_spans(text: str) -> list[dict[str, Any]]:
+    """The spans of a file: one on each line, a list of them, or what OpenTelemetry exports (``resourceSpans``).
+
+    >>> read_spans('{"span_id": "a", "attributes": {}}')
+    [{'span_id': 'a', 'attributes': {}}]
+    """
+    try:
+        given = [json.loads(text)]
+    except ValueError:
+        given = [json.loads(line) for line in text.splitlines() if line.strip()]
+    return list(_spans(given))
+
+
+def _spans(given: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(given, list):
+        for item in given:
+            yield from _spans(item)
+        return
+    inside = [given[key] for key in ("resourceSpans", "scopeSpans", "spans", "data") if key in given]
+    if not inside:
+        yield given
+    for item in inside:
+        yield from _spans(item)
+
+
+def questions_of(spans: Iterable[Mapping[str, Any]]) -> dict[str, Question]:
+    """What each answer of a trace was asked and told, by the id of the span that wrote it.
+
+    An answer is what a span of the kind LLM wrote, if it is more than a call of a tool. Its sources are the documents
+    that were retrieved and the tools' results, where the messages hold them word for word, and earlier turns of the
+    chat. Where no message holds any, or a trace has no such span, a prompt of the retrieved documents is made, as
+    ``c2fa.cite`` makes it.
+
+    Examples
+    --------
+    >>> attributes = {"openinference.span.kind": "RETRIEVER", "retrieval.documents.0.document.content": "It rains."}
+    >>> chain = {"openinference.span.kind": "CHAIN", "input.value": "Weather?", "output.value": "Rain."}
+    >>> trace = [{"span_id": "r", "attributes": attributes}, {"span_id": "c", "attributes": chain}]
+    >>> [(span, q.documents, q.query, q.answer) for span, q in questions_of(trace).items()]
+    [('c', {'r 0': 'It rains.'}, 'Weather?', 'Rain.')]
+    """
+    read = list(map(_Span.of, spans))
+    questions: dict[str, Question] = {}
+    for trace in dict.fromkeys(span.trace for span in read):
+        own = [span for span in read if span.trace == trace]
+        retrieved, results = _documents(own)
+        written = [span for span in own if span.kind == "LLM" and _answer(span)]
+        for span in written:
+            chat = span.messages("input") or [{"role": "user", "content": span.text("input")}]
+            inside = [d for d in (*retrieved, *results) if any(d.text in (m["content"] or "") for m in chat)]
+            asked = next((m["content"] for m in reversed(chat) if m["role"] == "user"), "")
+            try:
+                questions[span.id] = chat_question(chat, _plain(inside) or None, _answer(span))
+            except ValueError:  # nothing of the chat can be removed
+                if retrieved and asked:
+                    questions[span.id] = Question(_plain(retrieved), asked, _answer(span))
+        around = [s for s in own if s.kind in ("CHAIN", "AGENT") and s.text("input") and s.text("output").strip()]
+        if not written and retrieved and around:
+            outermost = min(around, key=lambda span: span.inner)
+            question = Question(_plain(retrieved), outermost.text("input"), outermost.text("output"))
+            questions[outermost.id] = question
+    if not questions:
+        raise ValueError(
+            "no span of the trace has an answer and something that it may rest on: an LLM span needs "
+            "llm.output_messages, and documents, tools' results or earlier turns in its llm.input_messages; a CHAIN or "
+            "AGENT needs input.value, output.value and documents that were retrieved"
+        )
+    return questions
+
+
+def _answer(span: _Span) -> str:
+    said = "".join(message["content"] for message in span.messages("output"))
+    return said.strip() or ("" if span.listed("llm.output_messages") else span.text("output").strip())
+
+
+def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
+    """The documents that spans retrieved, and what tools returned; each says in which spans it is, and where."""
+    retrieved: dict[str, Document] = {}
+    results: dict[str, Document] = {}
+    for span in spans:
+        for name in ("retrieval.documents", "reranker.output_documents"):
+            for place, fields in span.listed(name).items():
+                text = str(fields.get("document.content") or "")
+                if text in retrieved:
+                    retrieved[text].metadata["spans"].append([span.id, place])
+                elif text.strip():
+                    told = _parsed(fields.get("document.metadata"))
+                    metadata = dict(told) if isinstance(told, Mapping) else {}
+                    nested = {k.removeprefix("document.metadata."): v for k, v in fields.items()}
+                    metadata |= {k: nested[k] for k in nested.keys() - fields.keys()}
+                    if "document.score" in fields:
+                        metadata["score"] = fields["document.score"]
+                    own = str(fields.get("document.id", f"{span.id} {place}"))
+                    if own in {document.id for document in retrieved.values()}:
+                        own = f"{own} ({span.id} {place})"
+                    retrieved[text] = Document(own, text, {**metadata, "spans": [[span.id, place]]})
+        text = span.text("output")
+        if span.kind == "TOOL" and text.strip() and text not in results:
+            tool = span.attributes.get("tool.name", span.given.get("name", "tool"))
+            results[text] = Document(f"{tool} ({span.id})", text, {"tool": str(tool), "spans": [[span.id, None]]})
+    return list(retrieved.values()), [d for text, d in results.items() if text not in retrieved]
+
+
+def _plain(documents: Iterable[Document]) -> list[dict[str, Any]]:
+    return [{"id": d.id, "text": d.text, "metadata": d.metadata} for d in documents]
+
+
+# ---------------------------------------------------------------------------------- out
+
+
+def _sources(e: Explanation) -> Iterator[dict[str, Any]]:
+    """Each document of an explained answer, with its value, the strongest first, and the statements that rest on it."""
+    answer, view = e.answer, e.view
+    if answer is None or e.level_names[0] != "documents" or not isinstance(view, Text):
+        raise ValueError("a trace takes values of documents; give levels= that begin with documents")
+    rests = e.to_records()
+    e = e.for_target(0)
+    ends = [*(d.start - 1 for d in answer.documents[1:]), len(view.text)]
+    for k in sorted(range(len(ends)), key=lambda k: -float(e.high[k])):
+        document = answer.documents[k]
+        stderr = None if e.stderr is None else float(e.stderr[0][k])
+        yield {
+            "id": document.id,
+            "content": view.text[document.start : ends[k]],
+            "score": float(e.high[k]),
+            "stderr": stderr,
+            "statements": [record["statement"] for record in rests if record["source"] == document.id],
+            "spans": json.loads(document.known).get("spans", []),
+        }
+
+
+def span_annotations(cited: Mapping[str, Explanation]) -> list[dict[str, Any]]:
+    """Scores of the documents of explained answers, as annotations of the spans that retrieved them.
+
+    They have the shape that Phoenix takes at ``/v1/document_annotations``, and those of tools' results, which have no
+    ``document_position``, at ``/v1/span_annotations``.
+    """
+    found = []
+    for span, e in cited.items():
+        for source in _sources(e):
+            label = "used" if source["statements"] else "not used"
+            result = {"score": source["score"], "label": label, "explanation": " ".join(source["statements"])}
+            more = {"answer_span_id": span, "stderr": source["stderr"]}
+            for own, place in source["spans"]:
+                at = {"span_id": own} if place is None else {"span_id": own, "document_position": place}
+                found.append({**at, "name": "c2fa", "annotator_kind": "CODE", "result": result, "metadata": more})
+    return found
+
+
+def scored(spans: Iterable[Mapping[str, Any]], cited: Mapping[str, Explanation]) -> list[dict[str, Any]]:
+    """The spans as they were, and a new one below each answer that is explained, with the scores of its sources.
+
+    The new one is of the kind RERANKER, whose documents tracing tools show with their scores: how much likelier, in
+    nats, each makes the answer. Its output is what ``Explanation.sources`` says.
+    """
+    given = [dict(span) for span in spans]
+    made = []
+    for span in map(_Span.of, given):
+        if span.id not in cited:
+            continue
+        e = cited[span.id]
+        assert e.answer is not None  # an explanation of a question has one
+        attributes: dict[str, Any] = {
+            "openinference.span.kind": "RERANKER",
+            "reranker.query": e.answer.query,
+            "reranker.model_name": "c2fa",
+            "output.value": json.dumps(e.sources()),
+            "output.mime_type": "application/json",
+        }
+        for k, source in enumerate(_sources(e)):
+            about = {name: source.pop(name) for name in ("id", "content", "score")}
+            for name, value in {**about, "metadata": json.dumps(source)}.items():
+                attributes[f"reranker.output_documents.{k}.document.{name}"] = value
+        own, old = hashlib.sha256(f"c2fa {span.id}".encode()).hexdigest()[:16], span.given
+        new = {k: v for k, v in old.items() if k not in ("id", "events") and not k.startswith("attributes.")}
+        if "context" in old:
+            new |= {"context": {**old["context"], "span_id": own}, "parent_id": span.id}
+        elif "spanId" in old:
+            new |= {"spanId": own, "parentSpanId": span.id}
+        else:
+            new |= {"context.span_id" if "context.span_id" in old else "span_id": own, "parent_id": span.id}
+        if isinstance(old.get("attributes"), list):
+            kinds = {str: "stringValue", float: "doubleValue"}
+            otlp = [{"key": name, "value": {kinds[type(value)]: value}} for name, value in attributes.items()]
+            made.append({**new, "name": "c2fa cite", "attributes": otlp})
+        else:
+            made.append({**new, "name": "c2fa cite", "attributes": attributes})
+    return [*given, *made]
