@@ -34,6 +34,7 @@ def main(folder: Path) -> None:
     answer = c2fa.cite(Reader(), DOCUMENTS, "What is the capital, and which river flows where?", budget=48)
     print(answer)
     answer.to_html(folder / "citing.html")
+    answer.plot("nested").savefig(folder / "citing.png", dpi=110)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,3 +101,59 @@ def test_progress_is_shown_where_it_is_wanted(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == ""
     explainer(Model(delay=0.5), progress=True, batch_size=32).many(inputs(4))
     assert "4/4" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def reviews() -> Any:
+    """Explanations of a few texts, in memory."""
+    texts = ["A great book. I loved it.", "It was bad. Great price.", "Bad, bad. The end.", "Great. I loved the end."]
+    return c2fa.Explainer(c2fa.models.DemoSentiment(), budget=60, target="positive").many(texts)
+
+
+def test_what_matters_over_all_is_the_same_in_memory_and_in_a_store(reviews: Any, tmp_path: Any) -> None:
+    pytest.importorskip("pyarrow")
+    texts = [e.view.text for e in reviews]
+    explainer = c2fa.Explainer(c2fa.models.DemoSentiment(), budget=60, target="positive")
+    store = explainer.many(texts, tmp_path / "store", engine="serial", progress=False)
+    word = c2fa.batch.views.word
+    here, there = reviews.important(name=word), store.important(name=word)
+    assert {f.name for f in here} == {f.name for f in there}
+    there_by_name = {f.name: f for f in there}
+    for feature in here:
+        assert feature.mean == pytest.approx(there_by_name[feature.name].mean, abs=1e-6)
+        assert feature.inputs == there_by_name[feature.name].inputs
+    assert [f.name for f in here] == [f.name for f in sorted(here, key=lambda f: -f.mean_abs)]
+
+
+def test_many_are_one_frame(reviews: Any) -> None:
+    pytest.importorskip("pandas")
+    frame = reviews.to_frame()
+    assert len(frame) == sum(sum(e.structure.widths) for e in reviews)
+    leaves = frame[(frame["input"] == 2) & (frame["level"] == 1)]
+    np.testing.assert_array_equal(leaves["value"], reviews[2].low)
+
+
+def test_cohorts_are_looked_at_apart(reviews: Any) -> None:
+    by = ["long", "long", "short", "short"]
+    found = reviews.important(by=by, least=1)
+    assert list(found) == ["long", "short"]
+    assert {f.name for f in found["short"]} == {name for e in reviews[2:] for name in e.names[-1]}
+    groups = reviews.cohorts(lambda e: e.prediction > 0.5)
+    assert sum(len(some) for some in groups.values()) == 4
+
+
+def test_many_are_drawn(reviews: Any) -> None:
+    pytest.importorskip("matplotlib")
+    ax = reviews.plot(name=c2fa.batch.views.word, least=1)
+    dots = sum(len(c.get_offsets()) for c in ax.collections)
+    assert dots == sum(f.inputs for f in reviews.important(n=15, name=c2fa.batch.views.word, least=1))
+    axes = reviews.bars(by=lambda e: e.prediction > 0.5, least=1)
+    assert [ax.get_title("left").split(" ")[0] for ax in axes] == ["False", "True"]
+    with pytest.raises(ValueError, match="kind must be 'beeswarm' or 'bars'; got 'pie'"):
+        reviews.plot("pie")
+
+
+def test_a_whole_table_becomes_shaps() -> None:
+    pytest.importorskip("shap", reason="it is shap's own")
+    found = explainer(target=1).many(inputs(5)).to_shap()
+    assert found.values.shape[0] == 5

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import c2fa
+from c2fa.asking.querying import Answer
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("experiments", reason="the experiments are in a clone, not in a source distribution")
@@ -425,7 +426,7 @@ def test_held_out_correlation_is_that_with_answers_to_coins() -> None:
     asked = queries.held_out(explained, None)
     masks = next(asked).masks
     outputs = np.exp(masks @ weights)[:, None]
-    answer = c2fa.querying.Answer(outputs, np.ones(len(masks), dtype=bool))
+    answer = Answer(outputs, np.ones(len(masks), dtype=bool))
     with pytest.raises(StopIteration) as stop:
         asked.send(answer)
     assert stop.value.value == pytest.approx(np.corrcoef(masks @ weights, outputs[:, 0])[0, 1])

@@ -375,9 +375,9 @@ def test_speed_is_printed_for_every_way(causal_lm, data, monkeypatch):
     monkeypatch.setattr(speed, "BATCHES", (4,))
     monkeypatch.setattr(speed, "INSTRUCTIONS", "Answer in one sentence. " * 8)
     some = items.load(data, ("nq5",), "second", 1)
-    before = speed.causal._SHARED
+    before = speed.CausalLM.least_shared
     printed = list(speed.lines(causal_lm, some, ["Its port is large."]))
-    assert before == speed.causal._SHARED
+    assert before == speed.CausalLM.least_shared
     assert sum("rows a second" in line for line in printed) == 2 * (2 + len(speed.BATCHES))
 
 

@@ -690,7 +690,7 @@ def sums(rows):
         (lambda: c2fa.models.http.limits.Bucket("b", "fast"), "rate must be a number of requests a second above 0"),
         (lambda: c2fa.models.http.limits.Bucket("b", 1.0, burst=[1]), "burst must be a whole number of at least 1"),
         (lambda: c2fa.load("\ud800"), "path must be the name of a file, and no file can have this one"),
-        (lambda: c2fa.citing.Question(3, "?"), "documents must be texts by their names, or a list of texts; got 3"),
+        (lambda: c2fa.citing.Question(3, "?"), "documents must be texts by their ids, or a list of documents; got 3"),
     ],
 )
 def test_wrong_arguments_are_told_in_words_of_ours(call, said):

@@ -283,7 +283,7 @@ def test_a_server_that_keeps_failing_on_one_row_may_expect_another_shape(server)
         message = r"row 0 of 20: the server answered 500.* \(tried 4 times\); see the server's log; it fails on even"
         with pytest.raises(EndpointError, match=message) as caught:
             OpenInference(proxy.url, "m", retries=3, **FAST)(X)
-        assert "perhaps the inputs do not have the shape or type" in str(caught.value)
+        assert "perhaps its inputs must have another shape or type" in str(caught.value)
         assert caught.value.transient
         assert len(proxy.seen) == 4
 

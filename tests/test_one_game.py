@@ -115,8 +115,9 @@ def questions(draw) -> Case:
     pytest.importorskip("sentencex")
     documents = {f"document {k}": text for k, text in enumerate(draw(st.lists(texts, min_size=1, max_size=3)))}
     masker = QuestionMasker(draw(st.sampled_from([("documents", "sentences"), ("documents", "sentences", "words")])))
-    whole = masker.asking.message(documents, "Why?")
-    return Case(masker, Question(documents, "Why?", "So."), lambda row: row == whole)
+    question = Question(documents, "Why?", "So.")
+    whole = masker.asking.message(documents, question)
+    return Case(masker, question, lambda row: row == whole)
 
 
 @st.composite

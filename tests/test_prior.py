@@ -351,6 +351,8 @@ def test_the_same_explanation_counts_once():
     once, twice = c2fa.Prior.learn(told), c2fa.Prior.learn([*told, *told, dataclasses.replace(told[0])])
     assert twice.inputs == 12
     assert twice.fingerprint == once.fingerprint
+    with pytest.raises(ValueError, match="there are 3 different explanations to learn from; give 4 at least"):
+        c2fa.Prior.learn(told[:3] * 4)
 
 
 @pytest.mark.parametrize(

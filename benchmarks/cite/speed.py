@@ -12,7 +12,7 @@ from benchmarks.cite.asking import message
 from benchmarks.cite.items import Item
 
 import c2fa
-from c2fa.models.lm import causal
+from c2fa.models.lm.causal import CausalLM
 
 ABLATIONS = 64
 BATCHES = (1, 8, 32)  # rows that ContextCite sends at a time; 1 is its default
@@ -83,11 +83,11 @@ class ContextCiteLoop:
 @contextlib.contextmanager
 def no_shared_prefix() -> Iterator[None]:
     """Have every row computed from its first token."""
-    before, causal._SHARED = causal._SHARED, 10**9
+    before, CausalLM.least_shared = CausalLM.least_shared, 10**9
     try:
         yield
     finally:
-        causal._SHARED = before
+        CausalLM.least_shared = before
 
 
 def lines(lm: Any, items: Sequence[Item], answers: Sequence[str]) -> Iterator[str]:

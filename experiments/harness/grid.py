@@ -145,7 +145,9 @@ def leaf_curve(
     e: Any, truth: Any, *, metric: Callable[..., Any], leaves_at: int, points: int
 ) -> Conversation[float] | float:
     """A curve over the leaves, where it is wanted."""
-    if e.provenance["budget"][0] != leaves_at or not truth[-1]:
+    parts = e.structure.widths[0]
+    on_top = parts if e.provenance["method"] == "RankingOnTop" and parts > 1 else 0  # rows of the ranking
+    if e.provenance["budget"][0] != leaves_at + on_top or not truth[-1]:
         return float("nan")
     curve: Conversation[float] | float = metric(e.low, -1, e.target, points=points)
     return curve

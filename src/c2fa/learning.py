@@ -109,12 +109,12 @@ def features_of(fields: Mapping[str, Field], descriptors: Mapping[str, Column]) 
 def _usable(given: Sequence[Explanation]) -> tuple[list[Explanation], list[Mapping[str, Column]]]:
     """The explanations that can be learned from, each once, and what each knows of its leaves."""
     usable = [e for e in given if e.all_from_prior is None]
-    usable = list({(e.names[-1], e.outputs.tobytes(), e.all_values[-1].tobytes()): e for e in usable}.values())
     if len(usable) < _FOLDS <= len(given):
         raise ValueError(
             f"{len(given) - len(usable)} of {len(given)} explanations had a prior themselves, and what it expected "
             "would come back as what was found; explain inputs without prior= and learn from those"
         )
+    usable = list({(e.names[-1], e.outputs.tobytes(), e.all_values[-1].tobytes()): e for e in usable}.values())
     tables = [e.descriptors for e in usable if e.descriptors is not None]
     if len(tables) < len(usable):
         raise ValueError("an explanation knows nothing of its leaves; use a masker that has descriptors")

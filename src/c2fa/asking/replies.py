@@ -84,7 +84,8 @@ class Call:
     @contextlib.contextmanager
     def billed(self) -> Iterator[None]:
         """While the model is at work for this call: what it charges is on this bill, what it raises is kept."""
-        before = BILL.set(self._bill)
+        before, till = BILL.set(self._bill), self.calls.till
+        till.begin(self.calls.model)
         try:
             with contained():
                 yield
@@ -92,17 +93,15 @@ class Call:
             self.error = error
         finally:
             BILL.reset(before)
+            grown = till.end(self.calls.model, self._bill)
+            self.cost = self._bill.amount if till.charges else self.cost + grown
 
     def reply(self) -> Any:
         """Wait for what the model returns; what it raised is raised here."""
         if self.answers is not None:
             answers, self.answers = self.answers, None
-            self.calls.till.begin(self.calls.model)
-            try:
-                with self.billed():
-                    self._reply = answers()
-            finally:
-                self.cost = self.calls.till.end(self.calls.model, self._bill)
+            with self.billed():
+                self._reply = answers()
         if self.error is not None:
             raise self.error
         return self._reply
@@ -126,7 +125,7 @@ class Till:
         self._lock = threading.Lock()
         self._under_way = 0
         self._counted = 0.0
-        self._charges = False
+        self.charges = False  # whether the model tells what each call cost
 
     @classmethod
     def of(cls, model: Model) -> Till:
@@ -149,12 +148,12 @@ class Till:
             self._under_way += 1
 
     def end(self, model: Model, bill: Bill) -> float:
-        """What a call that has ended cost."""
+        """A call has ended: by how much the model's ``cost`` grew that was not handed to another."""
         with self._lock:
             self._under_way -= 1
-            self._charges = self._charges or bill.told
+            self.charges = self.charges or bill.told
             before, self._counted = self._counted, float(describe(model).cost or 0.0)
-            return bill.amount if self._charges else self._counted - before
+            return self._counted - before
 
 
 def concatenate(batches: Sequence[Inputs]) -> Inputs:

@@ -10,12 +10,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from c2fa import engines
-from c2fa._system import did_you_mean
+from c2fa._system import did_you_mean, need
 from c2fa.asking.model import describe
 from c2fa.batch.isolation import Health, Isolation, Report
+from c2fa.batch.overview import Overview
 from c2fa.batch.packing import Outcome, packed, together
 from c2fa.batch.recipe import Divisible, Lesson, MakeModel, PortableExplainer, Recipe
 from c2fa.batch.records import Precision, Views, arrow
@@ -27,6 +28,9 @@ from c2fa.engines import Contact, Crew, Engine, Serving
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.showing.progress import Bar
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def many(
@@ -247,7 +251,7 @@ def _recipe(
     return PortableExplainer.of(explainer, model), settings
 
 
-class Explanations(Sequence[Explanation]):
+class Explanations(Overview, Sequence[Explanation]):
     """Explanations of many inputs, in the inputs' order.
 
     ``found[i]`` is the explanation of input ``i``, or ``NotExplainedError`` where that input failed. Iterating raises
@@ -289,6 +293,12 @@ class Explanations(Sequence[Explanation]):
     def items(self) -> Iterator[tuple[int, Explanation]]:
         """Each explained input's place and its explanation."""
         return ((o.index, o.explanation) for o in self._outcomes if o.explanation is not None)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A tidy table: one row for each feature of each level of each input that is explained."""
+        frames = [e.to_frame().assign(input=index, prediction=e.prediction) for index, e in self.items()]
+        found: pd.DataFrame = need("pandas", "frame").concat(frames, ignore_index=True)
+        return found.set_index("input").reset_index()
 
     def errors(self) -> list[Failure]:
         """The inputs that failed, and why."""

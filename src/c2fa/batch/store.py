@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from c2fa._system import is_gone
+from c2fa.batch.overview import Overview
 from c2fa.batch.packing import Outcome
 from c2fa.batch.records import (
     META,
@@ -62,7 +63,7 @@ class Shard:
     digest: str | None
 
 
-class Store(Sequence[Explanation]):
+class Store(Overview, Sequence[Explanation]):
     """Explanations of a dataset, in a folder, read when they are asked for.
 
     ``store[i]`` is the explanation of input ``i`` of the dataset, or ``NotExplainedError`` where that input was set

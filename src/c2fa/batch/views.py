@@ -11,6 +11,7 @@ import numpy as np
 
 from c2fa._system import need
 from c2fa.asking.links import ensure
+from c2fa.batch.overview import Overview
 from c2fa.batch.records import arrow, opened
 from c2fa.batch.store import Store
 from c2fa.explanation import Explanation
@@ -70,7 +71,7 @@ def word(name: str) -> str:
 
 
 def important(
-    store: Store,
+    found: Overview,
     level: int = -1,
     n: int | None = 20,
     *,
@@ -97,7 +98,7 @@ def important(
     """
     places: dict[str, int] = {}
     sums = np.zeros((0, 4))
-    for of, total in _totals(store, level, target, name, places):
+    for of, total in _totals(found, level, target, name, places):
         sums = np.concatenate([sums, np.zeros((len(places) - len(sums), 4))])
         for column, weights in enumerate((np.ones_like(total), total, np.abs(total), np.square(total))):
             sums[:, column] += np.bincount(of, weights=weights, minlength=len(places))
@@ -193,10 +194,18 @@ def _flat(table: Any, level: int) -> tuple[Any, list[str], Any, FloatArray]:
 
 
 def _totals(
-    store: Store, level: int, target: str | None, name: Callable[[str], str] | None, places: dict[str, int]
+    found: Overview, level: int, target: str | None, name: Callable[[str], str] | None, places: dict[str, int]
 ) -> Iterator[tuple[Any, FloatArray]]:
-    """Of each shard, what each name has in each input that has it: the place that the name gets here, and its sum."""
-    level = _level(store, level)
+    """Of each shard or input in memory, what each name has in each input: the place that the name gets, and its sum."""
+    if not isinstance(found, Store):
+        for _, e in found.items():
+            if target in (None, e.target_name):
+                own_level = e.level(level)
+                own = [places.setdefault(name(k) if name else k, len(places)) for k in e.names[own_level]]
+                distinct, inverse = np.unique(own, return_inverse=True)
+                yield distinct, np.bincount(inverse, e.values[own_level], len(distinct)).astype(np.float64)
+        return
+    store, level = found, _level(found, level)
     for table in _tables(store, level, target):
         owners, names, codes, values = _flat(table, level)
         place_of = np.array([places.setdefault(name(k) if name else k, len(places)) for k in names], np.intp)
@@ -207,39 +216,39 @@ def _totals(
 # -- pictures --------------------------------------------------------------------------------------
 
 
-def bars(store: Store, level: int = -1, n: int = 15, *, ax: Axes | None = None, **which: Any) -> Axes:
+def bars(found: Overview, level: int = -1, n: int = 15, *, ax: Axes | None = None, **which: Any) -> Axes:
     """Mean attributions of the most important names, with 95 % intervals; ``which`` are options of ``important``."""
     from c2fa.plots._style import own_axes, signs
 
-    features = important(store, level, n, **which)
+    features = important(found, level, n, **which)
     ax = own_axes(ax, 7, 0.32 * len(features) + 1.2)
     places = np.arange(len(features))
     means = np.array([f.mean for f in features])
     reach = np.array([[f.mean - f.low for f in features], [f.high - f.mean for f in features]])
     ax.barh(places, means, color=signs(means))
     ax.errorbar(means, places, xerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
-    return _label(ax, features, f"mean attribution{_unit(store)}, 95 % interval", which.get("target"))
+    return _label(ax, features, f"mean attribution{_unit(found)}, 95 % interval", which.get("target"))
 
 
-def beeswarm(store: Store, level: int = -1, n: int = 15, *, ax: Axes | None = None, **which: Any) -> Axes:
+def beeswarm(found: Overview, level: int = -1, n: int = 15, *, ax: Axes | None = None, **which: Any) -> Axes:
     """One dot for each input that has the name, so that a mean cannot hide two opposite habits.
 
     The names are those of ``bars``; ``which`` are options of ``important``.
     """
     from c2fa.plots._style import own_axes, signs
 
-    features = important(store, level, n, **which)
+    features = important(found, level, n, **which)
     ax = own_axes(ax, 7, 0.32 * len(features) + 1.2)
     target, name = which.get("target"), which.get("name")
     places: dict[str, int] = {}
-    shards = list(_totals(store, level, target, name, places))
+    shards = list(_totals(found, level, target, name, places))
     rng = np.random.default_rng(0)
     for place, feature in enumerate(features):
         values = np.concatenate([total[of == places[feature.name]] for of, total in shards])
         if len(values) > 2000:  # as many dots as can be told apart
             values = rng.choice(values, 2000, replace=False)
         ax.scatter(values, place + _swarm(values), s=6, c=signs(values), alpha=0.6, linewidths=0)
-    return _label(ax, features, f"attribution{_unit(store)} in each input", target)
+    return _label(ax, features, f"attribution{_unit(found)} in each input", target)
 
 
 def _swarm(values: FloatArray) -> FloatArray:
@@ -257,9 +266,12 @@ def _swarm(values: FloatArray) -> FloatArray:
     return moved
 
 
-def _unit(store: Store) -> str:
+def _unit(found: Overview) -> str:
     """What the attributions are in, where that is not the model's own output."""
-    unit = ensure(store.settings.get("link") or "identity").unit
+    if isinstance(found, Store):
+        unit = ensure(found.settings.get("link") or "identity").unit
+    else:
+        unit = next((e.link.unit for _, e in found.items()), "")
     return f" ({unit})" if unit else ""
 
 

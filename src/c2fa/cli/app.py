@@ -102,6 +102,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "onnx": "ONNX models",
         "http": "models behind a server",
         "plots": "plots",
+        "live": "pages that answer back",
         "peers": "other libraries' methods",
         "store": "stores of many inputs",
         "ray": "stores made on Ray",
