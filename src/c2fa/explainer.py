@@ -144,8 +144,7 @@ class Explainer:
             method = "c2fa" if preset is not None or of_the_fit & set(options) else "owen"
         if preset is not None:
             _check_word("preset", preset, sorted(PRESETS))
-            known = options_of(method)
-            options = {**{name: value for name, value in PRESETS[preset].items() if name in known}, **options}
+            options = {**{k: v for k, v in PRESETS[preset].items() if k in options_of(method)}, **options}
         _check_word("on_error", on_error, ("raise", "drop"))
         _check_word("outputs", outputs, ("auto", "all", "target"))
         if batch_size is None:
@@ -160,8 +159,7 @@ class Explainer:
         self.method_name = method if isinstance(method, str) else type(method).__name__
         self.budget = as_budget(budget)
         self.until = None if until is None else as_rule(until)
-        logit = isinstance(link, str) and link == "logit"
-        self.link = ensure(link, log_probabilities=logit and describe(model).log_probabilities)
+        self.link = ensure(link, log_probabilities=str(link) == "logit" and describe(model).log_probabilities)
         self.prior = prior if prior is None or isinstance(prior, Prior) else Prior.load(prior)
         if self.prior is not None:
             self.check_prior(self.prior)
@@ -179,12 +177,12 @@ class Explainer:
         self.output_names = None if output_names is None else tuple(map(str, output_names))
         # A model's own name may be a hash of its weights, so it is asked for only where it is needed.
         self.model_name = model_name or (None if ledger is None else describe(model).name)
-        if ledger is not None and not self.model_name:
-            raise ValueError(
-                "a ledger keeps answers under the model's name, and this model has none; give model_name='…' and "
-                "change it whenever the model changes"
-            )
         if ledger is not None:
+            if not self.model_name:
+                raise ValueError(
+                    "a ledger keeps answers under the model's name, and this model has none; give model_name='…' and "
+                    "change it whenever the model changes"
+                )
             check_masker(masker)
         # Last, so that an explainer that is refused leaves no file behind.
         self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger)
@@ -218,8 +216,8 @@ class Explainer:
 
             def tell() -> None:
                 cost = describe(self.model).cost
-                doing = "fitting" if queries.used == queries.budget else "asking the model"
-                bar.update(queries.used, f"cost {cost:.4g}" if cost else "", doing)
+                beside = f"cost {cost:.4g}" if cost else ""
+                bar.update(queries.used, beside, "fitting" if queries.used == queries.budget else "asking the model")
 
             [job] = drive([job], self.model, batch_size=self.batch_size, tell=tell)
         return job.result()
@@ -263,9 +261,7 @@ class Explainer:
         """The same explainer with what other inputs taught, and another budget where one is given."""
         self.check_prior(prior)
         made = copy.copy(self)
-        made.prior = prior
-        if budget is not None:
-            made.budget = as_budget(budget)
+        made.prior, made.budget = prior, self.budget if budget is None else as_budget(budget)
         return made
 
     def under(self, masked: Masked) -> Masked:
@@ -381,11 +377,10 @@ class Explainer:
 
     def stages(self, masked: Masked) -> list[tuple[int, ...]]:
         """The masks of each level at which the rule looks at what is known: the splits of smaller budgets, then all."""
-        structure, rows = masked.structure, self.rows(masked)
+        structure, rows, found = masked.structure, self.rows(masked), list[tuple[int, ...]]()
         if self.until is None:
             return [rows]
         total = sum(rows) + 1
-        found = []
         for some in looks(total)[:-1]:
             if isinstance(self.budget, tuple):
                 ahead = tuple(max(1, n * some // total) for n in rows)

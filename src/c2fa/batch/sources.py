@@ -19,7 +19,6 @@ from c2fa.batch.records import arrow
 
 Pick: TypeAlias = str | Callable[[Any], Any] | None
 _SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".jsonl.xz")
-_OPEN: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +173,8 @@ def _rows_of(file: Path) -> Iterator[Any]:
         with pq.ParquetFile(file) as parquet:
             yield from _arrow_rows(parquet.iter_batches(batch_size=1024))
         return
-    with _OPEN.get(file.suffix, open)(file, "rt", encoding="utf-8") as lines:
+    open_text: Any = {".gz": gzip.open, ".xz": lzma.open}.get(file.suffix, open)
+    with open_text(file, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue

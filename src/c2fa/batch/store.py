@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SCHEMA = 2
-_STALE = 3600.0  # seconds after which a half-written file belongs to no one
 _SHARD_FILE = re.compile(r"part-(\d+)\.parquet")
 _SIDE_FILE = re.compile(r"_part-(\d+)-.*\.(?:tmp|journal|kept|answers.*)|_answered-.*|_model-.*")
 
@@ -245,7 +244,7 @@ class Store(Overview, Sequence[Explanation]):
                 if side is not None and (
                     self._is_finished(side[1])
                     or is_gone(left.name)
-                    or time.time() - left.stat().st_mtime > _STALE  # of another machine, or by a file of no process
+                    or time.time() - left.stat().st_mtime > 3600.0  # of another machine, or by a file of no process
                 ):
                     left.unlink()
 

@@ -30,8 +30,6 @@ from c2fa.engines.load import TimeLimit
 from c2fa.explainer import Explainer
 
 _CANARY = (0, 0)  # the range of no input: an input that was explained before is asked about
-_DIED = "the worker died"
-_SPLIT = 8  # a range in which a worker died is tried again in this many pieces
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,7 +329,7 @@ class Journal(Lines):
         """
         crashes: dict[tuple[int, int], list[Crash]] = {}
         current: tuple[int, int] | None = None
-        reason, run, known = _DIED, None, 0
+        reason, run, known = "", None, 0
         for line in [*self._lines, {"worker": os.getpid(), "run": self.run}]:
             match line:
                 case {"reason": text}:
@@ -344,9 +342,9 @@ class Journal(Lines):
                     current = None
                 case {"worker": _}:
                     if current is not None:
-                        crash = Crash(reason, known, with_its_run=line.get("run") != run)
+                        crash = Crash(reason or "the worker died", known, with_its_run=line.get("run") != run)
                         crashes.setdefault(current, []).append(crash)
-                    current, reason, run = None, _DIED, line.get("run")
+                    current, reason, run = None, "", line.get("run")
         return crashes
 
     def died(self, place: tuple[int, int], known: int = 0) -> list[str]:
@@ -370,7 +368,7 @@ class Journal(Lines):
 
         def cut(start: int, stop: int) -> None:
             if (start, stop) in crashes and stop - start > 1:
-                size = -(-(stop - start) // _SPLIT)
+                size = -(-(stop - start) // 8)
                 for at in range(start, stop, size):
                     cut(at, min(at + size, stop))
             else:

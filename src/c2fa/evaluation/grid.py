@@ -189,10 +189,10 @@ def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: 
     """Refuse a batch size, inputs, and what is given for each of them, that cannot be."""
     if not (isinstance(batch_size, int | np.integer) and batch_size > 0):
         raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
-    if hasattr(inputs, "__len__") and not len(inputs):
+    if isinstance(inputs, Sized) and not len(inputs):
         raise ValueError("inputs is empty: give at least one input to explain")
     for what, given in beside.items():
-        if given is not None and (isinstance(given, Mapping) or not hasattr(given, "__len__")):
+        if given is not None and (isinstance(given, Mapping) or not isinstance(given, Sized)):
             raise TypeError(f"{what} must be a list with one for each input; got {given!r:.100}")
         if given is not None and len(given) != len(inputs):
             raise ValueError(f"{len(given)} {what} for {len(inputs)} inputs; give one for each")
