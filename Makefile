@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all test-slow tested lint bench bench-all bench-queries bench-games bench-faults docs \
+.PHONY: demo test test-all test-research test-slow tested lint bench bench-all bench-queries bench-games bench-faults docs \
 	release-check release setup setup-dev clean
 
 demo: $(VENV)/.base
@@ -45,11 +45,15 @@ test: $(VENV)/.test
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --no-half
 
+# The experiments' and the benchmarks' own tests.
+test-research: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m "research and not slow and not servers" tests/research
+
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "slow or servers"
 
 # tested.txt anew, from what .venv holds. For the newest versions of everything: make clean, make setup-dev with
-# PIP_ARGS="torch==VERSION" or whichever torch is wanted, make test-all lint test-slow, and then this.
+# PIP_ARGS="torch==VERSION" or whichever torch is wanted, make test-all lint test-research test-slow, and then this.
 tested: $(VENV)/.dev
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+.*//' | grep -Ev '^(nvidia|cuda|triton)|[ @]' > tested.txt
 

@@ -38,7 +38,8 @@ def in_half_precision() -> Callable[[str], None]:
     pytest.importorskip("torch")
 
     def run(code: str) -> None:
-        paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+        rooms = [room for room in (ROOT / "tests").iterdir() if room.is_dir()]
+        paths = os.pathsep.join([*map(str, (ROOT, ROOT / "tests", *rooms)), os.environ.get("PYTHONPATH", "")])
         ended = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)],
             capture_output=True,

@@ -1,0 +1,159 @@
+"""Many inputs without a store: in order, in this process, with what failed in its place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import c2fa
+from batch_helpers import LEAVES, NAN, RAISES, Model, explainer, inputs
+from c2fa.batch import Explanations, NoAnswerError, NotExplainedError
+
+
+def test_explanations_come_back_in_order_and_are_those_of_a_loop() -> None:
+    xs = inputs(20)
+    xs[11] = xs[2]  # equal inputs are put next to each other on the way
+    found = explainer().many(xs)
+    assert isinstance(found, Explanations)
+    assert len(found) == found.run.inputs == 20
+    for e, x in zip(found, xs, strict=True):
+        assert np.array_equal(e.low, explainer()(x).low)
+    assert [e.prediction for e in found[3:5]] == [found[3].prediction, found[4].prediction]
+    assert found[-1].prediction == found[19].prediction
+    assert found.errors() == []
+    assert found.run.calls < 20 * 2  # a loop asks at least twice about each input
+
+
+def test_what_needs_no_folder_needs_no_pyarrow() -> None:
+    code = """
+        import sys
+        sys.modules["pyarrow"] = None
+        from batch_helpers import explainer, inputs
+        assert len(explainer().many(inputs(3))) == 3
+        try:
+            explainer().many(inputs(3), "folder")
+        except ImportError as error:
+            print(error)
+    """
+    command, here = [sys.executable, "-c", textwrap.dedent(code)], Path(__file__).parents[1]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=here, check=False)
+    assert "needs pyarrow" in ended.stdout, ended.stderr
+
+
+def test_a_frame_is_its_rows() -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.5, 1.5, 2.5]})
+    masker = c2fa.maskers.Tabular({"one": ["a"], "other": ["b"]}, background=frame)
+    made = c2fa.Explainer(lambda batch: (batch.a + 2 * batch.b).to_numpy(), masker, budget=(4, 8))
+    assert [e.prediction for e in made.many(frame)] == [2.0, 5.0, 8.0]
+
+
+def test_an_input_that_fails_keeps_its_place() -> None:
+    xs = inputs(6)
+    xs[1][0], xs[4] = RAISES, np.ones(LEAVES + 1)
+    with pytest.warns(
+        UserWarning, match=r"2 of 6 inputs could not be explained \(input 1: ValueError: a poisoned"
+    ) as w:
+        found = explainer().many(xs, tries=2)
+    assert w[0].filename == __file__
+    assert len(found) == 6
+    assert [i for i, _ in found.items()] == [0, 2, 3, 5]
+    assert [(f.index, f.error[:29]) for f in found.errors()] == [
+        (1, "ValueError: a poisoned row (s"),
+        (4, found.errors()[1].error[:29]),
+    ]
+    assert np.array_equal(found[5].low, explainer()(xs[5]).low)
+    with pytest.raises(NotExplainedError, match="input 1 could not be explained: ValueError: a poisoned row"):
+        list(found)
+    assert "2 failed" in repr(found)
+
+
+def test_where_nothing_can_be_explained_the_reason_is_raised() -> None:
+    xs = inputs(3)
+    for x in xs:
+        x[0] = NAN
+    with pytest.raises(NotExplainedError, match=r"none of the 3 inputs could be explained \(input 0: .*returned NaN"):
+        explainer().many(xs)
+    begin = time.monotonic()
+    with pytest.raises(NoAnswerError, match=r"not answered once .*Connection refused") as raised:
+        explainer(Model(down=__file__)).many(inputs(3))
+    assert isinstance(raised.value.__cause__, ConnectionRefusedError)
+    assert time.monotonic() - begin < 30  # patience is for models that have answered
+
+
+def test_what_needs_a_folder_says_so() -> None:
+    with pytest.raises(TypeError, match=r"workers=2 goes with a folder.*many\(inputs, 'explained/', workers=2\)"):
+        explainer().many(inputs(2), workers=2)
+    with pytest.raises(TypeError, match="no option 'wokers'"):
+        explainer().many(inputs(2), wokers=2)
+    assert len(explainer().many([])) == 0
+
+
+def test_progress_is_shown_where_it_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    explainer().many(inputs(4))
+    assert capsys.readouterr().err == ""
+    explainer(Model(delay=0.5), progress=True, batch_size=32).many(inputs(4))
+    assert "4/4" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def reviews() -> Any:
+    """Explanations of a few texts, in memory."""
+    texts = ["A great book. I loved it.", "It was bad. Great price.", "Bad, bad. The end.", "Great. I loved the end."]
+    return c2fa.Explainer(c2fa.models.DemoSentiment(), budget=60, target="positive").many(texts)
+
+
+def test_what_matters_over_all_is_the_same_in_memory_and_in_a_store(reviews: Any, tmp_path: Any) -> None:
+    pytest.importorskip("pyarrow")
+    texts = [e.view.text for e in reviews]
+    explainer = c2fa.Explainer(c2fa.models.DemoSentiment(), budget=60, target="positive")
+    store = explainer.many(texts, tmp_path / "store", engine="serial", progress=False)
+    word = c2fa.batch.views.word
+    here, there = reviews.important(name=word), store.important(name=word)
+    assert {f.name for f in here} == {f.name for f in there}
+    there_by_name = {f.name: f for f in there}
+    for feature in here:
+        assert feature.mean == pytest.approx(there_by_name[feature.name].mean, abs=1e-6)
+        assert feature.inputs == there_by_name[feature.name].inputs
+    assert [f.name for f in here] == [f.name for f in sorted(here, key=lambda f: -f.mean_abs)]
+
+
+def test_many_are_one_frame(reviews: Any) -> None:
+    pytest.importorskip("pandas")
+    frame = reviews.to_frame()
+    assert len(frame) == sum(sum(e.structure.widths) for e in reviews)
+    leaves = frame[(frame["input"] == 2) & (frame["level"] == 1)]
+    np.testing.assert_array_equal(leaves["value"], reviews[2].low)
+
+
+def test_cohorts_are_looked_at_apart(reviews: Any) -> None:
+    by = ["long", "long", "short", "short"]
+    found = reviews.important(by=by, least=1)
+    assert list(found) == ["long", "short"]
+    assert {f.name for f in found["short"]} == {name for e in reviews[2:] for name in e.names[-1]}
+    groups = reviews.cohorts(lambda e: e.prediction > 0.5)
+    assert sum(len(some) for some in groups.values()) == 4
+
+
+def test_many_are_drawn(reviews: Any) -> None:
+    pytest.importorskip("matplotlib")
+    ax = reviews.plot(name=c2fa.batch.views.word, least=1)
+    dots = sum(len(c.get_offsets()) for c in ax.collections)
+    assert dots == sum(f.inputs for f in reviews.important(n=15, name=c2fa.batch.views.word, least=1))
+    axes = reviews.bars(by=lambda e: e.prediction > 0.5, least=1)
+    assert [ax.get_title("left").split(" ")[0] for ax in axes] == ["False", "True"]
+    with pytest.raises(ValueError, match="kind must be 'beeswarm' or 'bars'; got 'pie'"):
+        reviews.plot("pie")
+
+
+def test_a_whole_table_becomes_shaps() -> None:
+    pytest.importorskip("shap", reason="it is shap's own")
+    found = explainer(target=1).many(inputs(5)).to_shap()
+    assert found.values.shape[0] == 5
