@@ -164,6 +164,13 @@ def test_a_prompt_that_is_one_text_holds_its_documents():
     assert question.query == "Read.\n…\n…\nWho built it?"
 
 
+def test_messages_of_several_parts_are_read_in_their_order():
+    parts = {f"llm.input_messages.0.message.contents.{k}.message_content.text": f"Part {k}. " for k in range(12)}
+    asked = {**parts, "llm.input_messages.1.message.role": "user", "llm.input_messages.1.message.content": "Which?"}
+    spans = [span("says", "LLM", **asked, llm__output_messages__0__message__content="Part 2.")]
+    assert questions_of(spans)["says"].texts == {"turn 1 (user)": "".join(f"Part {k}. " for k in range(12))}
+
+
 @pytest.mark.parametrize(
     ("spans", "message"),
     [

@@ -44,15 +44,6 @@ class _Span:
     def kind(self) -> str:
         return str(self.attributes.get("openinference.span.kind", "")).upper()
 
-    def listed(self, name: str) -> dict[int, dict[str, Any]]:
-        """What ``name.0.…``, ``name.1.…`` say, by these numbers."""
-        found: dict[int, dict[str, Any]] = {}
-        for key, value in self.attributes.items():
-            match = re.fullmatch(rf"{re.escape(name)}\.(\d+)\.(.+)", key)
-            if match:
-                found.setdefault(int(match[1]), {})[match[2]] = value
-        return dict(sorted(found.items()))
-
     def text(self, name: str) -> str:
         """``input.value`` or ``output.value``, where it is no JSON."""
         said = self.attributes.get(f"{name}.value")
@@ -60,48 +51,47 @@ class _Span:
 
     def messages(self, name: str) -> list[dict[str, Any]]:
         """The messages that the model read (``input``) or wrote (``output``)."""
-        return [_message(fields) for fields in self.listed(f"llm.{name}_messages").values()]
+        return [_message(fields) for fields in _listed(self.attributes, f"llm.{name}_messages").values()]
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """What is nested, by dotted names; OpenTelemetry's own JSON has lists of keys and values in place of objects."""
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(v, Mapping) and {"key", "value"} == v.keys() for v in value)
-    ):
-        value = {v["key"]: next(iter(v["value"].values()), None) for v in value}
-    if isinstance(value, Mapping | list):
-        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+    if isinstance(value, list):
+        pairs = value and all(isinstance(v, Mapping) and v.keys() == {"key", "value"} for v in value)
+        value = {v["key"]: next(iter(v["value"].values()), None) for v in value} if pairs else dict(enumerate(value))
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))
     else:
         yield name, value
 
 
+def _listed(fields: Mapping[str, Any], name: str) -> dict[int, dict[str, Any]]:
+    """What ``name.0.…``, ``name.1.…`` say, by these numbers.
+
+    >>> _listed({"a.10.x": 1, "a.2.x": 2, "a.2.y.z": 3, "ab.0.x": 4}, "a")
+    {2: {'x': 2, 'y.z': 3}, 10: {'x': 1}}
+    """
+    found: dict[int, dict[str, Any]] = {}
+    for key, value in fields.items():
+        match = re.fullmatch(rf"{re.escape(name)}\.(\d+)\.(.+)", key)
+        if match:
+            found.setdefault(int(match[1]), {})[match[2]] = value
+    return dict(sorted(found.items()))
+
+
 def _message(fields: Mapping[str, Any]) -> dict[str, Any]:
     """A message of a chat, from the attributes of one."""
-    parts = sorted(key for key in fields if re.fullmatch(r"message\.contents\.\d+\.message_content\.text", key))
-    content = fields.get("message.content") or "".join(str(fields[key]) for key in parts)
+    parts = (part.get("message_content.text") or "" for part in _listed(fields, "message.contents").values())
+    content = fields.get("message.content") or "".join(parts)
     message = {"role": str(fields.get("message.role", "user")), "content": content}
     message |= {key: fields[f"message.{key}"] for key in ("name", "tool_call_id") if fields.get(f"message.{key}")}
-    calls: dict[str, dict[str, Any]] = {}
-    for key, value in fields.items():
-        match = re.fullmatch(r"message\.tool_calls\.(\d+)\.tool_call\.(id|function\.name|function\.arguments)", key)
-        if match:
-            calls.setdefault(match[1], {})[match[2]] = value
-    if calls:
-        message["tool_calls"] = [
-            {
-                "id": call.get("id", ""),
-                "type": "function",
-                "function": {
-                    "name": call.get("function.name", ""),
-                    "arguments": _parsed(call.get("function.arguments")),
-                },
-            }
-            for call in calls.values()
-        ]
-    return message
+    calls = []
+    for call in _listed(fields, "message.tool_calls").values():
+        arguments = _parsed(call.get("tool_call.function.arguments"))
+        function = {"name": call.get("tool_call.function.name", ""), "arguments": arguments}
+        calls.append({"id": call.get("tool_call.id", ""), "type": "function", "function": function})
+    return {**message, "tool_calls": calls} if calls else message
 
 
 def _parsed(text: Any) -> Any:
@@ -187,7 +177,7 @@ def questions_of(spans: Iterable[Mapping[str, Any]]) -> dict[str, Question]:
 
 def _answer(span: _Span) -> str:
     said = "".join(message["content"] for message in span.messages("output"))
-    return said.strip() or ("" if span.listed("llm.output_messages") else span.text("output").strip())
+    return said.strip() or ("" if _listed(span.attributes, "llm.output_messages") else span.text("output").strip())
 
 
 def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
@@ -196,7 +186,7 @@ def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
     results: dict[str, Document] = {}
     for span in spans:
         for name in ("retrieval.documents", "reranker.output_documents"):
-            for place, fields in span.listed(name).items():
+            for place, fields in _listed(span.attributes, name).items():
                 text = str(fields.get("document.content") or "")
                 if text in retrieved:
                     retrieved[text].metadata["spans"].append([span.id, place])
