@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from c2fa._system import host_array, is_whole
+from c2fa._system import host_array, is_tensor, is_whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -90,7 +90,7 @@ class Structure:
         >>> Structure.from_groups(["S1", "S1", "S2"]).names
         (('S1', 'S2'), ('0', '1', '2'))
         """
-        if hasattr(groups, "detach"):  # a tensor's items are all different, whatever they hold
+        if is_tensor(groups):  # a tensor's items are all different, whatever they hold
             groups = host_array(groups)
         try:
             labels = list(groups.ravel().tolist()) if isinstance(groups, np.ndarray) else list(groups)

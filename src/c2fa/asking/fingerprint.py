@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from c2fa._system import host_array
+from c2fa._system import host_array, is_tensor
 from c2fa.asking.masking import Masker
 
 _PACKAGE = __name__.partition(".")[0]
@@ -182,7 +182,7 @@ def _encode(text: str) -> bytes:
 
 def _as_arrays(thing: Any) -> list[Any]:
     """What another library's array, frame or image holds, in arrays of numpy's."""
-    if hasattr(thing, "detach"):  # torch tensors
+    if is_tensor(thing):  # torch tensors
         return [host_array(thing)]
     if hasattr(thing, "to_numpy"):  # pandas and polars objects
         labels = getattr(thing, "columns", getattr(thing, "index", ()))

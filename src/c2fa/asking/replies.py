@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from c2fa._system import host_array
+from c2fa._system import host_array, is_tensor
 from c2fa.asking.masking import Inputs, MaskedBatch, MaskedRows
 from c2fa.asking.model import BILL, Bill, Model, contained, describe, innermost, launcher
 from c2fa.structure import BoolArray, FloatArray
@@ -165,7 +165,7 @@ def concatenate(batches: Sequence[Inputs]) -> Inputs:
         return first
     if isinstance(first, np.ndarray):
         return np.concatenate(batches)
-    if hasattr(first, "detach"):
+    if is_tensor(first):
         import torch
 
         return torch.cat(list(batches))
@@ -180,7 +180,7 @@ def kind_of(batch: Inputs) -> Any:
     """What batches must have in common to be concatenated without changing a row, such as a type and a shape."""
     if isinstance(batch, MaskedRows):
         return MaskedRows
-    if isinstance(batch, np.ndarray) or hasattr(batch, "detach"):
+    if isinstance(batch, np.ndarray) or is_tensor(batch):
         return type(batch), str(batch.dtype), tuple(batch.shape[1:]), str(getattr(batch, "device", ""))
     if hasattr(batch, "iloc"):
         dtypes: Any = getattr(batch, "dtypes", None)
@@ -198,9 +198,9 @@ def is_good(outputs: FloatArray) -> BoolArray:
 
 def as_outputs(reply: Any, rows: int, where: str) -> FloatArray:
     """Return a model's reply as (rows, outputs) numbers, or say what is wrong with it."""
-    if hasattr(reply, "detach"):  # a torch tensor, on whichever device
+    if is_tensor(reply):  # a torch tensor, on whichever device
         reply = host_array(reply)
-    elif isinstance(reply, list | tuple) and reply and hasattr(reply[0], "detach"):
+    elif isinstance(reply, list | tuple) and reply and is_tensor(reply[0]):
         reply = [host_array(item) for item in reply]
     elif hasattr(reply, "to_numpy"):
         reply = reply.to_numpy()
