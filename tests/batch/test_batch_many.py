@@ -285,10 +285,11 @@ def test_a_signal_finishes_what_runs_and_the_same_command_continues(
 def test_a_bar_that_the_environment_forbids_is_not_drawn(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
-        "from batch_helpers import explainer, inputs\n"
+        "from batch_helpers import Model, explainer, inputs\n"
         "from c2fa.batch import many\n"
+        "slow = explainer(Model(delay=0.7), batch_size=64)  # a bar appears after a second\n"
         "for count in (4, 8):\n"
-        f"    many(explainer(), inputs(count), {str(tmp_path / 's')!r}, engine='serial', shard_size=4, progress=True)\n"
+        f"    many(slow, inputs(count), {str(tmp_path / 's')!r}, engine='serial', shard_size=4, progress=True)\n"
     )
     for forbidden, shown in (("1", 0), ("", 2)):
         (tmp_path / "s" / "part-00000001.parquet").unlink(missing_ok=True)
