@@ -40,9 +40,8 @@ def run(path: Path, xs: object, how: dict[str, Any], monkeypatch: pytest.MonkeyP
     module = {"dask": "distributed"}.get(how.get("engine", ""), how.get("engine", ""))
     if module not in ("", "serial") and importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed: pip install 'c2fa[{how['engine']}]'")
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    )
+    paths = [*map(str, Path(__file__).parents[:2]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     shared = Recipe(functools.partial(Renders, **settings), Vectors(), BUDGET)
     made = shared if "models" in how else explainer(Model(**settings))
     return many(made, xs, path, shard_size=8, precision="float64", tries=2, **how)

@@ -119,9 +119,8 @@ def _installed(name: str) -> None:
 @pytest.mark.parametrize("engine", ["ray", "dask"])
 def test_other_engines_give_what_serial_gives(tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _installed(engine)
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    )
+    paths = [*map(str, Path(__file__).parents[:2]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     xs = inputs(40)
     calm = serial(tmp_path / "calm", xs)
     xs[7][0], xs[20] = RAISES, killer(xs[20])
@@ -150,9 +149,8 @@ def test_a_network_explains_texts_alike_wherever_it_is(
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
     _installed(how.get("engine", "numpy"))
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    )
+    paths = [*map(str, Path(__file__).parents[:2]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     made = Recipe(text_classifier, c2fa.maskers.Text(), {"budget": 60, "model_name": "bert"})
     kept = {"shard_size": 4, "precision": "float64"}
     alone = many(made, TEXTS, tmp_path / "alone", engine="serial", **kept)
