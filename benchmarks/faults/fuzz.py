@@ -211,7 +211,8 @@ def _kept(path: Any, model: Any, key: Any, level: Any, masks: Any, outputs: Any)
     found = ledger.get(model, key, level, masks)
     ledger.close()
     for mask, row in dict(zip(masks, outputs, strict=True)).items():
-        sound(mask in found and np.array_equal(found[mask], np.ravel(row)), "the ledger gives another answer back")
+        same = mask in found and np.array_equal(found[mask], np.ravel(row), equal_nan=True)
+        sound(same, "the ledger gives another answer back")
 
 
 def _stored(inputs: Any, **options: Any) -> None:
