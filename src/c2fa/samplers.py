@@ -35,7 +35,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from c2fa._system import is_real
+from c2fa._system import is_real, is_whole
 from c2fa.masks import balanced, coins, each_once, redrawn, up_to, with_complements
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
@@ -120,7 +120,7 @@ def draw(
 ) -> BoolArray:
     """Draw masks of a level, without the empty one for inputs that cannot be empty (a bag without instances)."""
     most = 10**9  # more are a slip of the pen, and would fill the memory
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 0 <= n <= most:
+    if not (is_whole(n) and 0 <= n <= most):
         raise ValueError(f"n must be a number of masks from 0 to {most:,}; got {n!r}")
     level = structure.level(level)
     if allows_empty:
