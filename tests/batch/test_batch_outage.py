@@ -69,7 +69,7 @@ def test_a_continued_run_knows_a_model_that_is_down_by_what_it_answered_before(t
     assert len(Store.open(tmp_path / "s")) == 4
 
 
-@pytest.mark.parametrize("begin", [1, 2, 5])
+@pytest.mark.parametrize("begin", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)])
 def test_an_outage_of_any_length_costs_no_input(begin: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     for length in range(1, 16):
@@ -213,7 +213,7 @@ def test_a_driver_that_is_killed_five_times_costs_no_input(tmp_path: Path) -> No
     same(run(tmp_path / "calm", inputs(4)), Store.open(tmp_path / "s"))
 
 
-@pytest.mark.parametrize("ledger", [False, True])
+@pytest.mark.parametrize("ledger", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_workers_that_are_killed_but_get_further_each_time_cost_no_input(tmp_path: Path, ledger: bool) -> None:
     xs, log = inputs(4), tmp_path / "log"
     xs[2][0] = TIRES

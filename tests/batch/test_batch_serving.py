@@ -214,7 +214,8 @@ def test_a_worker_that_is_killed_is_not_waited_for(tmp_path: Path) -> None:
     assert len(lines(made)) == 1
 
 
-@pytest.mark.parametrize("stalls", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("stalls", [False, True])
 def test_poison_is_set_aside_and_nothing_else(tmp_path: Path, stalls: bool) -> None:
     """One input raises, one kills the model, one is never answered: each gets its error, the others their numbers."""
     xs = inputs(24)

@@ -639,7 +639,12 @@ def test_the_first_inputs_teach_about_the_others(taught):
 
 
 @pytest.mark.parametrize(
-    "options", [{"shard_size": 2}, {"engine": "processes", "workers": 2}, {"engine": "processes", "models": 1}]
+    "options",
+    [
+        {"shard_size": 2},
+        pytest.param({"engine": "processes", "workers": 2}, marks=pytest.mark.slow),
+        {"engine": "processes", "models": 1},
+    ],
 )
 def test_numbers_depend_on_neither_engines_nor_shards_nor_the_order_of_the_others(taught, tmp_path, options):
     inputs = reviews(14, seed=5)

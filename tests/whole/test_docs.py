@@ -26,7 +26,7 @@ BUILD = SimpleNamespace(**runpy.run_path(str(DOCS / "build.py"), run_name="build
 GALLERY = (DOCS / "make_gallery.py").read_text(encoding="utf-8")
 PAGES = [name for name in RUNNER.PAGES if RUNNER.blocks((DOCS / name).read_text(encoding="utf-8"))]
 SLOW_PAGES = ("comparing.md", "cli.md", "citing-tutorial.md")
-SLOW_EXAMPLES = ("budget",)
+QUICK_EXAMPLES = ("custom", "text")
 # Before 3.11 matplotlib calls pyparsing by its old names.
 OLD_NAMES = [f"-Wignore::DeprecationWarning:matplotlib.{module}" for module in ("_fontconfig_pattern", "_mathtext")]
 STRICT = ["-Werror", *OLD_NAMES]
@@ -70,7 +70,7 @@ def test_outputs_are_compared():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(p.stem, marks=pytest.mark.slow if p.stem in SLOW_EXAMPLES else ())
+        pytest.param(p.stem, marks=() if p.stem in QUICK_EXAMPLES else pytest.mark.slow)
         for p in sorted(EXAMPLES.glob("*.py"))
     ],
 )
