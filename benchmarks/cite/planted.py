@@ -26,9 +26,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.cite.asking import message
 from benchmarks.cite.command import flags, model
 from benchmarks.cite.items import Item, load
+from benchmarks.cite.rows import message
 
 import c2fa
 from c2fa.citing.verdicts import Share
