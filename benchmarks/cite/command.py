@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from benchmarks.cite.asking import run_all, write_answers
 from benchmarks.cite.items import HALVES, Item, load
 from benchmarks.cite.rows import Context, Record, message
 from benchmarks.cite.scoring import METHODS, PARTS, Settings, score_item
+
+import c2fa
 
 ANSWER_TOKENS = 48
 
@@ -58,9 +59,12 @@ def _frozen(record: Record, given: argparse.Namespace) -> Iterator[str]:
         raise SystemExit(f"{record.path} has no rows; make them with --record and --model")
     yield f"{record.path}: {', '.join(f'{name} {value}' for name, value in record.about.items())}"
     chosen = [one for one in record.contexts.values() if one.context.family in given.families]
-    tasks = [(one.context, None, one.rows, _settings(given, one.settings[-1])) for one in chosen]
+    tasks = [
+        (one.context, None, one.rows, tuple(dict.fromkeys(_settings(given, settings) for settings in one.settings)))
+        for one in chosen
+    ]
     workers = (os.cpu_count() or 1) if given.workers is None else given.workers
-    yield from tables.lines([found for found, _ in run_all(score_item, tasks, None, workers, given.seconds)])
+    yield from tables.lines([found for found, _, _ in run_all(score_item, tasks, None, workers, given.seconds)])
 
 
 def _counted(items: Sequence[Item], settings: Settings) -> Iterator[str]:
@@ -75,7 +79,7 @@ def _counted(items: Sequence[Item], settings: Settings) -> Iterator[str]:
     counts: dict[str, list[int]] = {}
     for item in items:
         context = Context.of(item, "It is so.", ["It is so."], settings.levels)
-        found, _ = score_item(Silent(), context, item, {}, settings)
+        found, _, _ = score_item(Silent(), context, item, {}, [settings])
         counts.setdefault(item.family, []).append(found["rows"])
     for family, of_items in counts.items():
         yield f"{family}: {len(of_items)} items, {sum(of_items)} rows, {sum(of_items) / len(of_items):.0f} an item"
@@ -90,10 +94,11 @@ def _record(given: argparse.Namespace, items: Sequence[Item]) -> None:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     record.begin(
         {
-            "model": Path(given.model).name,
-            "dtype": str(lm.model.dtype).removeprefix("torch."),
+            "model": Path(given.model.removeprefix("hf:")).name,
+            "dtype": given.dtype if given.device.startswith("cuda") else "float32",
             "half": given.half,
-            **{name: version(name) for name in ("c2fa", "torch", "transformers")},
+            "c2fa": c2fa.__version__,
+            **{name: sys.modules[name].__version__ for name in ("torch", "transformers") if name in sys.modules},
             "commit": given.commit or commit,
             "questions": "Natural Questions and QED (CC BY-SA 3.0), whose texts are not kept",
         }
@@ -108,15 +113,15 @@ def _record(given: argparse.Namespace, items: Sequence[Item]) -> None:
             some = todo[start : start + given.ahead]
             new = [item for item in some if item.name not in record.contexts]
             for item, answer in zip(*_answered(lm, new), strict=True):
-                yield Context.of(item, answer, lm.pieces(answer), settings.levels), item, {}, settings
+                yield Context.of(item, answer, lm.pieces(answer), settings.levels), item, {}, [settings]
             for item in some:
                 if item not in new:
-                    yield record.contexts[item.name].context, item, record.contexts[item.name].rows, settings
+                    yield record.contexts[item.name].context, item, record.contexts[item.name].rows, [settings]
 
-    asked = 0
-    for _, rows in run_all(score_item, tasks(), lm, given.workers or 0, given.seconds - (time.monotonic() - begin)):
-        record.add(rows, as_json)
-        asked += len(rows.new)
+    asked, left = 0, given.seconds - (time.monotonic() - begin)
+    for _, context, new in run_all(score_item, tasks(), lm, given.workers or 0, left):
+        record.add(context, new, as_json)
+        asked += len(new)
         done = f"{len(record.contexts)} contexts, {asked} new rows, {record.path.stat().st_size / 1e6:.1f} MB"
         print(f"{time.monotonic() - begin:.0f} s: {done}", file=sys.stderr)
 
@@ -171,13 +176,15 @@ def flags() -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", help="hf:FOLDER or a .gguf file, whose rows are recorded")
     parser.add_argument("--record", type=Path, default=Path("cite.rows.xz"), help="the file of rows to go on with")
-    parser.add_argument("--frozen", type=Path, nargs="+", help="files of rows whose tables are printed, without a model")
+    parser.add_argument(
+        "--frozen", type=Path, nargs="+", help="files of rows whose tables are printed, without a model"
+    )
     parser.add_argument("--dry", action="store_true", help="count the rows that would be recorded, and ask none")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/context"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float16", help="of the weights on a GPU; bfloat16 rounds more coarsely")
     parser.add_argument("--batch", type=int, default=None, help="the most rows in one call of the network")
-    parser.add_argument("--tokens", type=int, default=None, help="the most tokens in one call of the network")
+    parser.add_argument("--tokens", type=int, default=2**15, help="the most tokens in one call of the network")
     parser.add_argument("--families", type=_words, default=("qed", "nq5", "nq10"))
     parser.add_argument("--items", type=int, default=70, help="of each family")
     parser.add_argument("--half", choices=HALVES, default="second")

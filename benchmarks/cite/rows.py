@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ class Context:
         found, leaf = {}, 0
         for k, sizes in enumerate(self.sizes):
             ends = np.cumsum([leaf, *sizes]).tolist()
-            sentences = [" ".join(f"X{i}" for i in range(a, b)) for a, b in zip(ends, ends[1:], strict=False)]
+            sentences = [" ".join(f"X{i}" for i in range(a, b)) for a, b in pairwise(ends)]
             found[f"document {k}"] = " ".join(f"{sentence}." for sentence in sentences)
             leaf = ends[-1]
         return found
@@ -240,9 +241,8 @@ class Record:
             self.about = about
             self._append(about, b"")
 
-    def add(self, rows: Rows, settings: Mapping[str, Any]) -> None:
+    def add(self, context: Context, new: Mapping[bytes, IntArray], settings: Mapping[str, Any]) -> None:
         """Keep what is new of a context that is finished; it is in the file when this returns."""
-        new, context = rows.new, rows.context
         about = {"context": asdict(context), "rows": len(new), "settings": settings}
         scores = np.array(list(new.values()), dtype="<i2").reshape(len(new), len(context.pieces))
         self._append(about, b"".join(new) + scores.T.tobytes())  # a token's scores are alike, which packs well

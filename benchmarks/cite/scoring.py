@@ -42,7 +42,7 @@ class Settings:
     parts: tuple[str, ...] = ("sentences",)
     reference: int = 1024  # rows of each level, of the part "intervals"
     methods: tuple[str, ...] = tuple(METHODS)
-    fresh: int = 100  # masks of each level that explanations are scored on
+    fresh: int = 64  # masks of each level that explanations are scored on
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -94,15 +94,15 @@ class Case:
 
 
 def score_item(
-    lm: Any, context: Context, item: Item | None, known: Mapping[bytes, Any], settings: Settings
-) -> tuple[dict[str, Any], Rows]:
+    lm: Any, context: Context, item: Item | None, known: Mapping[bytes, Any], settings: Sequence[Settings]
+) -> tuple[dict[str, Any], Context, dict[bytes, IntArray]]:
     """Explain an item's answer in every way, and score what comes out; without a model, from the rows that are known.
 
-    What is returned are the scores, and the rows with those that were asked.
+    What is returned are the scores, whose they are, and the rows that were asked.
     """
     rows = Rows(context, known, lm, item)
     case = Case(rows, context.masked())
-    scores = [row for part in settings.parts for row in PARTS[part](case, settings)]
+    scores = [row for some in settings for part in some.parts for row in PARTS[part](case, some)]
     ends = case.outputs(_ends(case.masked.structure.leaves), 1)
     record = {
         "item": context.name,
@@ -115,8 +115,7 @@ def score_item(
         "rows": len(rows.known),
         "scores": scores,
     }
-    rows.lm = rows.item = None  # what goes back to the process that has the model
-    return record, rows
+    return record, context, rows.new
 
 
 def _ends(leaves: int) -> BoolArray:
