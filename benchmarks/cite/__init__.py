@@ -16,7 +16,7 @@ nq10    the same among nine others
 The model writes an answer of at most 48 tokens, which is then explained by every method at every budget and seed. A
 row of an item is asked once, whoever asks for it; each method's budget counts the rows that it uses all the same. The
 prompt with all documents and the one with none are among the rows of every method, as they are in ``cite``. All
-explanations of an item are scored on the same masks of each level (``--fresh``), drawn apart from those that are fitted;
+explanations of an item are scored on the same masks of each level (``--fresh``), drawn apart from what is fitted;
 of a paragraph of five sentences there are only 32, so that a large budget has seen them all.
 
 A file has the mask of every row and the log-probabilities of the answer's tokens, how documents are cut into sentences

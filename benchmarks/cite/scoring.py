@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-from benchmarks.cite import reference
+from benchmarks.cite import recipes, reference
 from benchmarks.cite.items import Item
+from benchmarks.cite.recipes import Recipe
 from benchmarks.cite.rows import LEVELS, WORDS, Context, Noting, Rows
 
 import c2fa
@@ -20,14 +21,17 @@ from c2fa.asking.querying import Cache
 from c2fa.citing import Question
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
-METHODS: Mapping[str, Mapping[str, Any]] = {
+METHODS: Mapping[str, Mapping[str, Any] | Recipe] = {
     "owen": {"method": "owen"},
     "c2fa": {"method": "c2fa"},
     "context-cite": {"method": "context-cite"},
     "leave-one-out": {"method": "leave-one-out"},
     "hierarchical-leave-one-out": {"method": "hierarchical-leave-one-out"},
+    "arc-jsd": recipes.arc_jsd,
+    "camab": recipes.camab,
 }
-ADAPTIVE = "hierarchical-leave-one-out"
+"""Options of ``cite``, or a recipe of its own."""
+ADAPTIVE = ("hierarchical-leave-one-out", "camab")
 WITH_INTERVALS = ("owen", "c2fa")
 Row: TypeAlias = tuple[str, int, int, str, float | None]
 """Method, rows, seed, metric, value."""
@@ -57,15 +61,18 @@ class Case:
     rows: Rows
     masked: Masked
 
-    def outputs(self, masks: BoolArray, level: int) -> FloatArray:
-        """The answer's log-probability under masks of a level."""
-        return self(self.masked.inputs(masks, level))
+    def tokens(self, batch: Sequence[Mapping[str, str]]) -> FloatArray:
+        """The log-probabilities of the answer's tokens, (rows, tokens), given what is left of the documents."""
+        return self.rows.at(self.rows.context.masks([" ".join(documents.values()) for documents in batch]))
 
     def __call__(self, batch: Sequence[Mapping[str, str]]) -> FloatArray:
         """The model that metrics ask: documents to the answer's log-probability."""
-        masks = self.rows.context.masks([" ".join(documents.values()) for documents in batch])
-        total: FloatArray = self.rows.at(masks).sum(axis=1)
+        total: FloatArray = self.tokens(batch).sum(axis=1)
         return total
+
+    def outputs(self, masks: BoolArray, level: int) -> FloatArray:
+        """The answer's log-probability under masks of a level."""
+        return self(self.masked.inputs(masks, level))
 
     def can_be_asked(self, mask: BoolArray) -> bool:
         """Whether a mask of sentences is known, or there is a model to ask."""
@@ -87,6 +94,16 @@ class Case:
         job = Job(explainer.conversation(masked, queries), queries)
         [job] = drive([job], explainer.model, batch_size=self.rows.batch_size)
         return job.result()
+
+    def values(self, method: str, budget: int, seed: int) -> tuple[FloatArray, FloatArray]:
+        """What a method says of documents and of sentences."""
+        how, s = METHODS[method], self.masked.structure
+        if not callable(how):
+            e = self.explained(budget, seed, **how)
+            return e.high, e.low
+        rng = np.random.default_rng((self.rows.context.number, seed))
+        low = how(lambda masks: self.tokens(self.masked.inputs(masks, 1)), s.leaves, budget, rng)
+        return s.sums(low, 0), low
 
     def fresh(self, level: int, count: int) -> BoolArray:
         """The masks that all explanations are scored on."""
@@ -137,29 +154,33 @@ def _sentences(case: Case, settings: Settings) -> list[Row]:
     if s.widths[0] > 1:
         noted.outputs(case.fresh(0, settings.fresh), 0)
     for name, budget, seed in cells:
-        if name != ADAPTIVE:
-            noted.explained(budget, seed, **METHODS[name])
+        if name not in ADAPTIVE:
+            noted.values(name, budget, seed)
     case.rows.at(np.array(noting.masks))
-    explained = {cell: case.explained(cell[1], cell[2], **METHODS[cell[0]]) for cell in cells}
+    values = {cell: case.values(*cell) for cell in cells}
     if case.rows.lm is not None:
-        case.outputs(np.array([_without_top(e.low, 3) for e in explained.values()]), 1)
-    return [(*cell, name, value) for cell, e in explained.items() for name, value in _scores(case, e, settings).items()]
+        case.outputs(np.array([_without_top(low, 3) for _, low in values.values()]), 1)
+    return [
+        (*cell, name, value)
+        for cell, of_cell in values.items()
+        for name, value in _scores(case, *of_cell, settings).items()
+    ]
 
 
-def _scores(case: Case, e: c2fa.Explanation, settings: Settings) -> dict[str, float | None]:
+def _scores(case: Case, high: FloatArray, low: FloatArray, settings: Settings) -> dict[str, float | None]:
     s, context = case.masked.structure, case.rows.context
     documents, sentences = np.zeros(s.widths[0]), np.zeros(s.leaves)
     documents[context.source], sentences[list(context.evidence)] = 1.0, 1.0
-    found = {"lds of sentences": case.measured(metrics.lds(e.low, case.fresh(1, settings.fresh), 1))}
+    found = {"lds of sentences": case.measured(metrics.lds(low, case.fresh(1, settings.fresh), 1))}
     if len(documents) > 1:
-        found["lds of documents"] = case.measured(metrics.lds(e.high, case.fresh(0, settings.fresh), 0))
-        found["recall of the document"] = metrics.evidence_recall(e.high, documents, 1)
+        found["lds of documents"] = case.measured(metrics.lds(high, case.fresh(0, settings.fresh), 0))
+        found["recall of the document"] = metrics.evidence_recall(high, documents, 1)
     for k in (1, 3):
         # Which three depends on the values: a file has such rows only of the values that were recorded.
-        if case.can_be_asked(_without_top(e.low, k)):
-            found[f"top{k} drop"] = case.measured(metrics.topk_drop(e.low, k))
+        if case.can_be_asked(_without_top(low, k)):
+            found[f"top{k} drop"] = case.measured(metrics.topk_drop(low, k))
         if sentences.any():
-            found[f"top{k} recall"] = metrics.evidence_recall(e.low, sentences, k)
+            found[f"top{k} recall"] = metrics.evidence_recall(low, sentences, k)
     return found
 
 
@@ -191,7 +212,7 @@ def _intervals(case: Case, settings: Settings) -> list[Row]:
     for name in set(WITH_INTERVALS) & set(settings.methods):
         for seed in range(settings.seeds):
             for budget in sorted(settings.rows, reverse=True):
-                e = case.explained(budget, seed, **METHODS[name])
+                e = case.explained(budget, seed, method=name)
                 assert e.stderr is not None
                 # The best description of all masks is then known, up to what shrinkage does.
                 asked = ", all masks asked" if budget >= 2.0 ** min(s.leaves, 1000) else ""
@@ -214,7 +235,7 @@ def _words(case: Case, settings: Settings) -> list[Row]:
     fresh = np.ones((settings.fresh, s.leaves), dtype=np.bool_)
     fresh[:, inside] = metrics.held_out(int(inside.sum()), settings.fresh, case.rows.context.number)
     rows: list[Row] = []
-    for name, options in {"c2fa-focused": {}, "context-cite": METHODS["context-cite"]}.items():
+    for name, options in {"c2fa-focused": {}, "context-cite": {"method": "context-cite"}}.items():
         for seed in range(settings.seeds):
             for budget in sorted(settings.rows, reverse=True):
                 e = words.explained(budget, seed, levels=WORDS, **options)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("experiments", reason="the benchmarks are in a clone, not in a source distribution")
-from benchmarks.cite import asking, command, items, planted, reference, rows, scoring, tables
+from benchmarks.cite import asking, command, items, planted, recipes, reference, rows, scoring, tables
 
 import c2fa
 
@@ -149,12 +149,12 @@ def test_every_row_is_asked_once_and_every_method_gives_what_it_gives_alone(data
     case = case_of(item, Fake())
     sentences = np.zeros(case.masked.structure.leaves)
     sentences[list(case.rows.context.evidence)] = 1
-    for method, options in scoring.METHODS.items():
+    for method in scoring.METHODS:
         alone = case_of(item, Fake())
-        e = alone.explained(16, 1, **options)
-        assert sum(alone.rows.lm.prompts.values()) <= 16
-        assert found[method, 16, 1, "top1 recall"] == c2fa.metrics.evidence_recall(e.low, sentences, 1)
-        drop = case.measured(c2fa.metrics.topk_drop(e.low, 3))
+        _, low = alone.values(method, 16, 1)
+        assert alone.rows.lm.prompts.total() <= 16
+        assert found[method, 16, 1, "top1 recall"] == c2fa.metrics.evidence_recall(low, sentences, 1)
+        drop = case.measured(c2fa.metrics.topk_drop(low, 3))
         assert found[method, 16, 1, "top3 drop"] == pytest.approx(drop)
 
 
@@ -209,6 +209,47 @@ def test_what_sentences_bring_in_random_orders_is_their_owen_value_and_as_far_of
         game, c2fa.maskers.Array(c2fa.Structure.flat(5)), method="shapley", budget=32, target=0, progress=False
     )
     assert reference.shapley(every, game(every)).values == pytest.approx(flat(np.ones(5, dtype=int)).low)
+
+
+def test_arc_jsd_is_the_divergence_of_what_was_said_from_all_else():
+    logs = np.log(np.random.default_rng(0).uniform(0.05, 0.95, size=(5, 3)))
+
+    def ask(masks):  # without the sentence i, row i; with all, the last
+        return np.array([logs[-1] if mask.all() else logs[np.flatnonzero(~mask)[0]] for mask in masks])
+
+    def kullback(p, q):
+        return sum(a * np.log(a / b) for a, b in zip(p, q, strict=True))
+
+    def literal(i):
+        total = 0.0
+        for p, q in zip(np.exp(logs[-1]), np.exp(logs[i]), strict=True):
+            one, other = np.array([p, 1 - p]), np.array([q, 1 - q])
+            middle = (one + other) / 2
+            total += (kullback(one, middle) + kullback(other, middle)) / 2
+        return total
+
+    values = recipes.arc_jsd(ask, 4, 6, np.random.default_rng(0))
+    assert values == pytest.approx([literal(i) for i in range(4)])
+    assert np.count_nonzero(recipes.arc_jsd(ask, 4, 4, np.random.default_rng(0))) == 2
+
+
+def test_camab_finds_the_arms_that_pay_and_is_a_regression_on_what_it_asked():
+    asked = []
+
+    def ask(masks):
+        asked.extend(masks.tolist())
+        return np.log(0.1 + 0.5 * masks[:, [2]] + 0.2 * masks[:, [5]])
+
+    values = recipes.camab(ask, 8, 60, np.random.default_rng(1))
+    assert len(asked) == 60
+    assert np.argsort(-values)[:2].tolist() == [2, 5]
+    masks = np.array(asked[2:], dtype=float)
+    rewards = (0.5 * masks[:, 2] + 0.2 * masks[:, 5]) / 0.7
+    assert values == pytest.approx(np.linalg.solve(np.eye(8) + masks.T @ masks, masks.T @ rewards))
+    assert set(masks.sum(axis=1)) == {4}
+    fewer = []
+    recipes.camab(lambda masks: fewer.extend(masks.tolist()) or ask(masks), 8, 30, np.random.default_rng(1))
+    assert fewer == asked[:30]
 
 
 def test_the_reference_is_as_far_off_as_it_says():
