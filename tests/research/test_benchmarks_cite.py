@@ -492,25 +492,46 @@ def test_speed_is_printed_for_every_way(causal_lm, data, monkeypatch):
 
 
 class Planted:
-    """Says what the prompt tells of Morn, and otherwise what it knows."""
+    """Says what the prompt tells of Morn, knows that the sky is blue, and of the rest nothing."""
 
     def generate(self, prompt):
+        if "sky" in prompt:
+            return "The clear sky is blue. Yes."
         return "Ada Morn built the long bridge. Yes." if "Morn" in prompt else "Nobody knows who did it. No."
 
     def pieces(self, answer):
         return [answer]
 
     def score(self, prompts, answer):
-        return [[-1.0 if "Nobody" in answer or "Morn" in prompt else -20.0] for prompt in prompts]
+        return [[-1.0 if "blue" in answer or "Morn" in prompt else -20.0] for prompt in prompts]
 
 
-def test_planted_citations_are_told_apart():
+def test_planted_citations_are_told_apart(tmp_path, monkeypatch, capsys):
     passages = {"a": "Bridges built long ago are long.", "b": "Ada Morn built it.", "c": "Swans swim."}
     item = items.Item("nq3 0", "nq3", passages, "Who built it?", "b", ["ada morn"])
-    assert [plant.kind for plant in planted.plants(Planted(), [item])] == ["known", "right", "twice"]
-    found = list(planted.lines(Planted(), [item], 48))
-    assert found[0].startswith("AUROC of used against not used, 3 and 3 citations")
-    assert found[1] == "  verify 1.000"
-    for line in found[3:]:
+    others = [
+        items.Item(f"nq3 {i}", "nq3", {"a": "Bridges.", f"s{i}": "Swans swim."}, "Who?", f"s{i}", ["morn"])
+        for i in (1, 2)
+    ]
+    facts = {"Which colour has the sky?": "blue", "Who did it?": "Nobody else"}
+    found = list(planted.plants(Planted(), [item, *others], facts))
+    assert [plant.kind for plant in found] == ["right", "twice", "known"]
+    assert found[0].truth == ("not used", "used", "not used")
+    assert found[1].truth == ("one of several", "one of several", "not used")
+    # Where it can be said without the passage, or needs another too, nothing is planted.
+    again = items.Item("nq3 3", "nq3", {**passages, "c": "Morn swims."}, "Who built it?", "b", ["ada morn"])
+    assert [plant.kind for plant in planted.plants(Planted(), [again, *others], {})] == []
+    monkeypatch.setattr(planted, "load", lambda *_: [item, item, *others])
+    monkeypatch.setattr(planted, "FACTS", facts)
+    monkeypatch.setattr(planted, "model", lambda given: Planted())
+    path = str(tmp_path / "planted.xz")
+    planted.main(["--model", "hf:x", "--record", path, "--half", "first"])
+    printed = capsys.readouterr().out.splitlines()[1:]
+    assert printed[0].startswith("AUROC of used against not used, 3 and 3 citations")
+    assert printed[1] == "  verify 1.000"
+    assert {line.split()[0] for line in printed[3:]} == {"right:", "twice:", "known:"}
+    for line in printed[3:]:
         count, of = line.split(" right ")[1].split(" (")[0].split(" of ")
         assert count == of
+    planted.main(["--frozen", path])
+    assert capsys.readouterr().out.splitlines()[1:] == printed
