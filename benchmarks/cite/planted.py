@@ -1,6 +1,6 @@
 """Planted citations, whose truth is known, and what ``verify`` says of them: ``python -m benchmarks.cite.planted``.
 
-    python -m benchmarks.cite.planted --model hf:FOLDER --device cuda --items 120 --record planted.xz
+    python -m benchmarks.cite.planted --model hf:FOLDER --device cuda --record planted.xz
     python -m benchmarks.cite.planted --frozen planted.xz  # the same from rows that were recorded, without a model
 
 A statement is the first sentence of what the model writes, and all five passages are given as its sources:
@@ -28,6 +28,7 @@ Thresholds are chosen on ``--half first``.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -229,7 +230,7 @@ def lines(record: Record, rows: int) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Record what is planted, where there is a model, and print the tables."""
     parser = flags()
-    parser.set_defaults(families=("nq5",), rows=(48,), items=120)
+    parser.set_defaults(families=("nq5",), rows=(48,), items=80)
     given = parser.parse_args(arguments)
     for path in given.frozen or [given.record]:
         record = Record(path)
@@ -237,8 +238,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             lm, side = model(given), HALVES.index(given.half)
             items = load(given.data, given.families, "second", 2 * given.items)[side::2]
             record.begin({"model": given.model, "half": given.half, "planted": given.families})
+            end = time.monotonic() + given.seconds
             for planted in plants(lm, items, dict(list(FACTS.items())[side::2])):
-                if f"{planted.kind} {planted.item.name}" not in record.contexts:
+                if f"{planted.kind} {planted.item.name}" not in record.contexts and time.monotonic() < end:
                     recorded(lm, planted, given.rows[0], record)
         print(path, *(f"{name} {value}" for name, value in record.about.items()))
         for line in lines(record, given.rows[0]):
