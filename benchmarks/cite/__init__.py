@@ -1,8 +1,8 @@
 """Which sentences and documents an answer rests on, by ``cite`` and by its peers: ``python -m benchmarks.cite``.
 
-    python -m benchmarks.cite --model hf:FOLDER --device cuda --items 100 --out results.jsonl [--half first]
-    python -m benchmarks.cite --model FILE.gguf --items 2 --families qed --seeds 1 --rows 16,32 --out results.jsonl
-    python -m benchmarks.cite --out results.jsonl                      # prints the tables of what is there
+    python -m benchmarks.cite --frozen FILE [FILE …]  # the tables, from rows that were recorded: no model is needed
+    python -m benchmarks.cite --model hf:FOLDER --device cuda --workers 12 --record FILE  # records them
+    python -m benchmarks.cite --dry --items 70        # how many rows that would be
     python -m benchmarks.cite --model hf:FOLDER --device cuda --speed  # rows a second, beside ContextCite's own loop
 
 ======= =============================================================================================================
@@ -16,10 +16,25 @@ nq10    the same among nine others
 The model writes an answer of at most 48 tokens, which is then explained by every method at every budget and seed. A
 row of an item is asked once, whoever asks for it; each method's budget counts the rows that it uses all the same. The
 prompt with all documents and the one with none are among the rows of every method, as they are in ``cite``. All
-explanations of an item are scored on the same 100 masks of each level, drawn apart from those that are fitted; of a
-paragraph of five sentences there are only 32, so that a large budget has seen them all.
+explanations of an item are scored on the same masks of each level (``--fresh``), drawn apart from what is fitted;
+of a paragraph of five sentences there are only 32, so that a large budget has seen them all.
 
-``--parts sentences,words`` also explains words: lds is that of 100 masks of the words in the two sentences without
+A file has the mask of every row and the log-probabilities of the answer's tokens, how documents are cut into sentences
+and which of them are the evidence, and the answers; no text of a document or question. Questions and passages are of
+Natural Questions and QED (Google, CC BY-SA 3.0, https://ai.google.com/research/NaturalQuestions), from which answers
+may quote. A context is in the file when it is finished: the same call goes on where it was cut, and more methods and
+parts can be added later. From a file, a row that is not there is an error. A method of one's own chooses among the
+masks that are::
+
+    record = benchmarks.cite.rows.Record(Path("FILE"))
+    for one in record.contexts.values():
+        rows = Rows(one.context, one.rows)
+        masks = rows.pool()                       # (rows, sentences)
+        scores = rows.at(masks).sum(axis=1)       # what the model said of the whole answer
+
+``top3 drop`` needs a row that depends on the method's own values; where a file lacks it, the item is left out of it.
+
+``--parts sentences,words`` also explains words: lds is that of masks of the words in the two sentences without
 which the answer is least likely, all other sentences kept, and the top words are those of the whole context.
 
 ``--parts sentences,intervals`` also counts how often the 90 % intervals of sentences and documents hold a reference:
@@ -30,7 +45,5 @@ description holds both where they do not. Sentences' Owen values, from as many r
 Shapley values, from all of their masks, are what ``method="owen"`` is after. Where a budget pays for all masks, nothing
 is left to cover, and the cell says so.
 
-Settings are chosen on ``--half first``; the contexts of a half leave out the questions of QED's other half. The file of
-results has a line for each item that is finished: the same call goes on where it was cut. ``--answers FOLDER`` keeps
-the rows; the same without ``--model`` does all of it again from them, as where an estimator has changed.
+Settings are chosen on ``--half first``; the contexts of a half leave out the questions of QED's other half.
 """

@@ -1,134 +1,18 @@
-"""Language models for the benchmark: one that remembers its rows, and one that lives in another process."""
+"""Answers that a language model writes, and workers that ask it from other processes."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property
-from hashlib import blake2b
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from c2fa.citing import PROMPT
-
-ROWS_AT_ONCE = 1024
-_KEY = 12  # bytes by which a prompt is known
-_UNIT = 512.0
 _MESSAGE = "the message of the user"
 _ALONE = [{"role": "user", "content": _MESSAGE}]
 _THREADS = 2  # one prepares its rows while the other's are on the GPU
-
-
-def message(documents: Mapping[str, str], query: str) -> str:
-    """What ``cite`` says to the model with some of the documents."""
-    context = "\n\n".join(text for text in documents.values() if text)
-    return PROMPT.replace("{query}", query).replace("{context}", context)
-
-
-class Remembering:
-    """A language model for one answer that asks no row twice; what it knows can be kept in a file.
-
-    Scores are rounded to 1/512 nat, so that they are the same from the file.
-    """
-
-    batch_size = ROWS_AT_ONCE
-
-    def __init__(self, lm: Any, answer: str) -> None:
-        self.lm, self.answer = lm, answer
-        self.known: dict[bytes, Any] = {}
-        self.calls = 0
-        self.template = getattr(lm, "template", None)
-
-    def generate(self, prompt: str) -> str:
-        return self.answer
-
-    @cached_property
-    def _pieces(self) -> list[str]:
-        return list(self.lm.pieces(self.answer))
-
-    def pieces(self, answer: str) -> list[str]:
-        self._refuse_other(answer)
-        return self._pieces
-
-    def score(self, prompts: Sequence[str], answer: str) -> Any:
-        self._refuse_other(answer)
-        keys = [blake2b(prompt.encode(), digest_size=_KEY).digest() for prompt in prompts]
-        new = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in self.known}
-        if new:
-            self.calls += 1
-            scores = np.asarray(self.lm.score(list(new.values()), answer))
-            self.known.update(zip(new, np.clip(scores * _UNIT, -(2**15), 0).round().astype(np.int16), strict=True))
-        return np.array([self.known[key] for key in keys]) / _UNIT
-
-    def _refuse_other(self, answer: str) -> None:
-        if answer != self.answer:
-            raise ValueError(f"this model remembers rows of {self.answer!r}, not of {answer!r}")
-
-    def prompt(self, documents: Mapping[str, str], query: str) -> str:
-        """The whole prompt, as ``cite`` makes it."""
-        text = message(documents, query)
-        shown: str | None = None if self.template is None else self.template([{"role": "user", "content": text}])
-        return shown or text
-
-    def keep(self, path: Path) -> None:
-        """Write all that is known to a file."""
-        frame = [] if self.template is None else self.template(_ALONE).split(_MESSAGE)
-        about = {"answer": self.answer, "pieces": self._pieces, "frame": frame}
-        keys = np.frombuffer(b"".join(self.known), dtype=np.uint8).reshape(-1, _KEY)
-        np.savez_compressed(path, about=json.dumps(about), keys=keys, scores=np.stack(list(self.known.values())))
-
-    @classmethod
-    def kept(cls, path: Path, lm: Any = None) -> Remembering:
-        """What ``keep`` wrote; without a model behind it, a row that is not there is an error."""
-        with np.load(path) as file:
-            about, keys, scores = json.loads(str(file["about"])), file["keys"], file["scores"]
-        found = cls(lm or _Kept(about["pieces"], about["frame"]), about["answer"])
-        found.known = dict(zip(map(bytes, keys), scores, strict=True))
-        return found
-
-
-class Noting:
-    """Stands for a language model to find out which rows it would be asked: it says the same to all of them."""
-
-    batch_size = ROWS_AT_ONCE
-
-    def __init__(self, lm: Remembering) -> None:
-        self.lm, self.template = lm, lm.template
-        self.prompts: list[str] = []
-
-    def pieces(self, answer: str) -> list[str]:
-        return self.lm.pieces(answer)
-
-    def score(self, prompts: Sequence[str], answer: str) -> Any:
-        self.prompts += prompts
-        return np.full((len(prompts), len(self.pieces(answer))), -1.0)
-
-    def prompt(self, documents: Mapping[str, str], query: str) -> str:
-        return self.lm.prompt(documents, query)
-
-
-class _Kept:
-    """Stands for the model of rows that were kept."""
-
-    def __init__(self, pieces: list[str], frame: list[str]) -> None:
-        self._pieces, self.frame = pieces, frame
-        self.template = self._template if frame else None
-
-    def pieces(self, answer: str) -> list[str]:
-        return self._pieces
-
-    def score(self, prompts: Sequence[str], answer: str) -> Any:
-        raise ValueError(f"{len(prompts)} rows were never asked; give --model to ask them")
-
-    def _template(self, messages: Sequence[Mapping[str, str]]) -> str:
-        return messages[-1]["content"].join(self.frame)
 
 
 class _Elsewhere:
@@ -138,10 +22,6 @@ class _Elsewhere:
         self.pipe = pipe
         self.template = self._template if has_template else None
         self._frame: list[str] | None = None
-
-    def pieces(self, answer: str) -> list[str]:
-        found: list[str] = self._ask("pieces", answer)
-        return found
 
     def score(self, prompts: Sequence[str], answer: str) -> Any:
         return self._ask("score", prompts, answer)

@@ -5,67 +5,125 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cite import __doc__ as about
 from benchmarks.cite import tables
-from benchmarks.cite.asking import message, run_all, write_answers
+from benchmarks.cite.asking import run_all, write_answers
 from benchmarks.cite.items import HALVES, Item, load
+from benchmarks.cite.rows import Context, Record, message
 from benchmarks.cite.scoring import METHODS, PARTS, Settings, score_item
 
+import c2fa
+
 ANSWER_TOKENS = 48
-SETTINGS = ("half", "rows", "seeds", "parts", "reference", "methods", "model")  # one file has results of one of each
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what is missing of a file of results, and print its tables."""
+    """Record the rows that are missing in a file, or print the tables of what files have."""
     given = flags().parse_args(arguments)
-    if given.speed:
+    if given.frozen:
+        for path in given.frozen:
+            _print(_frozen(Record(path), given))
+        return
+    items = load(given.data, given.families, given.half, given.items)
+    if given.dry:
+        _print(_counted(items, _settings(given)))
+    elif given.model is None:
+        raise SystemExit("give --frozen FILE for the tables of what was recorded, or --model to record")
+    elif given.speed:
         from benchmarks.cite import speed  # torch, which workers do not need
 
         lm = model(given)
-        items, answers = _answered(lm, load(given.data, given.families, given.half, given.items))
-        _print(speed.lines(lm, items, answers))
-        return
-    making = given.model is not None or given.answers is not None
-    results = Results(given.out, {name: getattr(given, name) for name in SETTINGS}, making)
-    if making:
-        _run(given, results)
-    _print(tables.lines(results.records))
+        _print(speed.lines(lm, *_answered(lm, items)))
+    else:
+        _record(given, items)
 
 
-def _run(given: argparse.Namespace, results: Results) -> None:
-    """Do the items that are missing, as far as the time goes."""
-    wanted = load(given.data, given.families, given.half, given.items)
-    missing = _in_turn([item for item in wanted if item.name not in results.done])
-    if not missing:
-        return
+def _settings(given: argparse.Namespace, before: Mapping[str, Any] | None = None) -> Settings:
+    """What is to be done with every item: as the flags say, else as before."""
+    chosen = {name: getattr(given, name) for name in Settings.__dataclass_fields__}
+    before = {} if before is None else {name: tuple(v) if isinstance(v, list) else v for name, v in before.items()}
+    return Settings(**{**before, **{name: value for name, value in chosen.items() if value is not None}})
+
+
+def _frozen(record: Record, given: argparse.Namespace) -> Iterator[str]:
+    """The tables of a file of rows, without a model."""
+    if not record.contexts:
+        raise SystemExit(f"{record.path} has no rows; make them with --record and --model")
+    yield f"{record.path}: {', '.join(f'{name} {value}' for name, value in record.about.items())}"
+    chosen = [one for one in record.contexts.values() if one.context.family in given.families]
+    tasks = [
+        (one.context, None, one.rows, tuple(dict.fromkeys(_settings(given, settings) for settings in one.settings)))
+        for one in chosen
+    ]
+    workers = (os.cpu_count() or 1) if given.workers is None else given.workers
+    yield from tables.lines([found for found, _, _ in run_all(score_item, tasks, None, workers, given.seconds)])
+
+
+def _counted(items: Sequence[Item], settings: Settings) -> Iterator[str]:
+    """How many rows recording would ask, by family; of what is asked next, little depends on what the model says."""
+
+    class Silent:
+        """Says the same to every prompt."""
+
+        def score(self, prompts: Sequence[str], answer: str) -> Any:
+            return [[-1.0] for _ in prompts]
+
+    counts: dict[str, list[int]] = {}
+    for item in items:
+        context = Context.of(item, "It is so.", ["It is so."], settings.levels)
+        found, _, _ = score_item(Silent(), context, item, {}, [settings])
+        counts.setdefault(item.family, []).append(found["rows"])
+    for family, of_items in counts.items():
+        yield f"{family}: {len(of_items)} items, {sum(of_items)} rows, {sum(of_items) / len(of_items):.0f} an item"
+    yield f"{sum(map(sum, counts.values()))} rows in all"
+
+
+def _record(given: argparse.Namespace, items: Sequence[Item]) -> None:
+    """Write the rows of the items that are missing in a file, as far as the time goes."""
     begin = time.monotonic()
-    settings = Settings(given.rows, given.seeds, given.parts, given.reference, given.methods, given.answers)
-    lm = None if given.model is None else model(given)
-    if given.answers is not None:
-        given.answers.mkdir(parents=True, exist_ok=True)
+    settings, record, lm = _settings(given), Record(given.record), model(given)
+    as_json = json.loads(json.dumps(vars(settings)))
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    record.begin(
+        {
+            "model": Path(given.model.removeprefix("hf:")).name,
+            "dtype": given.dtype if given.device.startswith("cuda") else "float32",
+            "half": given.half,
+            "c2fa": c2fa.__version__,
+            **{name: sys.modules[name].__version__ for name in ("torch", "transformers") if name in sys.modules},
+            "commit": given.commit or commit,
+            "questions": "Natural Questions and QED (CC BY-SA 3.0), whose texts are not kept",
+        }
+    )
 
-    def tasks() -> Iterator[tuple[Item, str | None, Settings]]:
+    def tasks() -> Iterator[tuple[Any, ...]]:
         """Answers are written for some items ahead, so that a run that is cut has not written those of all."""
-        if lm is None:
-            kept = {path.stem for path in given.answers.glob("*.npz")}
-            yield from ((item, None, settings) for item in missing if f"{item.number:08x}" in kept)
-            return
-        for start in range(0, len(missing), given.ahead):
-            items, answers = _answered(lm, missing[start : start + given.ahead])
-            yield from ((item, answer, settings) for item, answer in zip(items, answers, strict=True))
+        todo = _in_turn(
+            [i for i in items if i.name not in record.contexts or as_json not in record.contexts[i.name].settings]
+        )
+        for start in range(0, len(todo), given.ahead):
+            some = todo[start : start + given.ahead]
+            new = [item for item in some if item.name not in record.contexts]
+            for item, answer in zip(*_answered(lm, new), strict=True):
+                yield Context.of(item, answer, lm.pieces(answer), settings.levels), item, {}, [settings]
+            for item in some:
+                if item not in new:
+                    yield record.contexts[item.name].context, item, record.contexts[item.name].rows, [settings]
 
-    left = given.seconds - (time.monotonic() - begin)
-    for record in run_all(score_item, tasks(), lm, given.workers, left):
-        results.add(record)
-        spent = time.monotonic() - begin
-        print(f"{spent:.0f} s, {len(results.records)} items: {record['item']}, {record['rows']} rows", file=sys.stderr)
+    asked, left = 0, given.seconds - (time.monotonic() - begin)
+    for _, context, new in run_all(score_item, tasks(), lm, given.workers or 0, left):
+        record.add(context, new, as_json)
+        asked += len(new)
+        done = f"{len(record.contexts)} contexts, {asked} new rows, {record.path.stat().st_size / 1e6:.1f} MB"
+        print(f"{time.monotonic() - begin:.0f} s: {done}", file=sys.stderr)
 
 
 def _in_turn(items: Sequence[Item]) -> list[Item]:
@@ -92,47 +150,6 @@ def _can_be_scored(lm: Any, answer: str) -> bool:
         return False
 
 
-class Results:
-    """A file with the settings in its first line and an item in each further one."""
-
-    def __init__(self, path: Path, settings: dict[str, Any], making: bool) -> None:
-        self.path, self.records = path, []
-        settings = json.loads(json.dumps(settings, default=str))
-        lines = path.read_text().splitlines() if path.exists() else []
-        if not lines:
-            if not making:
-                raise SystemExit(f"{path} has no results; give --model to make them")
-            self._append(settings)
-            return
-        before = json.loads(lines[0])
-        changed = [name for name in settings if settings[name] != before.get(name)]
-        if making and changed:
-            raise SystemExit(f"{path} was made with another {', '.join(changed)}: give another --out")
-        for line in lines[1:]:
-            try:
-                self.records.append(json.loads(line))
-            except ValueError:  # a run was killed while it wrote its last line, whose item is done again
-                continue
-
-    @property
-    def done(self) -> set[str]:
-        """The names of the items that are finished."""
-        return {record["item"] for record in self.records}
-
-    def add(self, record: dict[str, Any]) -> None:
-        """Keep a finished item; it is in the file when this returns."""
-        self._append(record)
-        self.records.append(json.loads(json.dumps(record)))
-
-    def _append(self, line: Any) -> None:
-        with self.path.open("ab+") as file:
-            if file.tell():  # what a killed run left of a line must not spoil the next
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    file.write(b"\n")
-            file.write(json.dumps(line).encode() + b"\n")
-
-
 def model(given: argparse.Namespace) -> Any:
     """The language model, in half precision on a GPU."""
     import torch
@@ -157,25 +174,30 @@ def flags() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "benchmarks.cite", description=about, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--model", help="hf:FOLDER or a .gguf file; without it the tables of --out are printed")
+    parser.add_argument("--model", help="hf:FOLDER or a .gguf file, whose rows are recorded")
+    parser.add_argument("--record", type=Path, default=Path("cite.rows.xz"), help="the file of rows to go on with")
+    parser.add_argument(
+        "--frozen", type=Path, nargs="+", help="files of rows whose tables are printed, without a model"
+    )
+    parser.add_argument("--dry", action="store_true", help="count the rows that would be recorded, and ask none")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/context"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float16", help="of the weights on a GPU; bfloat16 rounds more coarsely")
     parser.add_argument("--batch", type=int, default=None, help="the most rows in one call of the network")
-    parser.add_argument("--tokens", type=int, default=None, help="the most tokens in one call of the network")
+    parser.add_argument("--tokens", type=int, default=2**15, help="the most tokens in one call of the network")
     parser.add_argument("--families", type=_words, default=("qed", "nq5", "nq10"))
-    parser.add_argument("--items", type=int, default=100, help="of each family")
+    parser.add_argument("--items", type=int, default=70, help="of each family")
     parser.add_argument("--half", choices=HALVES, default="second")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rows", type=_numbers, default=(16, 32, 64, 128), help="budgets")
-    parser.add_argument("--parts", type=_words, default=("sentences",), help=f"what to measure, of {', '.join(PARTS)}")
-    parser.add_argument("--methods", type=_words, default=tuple(METHODS), help=f"of {', '.join(METHODS)}")
-    parser.add_argument("--reference", type=int, default=1024, help="rows a level that intervals are compared with")
-    parser.add_argument("--answers", type=Path, help="a folder that keeps rows; without --model, all is done from them")
+    parser.add_argument("--seeds", type=int, help="1, or as in the file")
+    parser.add_argument("--rows", type=_numbers, help="budgets; 16,32,64,128, or as in the file")
+    parser.add_argument("--parts", type=_words, help=f"what to measure, of {', '.join(PARTS)}")
+    parser.add_argument("--methods", type=_words, help=f"of {', '.join(METHODS)}")
+    parser.add_argument("--reference", type=int, help="rows a level that intervals are compared with")
+    parser.add_argument("--fresh", type=int, help="masks of each level that explanations are scored on")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further item after this time")
-    parser.add_argument("--workers", type=int, default=0, help="processes that explain while the model answers others")
+    parser.add_argument("--workers", type=int, help="processes that explain while the model answers others")
     parser.add_argument("--ahead", type=int, default=64, help="items whose answers are written together")
-    parser.add_argument("--out", type=Path, default=Path("cite.jsonl"))
+    parser.add_argument("--commit", help="of the code, where git cannot tell")
     parser.add_argument("--speed", action="store_true", help="rows a second, and nothing else")
     return parser
 

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from benchmarks.cite import reference
-from benchmarks.cite.asking import ROWS_AT_ONCE, Noting, Remembering
+from benchmarks.cite import recipes, reference
 from benchmarks.cite.items import Item
+from benchmarks.cite.recipes import Recipe
+from benchmarks.cite.rows import LEVELS, WORDS, Context, Noting, Rows
 
 import c2fa
 from c2fa import metrics
+from c2fa.asking.driver import Job, drive
+from c2fa.asking.fingerprint import Identity
 from c2fa.asking.masking import Masked
+from c2fa.asking.querying import Cache
+from c2fa.citing import Question
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
-LEVELS = ("documents", "sentences")
-WORDS = (*LEVELS, "words")
-MASKS = 100  # fresh ones, of each level
-METHODS: Mapping[str, Mapping[str, Any]] = {
+METHODS: Mapping[str, Mapping[str, Any] | Recipe] = {
     "owen": {"method": "owen"},
     "c2fa": {"method": "c2fa"},
     "context-cite": {"method": "context-cite"},
     "leave-one-out": {"method": "leave-one-out"},
     "hierarchical-leave-one-out": {"method": "hierarchical-leave-one-out"},
+    "arc-jsd": recipes.arc_jsd,
+    "camab": recipes.camab,
 }
-ADAPTIVE = "hierarchical-leave-one-out"
+"""Options of ``cite``, or a recipe of its own."""
+ADAPTIVE = ("hierarchical-leave-one-out", "camab")
 WITH_INTERVALS = ("owen", "c2fa")
 Row: TypeAlias = tuple[str, int, int, str, float | None]
 """Method, rows, seed, metric, value."""
@@ -37,88 +41,98 @@ Row: TypeAlias = tuple[str, int, int, str, float | None]
 class Settings:
     """What is done with every item."""
 
-    rows: tuple[int, ...]
-    seeds: int
+    rows: tuple[int, ...] = (16, 32, 64, 128)
+    seeds: int = 1
     parts: tuple[str, ...] = ("sentences",)
     reference: int = 1024  # rows of each level, of the part "intervals"
     methods: tuple[str, ...] = tuple(METHODS)
-    answers: Path | None = None  # where rows are kept
+    fresh: int = 64  # masks of each level that explanations are scored on
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """What contexts are cut into."""
+        return WORDS if "words" in self.parts else LEVELS
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """An item with its answer, the model that remembers its rows, and its documents cut into sentences."""
+    """The rows of an item, and its documents cut into parts."""
 
-    item: Item
-    answer: str
-    lm: Remembering | Noting
+    rows: Rows
     masked: Masked
 
-    def prompts(self, masks: BoolArray, level: int) -> list[str]:
-        """The prompts of some rows."""
-        return [self.lm.prompt(documents, self.item.query) for documents in self.masked.inputs(masks, level)]
+    def tokens(self, batch: Sequence[Mapping[str, str]]) -> FloatArray:
+        """The log-probabilities of the answer's tokens, (rows, tokens), given what is left of the documents."""
+        return self.rows.at(self.rows.context.masks([" ".join(documents.values()) for documents in batch]))
 
     def __call__(self, batch: Sequence[Mapping[str, str]]) -> FloatArray:
         """The model that metrics ask: documents to the answer's log-probability."""
-        prompts = [self.lm.prompt(documents, self.item.query) for documents in batch]
-        total: FloatArray = np.asarray(self.lm.score(prompts, self.answer), dtype=np.float64).sum(axis=1)
+        total: FloatArray = self.tokens(batch).sum(axis=1)
         return total
+
+    def outputs(self, masks: BoolArray, level: int) -> FloatArray:
+        """The answer's log-probability under masks of a level."""
+        return self(self.masked.inputs(masks, level))
+
+    def can_be_asked(self, mask: BoolArray) -> bool:
+        """Whether a mask of sentences is known, or there is a model to ask."""
+        key = self.rows.key(self.rows.context.masks([" ".join(self.masked.inputs(mask[None], 1)[0].values())])[0])
+        return self.rows.lm is not None or key in self.rows.known
 
     def measured(self, metric: Any) -> float | None:
         """The value of a metric that asks the model; None where it has none."""
-        value = float(metrics.measure(metric, self.masked, self, batch_size=ROWS_AT_ONCE))
+        value = float(metrics.measure(metric, self.masked, self, batch_size=self.rows.batch_size))
         return None if np.isnan(value) else value
 
     def explained(self, budget: int, seed: int, **options: Any) -> c2fa.Explanation:
-        """What ``cite`` says of the answer."""
-        item = self.item
-        return c2fa.cite(self.lm, item.documents, item.query, self.answer, budget=budget, seed=seed, **options)
+        """What ``cite`` says of the answer, from masks that depend on the item and the seed alone."""
+        context = self.rows.context
+        explainer = c2fa.Citer(self.rows, budget=budget, seed=seed, **options).explainer
+        question = Question(context.documents, context.name, context.answer)
+        masked = explainer.masker(question)
+        queries = explainer.queries(question, masked, cache=Cache(masked, identity=Identity(context.number)))
+        job = Job(explainer.conversation(masked, queries), queries)
+        [job] = drive([job], explainer.model, batch_size=self.rows.batch_size)
+        return job.result()
 
-    def fresh(self, level: int) -> BoolArray:
+    def values(self, method: str, budget: int, seed: int) -> tuple[FloatArray, FloatArray]:
+        """What a method says of documents and of sentences."""
+        how, s = METHODS[method], self.masked.structure
+        if not callable(how):
+            e = self.explained(budget, seed, **how)
+            return e.high, e.low
+        rng = np.random.default_rng((self.rows.context.number, seed))
+        low = how(lambda masks: self.tokens(self.masked.inputs(masks, 1)), s.leaves, budget, rng)
+        return s.sums(low, 0), low
+
+    def fresh(self, level: int, count: int) -> BoolArray:
         """The masks that all explanations are scored on."""
-        return metrics.held_out(self.masked.structure.widths[level], MASKS, self.item.number + level)
-
-    def evidence(self) -> tuple[FloatArray, FloatArray]:
-        """Which documents and which sentences are the evidence."""
-        s, item = self.masked.structure, self.item
-        titles = list(item.documents)
-        documents = np.array([float(title == item.source) for title in titles])
-        sentences = np.zeros(s.leaves)
-        alone = self.masked.inputs(np.eye(s.leaves, dtype=np.bool_), s.depth - 1)
-        for i, left in enumerate(alone):
-            text = left[item.source].strip()
-            sentences[i] = bool(text) and any(_holds(text, known) for known in item.evidence)
-        return documents, sentences
+        return metrics.held_out(self.masked.structure.widths[level], count, self.rows.context.number + level)
 
 
-def _holds(sentence: str, evidence: str) -> bool:
-    """Whether a sentence holds a short answer, or is the sentence that was marked, wherever either was cut."""
-    evidence = evidence.strip().lower()
-    return evidence in sentence.lower() or (len(sentence) > 20 and sentence.lower() in evidence)
+def score_item(
+    lm: Any, context: Context, item: Item | None, known: Mapping[bytes, Any], settings: Sequence[Settings]
+) -> tuple[dict[str, Any], Context, dict[bytes, IntArray]]:
+    """Explain an item's answer in every way, and score what comes out; without a model, from the rows that are known.
 
-
-def score_item(lm: Any, item: Item, answer: str | None, settings: Settings) -> dict[str, Any]:
-    """Explain an item's answer in every way, and score what comes out; without a model, from rows that were kept."""
-    file = None if settings.answers is None else settings.answers / f"{item.number:08x}.npz"
-    remembering = Remembering.kept(file, lm) if file is not None and file.exists() else Remembering(lm, answer)
-    answer = remembering.answer
-    masked = c2fa.maskers.Text(levels=LEVELS, mask=None)(dict(item.documents))
-    case = Case(item, answer, remembering, masked)
-    rows = [row for part in settings.parts for row in PARTS[part](case, settings)]
-    ends = case(masked.inputs(_ends(masked.structure.leaves), 1))
-    if file is not None and lm is not None:
-        remembering.keep(file)
-    return {
-        "item": item.name,
-        "family": item.family,
-        "answer": answer,
-        "tokens": len(remembering.pieces(answer)),
-        "widths": list(masked.structure.widths),
+    What is returned are the scores, whose they are, and the rows that were asked.
+    """
+    rows = Rows(context, known, lm, item)
+    case = Case(rows, context.masked())
+    scores = [row for some in settings for part in some.parts for row in PARTS[part](case, some)]
+    ends = case.outputs(_ends(case.masked.structure.leaves), 1)
+    record = {
+        "item": context.name,
+        "family": context.family,
+        "answer": context.answer,
+        "tokens": len(context.pieces),
+        "widths": list(case.masked.structure.widths),
         "with_documents": float(ends[0]),
         "without": float(ends[1]),
-        "rows": len(remembering.known),
-        "scores": rows,
+        "rows": len(rows.known),
+        "scores": scores,
     }
+    return record, context, rows.new
 
 
 def _ends(leaves: int) -> BoolArray:
@@ -134,34 +148,39 @@ def _sentences(case: Case, settings: Settings) -> list[Row]:
         (name, rows, seed) for name in settings.methods for seed in range(settings.seeds) for rows in settings.rows
     ]
     # Many rows at a time keep a GPU busy; each method counts those that it uses all the same.
-    first = np.concatenate([_ends(s.leaves), case.fresh(1), one_out])
-    case.lm.score([*case.prompts(case.fresh(0), 0), *case.prompts(first, 1), *_will_ask(case, cells)], case.answer)
-    explained = {cell: case.explained(cell[1], cell[2], **METHODS[cell[0]]) for cell in cells}
-    tops = [_without_top(e.low, k) for e in explained.values() for k in (1, 3)]
-    case.lm.score(case.prompts(np.array(tops), 1), case.answer)
-    return [(*cell, name, value) for cell, e in explained.items() for name, value in _scores(case, e).items()]
+    noting = Noting(case.rows.context)
+    noted = replace(case, rows=noting)
+    noted.outputs(np.concatenate([_ends(s.leaves), case.fresh(1, settings.fresh), one_out]), 1)
+    if s.widths[0] > 1:
+        noted.outputs(case.fresh(0, settings.fresh), 0)
+    for name, budget, seed in cells:
+        if name not in ADAPTIVE:
+            noted.values(name, budget, seed)
+    case.rows.at(np.array(noting.masks))
+    values = {cell: case.values(*cell) for cell in cells}
+    if case.rows.lm is not None:
+        case.outputs(np.array([_without_top(low, 3) for _, low in values.values()]), 1)
+    return [
+        (*cell, name, value)
+        for cell, of_cell in values.items()
+        for name, value in _scores(case, *of_cell, settings).items()
+    ]
 
 
-def _will_ask(case: Case, cells: Sequence[tuple[str, int, int]]) -> list[str]:
-    """The prompts of explanations by methods that ask the same whatever is answered."""
-    noting = Noting(case.lm)
-    for name, rows, seed in cells:
-        if name != ADAPTIVE:
-            replace(case, lm=noting).explained(rows, seed, **METHODS[name])
-    return noting.prompts
-
-
-def _scores(case: Case, e: c2fa.Explanation) -> dict[str, float | None]:
-    documents, sentences = case.evidence()
-    several = len(documents) > 1
-    found = {"lds of sentences": case.measured(metrics.lds(e.low, case.fresh(1), 1))}
-    if several:
-        found["lds of documents"] = case.measured(metrics.lds(e.high, case.fresh(0), 0))
-        found["recall of the document"] = metrics.evidence_recall(e.high, documents, 1)
+def _scores(case: Case, high: FloatArray, low: FloatArray, settings: Settings) -> dict[str, float | None]:
+    s, context = case.masked.structure, case.rows.context
+    documents, sentences = np.zeros(s.widths[0]), np.zeros(s.leaves)
+    documents[context.source], sentences[list(context.evidence)] = 1.0, 1.0
+    found = {"lds of sentences": case.measured(metrics.lds(low, case.fresh(1, settings.fresh), 1))}
+    if len(documents) > 1:
+        found["lds of documents"] = case.measured(metrics.lds(high, case.fresh(0, settings.fresh), 0))
+        found["recall of the document"] = metrics.evidence_recall(high, documents, 1)
     for k in (1, 3):
-        found[f"top{k} drop"] = case.measured(metrics.topk_drop(e.low, k))
+        # Which three depends on the values: a file has such rows only of the values that were recorded.
+        if case.can_be_asked(_without_top(low, k)):
+            found[f"top{k} drop"] = case.measured(metrics.topk_drop(low, k))
         if sentences.any():
-            found[f"top{k} recall"] = metrics.evidence_recall(e.low, sentences, k)
+            found[f"top{k} recall"] = metrics.evidence_recall(low, sentences, k)
     return found
 
 
@@ -174,13 +193,13 @@ def _without_top(values: FloatArray, k: int) -> BoolArray:
 def _intervals(case: Case, settings: Settings) -> list[Row]:
     """How often the 90 % intervals of sentences and documents hold a reference from rows of its own."""
     s = case.masked.structure
-    masks = [reference.masks(width, settings.reference, case.item.number) for width in s.widths]
-    joined = reference.joining(s, settings.reference, case.item.number)
-    prompts = [prompt for k, of_level in enumerate(masks) for prompt in case.prompts(of_level, k)]
-    case.lm.score([*prompts, *case.prompts(joined.masks, 1)], case.answer)
-    outputs = [case(case.masked.inputs(of_level, k)) for k, of_level in enumerate(masks)]
+    number = case.rows.context.number
+    masks = [reference.masks(width, settings.reference, number) for width in s.widths]
+    joined = reference.joining(s, settings.reference, number)
+    case.outputs(np.concatenate([s.expand(masks[0], 0), masks[1], joined.masks]), 1)  # all in one call
+    outputs = [case.outputs(of_level, k) for k, of_level in enumerate(masks)]
     documents, sentences = (reference.Reference.of(*rows) for rows in zip(masks, outputs, strict=True))
-    owen = joined.values(case(case.masked.inputs(joined.masks, 1)))
+    owen = joined.values(case.outputs(joined.masks, 1))
     levels = {
         "sentences": (sentences, -1),
         "sentences, Owen values": (owen, -1),
@@ -193,7 +212,7 @@ def _intervals(case: Case, settings: Settings) -> list[Row]:
     for name in set(WITH_INTERVALS) & set(settings.methods):
         for seed in range(settings.seeds):
             for budget in sorted(settings.rows, reverse=True):
-                e = case.explained(budget, seed, **METHODS[name])
+                e = case.explained(budget, seed, method=name)
                 assert e.stderr is not None
                 # The best description of all masks is then known, up to what shrinkage does.
                 asked = ", all masks asked" if budget >= 2.0 ** min(s.leaves, 1000) else ""
@@ -210,13 +229,13 @@ def _intervals(case: Case, settings: Settings) -> list[Row]:
 
 def _words(case: Case, settings: Settings) -> list[Row]:
     """Words by ``cite`` and by ContextCite: lds inside the sentences that the answer needs, what the top words cost."""
-    words = replace(case, masked=c2fa.maskers.Text(levels=WORDS, mask=None)(dict(case.item.documents)))
+    words = replace(case, masked=case.rows.context.masked(WORDS))
     s = words.masked.structure
     inside = np.isin(s.parents[-1], _needed(case))
-    fresh = np.ones((MASKS, s.leaves), dtype=np.bool_)
-    fresh[:, inside] = metrics.held_out(int(inside.sum()), MASKS, case.item.number)
+    fresh = np.ones((settings.fresh, s.leaves), dtype=np.bool_)
+    fresh[:, inside] = metrics.held_out(int(inside.sum()), settings.fresh, case.rows.context.number)
     rows: list[Row] = []
-    for name, options in {"c2fa-focused": {}, "context-cite": METHODS["context-cite"]}.items():
+    for name, options in {"c2fa-focused": {}, "context-cite": {"method": "context-cite"}}.items():
         for seed in range(settings.seeds):
             for budget in sorted(settings.rows, reverse=True):
                 e = words.explained(budget, seed, levels=WORDS, **options)
@@ -230,7 +249,7 @@ def _words(case: Case, settings: Settings) -> list[Row]:
 def _needed(case: Case) -> IntArray:
     """The two sentences without which the answer is least likely."""
     one_out = ~np.eye(case.masked.structure.leaves, dtype=np.bool_)
-    return np.argsort(case(case.masked.inputs(one_out, 1)), kind="stable")[:2]
+    return np.argsort(case.outputs(one_out, 1), kind="stable")[:2]
 
 
 PARTS: Mapping[str, Callable[[Case, Settings], list[Row]]] = {

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from benchmarks.cite.asking import message
 from benchmarks.cite.items import Item
+from benchmarks.cite.rows import message
 
 import c2fa
 from c2fa.models.lm.causal import CausalLM

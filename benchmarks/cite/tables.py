@@ -55,24 +55,25 @@ def lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _family(family: str, found: Cells) -> Iterator[str]:
     methods = list(dict.fromkeys(method for method, _, _ in found))
     budgets = sorted({rows for _, rows, _ in found})
-    peers = [method for method in methods if method != OURS]
     metrics = list(dict.fromkeys(metric for _, _, metric in found))
     width = max(map(len, [*methods, *metrics]), default=0) + 2
     for metric in metrics:
         yield f"  {metric:{width}}" + "".join(f"{rows:>28}" for rows in budgets)
-        have = {method for method, _, of_metric in found if of_metric == metric}
+        have = [method for method in methods if any((method, rows, metric) in found for rows in budgets)]
         if metric.startswith("coverage"):  # there is a right share, so that more is not better
-            for method in sorted(have):
+            for method in have:
                 means = [_mean(found.get((method, rows, metric), {})) for rows in budgets]
                 yield f"    {method:{width}}" + "".join(f"{mean:>28}" for mean in means)
             continue
-        for method in methods:
+        for method in have:
             means = [
                 np.mean(list(found[cell].values())) if (cell := (method, rows, metric)) in found else np.nan
                 for rows in budgets
             ]
             yield f"    {method:{width}}" + "".join(f"{mean:>28.3f}" for mean in means)
-        for peer in peers:
+        for peer in have:
+            if peer == OURS or OURS not in have:
+                continue
             gaps = [_gap(found, (OURS, rows, metric), (peer, rows, metric)) for rows in budgets]
             yield f"    − {peer:{width - 2}}" + "".join(f"{gap:>28}" for gap in gaps)
     crossed = CROSSED.get(family)

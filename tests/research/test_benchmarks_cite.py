@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("experiments", reason="the benchmarks are in a clone, not in a source distribution")
-from benchmarks.cite import asking, command, items, planted, reference, scoring, tables
+from benchmarks.cite import asking, command, items, planted, recipes, reference, rows, scoring, tables
 
 import c2fa
 
@@ -94,40 +94,67 @@ def test_a_context_holds_the_passage_that_answers_once_and_in_any_place(data):
     assert len(places) == 5
 
 
-def case_of(item, lm, answer="It is Basel, the port."):
-    masked = c2fa.maskers.Text(levels=scoring.LEVELS, mask=None)(dict(item.documents))
-    return scoring.Case(item, answer, asking.Remembering(lm, answer), masked)
+ANSWER = "It is Basel, the port."
+
+
+def context_of(item, levels=rows.LEVELS):
+    return rows.Context.of(item, ANSWER, Fake().pieces(ANSWER), levels)
+
+
+def case_of(item, lm):
+    context = context_of(item)
+    return scoring.Case(rows.Rows(context, lm=lm, item=item), context.masked())
+
+
+def score(lm, item, settings):
+    record, _, _ = scoring.score_item(lm, context_of(item, settings.levels), item, {}, [settings])
+    return record, {tuple(row[:4]): row[4] for row in record["scores"]}
 
 
 def test_evidence_is_the_sentence_that_was_marked_or_holds_the_answer(data):
     [qed] = [item for item in items.load(data, ("qed",), "first", 99) if item.name == "qed 1"]
-    documents, sentences = case_of(qed, Fake()).evidence()
-    assert documents.tolist() == [1]
-    assert np.flatnonzero(sentences).tolist() == [1]
+    context = context_of(qed)
+    assert (context.source, context.evidence) == (0, (1,))
     nq = items.load(data, ("nq5",), "second", 1)[0]
-    case = case_of(nq, Fake())
-    documents, sentences = case.evidence()
-    [leaf] = np.flatnonzero(sentences)
-    assert documents[case.masked.structure.owners(0)[leaf]] == 1
-    assert documents.sum() == 1
+    context = context_of(nq)
+    [sentence] = context.evidence
+    assert list(nq.documents)[context.source] == nq.source
+    assert context.masked().structure.owners(0)[sentence] == context.source
+
+
+@pytest.mark.parametrize("levels", [rows.LEVELS, rows.WORDS])
+def test_a_stand_in_is_cut_as_the_texts_are_and_its_rows_are_theirs(data, levels):
+    item = items.load(data, ("nq5",), "second", 1)[0]
+    context = context_of(item, levels)
+    real = c2fa.maskers.Text(levels=levels, mask=None)(dict(item.documents))
+    masked = context.masked(levels)
+    assert masked.structure.widths == real.structure.widths
+    assert all((a == b).all() for a, b in zip(masked.structure.parents, real.structure.parents, strict=True))
+    masks = np.random.default_rng(0).random((9, context.leaves)) < 0.5
+    prompts = [rows.message(left, "X?") for left in masked.inputs(masks, len(levels) - 1)]
+    assert (context.masks(prompts) == masks).all()
+    lm = Fake()
+    scores = rows.Rows(context, lm=lm, item=item).score(prompts, ANSWER)
+    texts = [rows.message(left, item.query) for left in real.inputs(masks, len(levels) - 1)]
+    assert set(lm.prompts) == set(texts)
+    assert scores == pytest.approx(Fake().score(texts, ANSWER), abs=1 / 1024)
 
 
 def test_every_row_is_asked_once_and_every_method_gives_what_it_gives_alone(data):
     item = items.load(data, ("nq5",), "second", 1)[0]
     lm = Fake()
-    record = scoring.score_item(lm, item, "It is Basel, the port.", scoring.Settings((16, 24), 2))
-    assert set(lm.prompts.values()) == {1}
-    assert record["rows"] == len(lm.prompts)
-    found = {tuple(row[:4]): row[4] for row in record["scores"]}
+    record, found = score(lm, item, scoring.Settings((16, 24), 2))
+    assert record["rows"] == lm.prompts.total()
     assert len(found) == len(record["scores"])
     case = case_of(item, Fake())
-    for method, options in scoring.METHODS.items():
-        alone = Fake()
-        e = c2fa.cite(alone, item.documents, item.query, "It is Basel, the port.", budget=16, seed=1, **options)
-        assert sum(alone.prompts.values()) <= 16
-        _, sentences = case.evidence()
-        assert found[method, 16, 1, "top1 recall"] == c2fa.metrics.evidence_recall(e.low, sentences, 1)
-        drop = case.measured(c2fa.metrics.topk_drop(e.low, 3))
+    sentences = np.zeros(case.masked.structure.leaves)
+    sentences[list(case.rows.context.evidence)] = 1
+    for method in scoring.METHODS:
+        alone = case_of(item, Fake())
+        _, low = alone.values(method, 16, 1)
+        assert alone.rows.lm.prompts.total() <= 16
+        assert found[method, 16, 1, "top1 recall"] == c2fa.metrics.evidence_recall(low, sentences, 1)
+        drop = case.measured(c2fa.metrics.topk_drop(low, 3))
         assert found[method, 16, 1, "top3 drop"] == pytest.approx(drop)
 
 
@@ -136,16 +163,14 @@ def test_intervals_are_compared_with_rows_of_their_own_that_are_asked_in_one_cal
     lm = Fake()
     calls = []
     lm.score = lambda prompts, answer: calls.append(len(prompts)) or Fake.score(lm, prompts, answer)
-    settings = scoring.Settings((24,), 1, ("intervals",), reference=50)
-    record = scoring.score_item(lm, item, "It is Basel, the port.", settings)
+    record, found = score(lm, item, scoring.Settings((24,), 1, ("intervals",), reference=50))
     assert calls[0] == max(calls) >= 50
-    assert set(lm.prompts.values()) == {1}
-    found = {tuple(row[:4]): row[4] for row in record["scores"]}
+    assert record["rows"] == sum(calls)
     case = case_of(item, Fake())
     e = case.explained(24, 0, method="c2fa")
     # All 32 masks of five documents are fewer than the reference's rows.
     every = reference.masks(5, 50, 0)
-    truth = np.linalg.lstsq(np.c_[np.ones(32), every], case(case.masked.inputs(every, 0)), rcond=None)[0][1:]
+    truth = np.linalg.lstsq(np.c_[np.ones(32), every], case.outputs(every, 0), rcond=None)[0][1:]
     share = np.mean(abs(e.high - truth) <= 1.6449 * e.stderr[0] + 1e-9 * abs(truth).max())
     assert found["c2fa", 24, 0, "coverage of documents"] == share
     assert {name for _, _, _, name in found} == {
@@ -186,6 +211,47 @@ def test_what_sentences_bring_in_random_orders_is_their_owen_value_and_as_far_of
     assert reference.shapley(every, game(every)).values == pytest.approx(flat(np.ones(5, dtype=int)).low)
 
 
+def test_arc_jsd_is_the_divergence_of_what_was_said_from_all_else():
+    logs = np.log(np.random.default_rng(0).uniform(0.05, 0.95, size=(5, 3)))
+
+    def ask(masks):  # without the sentence i, row i; with all, the last
+        return np.array([logs[-1] if mask.all() else logs[np.flatnonzero(~mask)[0]] for mask in masks])
+
+    def kullback(p, q):
+        return sum(a * np.log(a / b) for a, b in zip(p, q, strict=True))
+
+    def literal(i):
+        total = 0.0
+        for p, q in zip(np.exp(logs[-1]), np.exp(logs[i]), strict=True):
+            one, other = np.array([p, 1 - p]), np.array([q, 1 - q])
+            middle = (one + other) / 2
+            total += (kullback(one, middle) + kullback(other, middle)) / 2
+        return total
+
+    values = recipes.arc_jsd(ask, 4, 6, np.random.default_rng(0))
+    assert values == pytest.approx([literal(i) for i in range(4)])
+    assert np.count_nonzero(recipes.arc_jsd(ask, 4, 4, np.random.default_rng(0))) == 2
+
+
+def test_camab_finds_the_arms_that_pay_and_is_a_regression_on_what_it_asked():
+    asked = []
+
+    def ask(masks):
+        asked.extend(masks.tolist())
+        return np.log(0.1 + 0.5 * masks[:, [2]] + 0.2 * masks[:, [5]])
+
+    values = recipes.camab(ask, 8, 60, np.random.default_rng(1))
+    assert len(asked) == 60
+    assert np.argsort(-values)[:2].tolist() == [2, 5]
+    masks = np.array(asked[2:], dtype=float)
+    rewards = (0.5 * masks[:, 2] + 0.2 * masks[:, 5]) / 0.7
+    assert values == pytest.approx(np.linalg.solve(np.eye(8) + masks.T @ masks, masks.T @ rewards))
+    assert set(masks.sum(axis=1)) == {4}
+    fewer = []
+    recipes.camab(lambda masks: fewer.extend(masks.tolist()) or ask(masks), 8, 30, np.random.default_rng(1))
+    assert fewer == asked[:30]
+
+
 def test_the_reference_is_as_far_off_as_it_says():
     rng = np.random.default_rng(0)
     every = reference.masks(6, 64, 0)
@@ -207,82 +273,126 @@ def test_the_reference_is_as_far_off_as_it_says():
 def test_words_are_scored_inside_the_sentences_that_the_answer_needs(data):
     item = items.load(data, ("qed",), "second", 1)[0]
     lm = Fake()
-    answer = "It is Basel, the port."
-    record = scoring.score_item(lm, item, answer, scoring.Settings((48,), 1, ("words",)))
-    assert set(lm.prompts.values()) == {1}
-    found = {tuple(row[:4]): row[4] for row in record["scores"]}
+    record, found = score(lm, item, scoring.Settings((48,), 1, ("words",)))
+    assert record["rows"] == lm.prompts.total()
     assert {name for name, *_ in found} == {"c2fa-focused", "context-cite"}
-    needed = scoring._needed(case_of(item, Fake())).tolist()
-    assert needed[0] == 0  # "Basel lies …" is worth most
-    e = c2fa.cite(Fake(), item.documents, item.query, answer, budget=48, seed=0, levels=scoring.WORDS)
-    top = e.names[-1][int(np.argmax(e.low))]
-    kept = " ".join(word for word in item.documents[item.source].split() if word != top)
-    whole, without = Fake().score([item.documents[item.source], kept], answer).sum(axis=1)
+    context = context_of(item, rows.WORDS)
+    case = scoring.Case(rows.Rows(context, lm=Fake(), item=item), context.masked())
+    assert scoring._needed(case).tolist()[0] == 0  # "Basel lies …" is worth most
+    low = case.explained(48, 0, levels=rows.WORDS).low
+    texts = item.documents[item.source].split()
+    kept = " ".join(text for i, text in enumerate(texts) if i != np.argmax(low))
+    whole, without = Fake().score([item.documents[item.source], kept], ANSWER).sum(axis=1)
     assert found["c2fa-focused", 48, 0, "top1 drop of words"] == pytest.approx(whole - without)
 
 
 def run(monkeypatch, data, *more, lm=None):
     lm = Fake() if lm is None else lm
     monkeypatch.setattr(command, "model", lambda given: lm)
-    options = ["--data", str(data), "--out", str(data / "out.jsonl"), "--rows", "16,32", "--seeds", "1"]
+    options = ["--data", str(data), "--record", str(data / "rows.xz"), "--rows", "16,32", "--model", "hf:x"]
     command.main([*options, "--families", "qed,nq5", "--items", "3", *more])
     return lm
 
 
-def test_a_run_that_was_cut_goes_on(monkeypatch, data, capsys):
-    run(monkeypatch, data, "--model", "hf:x", "--items", "2")
-    path = data / "out.jsonl"
-    whole = path.read_text()
-    assert len(whole.splitlines()) == 1 + 4
-    path.write_text(whole[:-20])  # killed while it wrote the last line
-    asked = run(monkeypatch, data, "--model", "hf:x")
-    records = [json.loads(line) for line in path.read_text().splitlines()[1:] if line.endswith("}")]
-    assert len({record["item"] for record in records}) == len(records) == 6
-    assert len(asked.prompts) == sum(record["rows"] for record in records[3:])
-    capsys.readouterr()
+def frozen(*paths, more=("--workers", "0")):
+    command.main(["--frozen", *map(str, paths), *more])
+
+
+def test_a_recording_that_was_cut_goes_on_and_gives_the_tables_of_a_run_in_one_piece(monkeypatch, data, capsys):
+    path, whole = data / "rows.xz", data / "whole.xz"
+    run(monkeypatch, data, "--items", "2")
+    path.write_bytes(path.read_bytes()[:-20])  # killed while it wrote the last context
+    assert len(rows.Record(path).contexts) == 3
+    asked = run(monkeypatch, data)
     assert not run(monkeypatch, data).prompts
+    record = rows.Record(path)
+    assert len(record.contexts) == 6
+    assert asked.prompts.total() == sum(len(one.rows) for one in list(record.contexts.values())[3:])
+    in_one_piece = run(monkeypatch, data, "--record", str(whole))
+    assert in_one_piece.prompts.total() == sum(len(one.rows) for one in record.contexts.values())
+    capsys.readouterr()
+    frozen(path)
     printed = capsys.readouterr().out
     assert "qed: 3 items, 1.0 documents and 6.0 sentences on average" in printed
     assert "lds of documents" in printed
-    run(monkeypatch, data, "--model", "hf:x", "--parts", "intervals", "--out", str(data / "intervals.jsonl"))
+    assert printed.startswith(f"{path}: model x, ")
+    for more in (("--workers", "0"), ("--workers", "2")):
+        frozen(whole, more=more)
+        assert sorted(capsys.readouterr().out.splitlines()[1:]) == sorted(printed.splitlines()[1:])
+    with pytest.raises(SystemExit, match="was made with another half: give another file"):
+        run(monkeypatch, data, "--half", "first")
+
+
+def test_more_can_be_recorded_later(monkeypatch, data, capsys):
+    path = data / "rows.xz"
+    run(monkeypatch, data, "--methods", "c2fa")
+    before = rows.Record(path)
+    with pytest.raises(ValueError, match=r"has \d+ rows of 'qed \d+' and lacks \d+ that are asked for; choose among"):
+        frozen(path, more=("--workers", "0", "--methods", "context-cite"))
+    asked = run(monkeypatch, data, "--methods", "context-cite")
+    after = rows.Record(path)
+    both = sum(len(one.rows) for one in after.contexts.values())
+    assert sum(len(one.rows) for one in before.contexts.values()) + asked.prompts.total() == both
+    capsys.readouterr()
+    frozen(path)
+    assert {"c2fa", "context-cite"} <= set(capsys.readouterr().out.split())
+    run(monkeypatch, data, "--parts", "intervals", "--reference", "40")
+    capsys.readouterr()
+    frozen(path)
     printed = capsys.readouterr().out
     assert "coverage of documents" in printed
     assert "nan" not in printed
-    with pytest.raises(SystemExit, match="was made with another seeds"):
-        run(monkeypatch, data, "--model", "hf:x", "--seeds", "2")
-    with pytest.raises(SystemExit, match="has no results"):
-        run(monkeypatch, data, "--out", str(data / "none.jsonl"))
 
 
-def test_rows_that_were_kept_are_enough_to_do_all_of_it_again(monkeypatch, data):
-    def lines(name, *more, lm=None):
-        asked = run(monkeypatch, data, "--answers", str(data / "rows"), "--out", str(data / name), *more, lm=lm)
-        return sorted((data / name).read_text().splitlines()[1:]), asked
+def test_a_method_of_ones_own_chooses_from_the_pool(monkeypatch, data):
+    run(monkeypatch, data, "--families", "nq5", "--items", "1")
+    [one] = rows.Record(data / "rows.xz").contexts.values()
+    kept = rows.Rows(one.context, one.rows)
+    masks = kept.pool()
+    assert masks.shape == (len(one.rows), one.context.leaves)
+    assert len(np.unique(masks, axis=0)) == len(masks)
+    item = items.load(data, ("nq5",), "second", 1)[0]
+    texts = c2fa.maskers.Text(levels=rows.LEVELS, mask=None)(dict(item.documents)).inputs(masks, 1)
+    expected = Fake().score([rows.message(left, item.query) for left in texts], ANSWER)
+    assert kept.at(masks) == pytest.approx(expected, abs=1 / 1024)
+    with pytest.raises(ValueError, match="these are rows of"):
+        kept.score(["X0"], "Another answer.")
 
-    first, asked = lines("first.jsonl", "--model", "hf:x")
-    assert asked.prompts
-    again, asked = lines("again.jsonl", "--workers", "1")
-    assert not asked.prompts
-    assert again == first
-    with pytest.raises(ValueError, match="rows were never asked; give --model"):
-        lines("more.jsonl", "--parts", "intervals")
-    _, asked = lines("more2.jsonl", "--parts", "intervals", "--model", "hf:x")
-    assert asked.prompts
-    assert not lines("more3.jsonl", "--parts", "intervals")[1].prompts
+
+def test_what_is_no_file_of_rows_is_refused(data):
+    (data / "text.xz").write_text("rows")
+    with pytest.raises(SystemExit, match="is no file of rows"):
+        frozen(data / "text.xz")
+    with pytest.raises(SystemExit, match="has no rows; make them with --record"):
+        frozen(data / "none.xz")
+    with pytest.raises(SystemExit, match="give --frozen FILE"):
+        command.main(["--data", str(data)])
+
+
+def test_rows_are_counted_before_they_are_asked(monkeypatch, data, capsys):
+    command.main(["--data", str(data), "--families", "qed,nq5", "--items", "3", "--rows", "16,32", "--dry"])
+    counted = capsys.readouterr().out
+    run(monkeypatch, data)
+    record = rows.Record(data / "rows.xz")
+    for family in ("qed", "nq5"):
+        count = sum(len(one.rows) for one in record.contexts.values() if one.context.family == family)
+        [line] = [line for line in counted.splitlines() if line.startswith(family)]
+        assert int(line.split(", ")[1].split()[0]) == pytest.approx(count, rel=0.15)
 
 
 def test_no_item_is_begun_after_the_time(monkeypatch, data):
-    lm = run(monkeypatch, data, "--model", "hf:x", "--seconds", "0")
+    lm = run(monkeypatch, data, "--seconds", "0")
     assert not lm.prompts
 
 
-def test_workers_give_what_one_process_gives(monkeypatch, data):
-    def scores(name, *more):
+def test_workers_record_what_one_process_records(monkeypatch, data):
+    def recorded(name, *more):
         path = data / name
-        run(monkeypatch, data, "--model", "hf:x", "--families", "nq5", "--items", "2", "--out", str(path), *more)
-        return sorted(path.read_text().splitlines()[1:])
+        run(monkeypatch, data, "--families", "nq5", "--items", "2", "--record", str(path), *more)
+        found = rows.Record(path).contexts
+        return {name: {key: row.tolist() for key, row in one.rows.items()} for name, one in found.items()}
 
-    assert scores("alone.jsonl") == scores("workers.jsonl", "--workers", "2")
+    assert recorded("alone.xz") == recorded("workers.xz", "--workers", "2")
 
 
 def refuse(lm, what):
@@ -357,7 +467,7 @@ def test_context_cites_loop_has_the_log_odds_that_cite_has(causal_lm, data):
     item = items.load(data, ("nq5",), "second", 1)[0]
     answer = "Its port is large."
     response = causal_lm.tokenizer.encode(answer, add_special_tokens=False)
-    prompts = [asking.message({"a": text}, item.query) for text in SENTENCES[:3]]
+    prompts = [rows.message({"a": text}, item.query) for text in SENTENCES[:3]]
     said = [causal_lm.template([{"role": "user", "content": prompt}]) for prompt in prompts]
     rows = [causal_lm.tokenizer.encode(prompt, add_special_tokens=False) + response for prompt in said]
     loop = speed.ContextCiteLoop(causal_lm, 2, None)
@@ -382,25 +492,46 @@ def test_speed_is_printed_for_every_way(causal_lm, data, monkeypatch):
 
 
 class Planted:
-    """Says what the prompt tells of Morn, and otherwise what it knows."""
+    """Says what the prompt tells of Morn, knows that the sky is blue, and of the rest nothing."""
 
     def generate(self, prompt):
+        if "sky" in prompt:
+            return "The clear sky is blue. Yes."
         return "Ada Morn built the long bridge. Yes." if "Morn" in prompt else "Nobody knows who did it. No."
 
     def pieces(self, answer):
         return [answer]
 
     def score(self, prompts, answer):
-        return [[-1.0 if "Nobody" in answer or "Morn" in prompt else -20.0] for prompt in prompts]
+        return [[-1.0 if "blue" in answer or "Morn" in prompt else -20.0] for prompt in prompts]
 
 
-def test_planted_citations_are_told_apart():
+def test_planted_citations_are_told_apart(tmp_path, monkeypatch, capsys):
     passages = {"a": "Bridges built long ago are long.", "b": "Ada Morn built it.", "c": "Swans swim."}
     item = items.Item("nq3 0", "nq3", passages, "Who built it?", "b", ["ada morn"])
-    assert [plant.kind for plant in planted.plants(Planted(), [item])] == ["known", "right", "twice"]
-    found = list(planted.lines(Planted(), [item], 48))
-    assert found[0].startswith("AUROC of used against not used, 3 and 3 citations")
-    assert found[1] == "  verify 1.000"
-    for line in found[3:]:
+    others = [
+        items.Item(f"nq3 {i}", "nq3", {"a": "Bridges.", f"s{i}": "Swans swim."}, "Who?", f"s{i}", ["morn"])
+        for i in (1, 2)
+    ]
+    facts = {"Which colour has the sky?": "blue", "Who did it?": "Nobody else"}
+    found = list(planted.plants(Planted(), [item, *others], facts))
+    assert [plant.kind for plant in found] == ["right", "twice", "known"]
+    assert found[0].truth == ("not used", "used", "not used")
+    assert found[1].truth == ("one of several", "one of several", "not used")
+    # Where it can be said without the passage, or needs another too, nothing is planted.
+    again = items.Item("nq3 3", "nq3", {**passages, "c": "Morn swims."}, "Who built it?", "b", ["ada morn"])
+    assert [plant.kind for plant in planted.plants(Planted(), [again, *others], {})] == []
+    monkeypatch.setattr(planted, "load", lambda *_: [item, item, *others])
+    monkeypatch.setattr(planted, "FACTS", facts)
+    monkeypatch.setattr(planted, "model", lambda given: Planted())
+    path = str(tmp_path / "planted.xz")
+    planted.main(["--model", "hf:x", "--record", path, "--half", "first"])
+    printed = capsys.readouterr().out.splitlines()[1:]
+    assert printed[0].startswith("AUROC of used against not used, 3 and 3 citations")
+    assert printed[1] == "  verify 1.000"
+    assert {line.split()[0] for line in printed[3:]} == {"right:", "twice:", "known:"}
+    for line in printed[3:]:
         count, of = line.split(" right ")[1].split(" (")[0].split(" of ")
         assert count == of
+    planted.main(["--frozen", path])
+    assert capsys.readouterr().out.splitlines()[1:] == printed
