@@ -217,6 +217,11 @@ class Auto:
         return f"Auto(output={self.output}, tail={self.tail}, noiseless={self.noiseless}{sizes})"
 
     @property
+    def columns(self) -> slice:
+        """The outputs that decide."""
+        return slice(None) if self.output is None else slice(self.output, self.output + 1)
+
+    @property
     def ridge(self) -> None:
         return None
 

@@ -19,8 +19,7 @@ from c2fa.graph import Graph
 from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
 from c2fa.solvers.expected import Expectation, solve_about
-from c2fa.solvers.smoothing import smoothed
-from c2fa.solvers.solve import solve
+from c2fa.solvers.solve import smoothed, solve
 
 
 def problem_of(seed, rows=(6, 30), leaves=12, parts=3, noise=0.1, outputs=1, truth=None):

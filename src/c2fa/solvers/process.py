@@ -20,23 +20,81 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import LinAlgError
-from scipy.linalg.lapack import dpotrf, dpotri
 
 from c2fa.graph import Smoother
+from c2fa.masks import mask_keys
 from c2fa.solvers.evidence import TINY, Fit
-from c2fa.solvers.game import Game
 from c2fa.solvers.interactions import Interactions
 from c2fa.solvers.intervals import log_prior, own_strength_variance
+from c2fa.solvers.matrices import Cholesky
 from c2fa.solvers.scales import Scales, maximise
-from c2fa.structure import FloatArray, IntArray, Structure
+from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 ORDERS = (2.0, 10.0)  # how many leaves usually act together: there are interactions of few, and of many
 ROUNDING = 1e-9  # of the outputs' variance: what keeps a system solvable
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """What is known of a game: rows of a function of leaf masks.
+
+    Attributes
+    ----------
+    masks, outputs
+        Masks of the leaves, (n, leaves), no two alike, and the model's outputs for them, (n, outputs).
+    output
+        The output by which strengths are chosen.
+    noisy
+        Whether the model answers one input differently when it is asked again.
+    smooth
+        Ways to make leaves' effects alike that are neighbours, among which the rows decide; None is not at all.
+    sizes
+        How large each leaf's effect is expected to be beside the others', as variances.
+    noise
+        The variance of an answer, as far as answers to the same input tell; interactions of many leaves look like it.
+    """
+
+    structure: Structure
+    masks: BoolArray
+    outputs: FloatArray
+    output: int = 0
+    noisy: bool = False
+    smooth: tuple[Smoother | None, ...] = (None,)
+    sizes: FloatArray | None = None
+    noise: float = 0.0
+
+    @cached_property
+    def rows(self) -> dict[bytes, int]:
+        """Where each mask is."""
+        return {key: i for i, key in enumerate(mask_keys(self.masks))}
+
+    @cached_property
+    def complements(self) -> IntArray:
+        """For every row the row of its complement, -1 where that was not asked."""
+        return np.array([self.rows.get(key, -1) for key in mask_keys(~self.masks)], dtype=np.intp)
+
+    @cached_property
+    def pairs(self) -> tuple[IntArray, IntArray]:
+        """The rows whose complements come after them, and these."""
+        first = np.flatnonzero(np.arange(len(self.masks)) < self.complements)
+        return first, self.complements[first]
+
+    def less(self, effects: FloatArray) -> Game:
+        """The game without effects of leaves, (leaves, outputs), that are known beforehand."""
+        return replace(self, outputs=self.outputs - self.masks @ effects)
+
+    @property
+    def whole_rows(self) -> IntArray:
+        """The rows in which every part of the finest level of parts is there or gone as a whole."""
+        s = self.structure
+        if s.depth == 1:
+            return np.zeros(0, dtype=np.intp)
+        counts = s.sums(self.masks.T.astype(np.float64), s.depth - 2)
+        return np.flatnonzero(((counts == 0) | (counts == s.sizes(-2)[:, None])).all(axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,11 +296,9 @@ def _evaluate(
         matrix += noise * kernel
     known_noise = game.noise / observed.unit**2 * (0.5 + 0.5 * observed.alone)
     matrix.ravel()[:: len(matrix) + 1] += ROUNDING + known_noise
-    factor, bad = dpotrf(matrix, lower=1, overwrite_a=1)
-    if bad:
-        raise LinAlgError("the rows' covariance is singular")
-    log_evidence = -float(np.log(factor.diagonal()).sum())
-    precision = symmetric_inverse(factor)
+    factor = Cholesky(matrix)
+    log_evidence = -0.5 * factor.log_determinant
+    precision = factor.whole_inverse()
     means = np.zeros(observed.targets.shape[1])
     if observed.alone.any():  # their mean is integrated out
         ones = precision @ observed.alone
@@ -262,11 +318,3 @@ def _evaluate(
         pulls=pulls,
         means=means,
     )
-
-
-def symmetric_inverse(factor: FloatArray) -> FloatArray:
-    """The inverse of a matrix from its Cholesky factor, which is overwritten."""
-    lower, _ = dpotri(factor, lower=1, overwrite_c=1)
-    inverse: FloatArray = lower + lower.T  # the other triangle of the factor is 0
-    inverse.ravel()[:: len(inverse) + 1] *= 0.5
-    return inverse
