@@ -194,7 +194,7 @@ class Explainer:
                 f"the prior was learned with link={prior.link!r} and this explainer has link={self.link.name!r}; give "
                 "both the same"
             )
-        if not getattr(self.method, "uses_prior", False):
+        if not self.method.uses_prior:
             raise ValueError(
                 f"method {self.method_name!r} with {self.method} cannot use a prior; use method='c2fa' with "
                 "penalty='auto', or leave prior= out"

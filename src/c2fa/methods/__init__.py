@@ -84,7 +84,7 @@ __all__ = [
 ]
 
 
-def make(method: str | AnyMethod, options: Mapping[str, Any], also: Iterable[str] = ()) -> Method:
+def make(method: str | AnyMethod, options: Mapping[str, Any], also: Iterable[str] = ()) -> BaseMethod:
     """Return a method by its name with its options, or the method itself; what it does not take is refused.
 
     ``also`` is what a misspelt option may have been meant to be.
@@ -106,7 +106,7 @@ def make(method: str | AnyMethod, options: Mapping[str, Any], also: Iterable[str
             raise TypeError(
                 f"Explainer with method {method!r} has no option {option!r}; it has {', '.join([*known, *also])}{near}"
             )
-    made: Method = METHODS[method](**options)
+    made: BaseMethod = METHODS[method](**options)
     return made
 
 

@@ -6,23 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from c2fa.asking.querying import Conversation
-from c2fa.kernels import Kernel
-from c2fa.methods.base import (
-    Attribution,
-    BaseMethod,
-    Penalties,
-    Task,
-    as_kernel,
-    check_each,
-    check_penalties,
-    check_switches,
-    gather,
-    per_level,
-    per_level_penalties,
-    preferred_rows,
-)
+from c2fa.methods.base import Attribution, Fitting, Task, per_level_penalties
 from c2fa.problem import Level, Problem
-from c2fa.samplers import AnySampler, ensure
 from c2fa.solution import Solution, Status
 from c2fa.solvers.solve import solve
 from c2fa.structure import Structure
@@ -40,7 +25,7 @@ def worst(fits: Sequence[Solution]) -> Status:
 
 
 @dataclass(frozen=True)
-class Lime(BaseMethod):
+class Lime(Fitting):
     """Every level fitted separately, at any depth: the paper's equations 2 and 3.
 
     With the same sampler, seed and budget it asks the very masks that ``C2FA`` asks. Parts need not be the sums of
@@ -63,35 +48,9 @@ class Lime(BaseMethod):
     (array([3., 4.]), array([1., 2., 4.]))
     """
 
-    kernel: str | Kernel | Sequence[str | Kernel] = "cosine"
-    sampler: AnySampler | Sequence[AnySampler] = "uniform"
-    penalty: Penalties = None
-    intercept: bool | Sequence[bool] = True
-    anchor: bool = True
-
-    def __post_init__(self) -> None:
-        check_each("kernel", self.kernel, as_kernel)
-        check_each("sampler", self.sampler, ensure)
-        check_penalties(self.penalty)
-        check_switches(intercept=self.intercept, anchor=self.anchor)
-
-    def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
-        """The rows that the samplers of the levels prefer for parts."""
-        return preferred_rows(self.sampler, structure)
-
     def fit(self, task: Task, level: int) -> Conversation[Solution]:
         """Ask about one level and fit it alone."""
-        depth = task.structure.depth
-        rows = yield from gather(
-            task,
-            level,
-            sampler=per_level("sampler", self.sampler, depth)[level],
-            kernel=as_kernel(per_level("kernel", self.kernel, depth)[level]),
-            penalty=per_level_penalties(self.penalty, task)[level],
-            intercept=bool(per_level("intercept", self.intercept, depth)[level]),
-            anchor=self.anchor,
-        )
-        return fit(rows)
+        return fit((yield from self.gather(task, level, per_level_penalties(self.penalty, task)[level])))
 
     def coarsest(self, task: Task) -> Conversation[Solution]:
         """The parts' fit; a method that estimates the parts in another way puts its own here."""
