@@ -251,8 +251,8 @@ def test_the_posterior_is_that_of_a_gaussian_given_the_rows(s, seed, kind, paire
     for k in range(s.depth):
         m = membership(s, k)
         expected = np.diag(m @ variances @ m.T)[:, None] * process.sizes
-        prior = (s.sums(process.scales.variances, k) + process.odd_variances[k])[:, None] * process.sizes
-        assert np.allclose(process.variances(k), np.maximum(expected, 0.0), atol=1e-4 * prior.max() + 1e-12)
+        prior = (s.sums(process.scales.variances, k) + process.odd_variances(s, k))[:, None] * process.sizes
+        assert np.allclose(process.variances(s, k), np.maximum(expected, 0.0), atol=1e-4 * prior.max() + 1e-12)
 
 
 @given(seed=seeds, kind=kinds, paired=st.booleans(), leaves=st.integers(3, 5))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from c2fa._system import host_array, is_tensor
+from c2fa._system import host_array, is_frame, is_tensor
 from c2fa.asking.masking import Inputs, MaskedBatch, MaskedRows
 from c2fa.asking.model import BILL, Bill, Model, contained, describe, innermost, launcher
 from c2fa.structure import BoolArray, FloatArray
@@ -183,9 +183,8 @@ def kind_of(batch: Inputs) -> Any:
     if isinstance(batch, np.ndarray) or is_tensor(batch):
         return type(batch), str(batch.dtype), tuple(batch.shape[1:]), str(getattr(batch, "device", ""))
     if hasattr(batch, "iloc"):
-        dtypes: Any = getattr(batch, "dtypes", None)
-        columns = tuple(getattr(batch, "columns", ()))
-        return type(batch), columns, tuple(dtypes) if hasattr(dtypes, "__iter__") else dtypes
+        columns = tuple(batch.columns) if is_frame(batch) else ()
+        return type(batch), columns, tuple(np.atleast_1d(batch.dtypes))
     if isinstance(batch, list | tuple):
         return type(batch)
     return object()  # a masker's own kind of batch goes to the model as it is

@@ -71,18 +71,13 @@ class Solved:
 
     def stderr_of(self, structure: Structure, level: int) -> FloatArray:
         """The standard errors of sums of leaves by another tree over the same ones, (width, outputs)."""
-        process, owners, width = self.likeliest, structure.owners(level), structure.widths[level]
+        process, width = self.likeliest, structure.widths[level]
         if process is None:
             return np.zeros((width, self.stderr[-1].shape[1]))
         if structure.level(level) == structure.depth - 1:
             return self.stderr[-1]
-        prior = structure.sums(process.scales.variances, level)
-        for noise, kind in zip(process.scales.noises, process.interactions, strict=False):
-            prior = prior + noise * kind.sum_variances(owners, width)
-        sums = structure.sums(process.covariances.T, level)
-        known = np.einsum("ij,ij->i", sums @ process.fit.precision, sums)
-        variance = np.maximum(prior - known, 0.0)[:, None] * process.sizes + structure.sums(process.doubt, level)
-        exact = np.bincount(owners, ~self.exact[-1], minlength=width) == 0
+        variance = process.variances(structure, level) + structure.sums(process.doubt, level)
+        exact = np.bincount(structure.owners(level), ~self.exact[-1], minlength=width) == 0
         errors: FloatArray = np.where(exact[:, None], 0.0, np.sqrt(variance) * process.observed.unit)
         return errors
 
@@ -234,7 +229,7 @@ def _solve_game(game: Game) -> Solved:
     if observed is None:
         nothing = tuple(np.zeros((width, game.outputs.shape[1])) for width in s.widths)
         return Solved(nothing, nothing, game.outputs[0], tuple(np.ones(w, dtype=np.bool_) for w in s.widths), game)
-    processes = fitted(game, observed)
+    processes = fitted(observed)
     weights = np.ones(1)
     if len(processes) > 1:
         evidence = np.array([process.log_evidence for process in processes])
@@ -252,13 +247,13 @@ def _solve_game(game: Game) -> Solved:
         values.append(s.sums(leaves, k))
         variance = np.zeros(values[k].shape)
         for w, process in zip(weights, processes, strict=True):
-            known, doubt = process.variances(k), s.sums(process.doubt, k)
+            known, doubt = process.variances(s, k), s.sums(process.doubt, k)
             alone = s.sums(process.scales.variances * np.maximum(1.0 - process.fit.dof, 0.0), k)
             shared = np.minimum(known[:, process.game.output] / np.maximum(alone, TINY), 1.0)
             apart = s.sums(process.leaves, k) - values[k] / observed.unit
             variance += w * (known + doubt * np.sqrt(shared)[:, None] + np.square(apart))
         stderr.append(np.sqrt(variance) * observed.unit * widening)
-    base = _base(game, observed, processes, weights)
+    base = _base(observed, processes, weights)
     exact = exact_values(game)
     whole = game.whole_rows
     if s.depth > 1 and len(whole) > 3 and any(value is None for level in exact[:-1] for value in level):
@@ -318,8 +313,9 @@ def exact_value(game: Game, level: int, feature: int) -> FloatArray | None:
     return np.asarray(weights @ effects)
 
 
-def _base(game: Game, observed: Observed, processes: Sequence[Process], weights: FloatArray) -> FloatArray:
+def _base(observed: Observed, processes: Sequence[Process], weights: FloatArray) -> FloatArray:
     """What the game is where everything is masked: as asked, or as the process has it."""
+    game = observed.game
     nothing = np.zeros((1, game.structure.leaves), dtype=np.bool_)
     asked = game.rows.get(mask_keys(nothing)[0])
     if asked is not None:
