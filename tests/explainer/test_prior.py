@@ -194,7 +194,7 @@ def test_what_is_wrong_is_ignored():
 def test_units_of_outputs_do_not_matter(seed, unit, quality):
     problem, truth = problem_of(seed)
     expected = quality * truth + np.random.default_rng(seed).normal(size=truth.shape)
-    scaled = problem.with_levels([level.with_outputs(unit * level.outputs) for level in problem.levels])
+    scaled = problem.with_levels([level.changed(outputs=unit * level.outputs) for level in problem.levels])
     one, other = solved_about(problem, expected), solved_about(scaled, unit * expected)
     assert other.share == pytest.approx(one.share, abs=1e-5)
     np.testing.assert_allclose(other.solution.values[-1], unit * one.solution.values[-1], atol=1e-5 * unit)
@@ -272,7 +272,7 @@ def test_constant_outputs_have_no_effects_whatever_was_expected():
 @settings(max_examples=20, deadline=None)
 def test_evidence_of_other_units_is_the_density_of_other_units(seed, unit):
     problem, _ = problem_of(seed)
-    scaled = problem.with_levels([level.with_outputs(unit * level.outputs) for level in problem.levels])
+    scaled = problem.with_levels([level.changed(outputs=unit * level.outputs) for level in problem.levels])
     freedom = sum(len(level.masks) - 1 for level in problem.levels)
     difference = solve(scaled).log_evidence - solve(problem).log_evidence
     assert difference == pytest.approx(-freedom * np.log(unit), abs=1e-5)

@@ -66,6 +66,11 @@ class Task:
     tokens: tuple[int, ...] = ()
     expected: Expectation | None = None
 
+    @property
+    def column(self) -> int:
+        """The target's place among the columns."""
+        return int(np.flatnonzero(self.columns == self.target)[0])
+
     def rng(self, stream: int) -> np.random.Generator:
         """A generator of its own for each input and each level (0, 1, …) or other use, the same for every method."""
         return np.random.default_rng((self.seed, stream, self.identity.number))

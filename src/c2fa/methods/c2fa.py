@@ -241,11 +241,10 @@ class Focused(C2FA):
         for k in range(depth - 1):
             levels.append((yield from self.gather(task, k, penalties[k])))
         parts = solve(Problem(_without_leaves(task.structure), tuple(levels)), self.solver, **self.solver_options)
-        column = int(np.flatnonzero(task.columns == task.target)[0])
         errors = np.zeros_like(parts.values[-1]) if parts.stderr is None else parts.stderr[-1]
-        found = np.abs(parts.values[-1][:, column])
+        found = np.abs(parts.values[-1][:, task.column])
         # Two standard errors from 0, and at least a tenth of the largest; where no part does anything, all of them.
-        settled = (found > 2.0 * errors[:, column]) & (found >= 0.1 * found.max())
+        settled = (found > 2.0 * errors[:, task.column]) & (found >= 0.1 * found.max())
         widths = np.bincount(task.structure.parents[-1])
         first, *others = np.argsort(-found, kind="stable").tolist()
         chosen = [first] if found.any() else list(range(len(found)))

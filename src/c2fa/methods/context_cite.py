@@ -87,10 +87,10 @@ class ContextCite(BaseMethod):
         # To a fine tolerance, so that what is compared is the recipe and not the solver.
         fit = solve(Problem(Structure.flat(s.leaves), (level,)), rtol=1e-9, atol=1e-9)
         values, intercept = fit.values[0] * tokens, fit.intercepts[0] * tokens
-        own = float(tokens[np.flatnonzero(task.columns == task.target)[0]])
+        own = float(tokens[task.column])
         shown = Level(masks, outputs, counts, _L1Each(penalty.lams * own), True)  # in the units of the outputs
         return Attribution(
-            values=tuple(s.sums(values, k) for k in range(s.depth)),
+            values=s.level_sums(values),
             intercepts=(intercept,) * s.depth,
             stderr=None,
             levels=(*(None,) * (s.depth - 1), shown),

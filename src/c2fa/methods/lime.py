@@ -93,7 +93,7 @@ class BottomUp(Lime):
             ]
             errors = solve(Problem(s, (*silent, level))).stderr
         return Attribution(
-            values=tuple(s.sums(leaves.values[0], k) for k in range(s.depth)),
+            values=s.level_sums(leaves.values[0]),
             intercepts=leaves.intercepts * s.depth,
             stderr=errors,
             levels=(*(None,) * (s.depth - 1), level),
@@ -127,7 +127,7 @@ def drawn(task: Task, parts: Solution) -> Attribution:
     for owner in s.parents:
         values = scatter(rng, values, owner)
     return Attribution(
-        values=tuple(s.sums(values, k) for k in range(s.depth)),
+        values=s.level_sums(values),
         intercepts=parts.intercepts * s.depth,
         stderr=None,
         levels=(*parts.problem.levels, *(None,) * (s.depth - 1)),

@@ -110,7 +110,7 @@ class Owen(BaseMethod):
             tree,
             everything[places],
             answers[places],
-            int(np.flatnonzero(task.columns == task.target)[0]),
+            task.column,
             noise > 0.0,
             smoothers,
             noise=0.5 * noise**2,  # of a difference, the variance is twice that of an answer
@@ -148,12 +148,12 @@ class Owen(BaseMethod):
                 f"{noise:.2g}), so its noise is estimated, and values and base add up to what it says on average"
             )
         return Attribution(
-            values=tuple(s.sums(found.values[-1], k) for k in range(s.depth)),
+            values=s.level_sums(found.values[-1]),
             intercepts=(found.base,) * s.depth,
             stderr=found.stderr if game.structure is s else tuple(found.stderr_of(s, k) for k in range(s.depth)),
             levels=tuple(_level(game, s, k, levels) for k in range(s.depth)),
             notes=tuple(notes),
-            without_prior=None if about is None else tuple(s.sums(about.without.values[-1], k) for k in range(s.depth)),
+            without_prior=None if about is None else s.level_sums(about.without.values[-1]),
             prior_share=None if about is None else about.share,
             game=found,
         )

@@ -93,7 +93,7 @@ def bounded(level: Level) -> Level:
     unit = 1.0 if 1.0 / _HEAVIEST <= median <= _HEAVIEST else median
     if unit == 1.0 and level.weights.max() <= heaviest:
         return level
-    return level.reweighed(np.minimum(level.weights, heaviest) / unit)
+    return level.changed(weights=np.minimum(level.weights, heaviest) / unit)
 
 
 def choose(problem: Problem) -> Chosen:

@@ -295,10 +295,10 @@ class Fitted:
         if values is not None:
             penalised = values
         else:
-            penalised = values = tuple(s.sums(leaf_values, k) for k in range(s.depth))
+            penalised = values = s.level_sums(leaf_values)
             if leaves.smooth is not None:  # which keeps sums up to rounding: parts are sums of what is returned
                 smoothed = leaves.smoothed(leaf_values)
-                values = tuple(s.sums(smoothed, k) for k in range(s.depth))
+                values = s.level_sums(smoothed)
         intercepts = tuple(lv.rows.intercept(v) for lv, v in zip(problem.levels, values, strict=True))
         losses = tuple(lv.loss(v, b) for lv, v, b in zip(problem.levels, values, intercepts, strict=True))
         return cls(problem, values, intercepts, losses, penalised)

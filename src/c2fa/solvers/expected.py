@@ -187,7 +187,7 @@ def _share(
     if system is None:
         return None
     pairs = zip(scaled.levels, _rows_of(problem, values), strict=True)
-    expected = np.concatenate([level.with_outputs(rows).rows.targets for level, rows in pairs])
+    expected = np.concatenate([level.changed(outputs=rows).rows.targets for level, rows in pairs])
     answers = scaled.targets - taken * expected
     reached = system.fit(expected)
     unexplained = answers - scaled.design @ system.fit(answers)
@@ -208,12 +208,12 @@ def _about(problem: Problem, expected: FloatArray, sizes: FloatArray, solve: Cal
     """The solution for what is left of the outputs, as one of the problem itself: its residuals are the same."""
     s = problem.structure
     pairs = zip(problem.levels, _rows_of(problem, expected), strict=True)
-    *above, finest = [level.with_outputs(level.outputs - rows) for level, rows in pairs]
+    *above, finest = [level.changed(outputs=level.outputs - rows) for level, rows in pairs]
     assert isinstance(finest.penalty, Auto)
     auto = replace(finest.penalty, sizes=tuple(sizes))
     solution = solve(problem.with_levels([*above, finest.penalised(auto)]))
     levels = zip(solution.problem.levels, problem.levels, strict=True)
-    whole = solution.problem.with_levels([solved.with_outputs(level.outputs) for solved, level in levels])
+    whole = solution.problem.with_levels([solved.changed(outputs=level.outputs) for solved, level in levels])
     values = tuple(v + s.sums(expected, k).reshape(v.shape) for k, v in enumerate(solution.values))
     return replace(solution, values=values, problem=whole)
 

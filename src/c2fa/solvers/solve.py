@@ -90,7 +90,7 @@ def check_options(solver: str, options: Mapping[str, Any]) -> None:
 def smoothed(problem: Problem, graph: Graph, strength: float) -> Problem:
     """The problem with its finest level smooth to a given strength."""
     graph.check(problem.structure)
-    leaves = problem.levels[-1].smoothed_by(Smoother(graph, strength, problem.structure.leaves))
+    leaves = problem.levels[-1].changed(smooth=Smoother(graph, strength, problem.structure.leaves))
     return problem.with_levels((*problem.levels[:-1], leaves))
 
 
@@ -128,7 +128,7 @@ def averaged(solutions: Sequence[Solution], weights: FloatArray) -> Solution:
         )
 
     leaves = mean([one.values[-1:] for one in solutions])[0]
-    values = tuple(structure.sums(leaves, k) for k in range(structure.depth))
+    values = structure.level_sums(leaves)
     spread = [
         tuple(np.square(e) + np.square(v - m) for e, v, m in zip(one.stderr, one.values, values, strict=True))
         for one in solutions
