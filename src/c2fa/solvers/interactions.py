@@ -136,9 +136,10 @@ class Interactions:
         there, gone = self._with_and_without(x, structure, level)
         first, second = pairs.T
         parents = structure.above(level)
+        mean, apart = 0.5 * (there + gone), 0.5 * (there - gone)
         found = np.zeros((len(x), len(pairs)))
         for node, share in zip(_NODES, _SHARES, strict=True):
-            chance = 0.5 * (there + gone) + 0.5 * node * (there - gone)
+            chance = mean + node * apart
             together = share * _products(chance, parents)
             found += together[:, parents[first]] / (chance[:, first] * chance[:, second])
         above = np.ones((len(x), structure.widths[level]))
@@ -146,7 +147,7 @@ class Interactions:
         for k in range(level):
             beside = self._beside(*self._with_and_without(x, structure, k), structure.above(k))
             above *= beside[:, structure.owners(k)[leaf]]
-        found *= (there - gone)[:, first] * (there - gone)[:, second] * above[:, first]
+        found *= 4.0 * apart[:, first] * apart[:, second] * above[:, first]
         found /= self.even_scale
         return found
 

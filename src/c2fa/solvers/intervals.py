@@ -115,7 +115,12 @@ def standard_errors(
         free = 1.0 / np.maximum(doubt, 1e-9)
         widening = stdtrit(np.maximum(free, 2.0), 0.975) / _NORMAL_QUANTILE
         errors.append(np.sqrt(total) * widening[:, None])
-    scale = _average_ratio(variances[-1], errors[-1], noises.levels[-1])
+    if not smooth:
+        return tuple(errors)
+    # Leaves' errors are so many times the roots of their variances, on average, for each output.
+    known, scale = np.isfinite(variances[-1]), np.sqrt(noises.levels[-1])
+    if known.any() and variances[-1][known].any():
+        scale = np.sqrt(np.square(errors[-1][known]).sum(axis=0) / variances[-1][known].sum())
     return smooth_errors(problem, system, tuple(errors), scale)
 
 
@@ -124,15 +129,6 @@ def _shared(variances: FloatArray, of_leaves: FloatArray) -> FloatArray:
     known = np.isfinite(of_leaves) & (of_leaves > 0)
     shares: FloatArray = np.divide(variances, of_leaves, out=np.ones_like(variances), where=known)
     return np.sqrt(shares)
-
-
-def _average_ratio(variances: FloatArray, errors: FloatArray, noise: FloatArray) -> FloatArray:
-    """What the leaves' errors are as a multiple of the roots of their variances, on average, for each output."""
-    known = np.isfinite(variances)
-    if not (known.any() and variances[known].any()):
-        return np.sqrt(noise)
-    scale: FloatArray = np.sqrt(np.square(errors[known]).sum(axis=0) / variances[known].sum())
-    return scale
 
 
 def _adaptivity(chosen: Chosen, dof: FloatArray) -> float:

@@ -13,6 +13,7 @@ from scipy.special import logsumexp, ndtri, stdtrit
 
 from c2fa._system import suited
 from c2fa.masks import mask_keys
+from c2fa.solution import correlations
 from c2fa.solvers.evidence import TINY
 from c2fa.solvers.interactions import Interactions
 from c2fa.solvers.matrices import Cholesky
@@ -64,10 +65,7 @@ class Solved:
         """About the posterior correlations of some values of a level, of this tree or of another over its leaves."""
         if self.likeliest is None:
             return np.eye(len(features))
-        covariance = self.likeliest.covariance(structure, level, features)
-        root = np.sqrt(np.maximum(np.diag(covariance), np.finfo(np.float64).tiny))
-        found: FloatArray = covariance / np.outer(root, root)
-        return found
+        return correlations(self.likeliest.covariance(structure, level, features))
 
     def stderr_of(self, structure: Structure, level: int) -> FloatArray:
         """The standard errors of sums of leaves by another tree over the same ones, (width, outputs)."""
@@ -195,10 +193,8 @@ class Even:
         on = s.sums(self.x.T, level)[features] * (shares / np.maximum(shares.max(), TINY))[:, None]
         parents = s.above(level)
         rough = np.triu(np.abs((on * self.pulls) @ on.T), 1) * (parents[features][:, None] == parents[features])
-        flat, most = rough.ravel(), min(2 * count, rough.size)
-        least = np.partition(flat, -most)[-most]  # to sort all of them would take ten times as long
-        largest = np.flatnonzero((flat >= least) & (flat > 0))
-        order = largest[np.argsort(-flat[largest], kind="stable")][: 2 * count]
+        acting = np.flatnonzero(rough)
+        order = acting[np.argsort(-rough.ravel()[acting], kind="stable")][: 2 * count]
         pairs = features[np.stack(np.unravel_index(order, rough.shape), axis=1)]
         if not len(pairs):
             return []
