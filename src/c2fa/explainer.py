@@ -240,7 +240,7 @@ class Explainer:
         shards, by as many worker processes as pay. What the folder has already is not done again, so the same call
         continues a run that was stopped (see ``c2fa.batch.many`` for the options).
         """
-        from c2fa.batch import in_memory, many
+        from c2fa.batch.many import in_memory, many
 
         if store is None:
             return in_memory(self, inputs, **options)

@@ -20,7 +20,7 @@ from c2fa._system import is_real, is_whole
 from c2fa.asking.masking import Masked
 from c2fa.asking.querying import BudgetError, Conversation
 from c2fa.asking.replies import QueryError
-from c2fa.methods.base import Attribution, BaseMethod, Task
+from c2fa.methods.base import Attribution, Method, Task
 from c2fa.showing.printing import singular
 from c2fa.structure import FloatArray, IntArray, Structure
 
@@ -243,7 +243,7 @@ class Judge:
 
 
 def in_stages(
-    method: BaseMethod, task: Task, judge: Judge, stages: Sequence[tuple[int, ...]]
+    method: Method, task: Task, judge: Judge, stages: Sequence[tuple[int, ...]]
 ) -> Conversation[tuple[Attribution, tuple[int, ...]]]:
     """Ask stage by stage until the rule is content; what was asked before costs nothing when it comes again."""
     *first, last = stages

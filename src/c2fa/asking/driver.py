@@ -298,7 +298,7 @@ class _Driver(Generic[T]):
         try:
             return self._ask(batch, call)
         except (Exception, KeyboardInterrupt) as error:
-            return Failed.of(error)
+            return Failed.of(error, sum(share.size for share in batch))
 
     def _ask(self, batch: Sequence[Share], call: Call | None = None) -> FloatArray:
         """The outputs of a batch; what they cost, answered or not, is divided among the rows."""
@@ -391,10 +391,11 @@ _Reply: TypeAlias = "Future[Received] | _Later"
 
 def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Received]]:
     """Each share with its piece of a reply, or of the answers that a failure brought along."""
-    if isinstance(reply, Failed) and reply.partial is None:
+    outputs = reply.partial if isinstance(reply, Failed) else reply
+    if outputs is None:
         return [(share, reply) for share in batch]
     start, pieces = 0, list[tuple[Share, Received]]()
     for share in batch:
-        rows = slice(start, start := start + share.size)
-        pieces.append((share, Failed(reply.error, reply.partial[rows]) if isinstance(reply, Failed) else reply[rows]))
+        rows = outputs[start : (start := start + share.size)]
+        pieces.append((share, Failed(reply.error, rows) if isinstance(reply, Failed) else rows))
     return pieces

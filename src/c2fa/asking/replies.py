@@ -30,12 +30,18 @@ class Failed:
     """What the model raised instead of an answer, and the answers to some rows that it brought along."""
 
     error: BaseException
-    partial: Any = None
+    partial: FloatArray | None = None
 
     @classmethod
-    def of(cls, error: BaseException) -> Failed:
-        """A model that sends a batch in several requests may have some of its answers: in ``error.partial``."""
-        return cls(error, getattr(error, "partial", None))
+    def of(cls, error: BaseException, rows: int) -> Failed:
+        """A model that sends rows in several requests may have some answers, in ``error.partial``, NaN for the others.
+
+        Those that cannot be read are left out.
+        """
+        partial = getattr(error, "partial", None)
+        with contextlib.suppress(QueryError):
+            return cls(error, None if partial is None else as_outputs(partial, rows, "what it had"))
+        return cls(error)
 
     @property
     def interrupted(self) -> bool:

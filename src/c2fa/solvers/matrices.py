@@ -116,14 +116,7 @@ def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
 
 def row_sums(structure: Structure, rows: FloatArray, level: int) -> FloatArray:
     """``rows M_l'``: sum the leaves' columns into a level's, (n, leaves) to (n, widths[level])."""
-    if structure.level(level) == structure.depth - 1:
-        return rows
-    starts = structure.starts(level)
-    if starts is not None:
-        sums: FloatArray = np.add.reduceat(rows, starts, axis=1)
-        return sums
-    product: FloatArray = (structure.membership(level) @ rows.T).T
-    return product
+    return rows if structure.level(level) == structure.depth - 1 else structure.sums(rows.T, level).T
 
 
 Strength: TypeAlias = float | FloatArray
