@@ -118,8 +118,7 @@ def drive(
         Read another job only while those begun may ask fewer rows than this, so that memory does not depend on how
         many there are; None begins all of them at once.
     in_flight
-        Batches sent at the same time, each from a thread of its own; a model that has ``launch`` needs no threads, and
-        always has two.
+        Batches sent at the same time, each from a thread of its own; a model with ``launch`` has two, without threads.
     policy
         What to do about a batch that fails; by default each of its jobs ends with the error, or drops the rows.
     tell
