@@ -26,7 +26,7 @@ import numpy as np
 from c2fa import L2, Auto, Level, Problem, Structure, metrics, solve
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS
-from c2fa.solvers.smoothing import STRENGTHS, solve_smooth
+from c2fa.solvers.solve import STRENGTHS, solve_smooth
 
 ANSWERS = Path(__file__).resolve().parents[1] / "experiments" / "results" / "validation-answers.npz.xz"
 ROWS = 50

@@ -52,13 +52,9 @@ def refuse_older(package: str, least: str, danger: str) -> None:
     ImportError: numpy ... is too old for this example: pip install 'numpy>=1000.0'
     """
     found = version(package)
-    if _numbers(found) < _numbers(least):
+    here, first_safe = ([int(number) for number in re.findall(r"\d+", text)[:2]] for text in (found, least))
+    if here < first_safe:
         raise ImportError(f"{package} {found} {danger}: pip install '{package}>={least}'")
-
-
-def _numbers(text: str) -> list[int]:
-    """The two numbers that a version begins with."""
-    return [int(number) for number in re.findall(r"\d+", text)[:2]]
 
 
 def in_notebook() -> bool:

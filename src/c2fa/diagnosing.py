@@ -136,16 +136,14 @@ def _fit(found: Attribution, k: int, column: int, name: str) -> _Fit:
     loss = found.loss(k, column)
     r2 = 1.0 - loss / null if null > 0 else 1.0
     left_out = None if spread is None else _r2_left_out(rows, spread, found, k, column)
-    # Values of a game are no fit, which another fit could undercut.
-    alone = loss if found.game is not None else _loss_alone(rows) / factor
+    if found.game is not None:  # values of a game are no fit, which another fit could undercut
+        alone = loss
+    elif rows.penalty.ridge is not None:
+        alone = loss_alone(rows) / factor
+    else:
+        alone = float(solve(Problem(Structure.flat(rows.width), (rows,))).losses[0]) / factor
     report = LevelReport(len(rows.masks), loss, alone, r2, left_out)
     return _Fit(name, k == len(found.levels) - 1, rows, report, null)
-
-
-def _loss_alone(level: Level) -> float:
-    if level.penalty.ridge is not None:
-        return loss_alone(level)
-    return float(solve(Problem(Structure.flat(level.width), (level,))).losses[0])
 
 
 def _r2_left_out(level: Level, spread: FloatArray, found: Attribution, k: int, column: int) -> float | None:

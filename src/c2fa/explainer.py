@@ -194,7 +194,7 @@ class Explainer:
                 f"the prior was learned with link={prior.link!r} and this explainer has link={self.link.name!r}; give "
                 "both the same"
             )
-        if not getattr(self.method, "uses_prior", False):
+        if not self.method.uses_prior:
             raise ValueError(
                 f"method {self.method_name!r} with {self.method} cannot use a prior; use method='c2fa' with "
                 "penalty='auto', or leave prior= out"
@@ -240,7 +240,7 @@ class Explainer:
         shards, by as many worker processes as pay. What the folder has already is not done again, so the same call
         continues a run that was stopped (see ``c2fa.batch.many`` for the options).
         """
-        from c2fa.batch import in_memory, many
+        from c2fa.batch.many import in_memory, many
 
         if store is None:
             return in_memory(self, inputs, **options)

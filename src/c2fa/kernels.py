@@ -6,7 +6,6 @@ A kernel is a function ``kernel(masks)`` from a boolean array (n, width) to n we
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -83,7 +82,7 @@ def milli(inclusion: FloatArray) -> Kernel:
 
 
 KERNELS: Mapping[str, Kernel] = {
-    "cosine": partial(cosine, width=0.25),
+    "cosine": cosine,
     "similarity": similarity,
     "shap": shap,
     "uniform": uniform,

@@ -38,12 +38,7 @@ class Field:
         met = {entry for entry in entries if isinstance(entry, str)}
         numbers = [float(e) for e in entries if e is not None and not isinstance(e, str) and np.isfinite(e)]
         knots = np.unique(np.quantile(numbers, np.linspace(0.0, 1.0, 9))) if numbers else np.empty(0)
-        return cls.named(sorted(met), knots.tolist())
-
-    @classmethod
-    def named(cls, categories: Iterable[str], knots: Iterable[float]) -> Field:
-        """From the categories in the order of their features."""
-        return cls({name: k for k, name in enumerate(categories)}, tuple(knots))
+        return cls({name: k for k, name in enumerate(sorted(met))}, tuple(knots.tolist()))
 
     def features(self, entries: Column) -> tuple[IntArray, IntArray, FloatArray]:
         """The leaves, features and values that are not 0."""

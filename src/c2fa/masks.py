@@ -118,15 +118,15 @@ def with_complements(n: int, blocks: Iterable[BoolArray], width: int, patience: 
 
     ``patience`` is how many blocks in a row may bring nothing new.
     """
-    known, found, barren = set[bytes](), list[BoolArray](), 0
+    known, found, barren = set[bytes](), [np.empty((0, width), dtype=np.bool_)], 0
     for block in blocks:
-        before = len(known)
-        for row in block:
-            key = row.tobytes()
-            if key not in known:
-                known.update((key, (~row).tobytes()))
-                found += [row, ~row]
-        barren = barren + 1 if len(known) == before else 0
-        if len(found) >= n or barren >= patience or len(known) >= 2 ** min(width, 60):
+        new = []
+        for i, pair in enumerate(zip(mask_keys(block), mask_keys(~block), strict=True)):
+            if pair[0] not in known:
+                known.update(pair)
+                new.append(i)
+        found.append(np.stack([block[new], ~block[new]], axis=1).reshape(-1, width))
+        barren = 0 if new else barren + 1
+        if len(known) >= min(n, 2 ** min(width, 60)) or barren >= patience:
             break
-    return np.array(found[:n], dtype=np.bool_).reshape(-1, width)
+    return np.concatenate(found)[:n]

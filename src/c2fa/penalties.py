@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from c2fa._system import is_real
+from c2fa._system import is_real, is_whole
 from c2fa.structure import FloatArray
 
 
@@ -198,11 +198,9 @@ class Auto:
     sizes: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        number = isinstance(self.tail, int | float | np.number) and not isinstance(self.tail, bool)
-        if self.tail is not None and not (number and self.tail > 0):
+        if self.tail is not None and not (is_real(self.tail) and self.tail > 0):
             raise ValueError(f"tail must be above 0, inf, or None to estimate it; got {self.tail!r}")
-        index = isinstance(self.output, int | np.integer) and not isinstance(self.output, bool)
-        if self.output is not None and not (index and self.output >= 0):
+        if self.output is not None and not (is_whole(self.output) and self.output >= 0):
             raise ValueError(f"output must be the place of an output, from 0, or None; got {self.output!r}")
         if not (self.noiseless is None or isinstance(self.noiseless, bool | np.bool_)):
             raise TypeError(f"noiseless must be True, False or None; got {self.noiseless!r}")
@@ -215,6 +213,11 @@ class Auto:
     def __repr__(self) -> str:
         sizes = "" if self.sizes is None else f", sizes={self.sizes}"  # they are seldom given
         return f"Auto(output={self.output}, tail={self.tail}, noiseless={self.noiseless}{sizes})"
+
+    @property
+    def columns(self) -> slice:
+        """The outputs that decide."""
+        return slice(None) if self.output is None else slice(self.output, self.output + 1)
 
     @property
     def ridge(self) -> None:

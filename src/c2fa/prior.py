@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -17,6 +17,7 @@ from c2fa._system import atomic, did_you_mean, is_whole, need
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.explanation import Explanation
 from c2fa.learning import MOST, Field, Lessons, features_of, kind_of, names_of, of_kind
+from c2fa.showing.codec import check_unpacked, decode, dumps, encode, read, seal, unseal
 from c2fa.solvers.expected import Expectation
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views.descriptors import Column
@@ -24,8 +25,7 @@ from c2fa.views.descriptors import Column
 if TYPE_CHECKING:
     import pandas as pd
 
-_VERSION = 5
-_SEAL = b', "checksum": '
+_VERSION = 6  # of the files
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,8 @@ class Prior:
 
         Effects are a ridge fit on what is known of the leaves, one strength for each field. Strengths are chosen on a
         quarter of the inputs, and what they are worth is measured on another. Sizes are learned from what effects leave
-        unexplained on inputs that were not learned from. Explanations that had a prior themselves
-        are left out, as those behind the first of ``many(learn=)``: what was expected of them would come back as
-        what was found.
+        unexplained on inputs that were not learned from. Explanations that had a prior themselves are left out: what
+        was expected of them would come back as what was found.
         """
         data = Lessons.of(explanations)
         effects, sizes, errors, worth = {}, {}, {}, {}
@@ -160,54 +159,39 @@ class Prior:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of what was learned."""
-        return fingerprint(json.dumps(self._record(), sort_keys=True))
+        return fingerprint(json.dumps(encode(self), sort_keys=True))
+
+    def _document(self) -> bytes:
+        return dumps(seal({"c2fa prior": _VERSION, **encode(self)})).encode()
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write it to a JSON file, which ends with a checksum of all that is before it."""
-        content = json.dumps(self._record()).encode()
+        """Write it to a JSON file with a checksum."""
         with atomic(path) as file:
-            file.write(content[:-1] + _SEAL + _sealed(content))
+            file.write(self._document())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Prior:
         """Read what ``save`` wrote; a file in which a single bit has changed is refused."""
         try:
             data = Path(path).read_bytes()
-            record = json.loads(data)
-            if record.get("c2fa prior") != _VERSION:
-                raise ValueError(f"it has version {record.get('c2fa prior')!r} and not {_VERSION}")
-            content, _, seal = data.rpartition(_SEAL)
-            if seal != _sealed(content + b"}"):
-                raise ValueError("its content does not fit its checksum")
-            fields = {name: Field.named(f["categories"], f["knots"]) for name, f in record["fields"].items()}
-            effects, sizes, errors = (
-                {name: np.array(values) for name, values in record[kind].items()}
-                for kind in ("effects", "sizes", "errors")
-            )
-            met = np.array(record["met"])
-            width = sum(one.width for one in fields.values())
-            for name, numbers in [*effects.items(), *sizes.items(), *errors.items(), ("met", met)]:
+            document = unseal(json.loads(data))
+            version = document.pop("c2fa prior", None)
+            if version != _VERSION:
+                raise ValueError(f"it has version {version!r} and not {_VERSION}")
+            check_unpacked(document)
+            record = decode(document)
+            record["fields"] = {name: read(Field, one) for name, one in record["fields"].items()}
+            prior = read(cls, record)
+            width = sum(one.width for one in prior.fields.values())
+            arrays = [*prior.effects.items(), *prior.sizes.items(), *prior.errors.items(), ("met", prior.met)]
+            for name, numbers in arrays:
                 if numbers.shape != (width,) or not np.isfinite(numbers).all():
                     raise ValueError(f"{name!r} must have {width} finite numbers, one for each feature")
-            rest = (record[name] for name in ("worth", "inputs", "middle", "link", "model"))
-            return cls(fields, effects, sizes, errors, met, *rest)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if prior._document() != data:  # of an "E" in the place of an "e" a checksum tells nothing
+                raise ValueError("it is not written as it would be")
+            return prior
+        except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
             raise ValueError(f"{str(path)!r} is no prior that Prior.save wrote: {error}") from error
-
-    def _record(self) -> dict[str, Any]:
-        return {
-            "c2fa prior": _VERSION,
-            "fields": {name: {"categories": list(f.categories), "knots": f.knots} for name, f in self.fields.items()},
-            "effects": {name: values.tolist() for name, values in self.effects.items()},
-            "sizes": {name: values.tolist() for name, values in self.sizes.items()},
-            "errors": {name: values.tolist() for name, values in self.errors.items()},
-            "met": self.met.tolist(),
-            "worth": dict(self.worth),
-            "inputs": self.inputs,
-            "middle": self.middle,
-            "link": self.link,
-            "model": self.model,
-        }
 
     @property
     def name(self) -> str:
@@ -217,8 +201,3 @@ class Prior:
     def __repr__(self) -> str:
         worth = ", ".join(f"{name!r}: {value:.2f}" for name, value in self.worth.items())
         return f"Prior(from {self.inputs} inputs; correlation with effects on others: {worth})"
-
-
-def _sealed(content: bytes) -> bytes:
-    """What comes behind the name of the checksum."""
-    return f'"{hashlib.sha256(content).hexdigest()}"}}'.encode()

@@ -73,34 +73,22 @@ class Level:
         object.__setattr__(self, "outputs", outputs)
         object.__setattr__(self, "weights", weights)
 
-    def reweighed(self, weights: FloatArray) -> Level:
-        """The same rows with other weights; what was checked is shared and not checked again."""
-        return self._with(weights=weights)
-
     def scaled(self, factor: float) -> Level:
         """The same rows, all weights multiplied by one factor; what was computed of them is shared."""
-        return self if factor == 1.0 else self._with(weights=self.weights * factor, rows=self.rows.scaled(factor))
+        return self if factor == 1.0 else self.changed(weights=self.weights * factor, rows=self.rows.scaled(factor))
 
     def penalised(self, penalty: Penalty) -> Level:
         """The same rows under another penalty."""
-        return self._with(penalty=penalty, rows=self.rows)
-
-    def smoothed_by(self, smooth: Smoother) -> Level:
-        """The same rows, their values smooth over neighbours."""
-        return self._with(smooth=smooth)
-
-    def with_outputs(self, outputs: FloatArray) -> Level:
-        """The same rows with other outputs."""
-        return self._with(outputs=outputs)
+        return self.changed(penalty=penalty, rows=self.rows)
 
     def of_output(self, column: int) -> Level:
         """The same rows with one of their outputs."""
-        return self._with(outputs=self.outputs[:, column], rows=self.rows.of_output(column))
+        return self.changed(outputs=self.outputs[:, column], rows=self.rows.of_output(column))
 
-    def _with(self, **changes: Any) -> Level:
-        """A copy that needs no check; ``rows`` are among the changes where they need not be made anew."""
+    def changed(self, **changes: Any) -> Level:
+        """A copy that is not checked again; ``rows`` are among the changes where they need not be made anew."""
         copy = object.__new__(Level)
-        same = {name: getattr(self, name) for name in ("masks", "outputs", "weights", "penalty", "intercept", "smooth")}
+        same = {name: vars(self)[name] for name in ("masks", "outputs", "weights", "penalty", "intercept", "smooth")}
         vars(copy).update(same | changes)
         return copy
 

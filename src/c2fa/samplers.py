@@ -92,6 +92,8 @@ def ensure(sampler: AnySampler) -> Sampler:
         if not isinstance(sampler, str) or sampler not in SAMPLERS:
             raise ValueError(f"sampler must be a function or one of {sorted(SAMPLERS)}; got {sampler!r}")
         return SAMPLERS[sampler]
+    if isinstance(sampler, Planned | Apart | Keep | Exhaustive | Together | ByWidth):
+        return sampler  # to read a signature takes longer than to draw
     function: Any = sampler
     try:
         signature = inspect.signature(function)
@@ -105,6 +107,13 @@ def ensure(sampler: AnySampler) -> Sampler:
         return function  # type: ignore[no-any-return]
     name = getattr(function, "__name__", type(function).__name__)
     raise TypeError(f"a sampler takes (rng, n, structure, level) or (rng, n, width); {name} takes {signature}")
+
+
+def preference(sampler: AnySampler, width: int) -> int | None:
+    """The rows that a sampler prefers for a level of parts of this width; None where it does not say."""
+    made: Any = ensure(sampler)
+    # Whether it has the method is all that ``isinstance`` of a protocol asks too, a hundred times slower.
+    return made.preferred_rows(width) if hasattr(made, "preferred_rows") else None
 
 
 def _can_be_called(signature: inspect.Signature, arguments: int) -> bool:

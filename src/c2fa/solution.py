@@ -102,10 +102,14 @@ class Posterior:
 
     def correlation(self, level: int, features: IntArray) -> FloatArray:
         """The correlations of some values of a level."""
-        covariance = self.covariance(level, features)
-        root = np.sqrt(np.maximum(np.diag(covariance), np.finfo(np.float64).tiny))
-        found: FloatArray = covariance / np.outer(root, root)
-        return found
+        return correlations(self.covariance(level, features))
+
+
+def correlations(covariance: FloatArray) -> FloatArray:
+    """The correlations that belong to a covariance."""
+    root = np.sqrt(np.maximum(np.diag(covariance), np.finfo(np.float64).tiny))
+    found: FloatArray = covariance / np.outer(root, root)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

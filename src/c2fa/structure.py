@@ -263,6 +263,10 @@ class Structure:
         product: FloatArray = self._matrices[level] @ array
         return product
 
+    def level_sums(self, values: npt.ArrayLike) -> tuple[FloatArray, ...]:
+        """Sum leaf values into the values of every level, coarse to fine."""
+        return tuple(self.sums(values, k) for k in range(self.depth))
+
     def __repr__(self) -> str:
         return f"Structure(widths={self.widths})"
 

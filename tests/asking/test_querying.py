@@ -90,14 +90,14 @@ def test_levels_share_an_input_but_under_the_papers_masks():
     queries = Queries(Cache(masked), budget=99)
     pending = queries.plan(ask)
     assert queries.inputs(pending) == [1], "a masker is asked about leaves"
-    queries.record(pending, [1.0])
+    queries.record(pending, np.array([[1.0]]))
     assert len(queries.plan(Ask(1, S.expand(part, 0)))) == 0
     apart = Queries(Cache(masked.apart()), budget=99)
     pending = apart.plan(ask)
     assert apart.inputs(pending) == [0]
-    apart.record(pending, [1.0])
+    apart.record(pending, np.array([[1.0]]))
     assert len(apart.plan(Ask(1, S.expand(part, 0)))) == 1
-    apart.record(apart.plan(Ask(1, np.ones((1, 20), dtype=bool))), [2.0])
+    apart.record(apart.plan(Ask(1, np.ones((1, 20), dtype=bool))), np.array([[2.0]]))
     assert len(apart.plan(Ask(0, np.ones((1, 5), dtype=bool)))) == 0, "nothing hidden is the input itself"
 
 

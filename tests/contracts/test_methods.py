@@ -9,6 +9,7 @@ import pytest
 
 import c2fa
 from c2fa.asking.querying import Queries, step
+from c2fa.asking.replies import as_outputs
 from c2fa.methods import METHODS, PEERS
 
 CHOSEN = {**{name: {"method": name} for name in METHODS}, "preset=shap": {"preset": "shap"}}
@@ -180,7 +181,7 @@ def test_a_conversation_that_is_dropped_midway_leaves_nothing_behind(method):
 
 def answer_all(queries: Queries, model, ask):
     pending = queries.plan(ask)
-    queries.record(pending, model(queries.inputs(pending)))
+    queries.record(pending, as_outputs(model(queries.inputs(pending)), len(pending), "a test"))
 
 
 def test_two_conversations_taken_in_turns_do_not_disturb_each_other(method):

@@ -386,7 +386,7 @@ def test_a_method_that_says_something_about_its_rows_says_all():
     masked = c2fa.maskers.Array(s)(np.ones(4))
     assert c2fa.Explainer(len, c2fa.maskers.Array(s), method=Silent(), budget=5).rows(masked) == (1, 3)
     assert c2fa.Explainer(len, c2fa.maskers.Array(s), method=Whole(), budget=6).rows(masked) == (3, 2)
-    with pytest.raises(TypeError, match="Half lacks can_stop_early, preferred_rows, split; derive"):
+    with pytest.raises(TypeError, match="Half lacks can_stop_early, preferred_rows, split, uses_prior; derive"):
         c2fa.Explainer(len, c2fa.maskers.Array(s), method=Half())
 
 

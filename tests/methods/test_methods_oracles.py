@@ -14,7 +14,7 @@ from c2fa import methods
 from c2fa.asking.querying import Answer, step
 from c2fa.graph import chain
 from c2fa.methods import bridge as bridging
-from c2fa.methods import milli, peers, two_step
+from c2fa.methods import lime, milli, peers
 from c2fa.methods.base import Task
 from c2fa.methods.c2fa import SHAP, ShapSizes
 from c2fa.methods.milli import inclusion_weights
@@ -275,7 +275,7 @@ def test_top_down_draws_around_the_whole_part_and_resets_one_child():
     parts = np.array([[2.0], [-1.0]])
     seen = []
     for seed in range(200):
-        values = two_step.scatter(np.random.default_rng(seed), parts, owner)[:, 0]
+        values = lime.scatter(np.random.default_rng(seed), parts, owner)[:, 0]
         assert values[:400].sum() == pytest.approx(2.0)
         assert values[400:].sum() == pytest.approx(-1.0)
         far = np.flatnonzero(np.abs(values[:400] - 2.0) > 10 / 400)
@@ -288,7 +288,7 @@ def test_top_down_draws_around_the_whole_part_and_resets_one_child():
 
 
 def test_a_part_with_one_child_hands_its_value_down():
-    values = two_step.scatter(np.random.default_rng(0), np.array([[0.3], [0.7]]), np.array([1, 0]))
+    values = lime.scatter(np.random.default_rng(0), np.array([[0.3], [0.7]]), np.array([1, 0]))
     np.testing.assert_allclose(values, [[0.7], [0.3]])
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.samplers import Apart
 from c2fa.solvers.expected import Expectation, solve_game_about
-from c2fa.solvers.game import Game, exact_value
 from c2fa.solvers.interactions import Interactions
-from c2fa.solvers.owen import solve_game
+from c2fa.solvers.owen import exact_value, solve_game
+from c2fa.solvers.process import Game
 from oracles import all_masks, membership, pair_weights, product_kernel, winter_weights
 
 GROUPS = {
@@ -251,8 +251,8 @@ def test_the_posterior_is_that_of_a_gaussian_given_the_rows(s, seed, kind, paire
     for k in range(s.depth):
         m = membership(s, k)
         expected = np.diag(m @ variances @ m.T)[:, None] * process.sizes
-        prior = (s.sums(process.scales.variances, k) + process.odd_variances[k])[:, None] * process.sizes
-        assert np.allclose(process.variances(k), np.maximum(expected, 0.0), atol=1e-4 * prior.max() + 1e-12)
+        prior = (s.sums(process.scales.variances, k) + process.odd_variances(s, k))[:, None] * process.sizes
+        assert np.allclose(process.variances(s, k), np.maximum(expected, 0.0), atol=1e-4 * prior.max() + 1e-12)
 
 
 @given(seed=seeds, kind=kinds, paired=st.booleans(), leaves=st.integers(3, 5))
@@ -471,7 +471,8 @@ def test_what_is_expected_and_right_makes_values_better(noise):
     better = []
     for seed in range(5):
         game, expectation, beta = expected_game(seed, noise)
-        found, share, without = solve_game_about(game, expectation)
+        about = solve_game_about(game, expectation)
+        found, share, without = about.solution, about.share, about.without
         correlations = [np.corrcoef(v.values[1][:, 0], beta)[0, 1] for v in (found, without)]
         better.append(correlations[0] - correlations[1])
         assert 0.0 < share < 1.0
@@ -487,15 +488,15 @@ def test_what_is_expected_and_wrong_changes_little():
         game, expectation, beta = expected_game(seed, 0.0)
         rng = np.random.default_rng(seed + 100)
         wrong = Expectation(rng.permutation(expectation.effects), expectation.sizes)
-        found, _, without = solve_game_about(game, wrong)
-        one, other = (np.corrcoef(v.values[1][:, 0], beta)[0, 1] for v in (found, without))
+        about = solve_game_about(game, wrong)
+        one, other = (np.corrcoef(v.values[1][:, 0], beta)[0, 1] for v in (about.solution, about.without))
         assert one > other - 0.1
 
 
 def test_nothing_is_expected_of_a_constant():
     game, expectation, _ = expected_game(0, 0.0)
     constant = Game(game.structure, game.masks, np.ones_like(game.outputs))
-    found, share, without = solve_game_about(constant, expectation)
-    assert share == 0.0
-    assert found is without
-    assert not found.values[1].any()
+    about = solve_game_about(constant, expectation)
+    assert about.share == 0.0
+    assert about.solution is about.without
+    assert not about.solution.values[1].any()

@@ -18,7 +18,7 @@ from c2fa.graph import Graph, Smoother, chain
 from c2fa.solution import Status
 from c2fa.solvers.evidence import Observations
 from c2fa.solvers.scales import search
-from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
+from c2fa.solvers.solve import STRENGTHS, smoothed, solve_smooth
 from oracles import membership
 from strategies import problems
 

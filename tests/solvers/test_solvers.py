@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa.graph import Graph, Smoother
-from c2fa.solvers.cholesky import Cholesky
 from c2fa.solvers.direct import loss_alone
-from c2fa.solvers.tree import TreePrior
+from c2fa.solvers.matrices import Cholesky, TreePrior
 from oracles import algorithm_1, convex, dense, membership, objective, smoother
 from strategies import problems
 

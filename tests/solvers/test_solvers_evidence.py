@@ -18,7 +18,7 @@ from c2fa.solvers import auto as chooser
 from c2fa.solvers import evidence, intervals
 from c2fa.solvers import scales as scaling
 from c2fa.solvers.direct import prepare
-from c2fa.solvers.tree import TreePrior
+from c2fa.solvers.matrices import TreePrior
 from oracles import dense, log_evidence, membership
 from strategies import problems
 

@@ -118,8 +118,7 @@ def drive(
         Read another job only while those begun may ask fewer rows than this, so that memory does not depend on how
         many there are; None begins all of them at once.
     in_flight
-        Batches sent at the same time, each from a thread of its own; a model that has ``launch`` needs no threads, and
-        always has two.
+        Batches sent at the same time, each from a thread of its own; a model with ``launch`` has two, without threads.
     policy
         What to do about a batch that fails; by default each of its jobs ends with the error, or drops the rows.
     tell
@@ -298,7 +297,7 @@ class _Driver(Generic[T]):
         try:
             return self._ask(batch, call)
         except (Exception, KeyboardInterrupt) as error:
-            return Failed.of(error)
+            return Failed.of(error, sum(share.size for share in batch))
 
     def _ask(self, batch: Sequence[Share], call: Call | None = None) -> FloatArray:
         """The outputs of a batch; what they cost, answered or not, is divided among the rows."""
@@ -391,10 +390,11 @@ _Reply: TypeAlias = "Future[Received] | _Later"
 
 def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Received]]:
     """Each share with its piece of a reply, or of the answers that a failure brought along."""
-    if isinstance(reply, Failed) and reply.partial is None:
+    outputs = reply.partial if isinstance(reply, Failed) else reply
+    if outputs is None:
         return [(share, reply) for share in batch]
     start, pieces = 0, list[tuple[Share, Received]]()
     for share in batch:
-        rows = slice(start, start := start + share.size)
-        pieces.append((share, Failed(reply.error, reply.partial[rows]) if isinstance(reply, Failed) else reply[rows]))
+        rows = outputs[start : (start := start + share.size)]
+        pieces.append((share, Failed(reply.error, rows) if isinstance(reply, Failed) else rows))
     return pieces

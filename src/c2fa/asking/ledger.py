@@ -119,7 +119,7 @@ class Ledger:
     def get(self, model: str, key: str, level: int, masks: Sequence[bytes]) -> dict[bytes, FloatArray | None]:
         """Return what is known of these masks; None for an answer that is damaged."""
         known: dict[bytes, FloatArray | None] = {}
-        try:
+        with self._telling("read answers from", "; give another ledger, or move this one away"):
             for chunk in (masks[i : i + 500] for i in range(0, len(masks), 500)):
                 marks = ",".join("?" * len(chunk))
                 with self._db.lock:
@@ -132,19 +132,13 @@ class Ledger:
                 for mask, blob, checksum in rows:
                     whole = len(blob) % 8 == 0 and checksum == _checksum((model, key, level, mask), blob)
                     known[mask] = np.frombuffer(blob, dtype="<f8") if whole else None
-        except sqlite3.Error as error:
-            raise LedgerError(
-                f"cannot read answers from {self.path}: {error}; give another ledger, or move this one away"
-            ) from error
         return known
 
     def get_text(self, model: str, key: str) -> str | None:
         """Return the text that is kept of an input, or None; one that is damaged raises DamagedTextError."""
         name = (model, key, _TEXT, b"")
-        try:
+        with self._telling("read a text from", "; give another ledger"):
             row = self._text(name)
-        except sqlite3.Error as error:
-            raise LedgerError(f"cannot read a text from {self.path}: {error}; give another ledger") from error
         if row is None:
             return None
         if row[1] != _checksum(name, row[0]):
@@ -165,15 +159,13 @@ class Ledger:
         """
         name, blob = (model, key, _TEXT, b""), text.encode(errors="surrogatepass")
         checksum = _checksum(name, blob)
-        try:
+        with self._telling("write a text to"):
             self._check_file()
             with self._transaction() as db:
                 kept = self._text(name)
                 if kept is None or kept[0] == blob or kept[1] == checksum:
                     db.execute("INSERT OR REPLACE INTO answers VALUES (?,?,?,?,?,?)", (*name, blob, checksum))
                     return text
-        except sqlite3.Error as error:
-            raise LedgerError(f"cannot write a text to {self.path}: {error}") from error
         try:
             return self.get_text(model, key) or text
         except DamagedTextError as error:
@@ -184,12 +176,9 @@ class Ledger:
 
     def count(self, model: str, key: str) -> int:
         """How many answers about an input are kept."""
-        try:
-            with self._db.lock:
-                query = "SELECT COUNT(*) FROM answers WHERE model=? AND input=?"
-                (count,) = self._db.execute(query, (model, key)).fetchone()
-        except sqlite3.Error as error:
-            raise LedgerError(f"cannot count the answers in {self.path}: {error}") from error
+        with self._telling("count the answers in"), self._db.lock:
+            query = "SELECT COUNT(*) FROM answers WHERE model=? AND input=?"
+            (count,) = self._db.execute(query, (model, key)).fetchone()
         return int(count)
 
     def put(self, model: str, key: str, level: int, masks: Sequence[bytes], outputs: FloatArray) -> None:
@@ -208,13 +197,22 @@ class Ledger:
             self._unmark(back)
             return
         try:
-            self._check_file()
-            with self._transaction() as db:
-                db.executemany("INSERT OR REPLACE INTO answers VALUES (?,?,?,?,?,?)", rows)
-                db.executemany(f"DELETE FROM under_way WHERE {_THIS_ROW} AND owner=?", self._owned(back))
-        except sqlite3.Error as error:
+            with self._telling(f"write {len(rows)} answers to"):
+                self._check_file()
+                with self._transaction() as db:
+                    db.executemany("INSERT OR REPLACE INTO answers VALUES (?,?,?,?,?,?)", rows)
+                    db.executemany(f"DELETE FROM under_way WHERE {_THIS_ROW} AND owner=?", self._owned(back))
+        except LedgerError:
             self._unmark(back)
-            raise LedgerError(f"cannot write {len(rows)} answers to {self.path}: {error}") from error
+            raise
+
+    @contextlib.contextmanager
+    def _telling(self, task: str, advice: str = "") -> Iterator[None]:
+        """What SQLite refuses is told with the file's name."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LedgerError(f"cannot {task} {self.path}: {error}{advice}") from error
 
     def _check_file(self) -> None:
         """SQLite itself goes on with a file that has no name any more, until nobody uses it and it is gone."""
@@ -298,11 +296,9 @@ class Ledger:
         return Ledger, (self.path,)
 
     def __len__(self) -> int:
-        try:
+        with self._telling("count the answers in"), self._db.lock:
             self._check_file()
             (count,) = self._db.execute("SELECT COUNT(*) FROM answers").fetchone()
-        except sqlite3.Error as error:
-            raise LedgerError(f"cannot count the answers in {self.path}: {error}") from error
         return int(count)
 
     def close(self) -> None:

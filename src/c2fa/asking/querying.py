@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from c2fa.asking.fingerprint import Identity
 from c2fa.asking.ledger import Ledger, LedgerError, Name, Row, as_row
 from c2fa.asking.masking import Inputs, Masked
-from c2fa.asking.replies import Failed, QueryError, as_outputs, is_good
+from c2fa.asking.replies import Failed, QueryError, is_good
 from c2fa.masks import mask_keys
 from c2fa.structure import BoolArray, FloatArray
 
@@ -304,7 +304,7 @@ class Queries:
         # One memory layout, whoever else's rows are in the batch: sums over columns may depend on it in the last bit.
         return np.ascontiguousarray(inputs) if isinstance(inputs, np.ndarray) else inputs
 
-    def record(self, pending: Pending, reply: Any) -> None:
+    def record(self, pending: Pending, reply: FloatArray | Failed) -> None:
         """Check what came back for rows that were sent, and keep what is good; raise or note what is not.
 
         Of a reply that ``Failed``, what it brought along is kept.
@@ -326,31 +326,29 @@ class Queries:
             raise bad
         self.notes.append(f"{int((~good).sum())} rows dropped: {bad}")
 
-    def _checked(self, pending: Pending, reply: Any) -> tuple[FloatArray, BoolArray, QueryError | None]:
+    def _checked(self, pending: Pending, reply: FloatArray | Failed) -> tuple[FloatArray, BoolArray, QueryError | None]:
         """Return a reply's outputs, which rows of them are good, and what is wrong with the others."""
         where = f"querying {pending}"
         outputs = np.full((len(pending), 1), np.nan)
         bad: QueryError | None = None
+        rows = None if isinstance(reply, Failed) else reply
         if isinstance(reply, Failed):
-            error, reply = reply.error, reply.partial
+            error, rows = reply.error, reply.partial
             bad = error if isinstance(error, QueryError) else None
             if bad is None:
                 bad = QueryError(f"{where}: the model raised {type(error).__name__}: {error}")
                 bad.__cause__ = error
-        if bad is None or reply is not None:
-            try:
-                rows = as_outputs(reply, len(pending) * self.rows_per_mask, where)
-                width = self.cache.width
-                if width not in (None, rows.shape[1]):
-                    advice = "" if self.cache.ledger is None else "; where it has changed, give it another model_name"
-                    raise QueryError(
-                        f"{where}: the model returned {rows.shape[1]} outputs a row and {width} before; "
-                        f"it must always return the same number{advice}"
-                    )
+        if rows is not None:
+            width = self.cache.width
+            if width in (None, rows.shape[1]):
                 # One output for each mask, where a mask takes several rows; one that lacks a row's output is NaN.
                 outputs = rows.reshape(-1, self.rows_per_mask, rows.shape[1]).mean(axis=1)
-            except QueryError as unusable:
-                bad = bad or unusable
+            elif bad is None:
+                advice = "" if self.cache.ledger is None else "; where it has changed, give it another model_name"
+                bad = QueryError(
+                    f"{where}: the model returned {rows.shape[1]} outputs a row and {width} before; "
+                    f"it must always return the same number{advice}"
+                )
         good = is_good(outputs)
         if bad is None and not good.all():
             what = "numbers beyond 1e100" if np.isfinite(outputs).all() else "NaN or infinity"

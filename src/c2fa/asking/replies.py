@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from c2fa._system import host_array, is_tensor
+from c2fa._system import host_array, is_frame, is_tensor
 from c2fa.asking.masking import Inputs, MaskedBatch, MaskedRows
 from c2fa.asking.model import BILL, Bill, Model, contained, describe, innermost, launcher
 from c2fa.structure import BoolArray, FloatArray
@@ -30,12 +30,18 @@ class Failed:
     """What the model raised instead of an answer, and the answers to some rows that it brought along."""
 
     error: BaseException
-    partial: Any = None
+    partial: FloatArray | None = None
 
     @classmethod
-    def of(cls, error: BaseException) -> Failed:
-        """A model that sends a batch in several requests may have some of its answers: in ``error.partial``."""
-        return cls(error, getattr(error, "partial", None))
+    def of(cls, error: BaseException, rows: int) -> Failed:
+        """A model that sends rows in several requests may have some answers, in ``error.partial``, NaN for the others.
+
+        Those that cannot be read are left out.
+        """
+        partial = getattr(error, "partial", None)
+        with contextlib.suppress(QueryError):
+            return cls(error, None if partial is None else as_outputs(partial, rows, "what it had"))
+        return cls(error)
 
     @property
     def interrupted(self) -> bool:
@@ -183,9 +189,8 @@ def kind_of(batch: Inputs) -> Any:
     if isinstance(batch, np.ndarray) or is_tensor(batch):
         return type(batch), str(batch.dtype), tuple(batch.shape[1:]), str(getattr(batch, "device", ""))
     if hasattr(batch, "iloc"):
-        dtypes: Any = getattr(batch, "dtypes", None)
-        columns = tuple(getattr(batch, "columns", ()))
-        return type(batch), columns, tuple(dtypes) if hasattr(dtypes, "__iter__") else dtypes
+        columns = tuple(batch.columns) if is_frame(batch) else ()
+        return type(batch), columns, tuple(np.atleast_1d(batch.dtypes))
     if isinstance(batch, list | tuple):
         return type(batch)
     return object()  # a masker's own kind of batch goes to the model as it is

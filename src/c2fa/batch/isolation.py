@@ -280,7 +280,7 @@ class Isolation(Policy):
         try:
             outputs = resend([share])
         except Exception as error:
-            return Failed.of(error)
+            return Failed.of(error, share.size)
         self._count([share])
         return self._checked([share], outputs)
 

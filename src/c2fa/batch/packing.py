@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -21,8 +21,10 @@ from c2fa.asking.model import Model, contained
 from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, Queries
 from c2fa.asking.replies import QueryError
 from c2fa.batch.isolation import Isolation, PostponedError, in_words, missing_package
-from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
+
+if TYPE_CHECKING:
+    from c2fa.explainer import Explainer
 
 
 class Unreadable(str):

@@ -1,25 +1,32 @@
-"""Every method, budget and seed on every input, with no question asked twice."""
+"""Every method, budget and seed on every input, with no question asked twice, by this process or by workers."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import math
+import os
+import tempfile
 import time
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from c2fa._system import Lines
 from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model, describe
 from c2fa.asking.querying import OnError
-from c2fa.engines import Engine, Loads
-from c2fa.evaluation.plan import MethodSpec, Plan, Task, as_sizes
-from c2fa.evaluation.results import Record, Result, RowCount, tidy
+from c2fa.engines import Contact, Done, Engine, Load, Loads, RemoteModel, Serving, Work, WorkerError
+from c2fa.engines import engine as engine_of
+from c2fa.evaluation.plan import Grid, MethodSpec, Plan, Task, as_sizes
+from c2fa.evaluation.results import Record, Result, RowCount, Store, tidy
 from c2fa.evaluation.scoring import MetricSpec
-from c2fa.evaluation.working import Keeping, alone, shared, team_of
+from c2fa.models import Lazy
 from c2fa.models.loading import wrap
 from c2fa.showing.progress import Bar
 
@@ -143,23 +150,33 @@ def evaluate(
         reference = next((name for name in ("owen", "c2fa") if name in labels), labels[0])
     if reference not in labels:
         raise ValueError(f"reference {reference!r} is not one of the methods {list(labels)}")
-    keeping = None if store is None else Keeping(Path(store).absolute(), grid.settings(), keep_answers)
+    open_store = None
+    if store is not None:  # the settings' hash is made once, for some options have other texts elsewhere
+        open_store = functools.partial(Store, Path(store).absolute(), grid.settings(), keep_answers)
     tasks = (
         Task(i, x, None if truths is None else truths[i], None if keys is None else keys[i])
         for i, x in enumerate(inputs)
     )
     end = math.inf if seconds is None else time.monotonic() + seconds
-    kept = None if keeping is None else keeping.open()
+    kept = None if open_store is None else open_store()
     records: dict[int, Record] = {}
     loads = Loads()
     count = 0
     with contextlib.ExitStack() as stack:
         if kept is not None:
             stack.callback(kept.close)
-        found = alone(grid, kept, tasks, end)
+        found = _alone(grid, kept, tasks, end)
         if workers:
-            team = stack.enter_context(team_of(plan, keeping, model, workers, gpus, models, engine))
-            found = shared(grid, kept, tasks, end, team)
+            here = stack.enter_context(tempfile.TemporaryDirectory(prefix="c2fa-"))
+            serving: Serving | None = None
+            if gpus or models:
+                contact = Contact(here if store is None else str(Path(store).absolute()))  # workers elsewhere see it
+                stack.callback(contact.clear)
+                make_model = functools.partial(_made, model)
+                serving = Serving(make_model, contact, gpus or models, bool(gpus), batch_size)
+            make = _MakeWorker(plan, open_store, here, None if serving else model)
+            team = functools.partial(engine_of(engine), make, workers=workers, serving=serving)
+            found = _shared(grid, kept, tasks, end, team)
         stack.enter_context(contextlib.closing(found))  # ends the workers at once, whatever ends this
         total = len(inputs) if isinstance(inputs, Sized) else None
         bar = stack.enter_context(contextlib.closing(Bar(progress, total, "input", "evaluating")))
@@ -213,3 +230,104 @@ def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
     if len(records) < count:
         notes.append(f"{count - len(records)} of {count} inputs were not begun in time; the same call does them")
     return (*notes, *dict.fromkeys(note for record in records.values() for note in record["notes"]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Finished:
+    """The number of an input, what is kept of it (None where it could not begin in time), and the model's load."""
+
+    number: int
+    record: Record | None
+    loads: Mapping[str, Load] = field(default_factory=dict)
+
+
+Team: TypeAlias = Callable[[Iterable[Task]], Iterator[Done]]
+"""Workers that are started when there are tasks for them."""
+
+
+@dataclass(frozen=True, eq=False)
+class _MakeWorker:
+    """Makes a worker where it runs, around a model of its own or the one that it is given there.
+
+    ``begun`` is a folder that outlives a worker: there it counts how often each input was begun.
+    """
+
+    plan: Plan
+    open_store: Callable[[], Store] | None
+    begun: str
+    model: Model | None = None
+
+    def __call__(self, remote: RemoteModel | None = None) -> Work:
+        model = self.model if remote is None else remote
+        assert model is not None
+        grid = self.plan.grid(model)
+        store = None if self.open_store is None else self.open_store()
+
+        def work(task: Task) -> _Finished:
+            place = grid.place(task, store)
+            record = place.stored()  # whoever was killed may have finished it before
+            if record is None:
+                self.begin(task.number)
+                record = grid.record(task, place)
+            return _Finished(task.number, record, {} if remote is None else remote.loads)
+
+        return work
+
+    def begin(self, number: int, most: int = 3) -> None:
+        """Note that an input is begun, or refuse it: one that kills its worker is not tried for ever."""
+        if not os.path.isdir(self.begun):  # a worker on another machine
+            return
+        lines = Lines(Path(self.begun) / f"{number}.begun")
+        lines.note({"worker": os.getpid()})
+        if len(list(lines.read())) > most:
+            raise WorkerError(
+                f"input {number} was begun {most} times, and its worker was killed each time: leave it out, or see "
+                "that there is enough memory for it"
+            )
+
+
+def _made(model: Model) -> Model:
+    """The model itself: one that makes it when it is first asked makes it now."""
+    return model.model if isinstance(model, Lazy) else model
+
+
+def _alone(grid: Grid, store: Store | None, tasks: Iterable[Task], end: float) -> Generator[_Finished]:
+    """Do inputs in this process, one after another."""
+    for task in tasks:
+        place = grid.place(task, store)
+        record = place.stored()
+        if record is None and time.monotonic() < end:
+            record = grid.record(task, place)
+        yield _Finished(task.number, record)
+
+
+def _shared(grid: Grid, store: Store | None, tasks: Iterable[Task], end: float, team: Team) -> Generator[_Finished]:
+    """Do inputs in workers; none is started where the store has all inputs, or the time is over."""
+    missing, late = [], []
+    for task in tasks:
+        record = grid.place(task, store).stored()
+        if record is None:
+            missing.append(task)
+        else:
+            yield _Finished(task.number, record)
+
+    def in_time() -> Iterator[Task]:
+        for task in missing:
+            if time.monotonic() < end:
+                yield task
+            else:
+                late.append(task)
+
+    begun = in_time()
+    first = next(begun, None)
+    if first is not None:
+        results = team(itertools.chain([first], begun))
+        try:
+            for done in results:
+                if done.error is not None:
+                    raise done.error
+                yield done.result
+        finally:
+            if isinstance(results, Generator):  # at once, and not when an error is forgotten that holds it
+                results.close()
+    yield from (_Finished(task.number, None) for task in late)

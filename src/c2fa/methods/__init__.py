@@ -11,11 +11,10 @@ from c2fa.methods.base import AnyMethod, Attribution, BaseMethod, Method, Task, 
 from c2fa.methods.c2fa import C2FA, Focused
 from c2fa.methods.context_cite import ContextCite
 from c2fa.methods.leave_one_out import HierarchicalLeaveOneOut, LeaveOneOut
-from c2fa.methods.lime import Lime
-from c2fa.methods.milli import C2FAMilli, Milli
+from c2fa.methods.lime import BottomUp, Lime, TopDown
+from c2fa.methods.milli import C2FAMilli, Milli, TopDownMilli
 from c2fa.methods.owen import Owen, Shapley
 from c2fa.methods.peers import CaptumKernelShap, CaptumLime, LimePeer, ShapKernel, ShapPartition
-from c2fa.methods.two_step import BottomUp, TopDown, TopDownMilli
 
 PEERS: Mapping[str, type[Any]] = {
     "shap-partition": ShapPartition,
@@ -84,7 +83,7 @@ __all__ = [
 ]
 
 
-def make(method: str | AnyMethod, options: Mapping[str, Any], also: Iterable[str] = ()) -> Method:
+def make(method: str | AnyMethod, options: Mapping[str, Any], also: Iterable[str] = ()) -> BaseMethod:
     """Return a method by its name with its options, or the method itself; what it does not take is refused.
 
     ``also`` is what a misspelt option may have been meant to be.
@@ -106,7 +105,7 @@ def make(method: str | AnyMethod, options: Mapping[str, Any], also: Iterable[str
             raise TypeError(
                 f"Explainer with method {method!r} has no option {option!r}; it has {', '.join([*known, *also])}{near}"
             )
-    made: Method = METHODS[method](**options)
+    made: BaseMethod = METHODS[method](**options)
     return made
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from c2fa.masks import distinct
 from c2fa.methods.budget import Budget, rows_per_level
 from c2fa.penalties import L2, Auto, Penalty, check_penalty
 from c2fa.problem import Level
-from c2fa.samplers import AnySampler, draw, ensure
+from c2fa.samplers import AnySampler, Sampler, draw, ensure, preference
 from c2fa.solution import Solution, Status
 from c2fa.solvers.expected import Expectation
 from c2fa.solvers.owen import Solved
@@ -64,6 +65,11 @@ class Task:
     identity: Identity = field(default_factory=Identity)
     tokens: tuple[int, ...] = ()
     expected: Expectation | None = None
+
+    @property
+    def column(self) -> int:
+        """The target's place among the columns."""
+        return int(np.flatnonzero(self.columns == self.target)[0])
 
     def rng(self, stream: int) -> np.random.Generator:
         """A generator of its own for each input and each level (0, 1, …) or other use, the same for every method."""
@@ -131,37 +137,14 @@ class Attribution:
         return float(level.of_output(column).loss(self.values[k][:, [column]], self.intercepts[k][[column]])[0])
 
 
-class Method(Protocol):
+class BaseMethod(abc.ABC):
     """A way from questions to attributions: a frozen set of options, called with a task.
 
-    ``BaseMethod`` has what most methods answer about their rows. A callable that has nothing to say about them needs
-    no more than its call.
+    What it answers about its rows is what most methods do; a method overrides what is different for it.
     """
 
-    can_stop_early: ClassVar[bool]
-    """Whether a larger budget begins with the rows of a smaller one, so that ``until`` can look in between."""
-
-    def min_rows(self, structure: Structure) -> int:
-        """The fewest rows with which the first level can be estimated; a budget of one number is split accordingly."""
-        ...
-
-    def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
-        """The rows that each level of parts gets of a budget of one number, if it allows them; None for the usual."""
-        ...
-
-    def split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
-        """The rows of each level for a budget, after the one for the prediction."""
-        ...
-
-    def __call__(self, task: Task) -> Conversation[Attribution]:
-        """Ask what must be asked, and return the attributions."""
-        ...
-
-
-class BaseMethod:
-    """What most methods answer about their rows; a method overrides what is different for it."""
-
     can_stop_early: ClassVar[bool] = True
+    """Whether a larger budget begins with the rows of a smaller one, so that ``until`` can look in between."""
 
     @property
     def uses_prior(self) -> bool:
@@ -169,28 +152,33 @@ class BaseMethod:
         return False
 
     def min_rows(self, structure: Structure) -> int:
-        """One row will do."""
+        """The fewest rows with which the first level can be estimated; a budget of one number is split accordingly."""
         return 1
 
     def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
-        """The usual rows at every level."""
+        """The rows that each level of parts gets of a budget of one number, if it allows them; None for the usual."""
         return (None,) * structure.depth
 
     def split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
-        """The usual split, by the rows that the levels need and prefer."""
+        """The rows of each level for a budget, after the one for the prediction."""
         return rows_per_level(budget, structure, self.min_rows(structure), self.preferred_rows(structure))
 
+    @abc.abstractmethod
+    def __call__(self, task: Task) -> Conversation[Attribution]:
+        """Ask what must be asked, and return the attributions."""
 
+
+Method: TypeAlias = BaseMethod
 AnyMethod: TypeAlias = Callable[[Task], Conversation[Attribution]]
-"""A ``Method``, or a callable that says nothing about its rows."""
+"""A method, or a callable that says nothing about its rows."""
 
 
-def as_method(method: AnyMethod) -> Method:
+def as_method(method: AnyMethod) -> BaseMethod:
     """Return a method as it is; a callable that says nothing about rows answers what most methods do."""
-    about_rows = ("can_stop_early", "min_rows", "preferred_rows", "split")
+    if isinstance(method, BaseMethod):
+        return method
+    about_rows = ("can_stop_early", "min_rows", "preferred_rows", "split", "uses_prior")
     missing = [name for name in about_rows if not hasattr(method, name)]
-    if not missing:
-        return method  # type: ignore[return-value]
     if len(missing) < len(about_rows):
         raise TypeError(
             f"method {type(method).__name__} lacks {', '.join(missing)}; derive it from c2fa.methods.BaseMethod, which "
@@ -246,14 +234,6 @@ def gather(
     if not isinstance(penalty, Auto):
         weights = weights * counts
     return Level(masks, outputs, weights, penalty, intercept)
-
-
-def preferred_rows(option: AnySampler | Sequence[AnySampler], structure: Structure) -> tuple[int | None, ...]:
-    """For each level the rows that its sampler prefers for parts; None where it does not say."""
-    given = zip(per_level("sampler", option, structure.depth), structure.widths, strict=True)
-    samplers = [(ensure(sampler), width) for sampler, width in given]
-    # Whether it has the method is all that ``isinstance`` of a protocol asks too, a hundred times slower.
-    return tuple(s.preferred_rows(width) if hasattr(s, "preferred_rows") else None for s, width in samplers)
 
 
 def per_level(name: str, option: Any, depth: int) -> tuple[Any, ...]:
@@ -312,28 +292,23 @@ def per_level_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:
 
 
 def _auto(task: Task, penalty: Auto) -> Auto:
-    """What the task knows of what the penalty leaves open."""
-    noiseless = bool(task.tokens) if penalty.noiseless is None else penalty.noiseless
-    return replace(penalty, output=_column(task, penalty), noiseless=noiseless)
-
-
-def joint_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:
-    """The penalties of levels that are fitted together: parts without any, beside ``Auto`` leaves, have it too."""
-    given = per_level_penalties(option, task)
-    return (given[-1],) * len(given) if isinstance(given[-1], Auto) else given
-
-
-def _column(task: Task, penalty: Auto) -> int:
-    """The column of the output that decides, the target's where the penalty names none."""
-    found = np.flatnonzero(task.columns == (task.target if penalty.output is None else penalty.output))
-    if not len(found):
+    """What the task knows of what the penalty leaves open: which column decides, and whether there is noise."""
+    column = np.flatnonzero(task.columns == (task.target if penalty.output is None else penalty.output))
+    if not len(column):
         outputs = len(task.prediction)
         there = "" if 0 <= (penalty.output or 0) < outputs else f", and the model has outputs 0..{outputs - 1}"
         raise ValueError(
             f"Auto(output={penalty.output}) names an output that is not explained{there}; leave it to the target, or "
             "explain with outputs='all'"
         )
-    return int(found[0])
+    noiseless = bool(task.tokens) if penalty.noiseless is None else penalty.noiseless
+    return replace(penalty, output=int(column[0]), noiseless=noiseless)
+
+
+def joint_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:
+    """The penalties of levels that are fitted together: parts without any, beside ``Auto`` leaves, have it too."""
+    given = per_level_penalties(option, task)
+    return (given[-1],) * len(given) if isinstance(given[-1], Auto) else given
 
 
 def given_penalties(option: Penalties) -> tuple[Penalty, ...]:
@@ -349,3 +324,38 @@ def check_penalties(option: Penalties) -> None:
     """Refuse what is no penalty, before any query is made."""
     if option is not None and not (isinstance(option, str) and option == "auto"):
         check_each("penalty", option, check_penalty)
+
+
+@dataclass(frozen=True)
+class Fitting(BaseMethod):
+    """What methods that fit levels have in common; see ``Lime`` and ``C2FA`` for the options."""
+
+    kernel: str | Kernel | Sequence[str | Kernel] = "cosine"
+    sampler: AnySampler | Sequence[AnySampler] = "uniform"
+    penalty: Penalties = None
+    intercept: bool | Sequence[bool] = True
+    anchor: bool = True
+
+    def __post_init__(self) -> None:
+        check_each("kernel", self.kernel, as_kernel)
+        check_each("sampler", self.sampler, ensure)
+        check_penalties(self.penalty)
+        check_switches(intercept=self.intercept, anchor=self.anchor)
+
+    def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
+        """The rows that the samplers of the levels prefer for parts."""
+        samplers = per_level("sampler", self.sampler, structure.depth)
+        return tuple(preference(sampler, width) for sampler, width in zip(samplers, structure.widths, strict=True))
+
+    def gather(self, task: Task, level: int, penalty: Penalty, sampler: Sampler | None = None) -> Conversation[Level]:
+        """Ask about one level, with the options that it was given."""
+        depth = task.structure.depth
+        return gather(
+            task,
+            level,
+            sampler=sampler or per_level("sampler", self.sampler, depth)[level],
+            kernel=as_kernel(per_level("kernel", self.kernel, depth)[level]),
+            penalty=penalty,
+            intercept=bool(per_level("intercept", self.intercept, depth)[level]),
+            anchor=self.anchor,
+        )

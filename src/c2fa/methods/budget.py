@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from c2fa._system import is_whole
 from c2fa.structure import Structure
 
@@ -19,7 +21,8 @@ def as_budget(budget: int | Sequence[int] | None, most: int = 10**9) -> Budget:
     """
     if budget is None:
         return 200
-    budget = budget.tolist() if hasattr(budget, "tolist") else budget  # as numpy holds them
+    if isinstance(budget, np.ndarray | np.generic):
+        budget = budget.tolist()
     rows: Sequence[Any] = budget if isinstance(budget, Sequence) else (budget,)
     if not rows or not all(is_whole(r) for r in rows):
         raise TypeError(f"budget must be a whole number of model rows, or one for each level; got {budget!r}")

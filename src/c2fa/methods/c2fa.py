@@ -11,30 +11,15 @@ import numpy as np
 
 from c2fa.asking.querying import Conversation
 from c2fa.kernels import Kernel
-from c2fa.methods.base import (
-    Attribution,
-    BaseMethod,
-    Penalties,
-    Task,
-    as_kernel,
-    check_each,
-    check_penalties,
-    check_switches,
-    gather,
-    given_penalties,
-    joint_penalties,
-    per_level,
-    preferred_rows,
-)
+from c2fa.methods.base import Attribution, Fitting, Penalties, Task, given_penalties, joint_penalties, per_level
 from c2fa.methods.budget import Budget, rows_per_level
 from c2fa.penalties import L2, Auto
 from c2fa.problem import Level, Problem
-from c2fa.samplers import AnySampler, Sampler, Together, ensure
+from c2fa.samplers import AnySampler, Together, ensure
 from c2fa.solution import Solution
 from c2fa.solvers.expected import solve_about
-from c2fa.solvers.smoothing import STRENGTHS, smoothed, solve_smooth
-from c2fa.solvers.solve import check_together, solve
-from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
+from c2fa.solvers.solve import STRENGTHS, check_together, smoothed, solve, solve_smooth
+from c2fa.structure import BoolArray, FloatArray, Structure
 
 PAPER: Mapping[str, Any] = {
     "kernel": "cosine",
@@ -49,7 +34,7 @@ PAPER: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class C2FA(BaseMethod):
+class C2FA(Fitting):
     """The joint fit. Every option is one for all levels, or a sequence with one for each, coarse to fine.
 
     Parameters
@@ -87,18 +72,13 @@ class C2FA(BaseMethod):
     kernel: str | Kernel | Sequence[str | Kernel] = "uniform"
     sampler: AnySampler | Sequence[AnySampler] = "planned"
     penalty: Penalties = "auto"
-    intercept: bool | Sequence[bool] = True
     solver: str = "auto"
     solver_options: Mapping[str, Any] = field(default_factory=dict)
-    anchor: bool = True
     smooth: float | Sequence[float] | Literal["auto"] | None = "auto"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "smooth", as_strengths(self.smooth))
-        check_each("kernel", self.kernel, as_kernel)
-        check_each("sampler", self.sampler, ensure)
-        check_penalties(self.penalty)
-        check_switches(intercept=self.intercept, anchor=self.anchor)
         check_together(self.solver, self.solver_options, given_penalties(self.penalty))
         asked = _asked(self.smooth)
         if asked and self.solver == "paper":
@@ -113,10 +93,6 @@ class C2FA(BaseMethod):
         """Where the answers decide how much it counts."""
         return self.solver in ("auto", "direct") and self._chooses_strengths
 
-    def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
-        """The rows that the samplers of the levels prefer for parts."""
-        return preferred_rows(self.sampler, structure)
-
     def _check(self, task: Task) -> None:
         """Refuse a task that lacks what is wanted, before anything is asked."""
         if _asked(self.smooth) and task.neighbours is None:
@@ -127,25 +103,9 @@ class C2FA(BaseMethod):
     def __call__(self, task: Task) -> Conversation[Attribution]:
         self._check(task)
         levels = []
-        for k in range(task.structure.depth):
-            levels.append((yield from self._gather(task, k)))
+        for k, penalty in enumerate(joint_penalties(self.penalty, task)):
+            levels.append((yield from self.gather(task, k, penalty)))
         return self._fit(task, levels)
-
-    def _gather(self, task: Task, k: int, sampler: Sampler | None = None) -> Conversation[Level]:
-        """Ask about one level, with the options that it was given."""
-        depth = task.structure.depth
-        return gather(
-            task,
-            k,
-            sampler=sampler or self._sampler(k, depth),
-            kernel=as_kernel(per_level("kernel", self.kernel, depth)[k]),
-            penalty=joint_penalties(self.penalty, task)[k],
-            intercept=bool(per_level("intercept", self.intercept, depth)[k]),
-            anchor=self.anchor,
-        )
-
-    def _sampler(self, k: int, depth: int) -> Sampler:
-        return ensure(per_level("sampler", self.sampler, depth)[k])
 
     def _fit(self, task: Task, levels: Sequence[Level]) -> Attribution:
         """Fit all levels together, as smooth as is wanted, about what is expected."""
@@ -277,30 +237,27 @@ class Focused(C2FA):
         depth = task.structure.depth
         if depth == 1:
             return (yield from super().__call__(task))
-        levels = []
+        penalties, levels = joint_penalties(self.penalty, task), []
         for k in range(depth - 1):
-            levels.append((yield from self._gather(task, k)))
+            levels.append((yield from self.gather(task, k, penalties[k])))
         parts = solve(Problem(_without_leaves(task.structure), tuple(levels)), self.solver, **self.solver_options)
-        column = int(np.flatnonzero(task.columns == task.target)[0])
         errors = np.zeros_like(parts.values[-1]) if parts.stderr is None else parts.stderr[-1]
-        found = np.abs(parts.values[-1][:, column])
+        found = np.abs(parts.values[-1][:, task.column])
         # Two standard errors from 0, and at least a tenth of the largest; where no part does anything, all of them.
-        settled = (found > 2.0 * errors[:, column]) & (found >= 0.1 * found.max())
+        settled = (found > 2.0 * errors[:, task.column]) & (found >= 0.1 * found.max())
         widths = np.bincount(task.structure.parents[-1])
         first, *others = np.argsort(-found, kind="stable").tolist()
         chosen = [first] if found.any() else list(range(len(found)))
         for part in others:
             if settled[part] and widths[[*chosen, part]].sum() <= task.budget[-1]:
                 chosen.append(part)
-        levels.append((yield from self._gather(task, depth - 1, self._inside(task.structure, np.array(chosen)))))
-        return self._fit(task, levels)
-
-    def _inside(self, structure: Structure, chosen: IntArray) -> Sampler:
-        """Masks of the leaves of the chosen parts; those of each other part are hidden together."""
-        owner = structure.parents[-1]
+        # Masks of the leaves of the chosen parts; those of each other part are hidden together.
+        owner = task.structure.parents[-1]
         own = np.where(np.isin(owner, chosen), len(owner) + np.arange(len(owner)), owner)
         units = np.unique(own, return_inverse=True)[1].ravel()
-        return Together(self._sampler(structure.depth - 1, structure.depth), units)
+        inside = Together(ensure(per_level("sampler", self.sampler, depth)[-1]), units)
+        levels.append((yield from self.gather(task, depth - 1, penalties[-1], inside)))
+        return self._fit(task, levels)
 
 
 def _without_leaves(structure: Structure) -> Structure:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from c2fa.asking.querying import Ask, Conversation
-from c2fa.asking.replies import QueryError
-from c2fa.masks import distinct
-from c2fa.methods.base import Attribution, BaseMethod, Task
+from c2fa.asking.querying import Conversation
+from c2fa.kernels import uniform
+from c2fa.methods.base import Attribution, BaseMethod, Task, gather
+from c2fa.penalties import L2
 from c2fa.problem import Level, Problem
-from c2fa.samplers import draw, uniform
 from c2fa.solvers.solve import solve
 from c2fa.structure import FloatArray, Structure
 
@@ -75,13 +74,11 @@ class ContextCite(BaseMethod):
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         s, last = task.structure, task.structure.depth - 1
-        drawn = draw(uniform, task.rng(last), sum(task.budget), s, last, task.allows_empty)
-        masks, counts = distinct(drawn)
-        answer = yield Ask(last, masks)
-        ok = answer.ok
-        if not ok.any():
-            raise QueryError(f"not one of the {len(ok)} rows got an answer, so there is nothing to fit")
-        masks, counts, outputs = masks[ok], counts[ok], answer.outputs[ok][:, task.columns]
+        all_rows = replace(task, budget=(*(0,) * last, sum(task.budget)))
+        rows = yield from gather(
+            all_rows, last, sampler="uniform", kernel=uniform, penalty=L2(0.0), intercept=True, anchor=False
+        )
+        masks, counts, outputs = rows.masks, rows.weights, rows.outputs
         tokens = self._tokens(task)
         kept = counts @ masks / counts.sum()
         spread = np.sqrt(kept * (1.0 - kept))  # the scale of a column of bits; 0 where a leaf is constant, and gets 0
@@ -90,10 +87,10 @@ class ContextCite(BaseMethod):
         # To a fine tolerance, so that what is compared is the recipe and not the solver.
         fit = solve(Problem(Structure.flat(s.leaves), (level,)), rtol=1e-9, atol=1e-9)
         values, intercept = fit.values[0] * tokens, fit.intercepts[0] * tokens
-        own = float(tokens[np.flatnonzero(task.columns == task.target)[0]])
+        own = float(tokens[task.column])
         shown = Level(masks, outputs, counts, _L1Each(penalty.lams * own), True)  # in the units of the outputs
         return Attribution(
-            values=tuple(s.sums(values, k) for k in range(s.depth)),
+            values=s.level_sums(values),
             intercepts=(intercept,) * s.depth,
             stderr=None,
             levels=(*(None,) * (s.depth - 1), shown),

@@ -33,7 +33,7 @@ class LeaveOneOut(BaseMethod):
         whole = np.ones(s.leaves, dtype=np.bool_)
         order = _order(task, last)[: sum(task.budget)]
         values, known = yield from _remove(task, last, whole, order, task.prediction)
-        return _attribution(task, tuple(s.sums(values, k) for k in range(s.depth)), s.leaves - known)
+        return _attribution(task, s.level_sums(values), s.leaves - known)
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,8 @@ def _opened(task: Task, level: int, parts: FloatArray, stay: BoolArray, room: in
     the first part's are.
     """
     parents = task.structure.parents[level - 1]
-    target = int(np.flatnonzero(task.columns == task.target)[0])
     here = np.flatnonzero(stay)
-    best = here[np.argsort(-parts[here, target], kind="stable")]
+    best = here[np.argsort(-parts[here, task.column], kind="stable")]
     ends = np.cumsum(np.bincount(parents, minlength=len(parts))[best])
     fit = len(best) if ends[-1] <= room else int((ends < room).sum())
     if not fit and room < 2:

@@ -29,7 +29,7 @@ from c2fa.methods.base import (
     per_level,
 )
 from c2fa.methods.c2fa import C2FA
-from c2fa.methods.lime import Lime, fit
+from c2fa.methods.lime import Lime, drawn, fit
 from c2fa.penalties import L2
 from c2fa.problem import Level, Problem
 from c2fa.samplers import milli as milli_sampler
@@ -162,6 +162,14 @@ class Milli(Lime):
             anchor=False,
         )
         return fit(rows)
+
+
+@dataclass(frozen=True)
+class TopDownMilli(Milli):
+    """MILLI for the parts; their children drawn at random around them, as in ``TopDown``."""
+
+    def __call__(self, task: Task) -> Conversation[Attribution]:
+        return drawn(task, (yield from self.coarsest(task)))
 
 
 @dataclass(frozen=True)

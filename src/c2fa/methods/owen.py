@@ -17,15 +17,15 @@ import numpy as np
 from c2fa.asking.querying import Ask, Conversation
 from c2fa.graph import Smoother
 from c2fa.masks import mask_keys
-from c2fa.methods.base import Attribution, BaseMethod, Task, preferred_rows
+from c2fa.methods.base import Attribution, BaseMethod, Task
 from c2fa.methods.budget import Budget
 from c2fa.methods.c2fa import as_strengths
 from c2fa.penalties import L2
 from c2fa.problem import Level
-from c2fa.samplers import AnySampler, Apart, draw, ensure
+from c2fa.samplers import AnySampler, Apart, draw, ensure, preference
 from c2fa.solvers.expected import solve_game_about
-from c2fa.solvers.game import Game
 from c2fa.solvers.owen import solve_game
+from c2fa.solvers.process import Game
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 
@@ -59,7 +59,7 @@ class Owen(BaseMethod):
 
     def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
         """The rows that the sampler prefers for parts."""
-        return preferred_rows(self.sampler, structure)
+        return tuple(preference(self.sampler, width) for width in structure.widths)
 
     def split(self, budget: Budget, structure: Structure) -> tuple[int, ...]:
         """The usual split; all masks of the parts where they leave a row for every leaf."""
@@ -110,7 +110,7 @@ class Owen(BaseMethod):
             tree,
             everything[places],
             answers[places],
-            int(np.flatnonzero(task.columns == task.target)[0]),
+            task.column,
             noise > 0.0,
             smoothers,
             noise=0.5 * noise**2,  # of a difference, the variance is twice that of an answer
@@ -139,10 +139,8 @@ class Owen(BaseMethod):
     def _attribution(self, task: Task, game: Game, levels: IntArray, noise: float) -> Attribution:
         """The values of the game, with what is needed to judge them."""
         s = task.structure
-        if task.expected is None:
-            found, share, without = solve_game(game), None, None
-        else:
-            found, share, without = solve_game_about(game, task.expected)
+        about = None if task.expected is None else solve_game_about(game, task.expected)
+        found = solve_game(game) if about is None else about.solution
         notes = []
         if noise:
             notes.append(
@@ -150,13 +148,13 @@ class Owen(BaseMethod):
                 f"{noise:.2g}), so its noise is estimated, and values and base add up to what it says on average"
             )
         return Attribution(
-            values=tuple(s.sums(found.values[-1], k) for k in range(s.depth)),
+            values=s.level_sums(found.values[-1]),
             intercepts=(found.base,) * s.depth,
             stderr=found.stderr if game.structure is s else tuple(found.stderr_of(s, k) for k in range(s.depth)),
             levels=tuple(_level(game, s, k, levels) for k in range(s.depth)),
             notes=tuple(notes),
-            without_prior=None if without is None else tuple(s.sums(without.values[-1], k) for k in range(s.depth)),
-            prior_share=share,
+            without_prior=None if about is None else s.level_sums(about.without.values[-1]),
+            prior_share=None if about is None else about.share,
             game=found,
         )
 

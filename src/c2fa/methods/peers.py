@@ -60,7 +60,7 @@ class Peer(BaseMethod):
             task, type(self).__name__, lambda play: self._explain(task, lambda masks: play(masks) - base)
         )
         return Attribution(
-            values=tuple(s.sums(result.values, k) for k in range(s.depth)),
+            values=s.level_sums(result.values),
             intercepts=(base + result.intercept,) * s.depth,
             stderr=None,
             levels=(None,) * s.depth,

@@ -8,7 +8,7 @@ The Display objects compute once and draw as often as wanted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 try:
     from matplotlib.figure import Figure
@@ -16,13 +16,15 @@ except ImportError as error:
     raise ImportError("plots need matplotlib: pip install 'c2fa[plots]'") from error
 
 from c2fa._system import did_you_mean
-from c2fa.explanation import Explanation
 from c2fa.plots._style import PALETTES, palette
 from c2fa.plots.curves import convergence, curves, prior, scores
 from c2fa.plots.grids import bag, series
 from c2fa.plots.images import ImagesDisplay, images
 from c2fa.plots.nested import NestedDisplay, compare, nested
 from c2fa.plots.text import TextDisplay, text
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
 
 __all__ = [
     "Figure",

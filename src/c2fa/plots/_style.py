@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
 from textwrap import wrap
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,14 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.textpath import text_to_path
 
 from c2fa._system import in_notebook
-from c2fa.explanation import Explanation
 from c2fa.showing import numbers
 from c2fa.showing.numbers import minuses, number
 from c2fa.showing.printing import on_scale, one_line
 from c2fa.structure import FloatArray
 from c2fa.views.images import Tints
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
 
 AnyFigure: TypeAlias = Figure | SubFigure
 

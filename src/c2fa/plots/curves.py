@@ -25,13 +25,14 @@ from c2fa.plots._style import (
     plain,
     signs,
 )
-from c2fa.prior import Prior
 from c2fa.showing.numbers import number
 from c2fa.showing.printing import one_line
 from c2fa.structure import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from c2fa.prior import Prior
 
 
 class CurveLike(Protocol):

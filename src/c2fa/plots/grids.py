@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     INK,
     MUTED,
@@ -24,6 +25,9 @@ from c2fa.plots._style import (
 )
 from c2fa.showing.numbers import of_largest, scaled
 from c2fa.views import Bag, Series
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
 
 
 def bag(e: Explanation, ax: Axes | None = None, *, instances: int = 24) -> Figure:

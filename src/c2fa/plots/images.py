@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,6 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     INK,
     MUTED,
@@ -31,6 +30,9 @@ from c2fa.showing.numbers import number, of_largest, shares
 from c2fa.showing.printing import singular
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views.images import Images, Pixels, Shown, tint
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
 
 Positive = int | Sequence[int] | Literal["top"] | None
 
@@ -175,11 +177,11 @@ def images(
 def _named(
     explanations: Explanation | Sequence[Explanation] | Mapping[str, Explanation],
 ) -> dict[str, Explanation]:
-    if isinstance(explanations, Explanation):
-        return {"": explanations}
     if isinstance(explanations, Mapping):
         return dict(explanations)
-    return {f"{k + 1}: {e.provenance.get('method', '')}": e for k, e in enumerate(explanations)}
+    if isinstance(explanations, Sequence):
+        return {f"{k + 1}: {e.provenance.get('method', '')}": e for k, e in enumerate(explanations)}
+    return {"": explanations}
 
 
 def _shown(e: Explanation) -> list[Shown]:

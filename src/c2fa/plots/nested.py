@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     BAND,
     INK,
@@ -35,6 +35,9 @@ from c2fa.plots._style import (
 from c2fa.showing.numbers import largest, minuses, shares
 from c2fa.showing.printing import shown_names, singular
 from c2fa.structure import FloatArray, Structure
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
 
 _ROW = 0.235  # inches; what a 9-point line needs
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from c2fa.explanation import Explanation
 from c2fa.plots._style import (
     INK,
     MUTED,
@@ -32,6 +32,9 @@ from c2fa.showing.numbers import of_largest
 from c2fa.showing.printing import singular
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views import Text
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
 
 _SIZE, _LINE = 10.0, 23.0  # points
 _WIDTH = 590.0  # points of a line

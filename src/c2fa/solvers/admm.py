@@ -25,7 +25,7 @@ from scipy.linalg import LinAlgError
 from c2fa.problem import Level, Problem
 from c2fa.solution import Solution, Status, System
 from c2fa.solvers.direct import Fitted, factorise
-from c2fa.solvers.tree import Strength
+from c2fa.solvers.matrices import Strength, squares
 from c2fa.structure import FloatArray
 
 
@@ -53,11 +53,6 @@ def admm(
     rho
         The step, kept as it is; by default chosen from the size of the rows and adapted.
     """
-    for name, value in (("atol", atol), ("rtol", rtol)):
-        if not value >= 0:
-            raise ValueError(f"{name} must be at least 0; got {value}")
-    if rho is not None and not rho > 0:
-        raise ValueError(f"rho must be positive; got {rho}")
     state = _State.begin(problem, _step(problem) if rho is None else rho)
     size = np.sqrt(sum(len(v) for v in state.a.values()))
     floor = atol * size * _spread(problem)
@@ -128,12 +123,12 @@ class _State:
             new = levels[k].penalty.prox(relaxed + self.u[k], 1.0 / self.step)
             self.u[k] = self.u[k] + relaxed - new
             change += (new - a)[s.owners(k)]
-            primal += _squares(part - new)
-            values += _squares(part)
-            proximal += _squares(new)
-            multipliers += _squares(self.u[k])
+            primal += squares(part - new)
+            values += squares(part)
+            proximal += squares(new)
+            multipliers += squares(self.u[k])
             self.a[k] = new
-        norms = (primal, _squares(change), np.maximum(values, proximal), multipliers)
+        norms = (primal, squares(change), np.maximum(values, proximal), multipliers)
         return _Residuals(*(np.sqrt(norm) for norm in norms))
 
     def rebalance(self, residuals: _Residuals) -> None:
@@ -183,8 +178,3 @@ def _spread(problem: Problem) -> FloatArray:
         outputs = level.outputs.reshape(len(level.masks), -1)
         largest = np.maximum(largest, np.abs(outputs - level.rows.mean_outputs).max(axis=0))
     return largest
-
-
-def _squares(x: FloatArray) -> FloatArray:
-    squares: FloatArray = np.einsum("ij,ij->j", x, x)
-    return squares

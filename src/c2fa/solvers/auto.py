@@ -12,9 +12,9 @@ is next to none, and parts would follow them and not what masking whole parts sh
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -47,15 +47,15 @@ class Chosen:
         leaves' noise.
     centre_sd
         The standard deviation of its logarithm.
-    tail, output
-        The tail that was chosen, and the penalty's output.
+    tail, columns
+        The tail that was chosen, and the outputs that decided.
     rounds
         How many rounds the choice took; 0 where the outputs are constant and there is nothing to choose by.
     noiseless
         Whether the model is known to give the same outputs for the same input again.
     evidence
-        Computes the log evidence under what was chosen, up to a constant; leaves' own factors left out, for they follow
-        the outputs closely enough to make any of them likely.
+        Computes the log evidence of the outputs under what was chosen, up to a constant. Leaves' own factors are left
+        out, for they follow the outputs closely enough to make any of them likely.
     """
 
     problem: Problem
@@ -64,12 +64,12 @@ class Chosen:
     centre: FloatArray
     centre_sd: float
     tail: float
-    output: int | None
+    columns: slice
     rounds: int
     noiseless: bool
-    evidence: Callable[[], float] = float
+    evidence: Callable[[], float]
 
-    @functools.cached_property
+    @cached_property
     def strengths(self) -> FloatArray:
         """λ of every leaf."""
         leaves = self.problem.levels[-1]
@@ -93,16 +93,34 @@ def bounded(level: Level) -> Level:
     unit = 1.0 if 1.0 / _HEAVIEST <= median <= _HEAVIEST else median
     if unit == 1.0 and level.weights.max() <= heaviest:
         return level
-    return level.reweighed(np.minimum(level.weights, heaviest) / unit)
+    return level.changed(weights=np.minimum(level.weights, heaviest) / unit)
 
 
 def choose(problem: Problem) -> Chosen:
     """Put strengths in the place of ``Auto``, and bound the weights."""
-    auto = _auto(problem)
+    check_alike([level.penalty for level in problem.levels])
+    auto, leaves = problem.levels[-1].penalty, problem.structure.leaves
+    assert isinstance(auto, Auto)
+    if auto.output is not None and not 0 <= auto.output < problem.outputs:
+        raise ValueError(f"Auto(output={auto.output}) names an output that is not there: there are {problem.outputs}")
+    if auto.sizes is not None and len(auto.sizes) != leaves:
+        raise ValueError(f"Auto has {len(auto.sizes)} sizes for {leaves} leaves; give one for each")
     problem = problem.with_levels([bounded(level) for level in problem.levels])
-    data = Observations.of(problem, auto.output)
-    if data is None:
-        return _nothing_to_choose(problem, auto)
+    data = Observations.of(problem, auto.columns)
+    if data is None:  # every value is zero, whatever the strengths
+        ones, lam = np.ones(problem.structure.depth), leaves / 50
+        return Chosen(
+            problem=_with(problem, ones, L2(lam)),
+            noises=ones,
+            boosts=ones,
+            centre=np.full(leaves, 0.5 / lam),
+            centre_sd=BASE_SD,
+            tail=USUAL_TAIL if auto.tail is None else auto.tail,
+            columns=auto.columns,
+            rounds=0,
+            noiseless=False,
+            evidence=lambda: float("inf"),
+        )
     best = search(data, auto.tail, sizes=auto.sizes)
     scales = best.scales
     of_weight_1 = scales.noises * data.weights
@@ -112,7 +130,12 @@ def choose(problem: Problem) -> Chosen:
     # No level is taken to be more than four times as noisy as the leaves'.
     boosts *= np.maximum(1.0, scales.noises / (4.0 * scales.noises[-1]))
     boosts /= boosts[-1]
-    usual_own = float(np.exp(np.log(scales.own).mean()))
+
+    def evidence() -> float:
+        usual_own = float(np.exp(np.log(scales.own).mean()))
+        fit = evaluate(data, scales.centre * usual_own, scales.noises)
+        return fit.log_evidence - 0.5 * float(data.freedom.sum()) * data.log_unit
+
     return Chosen(
         problem=_with(problem, boosts / noises, L2Each(0.5 * unit / scales.variances)),
         noises=noises,
@@ -120,25 +143,11 @@ def choose(problem: Problem) -> Chosen:
         centre=scales.centre / unit,
         centre_sd=scales.centre_sd(best.fit.dof),
         tail=scales.tail,
-        output=auto.output,
+        columns=auto.columns,
         rounds=best.rounds,
         noiseless=bool(auto.noiseless),
-        evidence=functools.partial(_log_evidence, data, scales.centre * usual_own, scales.noises),
+        evidence=evidence,
     )
-
-
-def _log_evidence(data: Observations, variances: FloatArray, noises: FloatArray) -> float:
-    """The log evidence of the outputs as they are, and not in the unit in which their variance is 1."""
-    return evaluate(data, variances, noises).log_evidence - 0.5 * float(data.freedom.sum()) * data.log_unit
-
-
-def _nothing_to_choose(problem: Problem, auto: Auto) -> Chosen:
-    """Constant outputs: every value is zero, whatever the strengths."""
-    lam, ones = problem.structure.leaves / 50, np.ones(problem.structure.depth)
-    tail = USUAL_TAIL if auto.tail is None else auto.tail
-    centre = np.full(problem.structure.leaves, 0.5 / lam)
-    certain = functools.partial(float, "inf")
-    return Chosen(_with(problem, ones, L2(lam)), ones, ones, centre, BASE_SD, tail, auto.output, 0, False, certain)
 
 
 def _with(problem: Problem, factors: FloatArray, strengths: Penalty) -> Problem:
@@ -162,17 +171,6 @@ def check_alike(penalties: Sequence[Penalty]) -> None:
             raise ValueError(
                 f"Auto() chooses the strengths of all levels together, but level {k} has {penalty}; give it to each"
             )
-
-
-def _auto(problem: Problem) -> Auto:
-    check_alike([level.penalty for level in problem.levels])
-    leaves = problem.levels[-1].penalty
-    assert isinstance(leaves, Auto)
-    if leaves.output is not None and not 0 <= leaves.output < problem.outputs:
-        raise ValueError(f"Auto(output={leaves.output}) names an output that is not there: there are {problem.outputs}")
-    if leaves.sizes is not None and len(leaves.sizes) != problem.structure.leaves:
-        raise ValueError(f"Auto has {len(leaves.sizes)} sizes for {problem.structure.leaves} leaves; give one for each")
-    return leaves
 
 
 def _unasked(level: Level) -> float:

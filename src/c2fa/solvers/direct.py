@@ -5,7 +5,7 @@ With ``X`` the weighted (and, under an intercept, centred) rows over the leaves,
 
 - more rows than leaves: ``(X'X + P) β = X'y``, a D×D system;
 - fewer rows than leaves: ``β = P⁻¹X' (I + X P⁻¹X')⁻¹ y``, an N×N system. ``P⁻¹`` is applied level by level
-  (``tree.py``), so the cost is O(N²D) and no D×D matrix is formed.
+  (``matrices.py``), so the cost is O(N²D) and no D×D matrix is formed.
 
 The same Gaussian model gives the standard errors: noise ``σ²/w`` on every row, prior precision ``P/σ²``, posterior
 covariance ``σ² (X'X + P)⁻¹``. σ² is the larger of two estimates that agree where the penalty suits the values: the
@@ -25,8 +25,7 @@ from scipy.linalg.blas import dtrmm
 
 from c2fa.problem import Level, Problem
 from c2fa.solution import Solution, Status, System
-from c2fa.solvers.cholesky import Cholesky, triangle
-from c2fa.solvers.tree import Strength, TreePrior, ridge_strengths, row_sums, weighted_gram
+from c2fa.solvers.matrices import Cholesky, Strength, TreePrior, row_sums, squares, triangle, weighted_gram
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
 
@@ -76,15 +75,15 @@ def _scaled(variances: FloatArray, scale: FloatArray) -> FloatArray:
 
 def prepare(problem: Problem) -> tuple[tuple[Strength, ...], System]:
     """A problem's strengths, and its normal matrix ready to be solved with."""
-    ridges = []
+    ridges: list[Strength] = []
     for k, level in enumerate(problem.levels):
         if level.penalty.ridge is None:
             raise ValueError(
                 f"the direct solver needs an L2 penalty at every level, but level {k} has {level.penalty}; "
                 "use solver='admm' or 'auto'"
             )
-        ridges.append(level.penalty.ridge)
-    strengths = ridge_strengths(ridges)
+        ridges.append(2.0 * level.penalty.ridge)  # λ‖v‖² is ½ v'(2λ)v
+    strengths = tuple(ridges)
     try:
         # A penalty that rounding would swallow is none.
         return strengths, (factorise if np.min(strengths[-1]) > _NOTHING else _LeastSquares)(problem, strengths)
@@ -118,7 +117,7 @@ class _Primal:
 
     def variances(self) -> tuple[FloatArray, ...]:
         s = self.structure
-        return tuple(_squares(row_sums(s, self.factor.inverse, k)) for k in range(s.depth))
+        return tuple(squares(row_sums(s, self.factor.inverse, k)) for k in range(s.depth))
 
     @functools.cached_property
     def _half(self) -> FloatArray:
@@ -127,10 +126,10 @@ class _Primal:
 
     def influences(self, rows: Sequence[slice]) -> list[tuple[FloatArray, ...]]:
         s, influence = self.structure, dtrmm(1.0, self.factor.inverse, self._half, lower=1, trans_a=1).T
-        return [tuple(_squares(row_sums(s, influence[some], k)) for k in range(s.depth)) for some in rows]
+        return [tuple(squares(row_sums(s, influence[some], k)) for k in range(s.depth)) for some in rows]
 
     def leverages(self) -> FloatArray:
-        return _squares(self._half)
+        return squares(self._half)
 
 
 class _Dual:
@@ -162,8 +161,8 @@ class _Dual:
             rows = self.prior.solve(self.design, self.projections, columns)
             for k, total in enumerate(sums):
                 _add_columns(total, rows, s.owners(k)[columns])
-            leaves[columns] = _squares(self.factor.half(rows))
-        reductions = [_squares(self.factor.half(total)) for total in sums]
+            leaves[columns] = squares(self.factor.half(rows))
+        reductions = [squares(self.factor.half(total)) for total in sums]
         return tuple(np.maximum(self.prior.diagonal(k) - r, 0.0) for k, r in enumerate([*reductions, leaves]))
 
     def influences(self, rows: Sequence[slice]) -> list[tuple[FloatArray, ...]]:
@@ -176,14 +175,14 @@ class _Dual:
             for k, total in enumerate(sums):
                 _add_columns(total, influence, s.owners(k)[columns])
             for of_rows, some in zip(leaves, rows, strict=True):
-                of_rows[columns] = _squares(influence[some])
+                of_rows[columns] = squares(influence[some])
         return [
-            (*(_squares(total[some]) for total in sums), of_rows) for of_rows, some in zip(leaves, rows, strict=True)
+            (*(squares(total[some]) for total in sums), of_rows) for of_rows, some in zip(leaves, rows, strict=True)
         ]
 
     def leverages(self) -> FloatArray:
         # X (X'X + P)⁻¹ X' is K (I + K)⁻¹, that is I − (I + K)⁻¹.
-        return 1.0 - _squares(self.factor.inverse)
+        return 1.0 - squares(self.factor.inverse)
 
 
 def _chunks(leaves: int, most: int = 8192) -> list[slice]:
@@ -221,29 +220,24 @@ class _LeastSquares:
         for k in range(self.structure.depth):
             sums = row_sums(self.structure, self.vt, k)
             sizes = np.bincount(self.structure.owners(k))
-            reached = _squares(sums) >= sizes * (1 - 1e-9)  # how much of the feature's indicator the rows span
-            found.append(np.where(reached, _squares(sums / self.s[:, None]), np.inf))
+            reached = squares(sums) >= sizes * (1 - 1e-9)  # how much of the feature's indicator the rows span
+            found.append(np.where(reached, squares(sums / self.s[:, None]), np.inf))
         return tuple(found)
 
     def reached(self, columns: FloatArray) -> BoolArray:
         """Whether the rows determine ``c'β`` for each column c, (leaves, n)."""
-        found: BoolArray = _squares(self.vt @ columns) >= _squares(columns) * (1 - 1e-9)
+        found: BoolArray = squares(self.vt @ columns) >= squares(columns) * (1 - 1e-9)
         return found
 
     def influences(self, rows: Sequence[slice]) -> list[tuple[FloatArray, ...]]:
         s, influence = self.structure, (self.u[: self.rows] / self.s) @ self.vt
-        return [tuple(_squares(row_sums(s, influence[some], k)) for k in range(s.depth)) for some in rows]
+        return [tuple(squares(row_sums(s, influence[some], k)) for k in range(s.depth)) for some in rows]
 
     def leverages(self) -> FloatArray:
-        return _squares(self.u[: self.rows].T)
+        return squares(self.u[: self.rows].T)
 
 
 _NOTHING = 1e-15
-
-
-def _squares(rows: FloatArray) -> FloatArray:
-    sums: FloatArray = np.einsum("ij,ij->j", rows, rows)
-    return sums
 
 
 def _add_columns(total: FloatArray, rows: FloatArray, owners: IntArray) -> None:
@@ -301,10 +295,10 @@ class Fitted:
         if values is not None:
             penalised = values
         else:
-            penalised = values = tuple(s.sums(leaf_values, k) for k in range(s.depth))
+            penalised = values = s.level_sums(leaf_values)
             if leaves.smooth is not None:  # which keeps sums up to rounding: parts are sums of what is returned
                 smoothed = leaves.smoothed(leaf_values)
-                values = tuple(s.sums(smoothed, k) for k in range(s.depth))
+                values = s.level_sums(smoothed)
         intercepts = tuple(lv.rows.intercept(v) for lv, v in zip(problem.levels, values, strict=True))
         losses = tuple(lv.loss(v, b) for lv, v, b in zip(problem.levels, values, intercepts, strict=True))
         return cls(problem, values, intercepts, losses, penalised)
@@ -356,7 +350,7 @@ def _posterior_system(problem: Problem, system: System | None) -> System | None:
     if system is not None:
         return system
     try:
-        return factorise(problem, ridge_strengths(given))
+        return factorise(problem, tuple(2.0 * ridge for ridge in given))
     except LinAlgError:
         return None
 

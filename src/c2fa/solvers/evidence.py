@@ -19,14 +19,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg.blas import dtrmm
+from scipy.linalg.blas import dsyrk, dtrmm
 
 from c2fa.problem import Problem, Rows
-from c2fa.solvers.cholesky import Cholesky, symmetric_product, triangle
-from c2fa.solvers.tree import weighted_gram
+from c2fa.solvers.matrices import AT_ONCE, Cholesky, squares, triangle, weighted_gram
 from c2fa.structure import FloatArray, IntArray
 
-_AT_ONCE = 2**21  # numbers held beside the rows
 _MORE_LEAVES = 1.4  # as many leaves to a row, and the system of the leaves is still the faster one
 TINY = 1e-290  # a variance of outputs that numbers cannot tell from none
 
@@ -77,10 +75,9 @@ class Observations:
     finest: Rows
 
     @classmethod
-    def of(cls, problem: Problem, output: int | None = None) -> Observations | None:
-        """The rows of a problem; None where its outputs are constant."""
+    def of(cls, problem: Problem, columns: slice = slice(None)) -> Observations | None:
+        """The rows of a problem and some of its outputs; None where these are constant."""
         s = problem.structure
-        columns = slice(None) if output is None else slice(output, output + 1)
         blocks, kept, freedom, rest = [], [], [], []
         spread = energy = 0.0
         levels = [level.scaled(1.0 / level.usual_weight) for level in problem.levels]
@@ -93,7 +90,7 @@ class Observations:
             inverse_weights = np.divide(1.0, level.weights, out=np.zeros(len(rows)), where=counting)
             # A part's column stands for as many as it has leaves.
             energy += float(inverse_weights @ np.square(rows) @ s.sizes(k))
-            spread += float(inverse_weights @ _squares(y.T))
+            spread += float(inverse_weights @ squares(y.T))
             freedom.append(float(np.count_nonzero(counting) - level.intercept))
             rest.append(0.0)
             if coarse and len(rows) > level.width:
@@ -155,7 +152,7 @@ class Observations:
     @cached_property
     def _grams(self) -> FloatArray:
         """Of each level ``X'X``, its lower triangle column by column, (levels, leaves²)."""
-        grams = (*map(symmetric_product, self.blocks[:-1]), self.finest.gram)
+        grams = (*(dsyrk(1.0, rows.T, lower=1) for rows in self.blocks[:-1]), self.finest.gram)
         return np.stack([gram.T.ravel() for gram in grams])
 
     @cached_property
@@ -233,19 +230,19 @@ def _by_rows(data: Observations, variances: FloatArray, noises: FloatArray) -> F
     half = inverse @ data.targets
     dual = inverse.T @ half
     reached = np.empty(len(variances))
-    step = max(_AT_ONCE // len(matrix), 1)
+    step = max(AT_ONCE // len(matrix), 1)
     for start in range(0, len(variances), step):
-        reached[start : start + step] = _squares(dtrmm(1.0, inverse, data.design[:, start : start + step], lower=1))
-    unused = of_rows * _squares(inverse)  # of a row: 1 less its leverage
+        reached[start : start + step] = squares(dtrmm(1.0, inverse, data.design[:, start : start + step], lower=1))
+    unused = of_rows * squares(inverse)  # of a row: 1 less its leverage
     pull = data.design.T @ dual
     beyond = data.freedom - data.rows
     log_determinant = beyond @ np.log(noises) - 2.0 * np.log(inverse.diagonal()).sum()
     return Fit(
         log_evidence=-0.5 * float(log_determinant + np.square(half).sum() / data.outputs + (data.rest / noises).sum()),
         dof=np.clip(variances * reached, 0.0, 1.0),
-        beta2_over_v=variances * _squares(pull.T) / data.outputs,
+        beta2_over_v=variances * squares(pull.T) / data.outputs,
         residual_dof=np.maximum(data.by_level(unused) + beyond, 0.0),
-        scaled_rss=data.by_level(of_rows * _squares(dual.T)) / data.outputs + data.rest / noises,
+        scaled_rss=data.by_level(of_rows * squares(dual.T)) / data.outputs + data.rest / noises,
     )
 
 
@@ -264,18 +261,18 @@ def _by_leaves(data: Observations, variances: FloatArray, noises: FloatArray) ->
     factor = Cholesky(matrix)
     u = factor.solve(root[:, None] * data.moment(precisions))
     inverse = data.inverse(factor)
-    dof = np.maximum(1.0 - _squares(inverse), 0.0)
-    beta2_over_v = _squares(u.T) / data.outputs
+    dof = np.maximum(1.0 - squares(inverse), 0.0)
+    beta2_over_v = squares(u.T) / data.outputs
     beta = root[:, None] * u
     residuals = data.targets - np.concatenate([rows @ beta for rows in data.blocks])
-    scaled_rss = (data.by_level(_squares(residuals.T)) / data.outputs + data.rest) / noises
+    scaled_rss = (data.by_level(squares(residuals.T)) / data.outputs + data.rest) / noises
     # The levels use up Σ γ degrees of freedom between them, so the finest level's share need not be computed.
     used = np.empty(len(noises))
     if len(used) > 1:
-        reached = _squares(dtrmm(1.0, inverse, (data.above * root).T, lower=1))
+        reached = squares(dtrmm(1.0, inverse, (data.above * root).T, lower=1))
         used[:-1] = np.add.reduceat(reached, data.starts[:-1]) / noises[:-1]
     used[-1] = dof.sum() - used[:-1].sum()
-    log_determinant = data.freedom @ np.log(noises) + 2.0 * np.log(factor.lower.diagonal()).sum()
+    log_determinant = data.freedom @ np.log(noises) + factor.log_determinant
     return Fit(
         log_evidence=-0.5 * float(log_determinant + scaled_rss.sum() + beta2_over_v.sum()),
         dof=dof,
@@ -283,8 +280,3 @@ def _by_leaves(data: Observations, variances: FloatArray, noises: FloatArray) ->
         residual_dof=np.maximum(data.freedom - used, 0.0),
         scaled_rss=scaled_rss,
     )
-
-
-def _squares(columns: FloatArray) -> FloatArray:
-    sums: FloatArray = np.einsum("ij,ij->j", columns, columns)
-    return sums

@@ -72,22 +72,22 @@ class Interactions:
 
     def odd(self, x: FloatArray, other: FloatArray) -> FloatArray:
         """The covariance of odd parts, (rows, other rows)."""
-        if not self.scale:
-            return np.zeros((len(x), len(other)))
-        kernel = np.sinh((x * self._angles) @ other.T)
-        kernel *= np.exp(self._logs.sum())
-        kernel -= (x * self.weights) @ other.T
-        kernel /= self.scale
-        return kernel
+        return self._covariance(np.sinh, (x * self.weights) @ other.T, self.scale, x, other)
 
     def even(self, x: FloatArray, other: FloatArray) -> FloatArray:
         """The covariance of even parts, (rows, other rows)."""
-        if not self.even_scale:
+        return self._covariance(np.cosh, 1.0, self.even_scale, x, other)
+
+    def _covariance(
+        self, half: np.ufunc, additive: float | FloatArray, scale: float, x: FloatArray, other: FloatArray
+    ) -> FloatArray:
+        """Half of the kernel without its additive orders, made of variance 1; 0 where nothing is left."""
+        if not scale:
             return np.zeros((len(x), len(other)))
-        kernel = np.cosh((x * self._angles) @ other.T)
+        kernel: FloatArray = half((x * self._angles) @ other.T)
         kernel *= np.exp(self._logs.sum())
-        kernel -= 1.0
-        kernel /= self.even_scale
+        kernel -= additive
+        kernel /= scale
         return kernel
 
     def values(self, x: FloatArray, structure: Structure) -> FloatArray:
@@ -136,9 +136,10 @@ class Interactions:
         there, gone = self._with_and_without(x, structure, level)
         first, second = pairs.T
         parents = structure.above(level)
+        mean, apart = 0.5 * (there + gone), 0.5 * (there - gone)
         found = np.zeros((len(x), len(pairs)))
         for node, share in zip(_NODES, _SHARES, strict=True):
-            chance = 0.5 * (there + gone) + 0.5 * node * (there - gone)
+            chance = mean + node * apart
             together = share * _products(chance, parents)
             found += together[:, parents[first]] / (chance[:, first] * chance[:, second])
         above = np.ones((len(x), structure.widths[level]))
@@ -146,7 +147,7 @@ class Interactions:
         for k in range(level):
             beside = self._beside(*self._with_and_without(x, structure, k), structure.above(k))
             above *= beside[:, structure.owners(k)[leaf]]
-        found *= (there - gone)[:, first] * (there - gone)[:, second] * above[:, first]
+        found *= 4.0 * apart[:, first] * apart[:, second] * above[:, first]
         found /= self.even_scale
         return found
 

@@ -87,7 +87,9 @@ def standard_errors(
     dof: FloatArray = np.maximum(1.0 - 2.0 * variances[-1] * chosen.strengths, 0.0)  # γ, what rows determine of a leaf
     found = functools.partial(_Noises.of, chosen, leaf_values, leverages, losses, _adaptivity(chosen, dof))
     noises = found()
-    size = _size_of_values(chosen, dof, leaf_values, noises)
+    # For each output, how large its values are beside what their strengths expect: Σ β²/v over Σ γ.
+    weighed = 2.0 * chosen.strengths @ np.square(leaf_values)
+    size = (weighed + _PRIOR_ROWS * noises.overall) / (dof.sum() + _PRIOR_ROWS)
     own = _own_strength_variance(chosen, variances[-1], leaf_values, size)
     smooth = problem.levels[-1].smooth is not None
     misfit = Misfit.of(chosen, system, slices) if chosen.noiseless else None
@@ -106,12 +108,19 @@ def standard_errors(
         # Under smoothing a leaf gives to its neighbours what it takes from them, and the parts' sums stay as they are.
         if not (smooth and k < s.depth - 1):
             total = total + s.sums(own, k) * _shared(variance, s.sums(variances[-1], k))[:, None]
-        shares = [_share(of_level, total, chosen.output) for of_level in from_rows]
+        whole = total[:, chosen.columns].sum(axis=1)
+        whole = np.where(whole > 0, whole, 1.0)
+        shares = [np.minimum(of_level[:, chosen.columns].sum(axis=1) / whole, 1.0) for of_level in from_rows]
         doubt = sum(share**2 / free for share, free in zip(shares, noises.dof, strict=True))
         free = 1.0 / np.maximum(doubt, 1e-9)
         widening = stdtrit(np.maximum(free, 2.0), 0.975) / _NORMAL_QUANTILE
         errors.append(np.sqrt(total) * widening[:, None])
-    scale = _average_ratio(variances[-1], errors[-1], noises.levels[-1])
+    if not smooth:
+        return tuple(errors)
+    # Leaves' errors are so many times the roots of their variances, on average, for each output.
+    known, scale = np.isfinite(variances[-1]), np.sqrt(noises.levels[-1])
+    if known.any() and variances[-1][known].any():
+        scale = np.sqrt(np.square(errors[-1][known]).sum(axis=0) / variances[-1][known].sum())
     return smooth_errors(problem, system, tuple(errors), scale)
 
 
@@ -120,22 +129,6 @@ def _shared(variances: FloatArray, of_leaves: FloatArray) -> FloatArray:
     known = np.isfinite(of_leaves) & (of_leaves > 0)
     shares: FloatArray = np.divide(variances, of_leaves, out=np.ones_like(variances), where=known)
     return np.sqrt(shares)
-
-
-def _average_ratio(variances: FloatArray, errors: FloatArray, noise: FloatArray) -> FloatArray:
-    """What the leaves' errors are as a multiple of the roots of their variances, on average, for each output."""
-    known = np.isfinite(variances)
-    if not (known.any() and variances[known].any()):
-        return np.sqrt(noise)
-    scale: FloatArray = np.sqrt(np.square(errors[known]).sum(axis=0) / variances[known].sum())
-    return scale
-
-
-def _share(part: FloatArray, total: FloatArray, output: int | None) -> FloatArray:
-    """What share of the variance is of one kind, for the output that decides, or over all."""
-    of_part, whole = (a.sum(axis=1) if output is None else a[:, output] for a in (part, total))
-    share: FloatArray = np.minimum(of_part / np.where(whole > 0, whole, 1.0), 1.0)
-    return share
 
 
 def _adaptivity(chosen: Chosen, dof: FloatArray) -> float:
@@ -196,18 +189,11 @@ class _Noises:
         return cls(overall, levels, [free + _PRIOR_ROWS for free in dof])
 
 
-def _size_of_values(chosen: Chosen, dof: FloatArray, leaf_values: FloatArray, noises: _Noises) -> FloatArray:
-    """For each output, how large its values are beside what their strengths expect: ``Σ β²/v`` over ``Σ γ``."""
-    found = 2.0 * chosen.strengths @ np.square(leaf_values)
-    size: FloatArray = (found + _PRIOR_ROWS * noises.overall) / (dof.sum() + _PRIOR_ROWS)
-    return size
-
-
 def _own_strength_variance(
     chosen: Chosen, posterior: FloatArray, leaf_values: FloatArray, size: FloatArray
 ) -> FloatArray:
     """What the uncertainty of each leaf's own strength adds to its variance, (leaves, outputs)."""
-    columns = slice(None) if chosen.output is None else slice(chosen.output, chosen.output + 1)
+    columns = chosen.columns
     total = float(size[columns].sum())
     pulled = np.zeros(len(posterior))
     if total > TINY:

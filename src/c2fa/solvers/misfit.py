@@ -1,29 +1,29 @@
 """What a model without noise leaves over of an additive description, and what that does to the values.
 
-A model that gives the same output for the same input has no noise. What its rows leave over is the same for a mask
+A model that gives the same output for the same input has no noise. What it leaves over is then the same for a mask
 whenever it is asked, and two things follow that coins would not do:
 
-- *Most of it is of pairs.* Where two leaves matter more, or less, together than one by one, all rows that hold both
-  are off alike. A mask and its complement are off by the same, so that a planned block and its complements leave all
-  pairs out of the values, although they are most of the residuals. Pairs get a share of the residuals' variance, with
-  the covariance ``K = (k² − Σc²) / (1 − Σc²)`` of rows m and m', where ``k = Σ c_i z_i z_i'``, ``z = ±1`` and ``c`` are
-  the leaves' prior variances over their sum: pairs of leaves that matter are the larger ones. The share is the mean of
-  a few, by the evidence that each has.
-- *It is orthogonal to all additive descriptions*, over all masks of the leaves. Of ``N`` masks in all, a value that is
-  ``a'y`` of the rows' outputs errs by a variance of ``a'a − a'ZZ'a/N`` and not of ``a'a``, where Z has the ±1 and a
-  column of ones: least squares on n rows by ``1 − n/N`` times as much, and on all masks not at all. The masks of parts
-  are not counted so, for what is looked for describes the masks of the leaves.
+- *Most of it is of pairs.* Where two leaves matter more, or less, together than one by one, all rows that hold both are
+  off alike. A mask and its complement are off by the same, so that a planned block and its complements leave all pairs
+  out of the values, although they are most of the residuals. Pairs get a share of the residuals' variance. The
+  covariance of rows m and m' is ``K = (k² − Σc²) / (1 − Σc²)`` with ``k = Σ c_i z_i z_i'``. Here ``z = ±1``, and ``c``
+  are the leaves' prior variances over their sum: pairs of leaves that matter are the larger ones. The share is the mean
+  of a few, by the evidence that each has.
+- *It is orthogonal to all additive descriptions*, over all masks of the leaves. Let a value be ``a'y`` of the rows'
+  outputs, N the number of all masks, and Z the ±1 of the rows with a column of ones. The variance of its error is
+  ``a'a − a'ZZ'a/N``, where noise would give ``a'a``: for least squares on n rows ``1 − n/N`` times as much, and 0 on
+  all masks. Masks of parts are not counted so, for the description is one of the masks of the leaves.
 
-A part has two best descriptions. Masking it as a whole is not what masking its leaves one by one is: with ``z = ±1`` a
-product of three leaves, two of them in one part, is that of the third alone once parts are masked as wholes, as two
-equal signs cancel. Pairs do no such thing. Values that hold at both levels lie between the two, so that the errors of a
-part also count how far it lies from the further of them, and those of a leaf how far rows for parts lead it away. What
-pairs leave over is taken to be of triples, each with a variance in the proportion of ``c_i c_j c_k``; the square of
-what lies between is then four times the share of those triples that are left with an odd number of leaves in the part,
-and an even number in every other.
+A part has two best descriptions, because masking it as a whole is not masking its leaves one by one. Take a product of
+three leaves' z, two of them in one part. Once parts are masked as wholes, the two signs are equal and cancel: the
+product is the third leaf's z alone. (For pairs this does not happen.) Values that hold at both levels lie between the
+two descriptions. So the errors of a part also count its distance to the further one, and those of a leaf how far rows
+for parts lead it away. What pairs leave over is taken to be of triples, each with a variance in the proportion of
+``c_i c_j c_k``. The mean square distance of the two descriptions of a part is then four times the share of the triples
+that have an odd number of leaves in the part and an even number in every other.
 
-Nothing of this holds for a model that has noise, and outputs of different masks cannot tell it from what triples of
-leaves do. So it is done only where the model is known to have none (``Auto(noiseless=True)``).
+Nothing of this holds for a model that has noise, and outputs of different masks cannot tell noise from triples. So it
+is done only where the model is known to have none (``Auto(noiseless=True)``).
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+from scipy.linalg import LinAlgError
 
 from c2fa.problem import Problem
 from c2fa.solution import System
 from c2fa.solvers.auto import Chosen
 from c2fa.solvers.evidence import TINY
+from c2fa.solvers.matrices import Cholesky
 from c2fa.structure import FloatArray, IntArray
 
 _SHARES = np.array([0.0, 0.3, 0.6, 0.8, 0.9, 0.97])
@@ -184,8 +185,7 @@ def _likely_share(chosen: Chosen, pairs: FloatArray, rows: Sequence[slice]) -> f
     The evidence is that of ``evidence.py`` with the scales that were chosen; what they have in common is profiled out.
     """
     problem = chosen.problem
-    columns = slice(None) if chosen.output is None else slice(chosen.output, chosen.output + 1)
-    design, targets = problem.design, problem.targets[:, columns]
+    design, targets = problem.design, problem.targets[:, chosen.columns]
     values = (design * (0.5 / chosen.strengths)) @ design.T
     # Rows that count several times in the fit have so much more noise in its unit.
     boosts = np.concatenate([np.full(r.stop - r.start, b) for r, b in zip(rows, chosen.boosts, strict=True)])
@@ -199,20 +199,19 @@ def _likely_share(chosen: Chosen, pairs: FloatArray, rows: Sequence[slice]) -> f
         covariance = values + share * pairs
         np.einsum("ii->i", covariance)[:] += (1.0 - share) * boosts
         try:
-            factor = cholesky(covariance, lower=True)
+            factor = Cholesky(covariance)
+            whitened = factor.half(np.column_stack([common, targets]))
+            means, left = whitened[:, : common.shape[1]], whitened[:, common.shape[1] :]
+            log_determinant = factor.log_determinant
+            if common.shape[1]:
+                gram = Cholesky(means.T @ means)
+                left = left - means @ gram.solve(means.T @ left)
+                log_determinant += gram.log_determinant
         except LinAlgError:
             continue
-        whitened = solve_triangular(factor, np.column_stack([common, targets]), lower=True)
-        means, left = whitened[:, : common.shape[1]], whitened[:, common.shape[1] :]
-        gram = means.T @ means
-        if common.shape[1]:
-            try:
-                left = left - means @ cho_solve((cholesky(gram, lower=True), True), means.T @ left)
-            except LinAlgError:
-                continue
         free = len(design) - common.shape[1]
         energy = max(float(np.square(left).mean(axis=1).sum()), TINY)
-        evidence[k] = -np.log(np.diag(factor)).sum() - 0.5 * np.linalg.slogdet(gram)[1] - 0.5 * free * np.log(energy)
+        evidence[k] = -0.5 * (log_determinant + free * np.log(energy))
     if not np.isfinite(evidence.max()):
         return 0.0
     beforehand = np.array([0.7, 0.06, 0.06, 0.06, 0.06, 0.06])  # few rows say little of it: errors then stay wide

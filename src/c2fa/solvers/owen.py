@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg import LinAlgError
 from scipy.special import logsumexp, ndtri, stdtrit
 
 from c2fa._system import suited
 from c2fa.masks import mask_keys
+from c2fa.solution import correlations
 from c2fa.solvers.evidence import TINY
-from c2fa.solvers.game import Game, exact_values
 from c2fa.solvers.interactions import Interactions
-from c2fa.solvers.process import ORDERS, ROUNDING, Observed, Process, fitted, symmetric_inverse
+from c2fa.solvers.matrices import Cholesky
+from c2fa.solvers.process import ORDERS, ROUNDING, Game, Observed, Process, fitted
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 _NORMAL_QUANTILE = ndtri(0.975)
@@ -64,25 +65,17 @@ class Solved:
         """About the posterior correlations of some values of a level, of this tree or of another over its leaves."""
         if self.likeliest is None:
             return np.eye(len(features))
-        covariance = self.likeliest.covariance(structure, level, features)
-        root = np.sqrt(np.maximum(np.diag(covariance), np.finfo(np.float64).tiny))
-        found: FloatArray = covariance / np.outer(root, root)
-        return found
+        return correlations(self.likeliest.covariance(structure, level, features))
 
     def stderr_of(self, structure: Structure, level: int) -> FloatArray:
         """The standard errors of sums of leaves by another tree over the same ones, (width, outputs)."""
-        process, owners, width = self.likeliest, structure.owners(level), structure.widths[level]
+        process, width = self.likeliest, structure.widths[level]
         if process is None:
             return np.zeros((width, self.stderr[-1].shape[1]))
         if structure.level(level) == structure.depth - 1:
             return self.stderr[-1]
-        prior = structure.sums(process.scales.variances, level)
-        for noise, kind in zip(process.scales.noises, process.interactions, strict=False):
-            prior = prior + noise * kind.sum_variances(owners, width)
-        sums = structure.sums(process.covariances.T, level)
-        known = np.einsum("ij,ij->i", sums @ process.fit.precision, sums)
-        variance = np.maximum(prior - known, 0.0)[:, None] * process.sizes + structure.sums(process.doubt, level)
-        exact = np.bincount(owners, ~self.exact[-1], minlength=width) == 0
+        variance = process.variances(structure, level) + structure.sums(process.doubt, level)
+        exact = np.bincount(structure.owners(level), ~self.exact[-1], minlength=width) == 0
         errors: FloatArray = np.where(exact[:, None], 0.0, np.sqrt(variance) * process.observed.unit)
         return errors
 
@@ -153,25 +146,26 @@ class Even:
         x, y = np.where(game.masks[first], 1.0, -1.0), game.outputs[:, game.output]
         means = 0.5 * (y[first] + y[second])
         means = means - means.mean() if len(means) else means
-        best: tuple[float, FloatArray, Interactions] | None = None
+        best: tuple[float, Cholesky, Interactions] | None = None
         for order in ORDERS if len(means) > 2 and np.square(means).mean() > TINY else ():
             interactions = Interactions.of(order, process.scales.variances)
             kernel = interactions.even(x, x)
             kernel.ravel()[:: len(kernel) + 1] += ROUNDING
-            factor, bad = dpotrf(kernel, lower=1, overwrite_a=1)
-            if bad:
+            try:
+                factor = Cholesky(kernel)
+            except LinAlgError:
                 continue
-            roots = solve_triangular(factor, np.stack([means, np.ones(len(means))], axis=1), lower=True)
+            roots = factor.half(np.stack([means, np.ones(len(means))], axis=1))
             (energy, crossed), (_, total) = roots.T @ roots
             variance = max(energy - crossed**2 / total, TINY) / (len(means) - 1)
-            log_determinant = 2.0 * np.log(factor.diagonal()).sum() + np.log(total)
+            log_determinant = factor.log_determinant + np.log(total)
             evidence = -0.5 * float(log_determinant + (len(means) - 1) * np.log(variance))
             if best is None or evidence > best[0]:
                 best = evidence, factor, interactions
         if best is None:
             return None
         _, factor, interactions = best
-        precision = symmetric_inverse(factor)
+        precision = factor.whole_inverse()
         ones = precision.sum(axis=1)
         precision -= np.outer(ones, ones) / ones.sum()
         pulls = precision @ means
@@ -199,8 +193,8 @@ class Even:
         on = s.sums(self.x.T, level)[features] * (shares / np.maximum(shares.max(), TINY))[:, None]
         parents = s.above(level)
         rough = np.triu(np.abs((on * self.pulls) @ on.T), 1) * (parents[features][:, None] == parents[features])
-        order = np.argsort(-rough, axis=None, kind="stable")[: 2 * count]
-        order = order[rough.ravel()[order] > 0]
+        acting = np.flatnonzero(rough)
+        order = acting[np.argsort(-rough.ravel()[acting], kind="stable")][: 2 * count]
         pairs = features[np.stack(np.unravel_index(order, rough.shape), axis=1)]
         if not len(pairs):
             return []
@@ -231,7 +225,7 @@ def _solve_game(game: Game) -> Solved:
     if observed is None:
         nothing = tuple(np.zeros((width, game.outputs.shape[1])) for width in s.widths)
         return Solved(nothing, nothing, game.outputs[0], tuple(np.ones(w, dtype=np.bool_) for w in s.widths), game)
-    processes = fitted(game, observed)
+    processes = fitted(observed)
     weights = np.ones(1)
     if len(processes) > 1:
         evidence = np.array([process.log_evidence for process in processes])
@@ -249,13 +243,13 @@ def _solve_game(game: Game) -> Solved:
         values.append(s.sums(leaves, k))
         variance = np.zeros(values[k].shape)
         for w, process in zip(weights, processes, strict=True):
-            known, doubt = process.variances(k), s.sums(process.doubt, k)
+            known, doubt = process.variances(s, k), s.sums(process.doubt, k)
             alone = s.sums(process.scales.variances * np.maximum(1.0 - process.fit.dof, 0.0), k)
             shared = np.minimum(known[:, process.game.output] / np.maximum(alone, TINY), 1.0)
             apart = s.sums(process.leaves, k) - values[k] / observed.unit
             variance += w * (known + doubt * np.sqrt(shared)[:, None] + np.square(apart))
         stderr.append(np.sqrt(variance) * observed.unit * widening)
-    base = _base(game, observed, processes, weights)
+    base = _base(observed, processes, weights)
     exact = exact_values(game)
     whole = game.whole_rows
     if s.depth > 1 and len(whole) > 3 and any(value is None for level in exact[:-1] for value in level):
@@ -276,8 +270,48 @@ def _solve_game(game: Game) -> Solved:
     return Solved(tuple(values), tuple(stderr), base, asked, game, tuple(processes), weights)
 
 
-def _base(game: Game, observed: Observed, processes: Sequence[Process], weights: FloatArray) -> FloatArray:
+def exact_values(game: Game) -> list[list[FloatArray | None]]:
+    """Of every feature, level by level, its value where every mask that it depends on was asked."""
+    s, found = game.structure, []
+    beside = np.zeros(1, dtype=np.intp)  # how many features, at all levels so far, a value depends on
+    for k in range(s.depth):
+        parents = s.above(k)
+        beside = beside[parents] + np.bincount(parents)[parents] - 1
+        few = (beside < len(game.rows).bit_length()) & (not game.noisy)  # else there are more masks than rows
+        found.append([exact_value(game, k, i) if possible else None for i, possible in enumerate(few.tolist())])
+    return found
+
+
+def exact_value(game: Game, level: int, feature: int) -> FloatArray | None:
+    """The Winter value of a feature from every mask that it depends on; None where one of them was not asked."""
+    s = game.structure
+    leaf = int(np.flatnonzero(s.owners(level) == feature)[0])
+    beside = []
+    for k in range(level + 1):
+        here = int(s.owners(k)[leaf])
+        parents = s.above(k)
+        beside.append([j for j in np.flatnonzero(parents == parents[here]).tolist() if j != here])
+    masks, weights = np.zeros((1, s.leaves), dtype=np.bool_), np.ones(1)
+    for k, others in enumerate(beside):
+        chosen = (np.arange(2 ** len(others))[:, None] >> np.arange(len(others))) & 1 == 1
+        there = np.stack([s.owners(k) == j for j in others]) if others else np.zeros((0, s.leaves), dtype=np.bool_)
+        more = (chosen[:, :, None] & there).any(axis=1)
+        counts = chosen.sum(axis=1)
+        of_size = np.array([1.0 / ((len(others) + 1) * math.comb(len(others), c)) for c in range(len(others) + 1)])
+        masks = (masks[:, None] | more).reshape(-1, s.leaves)
+        weights = np.outer(weights, of_size[counts]).ravel()
+    own = s.owners(level) == feature
+    without = [game.rows.get(key) for key in mask_keys(masks)]
+    with_it = [game.rows.get(key) for key in mask_keys(masks | own)]
+    if None in without or None in with_it:
+        return None
+    effects: FloatArray = game.outputs[np.array(with_it)] - game.outputs[np.array(without)]
+    return np.asarray(weights @ effects)
+
+
+def _base(observed: Observed, processes: Sequence[Process], weights: FloatArray) -> FloatArray:
     """What the game is where everything is masked: as asked, or as the process has it."""
+    game = observed.game
     nothing = np.zeros((1, game.structure.leaves), dtype=np.bool_)
     asked = game.rows.get(mask_keys(nothing)[0])
     if asked is not None:

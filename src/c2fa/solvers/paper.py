@@ -46,8 +46,6 @@ def paper(
         )
     if problem.levels[-1].smooth is not None:
         raise ValueError("Algorithm 1 knows no smoothness; leave smooth out, or use solver='direct', 'admm' or 'auto'")
-    if not (mu1 > 0 and mu2 > 0):
-        raise ValueError(f"mu1 and mu2 must be positive; got {mu1} and {mu2}")
     high, low = problem.levels
     prox_high, prox_low = high.penalty.prox, low.penalty.prox
     zh, zl = high.rows.design, low.rows.design

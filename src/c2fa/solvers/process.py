@@ -20,23 +20,81 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import LinAlgError
-from scipy.linalg.lapack import dpotrf, dpotri
 
 from c2fa.graph import Smoother
+from c2fa.masks import mask_keys
 from c2fa.solvers.evidence import TINY, Fit
-from c2fa.solvers.game import Game
 from c2fa.solvers.interactions import Interactions
 from c2fa.solvers.intervals import log_prior, own_strength_variance
+from c2fa.solvers.matrices import Cholesky
 from c2fa.solvers.scales import Scales, maximise
-from c2fa.structure import FloatArray, IntArray, Structure
+from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 ORDERS = (2.0, 10.0)  # how many leaves usually act together: there are interactions of few, and of many
 ROUNDING = 1e-9  # of the outputs' variance: what keeps a system solvable
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """What is known of a game: rows of a function of leaf masks.
+
+    Attributes
+    ----------
+    masks, outputs
+        Masks of the leaves, (n, leaves), no two alike, and the model's outputs for them, (n, outputs).
+    output
+        The output by which strengths are chosen.
+    noisy
+        Whether the model answers one input differently when it is asked again.
+    smooth
+        Ways to make leaves' effects alike that are neighbours, among which the rows decide; None is not at all.
+    sizes
+        How large each leaf's effect is expected to be beside the others', as variances.
+    noise
+        The variance of an answer, as far as answers to the same input tell; interactions of many leaves look like it.
+    """
+
+    structure: Structure
+    masks: BoolArray
+    outputs: FloatArray
+    output: int = 0
+    noisy: bool = False
+    smooth: tuple[Smoother | None, ...] = (None,)
+    sizes: FloatArray | None = None
+    noise: float = 0.0
+
+    @cached_property
+    def rows(self) -> dict[bytes, int]:
+        """Where each mask is."""
+        return {key: i for i, key in enumerate(mask_keys(self.masks))}
+
+    @cached_property
+    def complements(self) -> IntArray:
+        """For every row the row of its complement, -1 where that was not asked."""
+        return np.array([self.rows.get(key, -1) for key in mask_keys(~self.masks)], dtype=np.intp)
+
+    @cached_property
+    def pairs(self) -> tuple[IntArray, IntArray]:
+        """The rows whose complements come after them, and these."""
+        first = np.flatnonzero(np.arange(len(self.masks)) < self.complements)
+        return first, self.complements[first]
+
+    def less(self, effects: FloatArray) -> Game:
+        """The game without effects of leaves, (leaves, outputs), that are known beforehand."""
+        return replace(self, outputs=self.outputs - self.masks @ effects)
+
+    @property
+    def whole_rows(self) -> IntArray:
+        """The rows in which every part of the finest level of parts is there or gone as a whole."""
+        s = self.structure
+        if s.depth == 1:
+            return np.zeros(0, dtype=np.intp)
+        counts = s.sums(self.masks.T.astype(np.float64), s.depth - 2)
+        return np.flatnonzero(((counts == 0) | (counts == s.sizes(-2)[:, None])).all(axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +105,7 @@ class Observed:
     deciding output's mean square, in which targets are held.
     """
 
+    game: Game
     x: FloatArray
     targets: FloatArray
     alone: FloatArray
@@ -65,7 +124,7 @@ class Observed:
             square = float(np.square(targets[:, game.output]).mean())
             if square > TINY:
                 alone = np.repeat([0.0, 1.0], [pairs, len(single)])
-                return cls(x, targets / np.sqrt(square), alone, float(np.sqrt(square)))
+                return cls(game, x, targets / np.sqrt(square), alone, float(np.sqrt(square)))
         return None
 
     @property
@@ -87,13 +146,17 @@ class ProcessFit(Fit):
 class Process:
     """A process of given interactions, with the scales that were chosen for it."""
 
-    game: Game
     observed: Observed
     effects: FloatArray  # what a leaf's effect does to the observations, (rows, leaves): half its sign, smoothed
     smooth: Smoother | None
     interactions: tuple[Interactions, ...]
     scales: Scales
     fit: ProcessFit
+
+    @property
+    def game(self) -> Game:
+        """What is known of the game."""
+        return self.observed.game
 
     @cached_property
     def log_evidence(self) -> float:
@@ -107,8 +170,8 @@ class Process:
 
     def refitted(self, variances: FloatArray) -> ProcessFit:
         """What the rows say where leaves have other variances."""
-        kernels = _kernels(self.game, self.observed, self.interactions)
-        return _evaluate(self.game, self.observed, self.effects, kernels, variances, self.scales.noises)
+        kernels = _kernels(self.observed, self.interactions)
+        return _evaluate(self.observed, self.effects, kernels, variances, self.scales.noises)
 
     @cached_property
     def covariances(self) -> FloatArray:
@@ -124,13 +187,18 @@ class Process:
         return covariances
 
     @cached_property
-    def odd_variances(self) -> tuple[FloatArray, ...]:
-        """The prior variance of what interactions do to each value, level by level."""
-        each = [kind.variances(self.game.structure) for kind in self.interactions]
-        return tuple(
-            sum((noise * of for noise, of in zip(self.scales.noises, level, strict=False)), start=0.0 * level[0])
-            for level in zip(*each, strict=True)
-        )
+    def _own_odd(self) -> list[tuple[FloatArray, ...]]:
+        """For each kind of interactions the prior variance of what it does to each value, level by level."""
+        return [kind.variances(self.game.structure) for kind in self.interactions]
+
+    def odd_variances(self, structure: Structure, level: int) -> FloatArray:
+        """The prior variance of what interactions do to a level's values, in this tree or another over its leaves."""
+        if structure is self.game.structure:
+            each = [variances[level] for variances in self._own_odd]
+        else:
+            owners, width = structure.owners(level), structure.widths[level]
+            each = [kind.sum_variances(owners, width) for kind in self.interactions]
+        return sum((n * of for n, of in zip(self.scales.noises, each, strict=False)), start=np.zeros(1))
 
     @cached_property
     def leaves(self) -> FloatArray:
@@ -145,16 +213,19 @@ class Process:
         sizes: FloatArray = np.maximum(energies, 0.0) / max(self.observed.free, 1)
         return sizes
 
-    def variances(self, level: int) -> FloatArray:
-        """The posterior variances of a level's values where scales are given, (width, outputs)."""
-        s, level = self.game.structure, self.game.structure.level(level)
+    def variances(self, s: Structure, level: int) -> FloatArray:
+        """The posterior variances of values where scales are given, (width, outputs).
+
+        They are those of a level of the game's tree, or of another over the same leaves.
+        """
+        level = s.level(level)
         prior = s.sums(self.scales.variances, level)
         if self.smooth is not None and level == s.depth - 1:
             step = max(2**22 // s.leaves, 1)  # some leaves at a time: 32 MB
             starts = range(0, s.leaves, step)
             chosen = (np.arange(i, min(i + step, s.leaves))[:, None] == np.arange(s.leaves) for i in starts)
             prior = np.concatenate([np.square(self.smooth(some.astype(np.float64))) @ prior for some in chosen])
-        prior = prior + self.odd_variances[level]
+        prior = prior + self.odd_variances(s, level)
         sums = s.sums(self.covariances.T, level)
         known = np.einsum("ij,ij->i", sums @ self.fit.precision, sums)
         variances: FloatArray = np.maximum(prior - known, 0.0)[:, None] * self.sizes
@@ -181,21 +252,16 @@ class Process:
         indicator = (owners[:, None] == np.asarray(features)).astype(np.float64)
         spread = indicator if self.smooth is None else self.smooth(indicator.T).T
         prior = (spread.T * self.scales.variances) @ spread
-        if structure is self.game.structure:
-            odd = self.odd_variances[structure.level(level)]
-        else:
-            each = (kind.sum_variances(owners, structure.widths[level]) for kind in self.interactions)
-            odd = sum((n * of for n, of in zip(self.scales.noises, each, strict=False)), start=np.zeros(1))
-        prior[np.diag_indices(len(prior))] += odd[features]
+        prior[np.diag_indices(len(prior))] += self.odd_variances(structure, level)[features]
         sums = self.covariances @ indicator
         sizes, axes = np.linalg.eigh(prior - sums.T @ self.fit.precision @ sums)
         covariance: FloatArray = (axes * np.maximum(sizes, 0.0)) @ axes.T
         return covariance
 
 
-def fitted(game: Game, observed: Observed) -> list[Process]:
+def fitted(observed: Observed) -> list[Process]:
     """A process for each way of smoothing, with the scales that suit it."""
-    s, found = game.structure, []
+    game, s, found = observed.game, observed.game.structure, []
     owners = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
     kinds = len(ORDERS) * (2 if observed.alone.any() else 1) + game.noisy
     for smooth in game.smooth:
@@ -205,44 +271,38 @@ def fitted(game: Game, observed: Observed) -> list[Process]:
         scales = Scales.initial((np.zeros(s.leaves, dtype=np.intp), *owners), base, kinds, sizes=game.sizes)
         for rounds in (3, 1):  # of the search: where leaves act together alike, and then as they matter
             interactions = tuple(Interactions.of(order, scales.variances) for order in ORDERS)
-            kernels = _kernels(game, observed, interactions)
-            best = maximise(scales, functools.partial(_evaluate, game, observed, effects, kernels), rounds)
+            kernels = _kernels(observed, interactions)
+            best = maximise(scales, functools.partial(_evaluate, observed, effects, kernels), rounds)
             scales = best.scales
-        found.append(Process(game, observed, effects, smooth, interactions, best.scales, best.fit))
+        found.append(Process(observed, effects, smooth, interactions, best.scales, best.fit))
     return found
 
 
-def _kernels(game: Game, observed: Observed, interactions: Sequence[Interactions]) -> list[FloatArray]:
+def _kernels(observed: Observed, interactions: Sequence[Interactions]) -> list[FloatArray]:
     """The covariance of each kind of noise: odd orders, even ones of rows that are alone, and the model's own."""
     kernels = [kind.odd(observed.x, observed.x) for kind in interactions]
     if observed.alone.any():  # beside pairs, what even orders of single rows have in common with theirs counts little
         kernels += [
             kind.even(observed.x, observed.x) * np.outer(observed.alone, observed.alone) for kind in interactions
         ]
-    if game.noisy:
+    if observed.game.noisy:
         kernels.append(np.diag(0.5 + 0.5 * observed.alone))
     return kernels
 
 
 def _evaluate(
-    game: Game,
-    observed: Observed,
-    effects: FloatArray,
-    kernels: Sequence[FloatArray],
-    variances: FloatArray,
-    noises: FloatArray,
+    observed: Observed, effects: FloatArray, kernels: Sequence[FloatArray], variances: FloatArray, noises: FloatArray
 ) -> ProcessFit:
     """The evidence and the terms of its derivatives, as in ``evidence.py``, with kernels in the place of noise."""
     matrix = (effects * variances) @ effects.T
     for noise, kernel in zip(noises, kernels, strict=True):
         matrix += noise * kernel
+    game = observed.game
     known_noise = game.noise / observed.unit**2 * (0.5 + 0.5 * observed.alone)
     matrix.ravel()[:: len(matrix) + 1] += ROUNDING + known_noise
-    factor, bad = dpotrf(matrix, lower=1, overwrite_a=1)
-    if bad:
-        raise LinAlgError("the rows' covariance is singular")
-    log_evidence = -float(np.log(factor.diagonal()).sum())
-    precision = symmetric_inverse(factor)
+    factor = Cholesky(matrix)
+    log_evidence = -0.5 * factor.log_determinant
+    precision = factor.whole_inverse()
     means = np.zeros(observed.targets.shape[1])
     if observed.alone.any():  # their mean is integrated out
         ones = precision @ observed.alone
@@ -262,11 +322,3 @@ def _evaluate(
         pulls=pulls,
         means=means,
     )
-
-
-def symmetric_inverse(factor: FloatArray) -> FloatArray:
-    """The inverse of a matrix from its Cholesky factor, which is overwritten."""
-    lower, _ = dpotri(factor, lower=1, overwrite_c=1)
-    inverse: FloatArray = lower + lower.T  # the other triangle of the factor is 0
-    inverse.ravel()[:: len(inverse) + 1] *= 0.5
-    return inverse

@@ -1,12 +1,16 @@
 """The scales that maximise the evidence: prior variances of the leaves, noise variances of the levels.
 
-Prior variances are products, ``log v_i = base + Σ_l g_l[part of i at level l] + log s_i + log d_i``: one factor for all
-leaves, one for each part at every level above, one for the leaf itself, and the size ``s_i`` that is expected of the
-leaf beside the others (``Auto.sizes``), 1 unless told. Weak priors keep them sane where the rows say little:
-``g_l ~ N(0, s_l²)``; ``d_i`` inverse gamma, so that a leaf is Student-t with ``tail`` degrees of freedom within its
-part; ``log σ_l² = common + offset_l`` with a Cauchy offset: levels are usually alike, and one that is not is let be.
-The spreads ``s_l`` and the tail are themselves estimated, because "parts matter alike" and "few leaves matter" are
-true of some inputs and false of others.
+    log v_i  = base + Σ_l g_l[part of leaf i at level l] + log s_i + log d_i
+    log σ_l² = common + offset_l
+
+A prior variance is a product: a factor of all leaves (base), one of each part at every level above (g), one of the leaf
+itself (d), and the size s that is expected of the leaf beside the others (``Auto.sizes``; 1 unless given). Weak priors
+decide where the rows say little:
+
+- ``g_l`` is normal about 0. Its spread is estimated: "parts matter alike" is true of some inputs and false of others.
+- ``d_i`` is inverse gamma, so that a leaf is Student-t within its part. Its degrees of freedom, the tail, are estimated
+  too, for the same reason: "few leaves matter" is true of some inputs.
+- ``offset_l`` is Cauchy: levels usually have the same noise, and one that has not stays as it is.
 
 MacKay's fixed point finds the maximum: every scale moves to where the two terms of its derivative (``evidence.py``)
 would balance if the solution stayed as it is. A step that lowers evidence times prior is halved until it does not.
