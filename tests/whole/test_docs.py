@@ -54,7 +54,8 @@ def test_code_of_a_page_runs(page, monkeypatch):
 def test_a_block_that_does_not_run_says_why(page):
     for block in RUNNER.blocks((DOCS / page).read_text(encoding="utf-8")):
         if block.skipped:
-            assert re.fullmatch(r"Not run here: needs \w.*|Runs where [\w-]+ is installed", block.title), (page, block.line)
+            reason = re.fullmatch(r"Not run here: needs \w.*|Runs where [\w-]+ is installed", block.title)
+            assert reason, (page, block.line)
 
 
 def test_outputs_are_compared():
