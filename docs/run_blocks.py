@@ -3,7 +3,7 @@
 The python blocks of a page run one after another in one namespace, in an empty folder; so do lines of console blocks
 that begin with ``$ c2fa``. A block under the title "Output" holds what the block before it prints: numbers may differ a
 little, nothing else may. ``--write`` puts what was printed there. A block whose title begins with "Not run here" is
-passed over, and says why to the reader too.
+passed over, and says why to the reader too. One that "Runs where PACKAGE is installed" is passed over elsewhere.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import sys
 import tempfile
 import traceback
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PAGES = sorted(path.name for path in HERE.glob("*.md"))
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _TITLE = re.compile(r'title="([^"]*)"')
+_PACKAGE = re.compile(r"Runs where (\S+) is installed")
 _NUMBER = re.compile(r"(?<![\w.])[-+−]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 _BAR = re.compile(r"(?<= )[+−]{1,8}(?= )")
 _ABSOLUTE, _RELATIVE = 0.02, 0.1
@@ -45,7 +47,9 @@ class Block:
 
     @property
     def skipped(self) -> bool:
-        return self.title.startswith("Not run here")
+        package = _PACKAGE.match(self.title)
+        missing = package is not None and find_spec(package[1].replace("-", "_")) is None
+        return missing or self.title.startswith("Not run here")
 
 
 def blocks(text: str) -> list[Block]:
@@ -73,16 +77,18 @@ def run_page(path: Path, write: bool = False) -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
-            printed = ""
+            printed: str | None = ""
             for block in blocks(text):
                 where = f"{path.name}, line {block.line}"
                 if block.title == "Output":
+                    if printed is None:  # of a block that was passed over
+                        continue
                     if write:
                         changes.append((block.span, printed.rstrip() + "\n"))
                     else:
                         _compare(block.text, printed, where)
                 elif block.skipped:
-                    continue
+                    printed = None
                 elif block.language == "python":
                     printed, ran = _python(block, names, where, str(path)), ran + 1
                 elif block.language == "console" and "$ c2fa" in block.text:
