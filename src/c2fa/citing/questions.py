@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from c2fa.asking.masking import Inputs, Masked
+from c2fa.citing.annotations import Citations, Claim, read_citations
 from c2fa.citing.documents import Document, Documents, documents_of, frames
 from c2fa.maskers import Text
 from c2fa.structure import BoolArray
@@ -34,6 +35,8 @@ class Question:
         None where the model is to write it.
     metadata
         What else is known of the documents, by their ids; what they say of themselves is added to it.
+    claims
+        What the answer cites, whose markers were taken out of it; None where nobody looked.
     """
 
     documents: Documents
@@ -41,6 +44,7 @@ class Question:
     answer: str | None = None
     # No part of what the model reads, unless a template says so: then the question is ``Framed``.
     metadata: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict, repr=False)
+    claims: tuple[Claim, ...] | None = dataclasses.field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         found = documents_of(self.documents)
@@ -76,6 +80,28 @@ class Question:
         if missing:
             raise ValueError(f"the question has no {missing[0]!r}; it has {', '.join(map(repr, x)) or 'nothing'}")
         return cls(x["documents"], x["query"], x.get("answer"))
+
+    @classmethod
+    def with_claims(cls, x: Any, answer: Any = None, citations: Citations = None) -> Question:
+        """A question with what its answer cites, from both or from a dict that has ``answer`` and ``citations``, too.
+
+        >>> question = Question.with_claims({"documents": ["It rains."], "query": "?", "answer": "It rains [1]."})
+        >>> question.answer, [claim.source for claim in question.claims]
+        ('It rains.', ['document 1'])
+        """
+        if isinstance(x, Question) and x.claims is not None:
+            return x
+        if isinstance(x, Mapping):
+            answer, citations = x.get("answer") if answer is None else answer, citations or x.get("citations")
+            x = {**x, "answer": None if answer is None else "…"}  # which may be blocks of text
+        question = cls.of(x)
+        answer = question.answer if answer is None else answer
+        if answer is None:
+            raise TypeError(
+                "verify needs the answer whose citations are to be checked; have it written first, by lm.generate"
+            )
+        marked = read_citations(answer, citations, question.metadata)
+        return dataclasses.replace(question, answer=marked.text, claims=marked.claims)
 
     @property
     def stays(self) -> tuple[str, ...]:
@@ -204,6 +230,11 @@ def chat_question(messages: Messages, documents: Documents = None, answer: str |
     return ChatQuestion(texts, query, answer, metadata, chat, tuple(document.id for document in slots))
 
 
+def fields_of(row: Any) -> Any:
+    """A question as a row of a list or a table has it; whatever is wrong with it, the masker says."""
+    return dict(row) if hasattr(row, "keys") else row
+
+
 def check_answer(answer: Any) -> None:
     """Refuse an answer, given or written, of which nothing can be explained."""
     if not isinstance(answer, str):
@@ -261,7 +292,8 @@ class Asking:
         if isinstance(question, ChatQuestion):
             raise ValueError("a chat shows its documents as they stand in the messages; leave document= out")
         headers = frames(self.document, question.metadata)
-        return Framed(question.documents, question.query, question.answer, question.metadata, headers)
+        known = (question.documents, question.query, question.answer, question.metadata)
+        return Framed(*known, headers, claims=question.claims)
 
     def chat(self, documents: Mapping[str, str], question: Question) -> list[dict[str, Any]]:
         """The messages with some documents; those of which nothing is left are no part of a prompt."""
@@ -286,12 +318,15 @@ class Asking:
 class QuestionMasker:
     """Masks the documents of a question, from which documents, sentences and words are removed.
 
-    The row without any document stands beside the others: it tells what the model says from memory.
+    The row without any document stands beside the others: it tells what the model says from memory. Where it
+    ``verifies``, the answer's citations are read and taken out of it.
     """
 
     levels: Sequence[str] = ("documents", "sentences")
     language: str = "en"
     asking: Asking = Asking()
+    # Not told apart by a ledger: rows of one answer are the same whether it is explained or verified.
+    verifies: bool = dataclasses.field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", self._text.levels)
@@ -301,7 +336,7 @@ class QuestionMasker:
         return Text(levels=self.levels, language=self.language, mask=None)
 
     def __call__(self, x: Any) -> Masked:
-        question = self.asking.of(Question.of(x))
+        question = self.asking.of(Question.with_claims(x) if self.verifies else Question.of(x))
         masked = self._text(question.texts)
         inputs = _QuestionInputs(question, self.asking, masked.inputs)
         without = np.zeros((1, masked.structure.leaves), dtype=np.bool_)

@@ -2,6 +2,7 @@
 
 from c2fa.asking.masking import View
 from c2fa.views.answer import Cited, CitedDocument, Source, Statement
+from c2fa.views.citation import Citation
 from c2fa.views.from_prior import FromPrior
 from c2fa.views.images import Images
 from c2fa.views.tables import Bag, Series, Table, Vector
@@ -9,6 +10,7 @@ from c2fa.views.text import Text
 
 __all__ = [
     "Bag",
+    "Citation",
     "Cited",
     "CitedDocument",
     "FromPrior",

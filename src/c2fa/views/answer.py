@@ -8,18 +8,17 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from c2fa.showing.numbers import minuses, number
 from c2fa.structure import IntArray
+from c2fa.views.citation import Citation
 from c2fa.views.text import Text
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
-
-Verdict: TypeAlias = Literal["rests", "little", "nothing", "unsettled", "opposed"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,8 @@ class Statement:
     """A statement of the answer: its score with all documents and without any, and its sources.
 
     ``start`` and ``end`` are its place in the answer, ``output`` that among the explanation's outputs. ``least_gain``
-    is how much higher the score must be with the documents for the statement to rest on them.
+    is how much higher the score must be with the documents for the statement to rest on them. ``verified`` is what
+    ``c2fa.verify`` found of the sources that it cites, and of those that it should.
     """
 
     text: str
@@ -90,6 +90,27 @@ class Statement:
     sources: tuple[Source, ...]
     least_gain: float
     unit: str
+    verified: tuple[Citation, ...] = ()
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it begins and ends in the answer."""
+        return self.start, self.end
+
+    @property
+    def citations(self) -> tuple[Citation, ...]:
+        """What it cites."""
+        return tuple(citation for citation in self.verified if citation.cited)
+
+    @property
+    def uncited(self) -> tuple[Citation, ...]:
+        """The sources that it rests on and does not cite."""
+        return tuple(citation for citation in self.verified if not citation.cited)
+
+    @property
+    def supported(self) -> bool:
+        """Whether a source that it cites is one that it rests on."""
+        return any(citation.matters for citation in self.citations)
 
     @property
     def gain(self) -> float:
@@ -97,7 +118,7 @@ class Statement:
         return self.score - self.without
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Literal["rests", "little", "nothing", "unsettled", "opposed"]:
         """What it rests on: its sources (``"rests"``), ``"nothing"``, or documents, ``"unsettled"`` which.
 
         A statement rests on ``"little"`` if it is nearly as unlikely with the documents as without, as one in the
@@ -172,6 +193,8 @@ class Cited:
         What the model read, in the order of the explanation's text.
     stays
         Turns of a chat that stay in every row.
+    verified
+        What ``c2fa.verify`` found of the answer's citations, statement by statement.
     """
 
     query: str
@@ -183,6 +206,7 @@ class Cited:
     without_documents: tuple[float, ...]
     documents: tuple[CitedDocument, ...] = ()
     stays: tuple[str, ...] = ()
+    verified: tuple[Citation, ...] = ()
 
     def check(self, outputs: int) -> None:
         """Refuse statements that are not the outputs of an explanation: the whole answer, and each of several."""
@@ -219,21 +243,27 @@ class Cited:
             places.append((start, end))
         return tuple(places)
 
-    def statement(self, e: Explanation, output: int) -> Statement:
+    def statement(self, e: Explanation, output: int, place: tuple[int, int] | None = None) -> Statement:
         """What an output of the explanation is of: the whole answer (0), or one of its statements."""
-        start, end = self.places[output - 1] if output else (0, len(self.text))
-        # Documents that do not make a statement twice as likely are not what it rests on.
-        least = math.log(2.0) if self.unit else 0.1
-        score, without = float(e.outputs[output]), self.without_documents[output]
-        sources, text = self._sources(e.for_target(output)), self.text[start:end]
-        return Statement(text, start, end, output, score, without, sources, least, self.unit)
+        start, end = place or (self.places[output - 1] if output else (0, len(self.text)))
+        return Statement(
+            self.text[start:end],
+            start,
+            end,
+            output,
+            score=float(e.outputs[output]),
+            without=self.without_documents[output],
+            sources=self._sources(e.for_target(output)),
+            # Documents that do not make a statement twice as likely are not what it rests on.
+            least_gain=math.log(2.0) if self.unit else 0.1,
+            unit=self.unit,
+            verified=tuple(citation for citation in self.verified if citation.place == (start, end)),
+        )
 
     def each(self, e: Explanation) -> tuple[Statement, ...]:
-        """The statements, or the answer where it is one."""
-        if len(self.statements) == 1:
-            [(start, end)] = self.places
-            return (replace(self.statement(e, 0), text=self.text[start:end], start=start, end=end),)
-        return tuple(self.statement(e, output) for output in range(1, len(self.statements) + 1))
+        """The statements; where there is one, the whole answer's output is its."""
+        several = len(self.statements) > 1
+        return tuple(self.statement(e, k + several, place) for k, place in enumerate(self.places))
 
     def sources(self, e: Explanation) -> list[dict[str, Any]]:
         """The statements and what each rests on, as JSON has them."""
