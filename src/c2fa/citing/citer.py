@@ -237,9 +237,7 @@ class Citer:
         self.scorer.answered(question)  # what is wrong with the answer is said before anything is asked
         return Verification(verifier(question))
 
-    def verify_many(
-        self, inputs: Any, store: str | PathLike[str] | None = None, **options: Any
-    ) -> Verifications:
+    def verify_many(self, inputs: Any, store: str | PathLike[str] | None = None, **options: Any) -> Verifications:
         """The same for many questions with their answers, with scores over all of them.
 
         Inputs, store and options are as ``many`` takes them: a question that is bad, or makes the model fail, is set

@@ -57,6 +57,7 @@ class Verifier(Explainer):
 
     def queries(self, x: Any, masked: Masked, key: str | None = None, cache: Cache | None = None) -> Queries:
         """Begin what is to be asked about one answer: all rows of the budget, whatever the method leaves of them."""
+        assert isinstance(self.budget, int)  # or ``of`` had refused it
         return Queries(super().queries(x, masked, key, cache).cache, self.budget)
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
@@ -95,14 +96,17 @@ class Verifier(Explainer):
             found += [Citation(removals.texts[k], name, "not used", place, exists=False) for name in nowhere]
             uncited = (removals.citation(k, i, ()) for i in carriers if i not in cited[k])
             found += [dataclasses.replace(citation, cited=False) for citation in uncited]
-        spent = {"sent": queries.sent, "recalled": queries.recalled, "dropped": queries.dropped}
-        if e.diagnostics.cost is not None:
-            spent["cost"] = queries.cost
         assert e.answer is not None  # an explanation of a question has one
         return dataclasses.replace(
             e,
             queries=queries.used,
-            diagnostics=dataclasses.replace(e.diagnostics, **spent),
+            diagnostics=dataclasses.replace(
+                e.diagnostics,
+                sent=queries.sent,
+                recalled=queries.recalled,
+                dropped=queries.dropped,
+                cost=None if e.diagnostics.cost is None else queries.cost,
+            ),
             answer=dataclasses.replace(e.answer, verified=tuple(found)),
         )
 
