@@ -275,7 +275,13 @@ def test_an_explanation_in_a_file_keeps_its_verdicts(tmp_path):
     assert c2fa.citing.Verification(c2fa.load(tmp_path / "v.json")).to_json() == v.to_json()
 
 
-def test_a_frame_of_questions(tmp_path):
+def test_an_empty_list_of_citations_is_none():
+    v = c2fa.verify(Toy([("used", (1, 1))]), GOOD["documents"], "?", GOOD["answer"], [], budget=40)
+    assert not v.citations
+    assert [c.source for c in v.uncited] == ["d1"]
+
+
+def test_a_frame_of_questions():
     pandas = pytest.importorskip("pandas")
     found = c2fa.Citer(Toy([("used", (1, 1))]), method="owen", budget=40).verify_many(pandas.DataFrame([GOOD, GOOD]))
     assert [v.citations[0].verdict for v in found] == ["used", "used"]
@@ -320,6 +326,25 @@ def test_a_chats_turns_are_cited(arguments):
     ]
     assert [c.source for c in v.uncited] == ["turn 2 (user)"]
     assert v.query == "Who built it?"
+
+
+def test_langchains_messages_are_a_chat_and_an_answer():
+    langchain = pytest.importorskip("langchain_core.messages")
+    calls = [{"name": "search", "args": {"q": "bridge"}, "id": "c1"}]
+    chat = [
+        langchain.SystemMessage("You are a guide."),
+        langchain.HumanMessage("I am in Lund. I like bridges."),
+        langchain.AIMessage("", tool_calls=calls),
+        langchain.ToolMessage("Ada Morn built it. It took nine years.", tool_call_id="c1"),
+        langchain.HumanMessage([{"type": "text", "text": "Who built it?"}]),
+    ]
+    answer = langchain.AIMessage("Ada Morn built it [turn 4 (tool search)]. You are in Lund [turn 4 (tool search)].")
+    v = c2fa.verify(Guide([]), messages=chat, answer=answer, budget=48)
+    assert [(c.source, c.verdict) for c in v.citations] == [
+        ("turn 4 (tool search)", "used"),
+        ("turn 4 (tool search)", "not used"),
+    ]
+    assert [c.source for c in v.uncited] == ["turn 2 (user)"]
 
 
 @pytest.mark.parametrize(
@@ -396,6 +421,15 @@ def test_a_ledger_repeats_no_row(tmp_path):
         ({"citations": [(3, "d1")]}, "a citation's place"),
         ({"citations": ["d1"]}, "a pair of a place"),
         ({"citations": [{"start": 0, "end": 5}]}, "names no source"),
+        ({"citations": [("Alpha", None)]}, "names no source: .* name a document"),
+        ({"citations": [{"start": -4, "end": -1, "source": "d1"}]}, "whole numbers, from 0 on; got -4 to -1"),
+        ({"citations": [{"start": "one", "end": 5, "source": "d1"}]}, "whole numbers, from 0 on; got 'one' to 5"),
+        ({"query": None}, "has no 'query'; it has 'documents', 'answer'$"),
+        ({"query": 3}, "the query must be a text, not int"),
+        ({"messages": "Who?", "query": None}, "a chat must be a list of messages; got 'Who\\?'"),
+        ({"lm": Toy}, "must be an object with generate, pieces and score.*got <class"),
+        ({"lm": "gpt-4"}, "must be an object with generate, pieces and score.*got 'gpt-4'"),
+        ({"bugdet": 3}, "did you mean 'budget'"),
         ({"documents": []}, "no documents"),
         ({"prompt": "{context} {question}"}, "no {query}"),
         ({"prompt": "{query}"}, "no {context}"),
@@ -411,9 +445,9 @@ def test_a_ledger_repeats_no_row(tmp_path):
 )
 def test_what_is_refused_is_said_before_anything_is_asked(change, message):
     lm = Toy([("used", (1, 1))])
-    arguments = {"documents": documents(3), "query": "?", "answer": "Alpha is number 0 [1].", **change}
+    arguments = {"lm": lm, "documents": documents(3), "query": "?", "answer": "Alpha is number 0 [1].", **change}
     with pytest.raises((ValueError, TypeError), match=message):
-        c2fa.verify(lm, **arguments)
+        c2fa.verify(**arguments)
     assert not lm.rows
 
 

@@ -58,7 +58,7 @@ def documents_of(given: Documents, *, text: str | None = None, id: str | None = 
 
 def _items(given: Any, texts: tuple[str, ...], ids: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     """Each document as it was given, with the name that it has unless it says another."""
-    if isinstance(given, Mapping):
+    if isinstance(given, Mapping) and not (set(texts) & given.keys() and {*ids, *_METADATA} & given.keys()):
         yield from ((str(name), item) for name, item in given.items())
         return
     if hasattr(given, "columns"):  # a DataFrame of pandas or polars
@@ -70,7 +70,7 @@ def _items(given: Any, texts: tuple[str, ...], ids: tuple[str, ...]) -> Iterator
             )
         given = given.to_dicts() if hasattr(given, "to_dicts") else given.to_dict("records")
     # One document alone is no list of documents, though LangChain's can be iterated over: it gives its fields.
-    if isinstance(given, str) or any(isinstance(getattr(given, name, None), str) for name in texts):
+    if isinstance(given, str | Mapping) or any(isinstance(getattr(given, name, None), str) for name in texts):
         given = [given]
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise TypeError(f"documents must be texts by their ids, or a list of documents; got {given!r}")

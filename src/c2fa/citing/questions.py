@@ -78,7 +78,8 @@ class Question:
             return chat_question(x["messages"], x.get("documents"), x.get("answer"))
         missing = [name for name in ("documents", "query") if x.get(name) is None]
         if missing:
-            raise ValueError(f"the question has no {missing[0]!r}; it has {', '.join(map(repr, x)) or 'nothing'}")
+            fields = ", ".join(repr(name) for name in x if x[name] is not None)
+            raise ValueError(f"the question has no {missing[0]!r}; it has {fields or 'nothing'}")
         return cls(x["documents"], x["query"], x.get("answer"))
 
     @classmethod
@@ -92,7 +93,8 @@ class Question:
         if isinstance(x, Question) and x.claims is not None:
             return x
         if isinstance(x, Mapping):
-            answer, citations = x.get("answer") if answer is None else answer, citations or x.get("citations")
+            answer = x.get("answer") if answer is None else answer
+            citations = x.get("citations") if citations is None else citations
             x = {**x, "answer": None if answer is None else "…"}  # which may be blocks of text
         question = cls.of(x)
         answer = question.answer if answer is None else answer
@@ -166,6 +168,26 @@ def _turn(number: int, message: Mapping[str, Any]) -> str:
     return f"turn {number} ({' '.join(str(message[key]) for key in ('role', 'name') if message.get(key))})"
 
 
+def _message(given: Any) -> dict[str, Any]:
+    """A message as chat templates read it, from a dict of these fields or from one of LangChain's messages."""
+    message = given
+    if not isinstance(given, Mapping) and hasattr(given, "content") and hasattr(given, "type"):
+        role = {"human": "user", "ai": "assistant"}.get(given.type, given.type)
+        message = {"role": role, "content": given.content}
+        message |= {key: value for key in ("name", "tool_call_id") if (value := getattr(given, key, None))}
+        calls = [
+            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["args"]}}
+            for call in getattr(given, "tool_calls", ())
+        ]
+        message |= {"tool_calls": calls} if calls else {}
+    content = message.get("content") if isinstance(message, Mapping) else None
+    parts = [content or ""] if content is None or isinstance(content, str) else content
+    texts: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    if not isinstance(message, Mapping) or "role" not in message or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f'a chat must be a list of {{"role": …, "content": "…"}}, of texts; got {given!r:.200}')
+    return {**message, "content": "".join(texts)}
+
+
 def chat_question(messages: Messages, documents: Documents = None, answer: str | None = None) -> ChatQuestion:
     """The question at the end of a chat.
 
@@ -179,16 +201,11 @@ def chat_question(messages: Messages, documents: Documents = None, answer: str |
     >>> question.documents, question.query, question.stays
     ({'turn 1 (user)': 'I am Ada.'}, 'Who am I?', ('turn 2 (user)',))
     """
-    chat, tools = list[dict[str, Any]](), dict[str, str]()
-    for message in messages:
-        content = message.get("content") if isinstance(message, Mapping) else None
-        parts = [content or ""] if content is None or isinstance(content, str) else content
-        said: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
-        if not isinstance(message, Mapping) or "role" not in message or not all(isinstance(text, str) for text in said):
-            raise TypeError(f'a chat must be a list of {{"role": …, "content": "…"}}, of texts; got {message!r:.200}')
-        chat.append({**message, "content": "".join(said)})
-        for call in message.get("tool_calls") or ():
-            tools[call.get("id")] = call["function"]["name"]
+    if isinstance(messages, str | Mapping):
+        raise TypeError(f"a chat must be a list of messages; got {messages!r:.200}")
+    chat = list(map(_message, messages))
+    calls = [call for message in chat for call in message.get("tool_calls") or ()]
+    tools: dict[str, str] = {call.get("id"): call["function"]["name"] for call in calls}
     if chat and chat[-1]["role"] == "assistant":
         if answer is not None:
             raise ValueError("the chat ends with the assistant's turn, which is the answer; leave answer= out, or it")

@@ -291,11 +291,15 @@ class Scorer(Shell):
         """Refuse a model that cannot do what is asked of it."""
         if self._checked:
             return
-        kind = type(self.model).__name__
-        if self.similarity is not None:
-            if not hasattr(self.model, "generate"):
-                raise TypeError(f"similarity= compares answers that are written anew, and {kind} has no generate")
-        elif not (hasattr(self.model, "pieces") and hasattr(self.model, "score")):
+        kind, writes, scores = type(self.model).__name__, self._can("generate"), self._can("pieces", "score")
+        if isinstance(self.model, type) or not (writes or scores):
+            raise TypeError(
+                "the language model must be an object with generate, pieces and score, such as "
+                f"c2fa.models.CausalLM('folder'); got {self.model!r:.100}"
+            )
+        if self.similarity is not None and not writes:
+            raise TypeError(f"similarity= compares answers that are written anew, and {kind} has no generate")
+        if self.similarity is None and not scores:
             raise TypeError(
                 f"{kind} cannot score a given answer: it has no pieces and score; give similarity='words', which "
                 "compares answers that are written anew, or a model that can, such as c2fa.models.CausalLM"
@@ -304,8 +308,11 @@ class Scorer(Shell):
             raise ValueError(f"the chat template of {kind} leaves out the message, so that no document would be read")
         self._checked = True
 
+    def _can(self, *names: str) -> bool:
+        return all(hasattr(self.model, name) for name in names)
+
     def _write(self, question: Question) -> str:
-        if not hasattr(self.model, "generate"):
+        if not self._can("generate"):
             raise TypeError(f"{type(self.model).__name__} writes no answers; give answer='…'")
         answer: str = self.model.generate(self._full(question))
         return answer

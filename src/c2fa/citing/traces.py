@@ -111,10 +111,15 @@ def read_spans(text: str) -> list[dict[str, Any]]:
     >>> read_spans('{"span_id": "a", "attributes": {}}')
     [{'span_id': 'a', 'attributes': {}}]
     """
+    given = []
     try:
-        given = [json.loads(text)]
+        given.append(json.loads(text))
     except ValueError:
-        given = [json.loads(line) for line in text.splitlines() if line.strip()]
+        for k, line in enumerate(text.splitlines(), start=1):
+            try:
+                given += [json.loads(line)] if line.strip() else []
+            except ValueError as error:
+                raise ValueError(f"line {k} is not JSON: {error}; a trace has a span on each line") from None
     return list(_spans(given))
 
 
