@@ -27,7 +27,7 @@ from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.showing.codec import walk
 from c2fa.structure import FloatArray
-from c2fa.views.citation import Citation, Verdict
+from c2fa.views.statement import Citation, Verdict
 
 
 class Verifier(Explainer):
