@@ -212,7 +212,7 @@ def test_scores_over_many_answers():
     assert (found.supported.count, found.supported.of) == (2, 3)
     assert "citations used: 2 of 3" in found.to_text()
     assert len(found.to_frame()) == 4  # and one that was used and not cited
-    assert found.to_html().count("<h1") == 3
+    assert found.to_html().count("<h2") == 3
 
 
 GOOD = {"documents": documents(3), "query": "?", "answer": "Alpha is number 0 [2]."}

@@ -94,7 +94,7 @@ def test_many_answers_have_scores(folder: Path) -> None:
     text = verify("--questions", "answers.jsonl", *ASK[4:], "--out", "v.html").stdout
     assert "citations used: 2 of 3" in text
     assert "statements supported: 2 of 3" in text
-    assert (folder / "v.html").read_text().count("<h1") == 2
+    assert (folder / "v.html").read_text().count("<h2") == 2
 
 
 LINES = [

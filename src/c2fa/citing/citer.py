@@ -5,18 +5,39 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, Protocol
 
 from c2fa.citing.annotations import Citations
 from c2fa.citing.documents import Documents
 from c2fa.citing.questions import PROMPT, Asking, Messages, Prompt, Question, QuestionMasker, fields_of, of_a_chat
-from c2fa.citing.scoring import LanguageModel, Scorer, Similarity
+from c2fa.citing.scoring import Scorer, Similarity
 from c2fa.citing.verdicts import Verification, Verifications
 from c2fa.citing.verifying import Verifier
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.methods.budget import as_budget, masks_of
 from c2fa.models.loading import Lazy
+
+
+class LanguageModel(Protocol):
+    """What can write an answer and say how likely a given one is, as ``c2fa.models.CausalLM``.
+
+    It may also have ``template(messages)``, which puts a chat into the model's chat format; ``fits(prompts,
+    answer)``, which says whether each prompt and the answer fit into its window; ``special_tokens``, which documents
+    must not hold; ``concurrency``, how many threads may call ``generate`` at once; and ``close()``, which ends them.
+    """
+
+    def generate(self, prompt: str, /) -> str:
+        """The answer that the model gives to a prompt."""
+        ...
+
+    def pieces(self, answer: str, /) -> list[str]:
+        """The pieces of an answer; they join to it."""
+        ...
+
+    def score(self, prompts: Sequence[str], answer: str, /) -> Any:
+        """The log-probability of each piece of an answer after each prompt, (n, pieces)."""
+        ...
 
 
 def cite(

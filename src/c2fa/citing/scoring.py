@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,27 +25,6 @@ from c2fa.structure import FloatArray, IntArray
 from c2fa.views import Cited, CitedDocument
 
 Similarity: TypeAlias = str | Callable[[str, str], float]
-
-
-class LanguageModel(Protocol):
-    """What can write an answer and say how likely a given one is, as ``c2fa.models.CausalLM``.
-
-    It may also have ``template(messages)``, which puts a chat into the model's chat format; ``fits(prompts,
-    answer)``, which says whether each prompt and the answer fit into its window; ``special_tokens``, which documents
-    must not hold; ``concurrency``, how many threads may call ``generate`` at once; and ``close()``, which ends them.
-    """
-
-    def generate(self, prompt: str, /) -> str:
-        """The answer that the model gives to a prompt."""
-        ...
-
-    def pieces(self, answer: str, /) -> list[str]:
-        """The pieces of an answer; they join to it."""
-        ...
-
-    def score(self, prompts: Sequence[str], answer: str, /) -> Any:
-        """The log-probability of each piece of an answer after each prompt, (n, pieces)."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

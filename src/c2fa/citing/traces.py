@@ -208,8 +208,10 @@ def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
                     retrieved[text] = Document(own, text, {**metadata, "spans": [[span.id, place]]})
         text = span.text("output")
         if span.kind == "TOOL" and text.strip() and text not in results:
-            tool = span.attributes.get("tool.name", span.given.get("name", "tool"))
-            results[text] = Document(f"{tool} ({span.id})", text, {"tool": str(tool), "spans": [[span.id, None]]})
+            tool = str(span.attributes.get("tool.name", span.given.get("name", "tool")))
+            taken = {document.id for document in (*retrieved.values(), *results.values())}
+            own = f"{tool} ({span.id})" if tool in taken else tool
+            results[text] = Document(own, text, {"tool": tool, "spans": [[span.id, None]]})
     return list(retrieved.values()), [d for text, d in results.items() if text not in retrieved]
 
 
@@ -236,7 +238,7 @@ def _sources(e: Explanation) -> Iterator[dict[str, Any]]:
             "content": view.text[document.start : ends[k]],
             "score": float(e.high[k]),
             "stderr": stderr,
-            "statements": [record["statement"] for record in rests if record["source"] == document.id],
+            "statements": list(dict.fromkeys(r["statement"] for r in rests if r["source"] == document.id)),
             "spans": json.loads(document.known).get("spans", []),
         }
 

@@ -107,11 +107,7 @@ class Verification:
 
     def to_html(self, path: str | PathLike[str] | None = None) -> str:
         """One page that needs nothing else; it is returned, and written where a path is given."""
-        text = _page([self])
-        if path is not None:
-            with atomic(path) as file:
-                file.write(text.encode())
-        return text
+        return _page([self], path)
 
     def __str__(self) -> str:
         return self.to_text()
@@ -222,44 +218,49 @@ class Verifications(Sequence[Verification]):
 
     def to_html(self, path: str | PathLike[str] | None = None) -> str:
         """All answers on one page, below their scores."""
-        text = _page((v for _, v in self.items()), self.to_text())
-        if path is not None:
-            with atomic(path) as file:
-                file.write(text.encode())
-        return text
+        return _page((v for _, v in self.items()), path, self.to_text())
 
 
-_STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}
-h1{font-size:1.25rem}li{margin:.75rem 0}p{margin:.25rem 0;overflow-wrap:anywhere}.quiet{color:#4d5660}
-b.v{display:inline-block;min-width:8.5rem;padding:0 .5rem;margin-right:.5rem;border-radius:.25rem;border:1px solid}
-.used{background:#dbf0f7;color:#0b4a63}.not-used{background:#fbe3e0;color:#8a1c14}.against{background:#8a1c14;color:#fff}
-.one-of-several{background:#e6e9fb;color:#27307a}.known-without{background:#f2ecd4;color:#5d4a05}
-.not-settled{background:#eceff2;color:#3a424a}
-@media(prefers-color-scheme:dark){body{background:#14171a;color:#e6e9ec}.quiet{color:#a8b0b8}}
-"""
+def _page(found: Iterable[Verification], path: str | PathLike[str] | None, scores: str = "") -> str:
+    """A page of verified answers, which is also written where there is a path; their text stays text."""
 
-
-def _page(found: Iterable[Verification], scores: str = "") -> str:
-    """A page of verified answers; text from answers and documents stays text."""
-
-    def line(c: Citation, unit: str, cited: str) -> str:
-        said = c.told(unit).removeprefix(f"{c.verdict}: ")
+    def line(c: Citation, unit: str) -> str:
+        told = escape(c.told(unit).removeprefix(f"{c.verdict}: "))
         passage = f"<p class='quiet' dir='auto'>“{escape(c.passage)}”</p>" if c.passage else ""
         return (
-            f"<p><b class='v {c.verdict.replace(' ', '-')}'>{c.verdict}</b><b dir='auto'>{escape(c.source)}</b>{cited} "
-            f"<span class='quiet'>{escape(said)}</span></p>{passage}"
+            f"<div class='c'><b class='v {c.verdict.replace(' ', '-')}'>{c.verdict}</b><div><p>"
+            f"<b dir='auto'>{escape(c.source)}</b>{'' if c.cited else ', not cited'}</p>{passage}"
+            f"<p class='quiet'>{told}</p></div></div>"
         )
 
     parts = [f"<p>{escape(part)}</p>" for part in scores.splitlines()]
     for v in found:
-        parts.append(f"<h1 dir='auto'>{escape(v.query)}</h1><p class='quiet'>{v.queries} rows</p><ol>")
+        parts.append(f"<h2 dir='auto'>{escape(v.query)}</h2><p class='quiet'>{v.queries} rows</p><ol>")
         for statement in v.statements:
-            lines = [line(c, v.unit, "") for c in statement.citations] or ["<p class='quiet'>cites nothing</p>"]
-            lines += [line(c, v.unit, ", not cited") for c in statement.uncited]
-            parts.append(f"<li><span dir='auto'>{escape(statement.text)}</span>{''.join(lines)}</li>")
+            lines = [line(c, v.unit) for c in statement.citations] or ["<p class='quiet'>cites nothing</p>"]
+            lines += [line(c, v.unit) for c in statement.uncited]
+            parts.append(f"<li><p dir='auto'><b>{escape(statement.text)}</b></p>{''.join(lines)}</li>")
         parts.append("</ol>")
-    return (
-        "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
-        f"<title>Were the sources used?</title><style>{_STYLE}</style><body>{''.join(parts)}</body></html>\n"
+    text = (
+        "<!doctype html><html lang='en'><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'><title>Were the sources used?</title>"
+        f"<style>{_STYLE}</style><main><h1>Were the sources used?</h1>{''.join(parts)}</main></html>\n"
     )
+    if path is not None:
+        with atomic(path) as file:
+            file.write(text.encode())
+    return text
+
+
+_STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}
+h1{font-size:1.25rem}h2{font-size:1.1rem;margin:1.5rem 0 0}ol{padding-left:1.5rem}li{margin:1rem 0}
+p{margin:.15rem 0;overflow-wrap:anywhere}.quiet{color:#4d5660}
+.c{display:grid;grid-template-columns:10rem 1fr;gap:.25rem .75rem;align-items:start;margin:.5rem 0}
+.v{padding:0 .5rem;border-radius:.25rem;border:1px solid;justify-self:start;white-space:nowrap}
+.used{background:#dbf0f7;color:#0b4a63}.not-used{background:#fbe3e0;color:#8a1c14}.against{background:#8a1c14;color:#fff}
+.one-of-several{background:#e6e9fb;color:#27307a}.known-without{background:#f2ecd4;color:#5d4a05}
+.not-settled{background:#eceff2;color:#3a424a}
+@media(max-width:34rem){.c{grid-template-columns:1fr}}
+@media(prefers-color-scheme:dark){body{background:#14171a;color:#e6e9ec}.quiet{color:#a8b0b8}}
+"""
