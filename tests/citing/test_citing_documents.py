@@ -211,4 +211,5 @@ def test_a_pdfs_pages_are_documents(tmp_path):
     tail = f"xref\n0 6\n0000000000 65535 f \n{table}trailer<</Size 6/Root 1 0 R>>\nstartxref\n{len(text)}\n%%EOF"
     (tmp_path / "a.pdf").write_text(text + tail)
     [page] = read_pdf(tmp_path / "a.pdf")
-    assert (page["id"], page["text"].strip(), page["page"]) == ("a.pdf page 1", "It rains.", 1)
+    assert (page.id, page.text.strip()) == ("a.pdf page 1", "It rains.")
+    assert page.metadata == {"file": "a.pdf", "page": 1}

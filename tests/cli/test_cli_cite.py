@@ -149,7 +149,7 @@ def test_answers_are_kept_in_a_ledger_and_for_the_next_prompt_asked_anew(folder:
         (("--docs", "cache", *ASK), 3, "the folder 'cache' holds no texts (.txt, .md, .html"),
         (("--docs", "empty.txt", *ASK), 3, "'empty.txt' is empty"),
         (("--docs", "bad.json", *ASK), 3, "'bad.json' is not JSON"),
-        (("--docs", "odd.json", *ASK), 3, "document 0 of 'odd.json' must be"),
+        (("--docs", "odd.json", *ASK), 3, "document 'odd.json 1' must be a text"),
         (("--docs", "docs", "--docs", "docs", *ASK), 3, "two documents have one id"),
         (ASK, 2, "give the documents with --docs"),
         (("--docs", "docs", *ASK[2:]), 2, 'give the question with --query "…"'),

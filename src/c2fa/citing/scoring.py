@@ -114,11 +114,12 @@ class Scorer(Shell):
         answered = self.answered(question)
         notes = list(answered.notes)
         chat = self.asking.chat(question.texts, question)
-        forged = [mark for m in chat if m["role"] != "system" for mark in self._forging(chat).findall(m["content"])]
+        marks = self._forging(chat)
+        forged = next((mark for m in chat if m["role"] != "system" and (mark := marks.search(m["content"]))), None)
         if forged:
             notes.append(
                 f"the documents or the query hold {forged[0]!r}, by which the model tells turns of a chat apart; in "
-                f"its prompts a blank stands in each such mark, as in {_broken(forged[0])!r}"
+                f"its prompts a blank stands in each such mark, as in {_broken(forged)!r}"
             )
         names, tokens = ["answer"], [len(answered.owner)]
         if answered.several:
@@ -307,24 +308,19 @@ class Scorer(Shell):
 
     def _prompt(self, chat: Messages) -> str:
         """A chat in the model's chat template; in plain text where it has none."""
-        template = getattr(self.model, "template", None)
-        if template is not None:
-            marks = self._forging(chat)
-            shown: str | None = template(
-                [
-                    m
-                    if m["role"] == "system"
-                    else {**m, "content": marks.sub(lambda found: _broken(found[0]), m["content"])}
-                    for m in chat
-                ]
-            )
-            if shown:
-                return shown
+        marks = self._forging(chat)
+        own = [m if m["role"] == "system" else {**m, "content": marks.sub(_broken, m["content"])} for m in chat]
+        if templated := self._templated(own):
+            return templated
         if [m["role"] for m in chat] in (["user"], ["system", "user"]):
             return "\n\n".join(m["content"] for m in chat if m["content"])
         calls = [f" {json.dumps(m['tool_calls'])}" if m.get("tool_calls") else "" for m in chat]
         turns = [f"{m['role'].capitalize()}: {m['content']}{call}" for m, call in zip(chat, calls, strict=True)]
         return "\n\n".join([*turns, "Assistant:"])
+
+    def _templated(self, chat: Messages) -> str | None:
+        template: Callable[[Messages], str | None] | None = getattr(self.model, "template", None)
+        return None if template is None else template(chat)
 
     def _forging(self, chat: Messages) -> re.Pattern[str]:
         """What a document must not say, for the model would read it as the end of a turn or the beginning of another.
@@ -334,17 +330,16 @@ class Scorer(Shell):
         """
         roles = tuple(m["role"] for m in chat)
         if roles not in self._marks:
-            template = getattr(self.model, "template", None)
-            around = None if template is None else template([{**m, "content": m["content"] and MARK} for m in chat])
+            around = self._templated([{**m, "content": m["content"] and MARK} for m in chat])
             found = {*getattr(self.model, "special_tokens", ()), *re.findall(r"<[^<>\s]+>|\[/?[A-Z_]+\]", around or "")}
             ordered = map(re.escape, sorted(found, key=len, reverse=True))
             self._marks[roles] = re.compile((around and "|".join(ordered)) or "(?!)")
         return self._marks[roles]
 
 
-def _broken(marker: str) -> str:
+def _broken(found: re.Match[str]) -> str:
     """A special token with a blank in it, which a tokenizer does not take for one."""
-    return f"{marker[0]} {marker[1:]}"
+    return f"{found[0][0]} {found[0][1:]}"
 
 
 def _starts(text: str, language: str) -> list[int]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from c2fa.citing import Citer, Question
-from c2fa.citing.documents import TEXT_FIELDS, read_html, read_pdf
+from c2fa.citing import Citer, Document, Question, documents_of
+from c2fa.citing.documents import read_html, read_pdf
 from c2fa.cli import options as o
 from c2fa.cli import output
 from c2fa.cli.inputs import Request, must_exist, read_text
@@ -86,12 +86,12 @@ def with_breaks(text: str) -> str:
     return text.replace("\\n", "\n")
 
 
-def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[dict[str, Any]]:
+def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[Document]:
     """Read documents from folders, files and standard input, each with its name; with ``below``, of that folder alone.
 
     Links count as what they lead to.
     """
-    found: list[dict[str, Any]] = []
+    found: list[Document] = []
     for path in paths:
         if str(path) != "-":
             must_exist(path)
@@ -108,37 +108,21 @@ def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[dic
                     "files; put it there, or name a folder that holds it with --docs-below"
                 )
             suffix = file.suffix.lower()
-            if suffix in (".json", ".jsonl"):
-                found += _records(file)
-            elif suffix == ".pdf":
+            if suffix == ".pdf":
                 found += read_pdf(file)
+                continue
+            read = read_text(file)
+            [name], [text] = read.names, read.values
+            if suffix in (".json", ".jsonl"):
+                try:
+                    lines = [text] if suffix == ".json" else [line for line in text.splitlines() if line.strip()]
+                    listed = list(map(json.loads, lines))
+                except ValueError as error:
+                    raise RefusedError(f"{str(file)!r} is not {suffix[1:].upper()}: {error}") from None
+                found += documents_of(listed[0] if suffix == ".json" else listed, called=file.name).values()
             else:
-                read = read_text(file)
-                text = read_html(read.values[0]) if suffix in (".html", ".htm") else read.values[0]
-                found.append({"id": read.names[0], "text": text})
+                found.append(Document(name, read_html(text) if suffix in (".html", ".htm") else text))
     return found
-
-
-def _records(file: Path) -> list[dict[str, Any]]:
-    """The documents of a JSON or JSONL file: objects with id and text, texts, or one object of ids and texts."""
-    text = read_text(file).values[0]
-    try:
-        if file.suffix.lower() == ".json":
-            listed = json.loads(text)
-        else:
-            listed = [json.loads(line) for line in text.splitlines() if line.strip()]
-    except ValueError as error:
-        raise RefusedError(f"{str(file)!r} is not {file.suffix[1:].upper()}: {error}") from None
-    if isinstance(listed, dict) and not {"id", "text"} & listed.keys():
-        listed = [{"id": name, "text": text} for name, text in listed.items()]
-    listed = listed if isinstance(listed, list) else [listed]
-    documents = []
-    for k, item in enumerate(listed):
-        item = {"text": item} if isinstance(item, str) else item
-        if not isinstance(item, dict) or not any(isinstance(item.get(name), str) for name in TEXT_FIELDS):
-            raise RefusedError(f'document {k} of {str(file)!r} must be {{"id": …, "text": …}}, not {str(item)[:80]}')
-        documents.append({"id": f"{file.name} {k + 1}", **item})
-    return documents
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +133,7 @@ class QuestionFile:
     """
 
     path: Path
-    documents: Sequence[Mapping[str, Any]] | None
+    documents: Sequence[Document] | None
     below: Path
     fields: Sequence[str] = ("query", "documents", "docs", "answer", "messages")
 

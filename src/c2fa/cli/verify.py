@@ -37,16 +37,6 @@ Questions = Annotated[
         metavar="FILE",
     ),
 ]
-Outs = Annotated[
-    list[Path],
-    o.flag(
-        o.OUTPUT,
-        "Write a page (.html), everything (.json) or a table (.csv, .parquet). Repeatable.",
-        "--out",
-        "-o",
-        metavar="FILE",
-    ),
-]
 Budget = Annotated[int, o.flag(o.ASKING, "Most rows for an answer.", "--budget", "-b", min=1, show_default=True)]
 
 
@@ -68,7 +58,7 @@ def verify(
     budget: Budget = 64,
     seed: o.Seed = 0,
     batch_size: o.BatchSize = None,
-    out: Outs = [],  # noqa: B006
+    out: o.Outs = [],  # noqa: B006
     json: o.Json = False,
     quiet: o.Quiet = False,
     debug: o.Debug = False,
