@@ -14,6 +14,7 @@ import pytest
 import c2fa
 from c2fa.citing import Document, documents_of
 from c2fa.citing.documents import frames, read_html, read_pdf
+from running import pdf
 from servers.environments import CannotInstall, environment
 
 
@@ -196,20 +197,10 @@ def test_pages_are_read_without_markup():
 
 def test_a_pdfs_pages_are_documents(tmp_path):
     pytest.importorskip("pypdf")
-    objects = [
-        "<</Type/Catalog/Pages 2 0 R>>",
-        "<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        "<</Type/Page/Parent 2 0 R/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>/MediaBox[0 0 200 200]>>",
-        "<</Length 41>>stream\nBT /F 12 Tf 10 100 Td (It rains.) Tj ET  \nendstream",
-        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    text, places = "%PDF-1.4\n", []
-    for k, one in enumerate(objects, start=1):
-        places.append(len(text))
-        text += f"{k} 0 obj{one}endobj\n"
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
-    tail = f"xref\n0 6\n0000000000 65535 f \n{table}trailer<</Size 6/Root 1 0 R>>\nstartxref\n{len(text)}\n%%EOF"
-    (tmp_path / "a.pdf").write_text(text + tail)
-    [page] = read_pdf(tmp_path / "a.pdf")
-    assert (page.id, page.text.strip()) == ("a.pdf page 1", "It rains.")
-    assert page.metadata == {"file": "a.pdf", "page": 1}
+    (tmp_path / "a.pdf").write_bytes(pdf("It rains.", "", "It snows."))
+    first, third = read_pdf(tmp_path / "a.pdf")
+    assert (first.id, first.text.strip()) == ("a.pdf page 1", "It rains.")
+    assert third.metadata == {"file": "a.pdf", "page": 3}
+    (tmp_path / "scan.pdf").write_bytes(pdf(""))
+    with pytest.raises(ValueError, match="holds no text, as scanned pages do"):
+        read_pdf(tmp_path / "scan.pdf")

@@ -33,7 +33,7 @@ Questions = Annotated[
     Path | None,
     o.flag(
         o.INPUTS,
-        'A .jsonl of {"query", "documents" or "docs": PATH, "answer", "citations"}: many answers, with scores.',
+        'A .jsonl of {"query" or "messages", "documents" or "docs": PATH, "answer", "citations"}: many, with scores.',
         metavar="FILE",
     ),
 ]
