@@ -47,14 +47,6 @@ def cite(
     answer: str | None = None,
     *,
     messages: Messages | None = None,
-    levels: Sequence[str] = ("documents", "sentences"),
-    budget: int | Sequence[int] = 64,
-    prompt: Prompt = PROMPT,
-    system: str | None = None,
-    document: str | None = None,
-    separator: str = "\n\n",
-    language: str = "en",
-    similarity: Similarity | None = None,
     **options: Any,
 ) -> Explanation:
     """Attribute a language model's answer to the documents that it answered from, down to their sentences or words.
@@ -77,28 +69,9 @@ def cite(
         A whole chat in place of the query, as a list of ``{"role": …, "content": …}``. Its tools' results and earlier
         turns are sources, and so are documents that stand in it word for word; the system's text, the last turn of the
         user and what is marked ``"keep": True`` stay. Where the assistant has the last word, that is the answer.
-    levels
-        Coarse to fine, the last being the leaves: any of ``"documents"``, ``"paragraphs"``, ``"sentences"`` and
-        ``"words"``. Words are asked about only inside the sentences that are found to matter (``c2fa-focused``), or
-        everywhere with ``until``.
-    budget
-        Rows of the model, or those of each level; the one without any document is among them.
-    prompt
-        A text with ``{context}`` and ``{query}``, or a function of both; it is put into the model's own chat template
-        where the model has one, with ``system`` before it. A chat of a system's and a user's message, as a list of
-        ``{"role": …, "content": …}``, is both.
-    document
-        What each document looks like in the prompt, such as ``"[{id}] {title}\\n{text}"``: ``{text}`` is what it says,
-        and the rest, from its id and metadata, stays while a sentence of it does. None is the text alone.
-    separator
-        What stands between two documents.
-    similarity
-        For a model that cannot score a given answer: each row is answered anew, and what is explained is how similar
-        that answer is to the one to explain, from 0 to 1. ``"words"``, or a function of both answers. A statement's
-        number is that of the most similar sentence of the new answer.
     options
-        Further options of ``Explainer``: ``seed``, ``ledger``, ``until``, ``method``, … ``link="logit"`` explains the
-        log-odds of the answer and of its statements; ``method="context-cite"`` does so by default.
+        Those of ``c2fa.Citer`` (``levels``, ``budget``, ``prompt``, ``system``, ``document``, ``similarity``, …) and of
+        ``Explainer``: ``seed``, ``ledger``, ``until``, ``method``, …
 
     Examples
     --------
@@ -110,19 +83,8 @@ def cite(
     >>> c.structure.names[0], c.high.round(2)
     (('a', 'b'), array([4., 0.]))
     """
-    citer = Citer(
-        lm,
-        levels=levels,
-        budget=budget,
-        prompt=prompt,
-        system=system,
-        document=document,
-        separator=separator,
-        language=language,
-        similarity=similarity,
-        **options,
-    )
-    return citer({"documents": documents, "query": query, "answer": answer, "messages": messages})
+    x = {"documents": documents, "query": query, "answer": answer, "messages": messages}
+    return Citer(lm, **options)(x)
 
 
 def verify(
@@ -187,8 +149,30 @@ class Citer:
 
     Parameters
     ----------
-    lm, levels, budget, prompt, system, document, separator, language, similarity, options
-        As ``cite`` takes them.
+    lm
+        As ``cite`` takes it.
+    levels
+        Coarse to fine, the last being the leaves: any of ``"documents"``, ``"paragraphs"``, ``"sentences"`` and
+        ``"words"``. Words are asked about only inside the sentences that are found to matter (``c2fa-focused``), or
+        everywhere with ``until``.
+    budget
+        Rows of the model, or those of each level; the one without any document is among them.
+    prompt
+        A text with ``{context}`` and ``{query}``, or a function of both; it is put into the model's own chat template
+        where the model has one, with ``system`` before it. A chat of a system's and a user's message, as a list of
+        ``{"role": …, "content": …}``, is both.
+    document
+        What each document looks like in the prompt, such as ``"[{id}] {title}\\n{text}"``: ``{text}`` is what it says,
+        and the rest, from its id and metadata, stays while a sentence of it does. None is the text alone.
+    separator
+        What stands between two documents.
+    similarity
+        For a model that cannot score a given answer: each row is answered anew, and what is explained is how similar
+        that answer is to the one to explain, from 0 to 1. ``"words"``, or a function of both answers. A statement's
+        number is that of the most similar sentence of the new answer.
+    options
+        Further options of ``Explainer``: ``seed``, ``ledger``, ``until``, ``method``, … ``link="logit"`` explains the
+        log-odds of the answer and of its statements; ``method="context-cite"`` does so by default.
 
     Examples
     --------

@@ -108,10 +108,10 @@ def _document(item: Any, name: str, texts: tuple[str, ...], ids: tuple[str, ...]
             f"that has one of these; got {got}"
         )
     own = next((key for key in ids if fields.get(key) is not None), None)
-    told = [fields.pop(key, None) for key in _METADATA]
+    nested = [fields.pop(key, None) for key in _METADATA]
     text, own_id = fields.pop(found), fields.pop(own) if own else name
     metadata |= {key: value for key, value in fields.items() if value is not None and key not in (*texts, *ids)}
-    for more in told:
+    for more in nested:
         metadata |= more or {}
     return Document(str(own_id), text, metadata)
 
@@ -158,7 +158,7 @@ def read_html(text: str) -> str:
     reader = _Page()
     reader.feed(text)
     reader.close()
-    lines = (" ".join(block.split()) for block in "".join(reader.said).split("\f"))
+    lines = (" ".join(block.split()) for block in "".join(reader.pieces).split("\f"))
     return "\n\n".join(line for line in lines if line)
 
 
@@ -169,20 +169,20 @@ class _Page(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[str] = []
+        self.pieces: list[str] = []
         self._hidden = 0
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         self._hidden += tag in ("script", "style")
-        self.said.append("" if self.within.fullmatch(tag) else "\f")
+        self.pieces.append("" if self.within.fullmatch(tag) else "\f")
 
     def handle_endtag(self, tag: str) -> None:
         self._hidden -= tag in ("script", "style")
-        self.said.append("" if self.within.fullmatch(tag) else "\f")
+        self.pieces.append("" if self.within.fullmatch(tag) else "\f")
 
     def handle_data(self, data: str) -> None:
         if not self._hidden:
-            self.said.append(data)
+            self.pieces.append(data)
 
 
 def read_pdf(path: Path) -> list[Document]:

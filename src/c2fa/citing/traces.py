@@ -46,8 +46,8 @@ class _Span:
 
     def text(self, name: str) -> str:
         """``input.value`` or ``output.value``, where it is no JSON."""
-        said = self.attributes.get(f"{name}.value")
-        return said if isinstance(said, str) and self.attributes.get(f"{name}.mime_type") != "application/json" else ""
+        value, kind = self.attributes.get(f"{name}.value"), self.attributes.get(f"{name}.mime_type")
+        return value if isinstance(value, str) and kind != "application/json" else ""
 
     def messages(self, name: str) -> list[dict[str, Any]]:
         """The messages that the model read (``input``) or wrote (``output``)."""
@@ -162,14 +162,14 @@ def questions_of(spans: Iterable[Mapping[str, Any]]) -> dict[str, Question]:
             inside = [d for d in (*retrieved, *results) if any(d.text in (m["content"] or "") for m in chat)]
             asked = next((m["content"] for m in reversed(chat) if m["role"] == "user"), "")
             try:
-                questions[span.id] = chat_question(chat, _plain(inside) or None, _answer(span))
+                questions[span.id] = chat_question(chat, inside or None, _answer(span))
             except ValueError:  # nothing of the chat can be removed
                 if retrieved and asked:
-                    questions[span.id] = Question(_plain(retrieved), asked, _answer(span))
+                    questions[span.id] = Question(retrieved, asked, _answer(span))
         around = [s for s in own if s.kind in ("CHAIN", "AGENT") and s.text("input") and s.text("output").strip()]
         if not written and retrieved and around:
             outermost = min(around, key=lambda span: span.inner)
-            question = Question(_plain(retrieved), outermost.text("input"), outermost.text("output"))
+            question = Question(retrieved, outermost.text("input"), outermost.text("output"))
             questions[outermost.id] = question
     if not questions:
         raise ValueError(
@@ -213,10 +213,6 @@ def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
             own = f"{tool} ({span.id})" if tool in taken else tool
             results[text] = Document(own, text, {"tool": tool, "spans": [[span.id, None]]})
     return list(retrieved.values()), [d for text, d in results.items() if text not in retrieved]
-
-
-def _plain(documents: Iterable[Document]) -> list[dict[str, Any]]:
-    return [{"id": d.id, "text": d.text, "metadata": d.metadata} for d in documents]
 
 
 # ---------------------------------------------------------------------------------- out
