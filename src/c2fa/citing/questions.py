@@ -169,15 +169,16 @@ def _turn(number: int, message: Mapping[str, Any]) -> str:
 
 
 def _message(given: Any) -> dict[str, Any]:
-    """A message as chat templates read it, from a dict of these fields or from one of LangChain's messages."""
+    """A message as chat templates read it, from a dict of these fields or a message of LangChain's or LlamaIndex's."""
     message = given
-    if not isinstance(given, Mapping) and hasattr(given, "content") and hasattr(given, "type"):
-        role = {"human": "user", "ai": "assistant"}.get(given.type, given.type)
-        message = {"role": role, "content": given.content}
-        message |= {key: value for key in ("name", "tool_call_id") if (value := getattr(given, key, None))}
+    if hasattr(given, "model_dump"):
+        fields = given.model_dump(mode="json")
+        role = fields.get("role", {"human": "user", "ai": "assistant"}.get(fields.get("type"), fields.get("type")))
+        message = {"role": role, "content": fields.get("content", fields.get("blocks"))}
+        message |= {key: fields[key] for key in ("name", "tool_call_id") if fields.get(key)}
         calls = [
             {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["args"]}}
-            for call in getattr(given, "tool_calls", ())
+            for call in fields.get("tool_calls") or ()
         ]
         message |= {"tool_calls": calls} if calls else {}
     content = message.get("content") if isinstance(message, Mapping) else None
