@@ -110,7 +110,8 @@ class _Sources:
         for own in self.metadata:
             if wanted == own.casefold():
                 return own
-        alike = [own for own, told in self.metadata.items() if wanted in {str(told.get(k)).casefold() for k in _NAMES}]
+        names = {own: {str(about.get(k)).casefold() for k in _NAMES} for own, about in self.metadata.items()}
+        alike = [own for own in names if wanted in names[own]]
         if len(alike) == 1:
             return alike[0]
         counted = re.fullmatch(r"(?:\^|doc(?:ument)?\.?\s*|source\s*)?(\d{1,4})(?:[:†].*)?", wanted)

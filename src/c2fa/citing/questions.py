@@ -147,8 +147,8 @@ class ChatQuestion(Question):
     @property
     def stays(self) -> tuple[str, ...]:
         """Turns of a chat that are never masked."""
-        said = enumerate(self.messages, start=1)
-        return tuple(_turn(k, m) for k, m in said if m["content"].strip() and not any(map(_is_slot, m["content"])))
+        turns = enumerate(self.messages, start=1)
+        return tuple(_turn(k, m) for k, m in turns if m["content"].strip() and not any(map(_is_slot, m["content"])))
 
     def chat(self, documents: Mapping[str, str]) -> list[dict[str, Any]]:
         """The chat with what is left of the documents."""
@@ -297,11 +297,11 @@ class Asking:
     document: str | None = None
 
     def __post_init__(self) -> None:
-        shown = repr(self.prompt) if isinstance(self.prompt, str) else "the function that makes it leaves it out"
+        prompt = repr(self.prompt) if isinstance(self.prompt, str) else "the function that makes it leaves it out"
         if MARK not in self._text(MARK, "?"):
-            raise ValueError(f"the prompt has no {{context}}, so that no document would be read: {shown}")
+            raise ValueError(f"the prompt has no {{context}}, so that no document would be read: {prompt}")
         if MARK not in self._text("", MARK):
-            raise ValueError(f"the prompt has no {{query}}, so that nothing would be asked: {shown}")
+            raise ValueError(f"the prompt has no {{query}}, so that nothing would be asked: {prompt}")
 
     def of(self, question: Question) -> Question:
         """The question with a header for each document, where there is a template for them."""

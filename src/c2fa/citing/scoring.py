@@ -141,7 +141,7 @@ class Scorer(Shell):
                 generations=int(written),
                 scored_by="log-probability" if self.similarity is None else "similarity",
                 without_documents=tuple(without[0].tolist()),
-                documents=tuple(CitedDocument(name, at, told) for (name, told), at in read),
+                documents=tuple(CitedDocument(name, at, about) for (name, about), at in read),
                 stays=question.stays,
             ),
         )

@@ -181,8 +181,8 @@ def questions_of(spans: Iterable[Mapping[str, Any]]) -> dict[str, Question]:
 
 
 def _answer(span: _Span) -> str:
-    said = "".join(message["content"] for message in span.messages("output"))
-    return said.strip() or ("" if _listed(span.attributes, "llm.output_messages") else span.text("output").strip())
+    text = "".join(message["content"] for message in span.messages("output"))
+    return text.strip() or ("" if _listed(span.attributes, "llm.output_messages") else span.text("output").strip())
 
 
 def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
@@ -196,10 +196,10 @@ def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
                 if text in retrieved:
                     retrieved[text].metadata["spans"].append([span.id, place])
                 elif text.strip():
-                    told = _parsed(fields.get("document.metadata"))
-                    metadata = dict(told) if isinstance(told, Mapping) else {}
-                    nested = {k.removeprefix("document.metadata."): v for k, v in fields.items()}
-                    metadata |= {k: nested[k] for k in nested.keys() - fields.keys()}
+                    nested = _parsed(fields.get("document.metadata"))
+                    metadata = dict(nested) if isinstance(nested, Mapping) else {}
+                    dotted = {k.removeprefix("document.metadata."): v for k, v in fields.items()}
+                    metadata |= {k: dotted[k] for k in dotted.keys() - fields.keys()}
                     if "document.score" in fields:
                         metadata["score"] = fields["document.score"]
                     own = str(fields.get("document.id", f"{span.id} {place}"))

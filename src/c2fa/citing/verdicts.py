@@ -99,9 +99,9 @@ class Verification:
         lines = [f"{len(self.citations)} citations, {self.queries} rows"]
         for k, statement in enumerate(self.statements, start=1):
             lines += textwrap.wrap(f"[{k}] {statement.text}", width, subsequent_indent="    ")
-            told = [f"{c.source}: {c.told(self.unit)}" for c in statement.citations] or ["cites nothing"]
-            told += [f"{c.source}, not cited: {c.told(self.unit)}" for c in statement.uncited]
-            for line in told:
+            verdicts = [f"{c.source}: {c.told(self.unit)}" for c in statement.citations] or ["cites nothing"]
+            verdicts += [f"{c.source}, not cited: {c.told(self.unit)}" for c in statement.uncited]
+            for line in verdicts:
                 lines += textwrap.wrap(line, width, initial_indent="    ", subsequent_indent="      ")
         return "\n".join(lines)
 
@@ -183,8 +183,8 @@ class Verifications(Sequence[Verification]):
         """Counted in one pass, for a store reads every answer anew."""
         used = settled = supported = statements = 0
         for _, v in self.items():
-            told = [citation for citation in v.citations if citation.verdict != "not settled"]
-            used, settled = used + sum(citation.matters for citation in told), settled + len(told)
+            verdicts = [citation.matters for citation in v.citations if citation.verdict != "not settled"]
+            used, settled = used + sum(verdicts), settled + len(verdicts)
             supported += sum(statement.supported for statement in v.statements)
             statements += len(v.statements)
         return Share(used, settled), Share(supported, statements)
@@ -225,12 +225,12 @@ def _page(found: Iterable[Verification], path: str | PathLike[str] | None, score
     """A page of verified answers, which is also written where there is a path; their text stays text."""
 
     def line(c: Citation, unit: str) -> str:
-        told = escape(c.told(unit).removeprefix(f"{c.verdict}: "))
+        numbers = escape(c.told(unit).removeprefix(f"{c.verdict}: "))
         passage = f"<p class='quiet' dir='auto'>“{escape(c.passage)}”</p>" if c.passage else ""
         return (
             f"<div class='c'><b class='v {c.verdict.replace(' ', '-')}'>{c.verdict}</b><div><p>"
             f"<b dir='auto'>{escape(c.source)}</b>{'' if c.cited else ', not cited'}</p>{passage}"
-            f"<p class='quiet'>{told}</p></div></div>"
+            f"<p class='quiet'>{numbers}</p></div></div>"
         )
 
     parts = [f"<p>{escape(part)}</p>" for part in scores.splitlines()]

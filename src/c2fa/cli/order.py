@@ -172,9 +172,9 @@ class Order:
         output.check_folder(self.store, "--store")
         self.request.model_settings()  # refused here, not in every worker
         # A complete store starts no worker, so nobody else would notice that it was made with other settings.
-        there = Store(self.store).settings
-        ours = {k: v for k, v in settings_of(bare).items() if k in there and k not in unknown}
-        Store(self.store).check({**there, **ours})
+        earlier = Store(self.store).settings
+        ours = {k: v for k, v in settings_of(bare).items() if k in earlier and k not in unknown}
+        Store(self.store).check({**earlier, **ours})
         done = many(
             make,
             inputs,
