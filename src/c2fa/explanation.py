@@ -17,10 +17,11 @@ from c2fa.asking.model import resolve_target
 from c2fa.showing.numbers import Rounded, number
 from c2fa.showing.printing import notes, printable, tree
 from c2fa.structure import FloatArray, Structure
-from c2fa.views.answer import Cited, Statement
+from c2fa.views.answer import Cited
 from c2fa.views.descriptors import Column
 from c2fa.views.from_prior import FromPrior
 from c2fa.views.images import Images
+from c2fa.views.statement import Statement
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -136,6 +136,13 @@ def test_a_document_that_holds_another_and_one_that_stands_twice():
     assert list(question.texts) == ["same", "short", "long"]
 
 
+def test_the_real_messages_of_llama_index():
+    llms = pytest.importorskip("llama_index.core.llms")
+    question = chat_question([llms.ChatMessage("I am Ada.", role=role) for role in ("user", "assistant", "user")])
+    assert list(question.texts) == ["turn 1 (user)", "turn 2 (assistant)"]
+    assert question.query == "I am Ada."
+
+
 def test_a_message_says_itself_whether_it_stays():
     chat = [{**CHAT[0], "keep": False}, {**CHAT[1], "keep": True}, *CHAT[2:]]
     question = chat_question(chat)

@@ -110,7 +110,7 @@ def test_a_trace_of_a_tool_using_conversation_in_and_out(shape):
     questions = questions_of(spans)
     assert list(questions) == ["says"], "a call of a tool is no answer"
     question = questions["says"]
-    assert list(question.texts) == ["swans", "7", "turn 2 (user)", "search (tool)"]
+    assert list(question.texts) == ["swans", "7", "turn 2 (user)", "search"]
     assert question.query == "Who built the bridge?"
     assert question.answer == ANSWER
     [whole] = [m for m in question.chat(question.texts) if m.get("tool_calls")]
@@ -145,6 +145,29 @@ def test_annotations_go_to_every_span_that_has_the_document():
     assert used["result"]["explanation"] == "Ada Morn did."
     assert found["found", 0]["result"]["label"] == "not used"
     assert json.loads(json.dumps(list(found.values())))
+
+
+def test_two_results_of_one_tool_have_names_of_their_own():
+    kind = "openinference.span.kind"
+    said = ["It rains.", "It snows."]
+    messages = [{"role": "tool", "content": text} for text in said] + [{"role": "user", "content": "Weather?"}]
+    flat = {f"llm.input_messages.{k}.message.{key}": m[key] for k, m in enumerate(messages) for key in m}
+    spans = [
+        {"span_id": f"s{k}", "attributes": {kind: "TOOL", "tool.name": "weather", "output.value": text}}
+        for k, text in enumerate(said)
+    ]
+    spans.append({"span_id": "says", "attributes": {kind: "LLM", **flat, "output.value": "Rain."}})
+    assert questions_of(spans)["says"].texts == {"weather": said[0], "weather (s1)": said[1]}
+
+
+def test_a_statement_with_two_passages_of_a_document_is_listed_once():
+    class Both(Guide):
+        worth = (("Ada Morn", 0, 5.0), ("nine years", 0, 4.0))
+
+    c = Citer(Both(), budget=64)({"documents": ["Ada Morn built it. It took nine years.", "Swans."], "query": "?"})
+    assert [len(statement["sources"]) for statement in c.sources()] == [2, 0]
+    [first, _] = c2fa.citing.traces._sources(c)
+    assert first["statements"] == [c.answer.statements[0]]
 
 
 def test_retrieved_documents_without_messages_are_read_by_our_own_prompt():

@@ -212,7 +212,176 @@ def test_scores_over_many_answers():
     assert (found.supported.count, found.supported.of) == (2, 3)
     assert "citations used: 2 of 3" in found.to_text()
     assert len(found.to_frame()) == 4  # and one that was used and not cited
-    assert found.to_html().count("<h1") == 3
+    assert found.to_html().count("<h2") == 3
+
+
+GOOD = {"documents": documents(3), "query": "?", "answer": "Alpha is number 0 [2]."}
+BAD = [
+    {"documents": documents(3), "query": "?"},
+    {"documents": [], "query": "?", "answer": "Alpha [1]."},
+    {"documents": documents(3), "query": "?", "answer": "Alpha is.", "citations": [("Omega", "d1")]},
+    "no question",
+]
+
+
+def test_bad_questions_are_set_aside_with_their_sentences():
+    citer = c2fa.Citer(Toy([("used", (1, 1))]), method="owen", budget=40)
+    with pytest.warns(UserWarning, match="4 of 6 inputs could not be explained"):
+        found = citer.verify_many([*BAD, GOOD, GOOD])
+    assert [(failure.index, failure.error.split(";")[0][:40]) for failure in found.errors()] == [
+        (0, "verify needs the answer whose citations "),
+        (1, "there are no documents"),
+        (2, "the answer does not hold 'Omega', which "),
+        (3, "a question must be a dict with documents"),
+    ]
+    assert [index for index, _ in found.items()] == [4, 5]
+    assert (found.used.count, found.used.of) == (2, 2)
+    assert found.to_text().endswith("set aside: 4 of 6 questions")
+    with pytest.raises(c2fa.batch.NotExplainedError, match="there are no documents"):
+        found[1]
+    with pytest.raises(c2fa.batch.NotExplainedError, match="none of the 4 inputs"):
+        citer.verify_many(BAD)
+
+
+def test_a_store_is_continued_and_gives_the_same_verdicts_back(tmp_path):
+    truths = [("either", (0, 1)), ("used", (2, 2))]
+    given = [{"id": f"d{d}", "text": text, "page": d} for d, text in enumerate(documents(4).values())]
+    rows = [{"documents": given, "query": f"{k}?", "answer": answer_of(truths, [(0, 3), (1,)])} for k in range(5)]
+    options = {"engine": "serial", "shard_size": 2, "precision": "float64"}
+    lm = Toy(truths)
+    citer = c2fa.Citer(lm, method="owen", budget=48)
+    citer.verify_many(rows[:4], tmp_path / "verified", **options)  # two shards, as a run that was stopped leaves them
+    found = citer.verify_many(rows, tmp_path / "verified", **options)
+    assert found.explanations.run.inputs == 1, "what was written before is not done again"
+    assert len(found) == 5
+    own = citer.verify_many(rows)
+    for one, other in zip(found, own, strict=True):
+        assert one.citations == other.citations
+        assert one.uncited == other.uncited
+        assert one.to_json() == other.to_json()
+    assert found[0].uncited[0].metadata == {"page": 1}
+    again = c2fa.citing.Verifications(c2fa.batch.Store.open(tmp_path / "verified"))
+    assert str(again.used) == str(own.used)
+    asked = lm.rows
+    citer.verify_many(rows, tmp_path / "verified", **options)
+    assert lm.rows == asked
+    with pytest.raises(c2fa.batch.StoreError, match="other settings"):
+        citer.many(rows, tmp_path / "verified", **options)
+
+
+def test_an_explanation_in_a_file_keeps_its_verdicts(tmp_path):
+    v = c2fa.verify(Toy([("used", (1, 1))]), GOOD["documents"], "?", GOOD["answer"], budget=40)
+    v.explanation.save(tmp_path / "v.json")
+    assert c2fa.citing.Verification(c2fa.load(tmp_path / "v.json")).to_json() == v.to_json()
+
+
+def test_an_empty_list_of_citations_is_none():
+    v = c2fa.verify(Toy([("used", (1, 1))]), GOOD["documents"], "?", GOOD["answer"], [], budget=40)
+    assert not v.citations
+    assert [c.source for c in v.uncited] == ["d1"]
+
+
+def test_a_frame_of_questions():
+    pandas = pytest.importorskip("pandas")
+    found = c2fa.Citer(Toy([("used", (1, 1))]), method="owen", budget=40).verify_many(pandas.DataFrame([GOOD, GOOD]))
+    assert [v.citations[0].verdict for v in found] == ["used", "used"]
+
+
+class Guide(Toy):
+    """A statement is likely where the prompt holds what it needs."""
+
+    def score(self, prompts, answer):
+        self.rows += len(prompts)
+        needs = ("Ada Morn built", "in Lund")
+        return [[-1.0 if need in prompt else -9.0 for need in needs] for prompt in prompts]
+
+
+CHAT = [
+    {"role": "system", "content": "You are a guide."},
+    {"role": "user", "content": "I am in Lund. I like bridges."},
+    {"role": "assistant", "content": "Good to know."},
+    {"role": "tool", "name": "search", "content": "Ada Morn built it. It took nine years."},
+    {"role": "user", "content": "Who built it?"},
+]
+SAID = "Ada Morn built it [turn 4 (tool search)]. You are in Lund [turn 3 (assistant)]."
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"messages": CHAT, "answer": SAID},
+        {"messages": [*CHAT, {"role": "assistant", "content": SAID}]},
+        {
+            "messages": CHAT,
+            "answer": [{"type": "text", "text": "Ada Morn built it. You are in Lund."}],
+            "citations": [("Ada Morn", "turn 4 (tool search)"), ("Lund", "turn 3 (assistant)")],
+        },
+    ],
+)
+def test_a_chats_turns_are_cited(arguments):
+    v = c2fa.verify(Guide([]), **arguments, budget=48)
+    assert [(c.source, c.verdict) for c in v.citations] == [
+        ("turn 4 (tool search)", "used"),
+        ("turn 3 (assistant)", "not used"),
+    ]
+    assert [c.source for c in v.uncited] == ["turn 2 (user)"]
+    assert v.query == "Who built it?"
+
+
+def test_langchains_messages_are_a_chat_and_an_answer():
+    langchain = pytest.importorskip("langchain_core.messages")
+    calls = [{"name": "search", "args": {"q": "bridge"}, "id": "c1"}]
+    chat = [
+        langchain.SystemMessage("You are a guide."),
+        langchain.HumanMessage("I am in Lund. I like bridges."),
+        langchain.AIMessage("", tool_calls=calls),
+        langchain.ToolMessage("Ada Morn built it. It took nine years.", tool_call_id="c1"),
+        langchain.HumanMessage([{"type": "text", "text": "Who built it?"}]),
+    ]
+    answer = langchain.AIMessage("Ada Morn built it [turn 4 (tool search)]. You are in Lund [turn 4 (tool search)].")
+    v = c2fa.verify(Guide([]), messages=chat, answer=answer, budget=48)
+    assert [(c.source, c.verdict) for c in v.citations] == [
+        ("turn 4 (tool search)", "used"),
+        ("turn 4 (tool search)", "not used"),
+    ]
+    assert [c.source for c in v.uncited] == ["turn 2 (user)"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"messages": [*CHAT, {"role": "assistant", "content": "So."}], "answer": "So."}, "leave answer= out"),
+        ({"messages": CHAT}, "needs the answer"),
+        ({"messages": CHAT, "query": "Who?", "answer": SAID}, "leave the query out"),
+        ({"query": "Who?", "answer": SAID}, "no 'documents'"),
+        ({"documents": ["It rains."], "answer": SAID}, "no 'query'"),
+    ],
+)
+def test_a_chat_that_cannot_be_verified(arguments, message):
+    lm = Guide([])
+    with pytest.raises((TypeError, ValueError), match=message):
+        c2fa.verify(lm, **arguments)
+    assert not lm.rows
+
+
+class Metered(Toy):
+    """Counts what its rows cost."""
+
+    cost = 0.0
+
+    def score(self, prompts, answer):
+        self.cost += 0.5 * len(prompts)
+        return super().score(prompts, answer)
+
+
+@pytest.mark.parametrize("budget", [8, 9, 13, 21, 48])
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_the_budget_is_never_exceeded_and_all_of_it_is_counted(budget, noise):
+    lm = Metered([("either", (0, 2)), ("used", (1, 1))], noise)
+    answer = answer_of(lm.truths, [(0, 1, 3), (1, 2)])
+    e = c2fa.verify(lm, documents(6), "?", answer, budget=budget).explanation
+    assert lm.rows == e.queries == e.diagnostics.sent <= budget
+    assert e.diagnostics.cost == lm.cost == 0.5 * lm.rows
 
 
 @settings(max_examples=50, deadline=None)
@@ -252,6 +421,15 @@ def test_a_ledger_repeats_no_row(tmp_path):
         ({"citations": [(3, "d1")]}, "a citation's place"),
         ({"citations": ["d1"]}, "a pair of a place"),
         ({"citations": [{"start": 0, "end": 5}]}, "names no source"),
+        ({"citations": [("Alpha", None)]}, "names no source: .* name a document"),
+        ({"citations": [{"start": -4, "end": -1, "source": "d1"}]}, "whole numbers, from 0 on; got -4 to -1"),
+        ({"citations": [{"start": "one", "end": 5, "source": "d1"}]}, "whole numbers, from 0 on; got 'one' to 5"),
+        ({"query": None}, "has no 'query'; it has 'documents', 'answer'$"),
+        ({"query": 3}, "the query must be a text, not int"),
+        ({"messages": "Who?", "query": None}, "a chat must be a list of messages; got 'Who\\?'"),
+        ({"lm": Toy}, "must be an object with generate, pieces and score.*got <class"),
+        ({"lm": "gpt-4"}, "must be an object with generate, pieces and score.*got 'gpt-4'"),
+        ({"bugdet": 3}, "did you mean 'budget'"),
         ({"documents": []}, "no documents"),
         ({"prompt": "{context} {question}"}, "no {query}"),
         ({"prompt": "{query}"}, "no {context}"),
@@ -267,9 +445,9 @@ def test_a_ledger_repeats_no_row(tmp_path):
 )
 def test_what_is_refused_is_said_before_anything_is_asked(change, message):
     lm = Toy([("used", (1, 1))])
-    arguments = {"documents": documents(3), "query": "?", "answer": "Alpha is number 0 [1].", **change}
+    arguments = {"lm": lm, "documents": documents(3), "query": "?", "answer": "Alpha is number 0 [1].", **change}
     with pytest.raises((ValueError, TypeError), match=message):
-        c2fa.verify(lm, **arguments)
+        c2fa.verify(**arguments)
     assert not lm.rows
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import c2fa
 from c2fa.cli import app
-from running import RUNNER
+from running import RUNNER, pdf
 from servers.fake import Server, reply
 from servers.scoring import LM
 
@@ -103,6 +103,21 @@ def test_documents_come_in_files(folder: Path, name: str, content: str, ids: tup
     assert tuple(found["structure"]["names"][0]) == ids
 
 
+def test_pages_and_their_paragraphs_come_in_a_folder(folder: Path) -> None:
+    (folder / "docs" / "bern.html").write_text("<h1>Bern</h1><p>Bern has bears.</p><p>It is <b>old</b>. It is far.</p>")
+    levels = ("--levels", "documents,paragraphs,sentences")
+    found = json.loads(cite("--docs", "docs/bern.html", *ASK, *levels, "--json").stdout)["structure"]
+    assert [len(names) for names in found["names"]] == [1, 3, 4]
+    assert found["names"][2][-2:] == ["It is old.", "It is far."]
+    pytest.importorskip("pypdf")
+    (folder / "docs" / "town.pdf").write_bytes(pdf("Bern is the capital.", "It rains."))
+    found = json.loads(cite("--docs", "docs", *ASK, *levels, "--json").stdout)
+    pages = ["town.pdf page 1", "town.pdf page 2"]
+    assert found["structure"]["names"][0] == ["bern.html", "cities.md", "rivers.txt", *pages]
+    known = {document["id"]: json.loads(document["known"]) for document in found["answer"]["documents"]}
+    assert known["town.pdf page 2"] == {"file": "town.pdf", "page": 2}
+
+
 def test_standard_input_is_a_document_among_others(folder: Path) -> None:
     found = json.loads(cite("--docs", "-", "--docs", "docs/rivers.txt", *ASK, "--json", input=CITIES).stdout)
     assert found["structure"]["names"][0] == ["standard input", "rivers.txt"]
@@ -149,7 +164,7 @@ def test_answers_are_kept_in_a_ledger_and_for_the_next_prompt_asked_anew(folder:
         (("--docs", "cache", *ASK), 3, "the folder 'cache' holds no texts (.txt, .md, .html"),
         (("--docs", "empty.txt", *ASK), 3, "'empty.txt' is empty"),
         (("--docs", "bad.json", *ASK), 3, "'bad.json' is not JSON"),
-        (("--docs", "odd.json", *ASK), 3, "document 0 of 'odd.json' must be"),
+        (("--docs", "odd.json", *ASK), 3, "document 'odd.json 1' must be a text"),
         (("--docs", "docs", "--docs", "docs", *ASK), 3, "two documents have one id"),
         (ASK, 2, "give the documents with --docs"),
         (("--docs", "docs", *ASK[2:]), 2, 'give the question with --query "…"'),

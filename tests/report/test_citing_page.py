@@ -14,7 +14,8 @@ import c2fa
 import showcases
 from c2fa import report
 from c2fa.report import _data, _page
-from c2fa.views.answer import Source, Statement, cited_level
+from c2fa.views.answer import cited_level
+from c2fa.views.statement import Source, Statement
 
 NOTHING = "rests on nothing in these documents"
 
@@ -45,8 +46,7 @@ def said(**changes: Any) -> Statement:
     source = Source(1, 0, "a", "It is so.", 3.0, 0.1, "+3.000 ± 0.100")
     given = {
         "text": "So.",
-        "start": 0,
-        "end": 3,
+        "place": (0, 3),
         "output": 0,
         "score": -1.0,
         "without": -6.0,

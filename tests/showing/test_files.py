@@ -268,6 +268,7 @@ ANSWER = {
     "without_documents": [-1.0],
     "documents": [],
     "stays": [],
+    "verified": [],
 }
 FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "lacks target": lambda d: d.pop("target"),

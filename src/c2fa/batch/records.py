@@ -96,6 +96,8 @@ def _type(hint: Any) -> Any:
         return pa.list_(_type(get_args(hint)[0]))
     if get_origin(hint) is UnionType:
         return _type(next(arm for arm in get_args(hint) if arm is not NoneType))
+    if get_origin(hint) is Literal:
+        hint = str
     return {bool: pa.bool_(), int: pa.int32(), float: pa.float64(), str: pa.string()}[hint]
 
 
@@ -115,7 +117,7 @@ def _printable(value: Any) -> Any:
         return printable(value)
     if isinstance(value, tuple):
         return [_printable(item) for item in value]
-    return vars(value) if is_dataclass(value) else value
+    return {name: _printable(own) for name, own in vars(value).items()} if is_dataclass(value) else value
 
 
 def write(

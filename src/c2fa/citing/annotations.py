@@ -50,7 +50,8 @@ def read_citations(answer: Any, citations: Citations, metadata: Mapping[str, Map
     Parameters
     ----------
     answer
-        A text, or the blocks of text that Anthropic's and LangChain's models give, with their citations in them.
+        A text, or the blocks of text that Anthropic's and LangChain's models give, with their citations in them, or a
+        message that has either as its ``content``.
     citations
         None for markers in the answer (``[1]``, ``[2, 3]``, ``[id]``, ``(source: id)``); pairs of a place, as a text of
         the answer or its (start, end), and a source; or citations as LangChain, Anthropic, Cohere, Gemini and OpenAI
@@ -64,6 +65,7 @@ def read_citations(answer: Any, citations: Citations, metadata: Mapping[str, Map
     >>> marked.text, [(marked.text[c.start : c.end], c.source) for c in marked.claims]
     ('Bern is the capital. It has bears.', [('l', 'cities'), ('.', 'rivers')])
     """
+    answer = getattr(answer, "content", answer)
     blocks = [answer] if isinstance(answer, str) or not isinstance(answer, Sequence) else list(answer)
     texts = [block.get("text", "") if isinstance(block, Mapping) else block for block in blocks]
     if not all(isinstance(text, str) for text in texts):
@@ -108,7 +110,8 @@ class _Sources:
         for own in self.metadata:
             if wanted == own.casefold():
                 return own
-        alike = [own for own, told in self.metadata.items() if wanted in {str(told.get(k)).casefold() for k in _NAMES}]
+        names = {own: {str(about.get(k)).casefold() for k in _NAMES} for own, about in self.metadata.items()}
+        alike = [own for own in names if wanted in names[own]]
         if len(alike) == 1:
             return alike[0]
         counted = re.fullmatch(r"(?:\^|doc(?:ument)?\.?\s*|source\s*)?(\d{1,4})(?:[:†].*)?", wanted)
@@ -171,6 +174,8 @@ def _given(one: Any, answer: str) -> Iterator[tuple[int, int, list[Any]]]:
         yield from _of_a_dict(one, answer)
     elif isinstance(one, tuple | list) and len(one) == 2:
         place, source = one
+        if source is None:
+            raise ValueError(f"a citation names no source: {one!r}; name a document")
         if isinstance(place, str):
             yield *_found(place, answer), [str(source)]
         elif isinstance(place, tuple | list) and len(place) == 2 and all(isinstance(n, int) for n in place):
@@ -218,8 +223,11 @@ def _of_a_dict(one: Mapping[str, Any], answer: str) -> Iterator[tuple[int, int, 
     own = _names(fields)
     if not groups and not own:
         raise ValueError(f"a citation names no source: it has {', '.join(map(repr, one))}; give it 'source' or 'id'")
+    start = start or 0
+    if not (isinstance(start, int) and isinstance(end, int) and 0 <= start <= end):
+        raise ValueError(f"a citation's place must be whole numbers, from 0 on; got {start!r} to {end!r}")
     for names in groups or [own]:
-        yield int(start or 0), min(int(end), len(answer)), names
+        yield start, min(end, len(answer)), names
 
 
 def _names(fields: Any) -> list[Any]:

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from c2fa.citing.annotations import Citations
 from c2fa.citing.documents import Documents
-from c2fa.citing.questions import PROMPT, Asking, Messages, Prompt, Question, QuestionMasker, of_a_chat
-from c2fa.citing.scoring import LanguageModel, Scorer, Similarity
+from c2fa.citing.questions import PROMPT, Asking, Messages, Prompt, Question, QuestionMasker, fields_of, of_a_chat
+from c2fa.citing.scoring import Scorer, Similarity
+from c2fa.citing.verdicts import Verification, Verifications
+from c2fa.citing.verifying import Verifier
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.methods.budget import as_budget, masks_of
 from c2fa.models.loading import Lazy
 
-if TYPE_CHECKING:
-    from c2fa.citing.verdicts import Verification, Verifications
+
+class LanguageModel(Protocol):
+    """What can write an answer and say how likely a given one is, as ``c2fa.models.CausalLM``.
+
+    It may also have ``template(messages)``, which puts a chat into the model's chat format; ``fits(prompts,
+    answer)``, which says whether each prompt and the answer fit into its window; ``special_tokens``, which documents
+    must not hold; ``concurrency``, how many threads may call ``generate`` at once; and ``close()``, which ends them.
+    """
+
+    def generate(self, prompt: str, /) -> str:
+        """The answer that the model gives to a prompt."""
+        ...
+
+    def pieces(self, answer: str, /) -> list[str]:
+        """The pieces of an answer; they join to it."""
+        ...
+
+    def score(self, prompts: Sequence[str], answer: str, /) -> Any:
+        """The log-probability of each piece of an answer after each prompt, (n, pieces)."""
+        ...
 
 
 def cite(
@@ -26,14 +47,6 @@ def cite(
     answer: str | None = None,
     *,
     messages: Messages | None = None,
-    levels: Sequence[str] = ("documents", "sentences"),
-    budget: int | Sequence[int] = 64,
-    prompt: Prompt = PROMPT,
-    system: str | None = None,
-    document: str | None = None,
-    separator: str = "\n\n",
-    language: str = "en",
-    similarity: Similarity | None = None,
     **options: Any,
 ) -> Explanation:
     """Attribute a language model's answer to the documents that it answered from, down to their sentences or words.
@@ -56,6 +69,88 @@ def cite(
         A whole chat in place of the query, as a list of ``{"role": …, "content": …}``. Its tools' results and earlier
         turns are sources, and so are documents that stand in it word for word; the system's text, the last turn of the
         user and what is marked ``"keep": True`` stay. Where the assistant has the last word, that is the answer.
+    options
+        Those of ``c2fa.Citer`` (``levels``, ``budget``, ``prompt``, ``system``, ``document``, ``similarity``, …) and of
+        ``Explainer``: ``seed``, ``ledger``, ``until``, ``method``, …
+
+    Examples
+    --------
+    >>> class Parrot:
+    ...     def generate(self, prompt): return "It is blue."
+    ...     def pieces(self, answer): return [answer]
+    ...     def score(self, prompts, answer): return [[-1.0 if "sky" in prompt else -5.0] for prompt in prompts]
+    >>> c = cite(Parrot(), {"a": "The sky is blue. I was there.", "b": "Grass is green."}, "What is blue?")
+    >>> c.structure.names[0], c.high.round(2)
+    (('a', 'b'), array([4., 0.]))
+    """
+    x = {"documents": documents, "query": query, "answer": answer, "messages": messages}
+    return Citer(lm, **options)(x)
+
+
+def verify(
+    lm: LanguageModel,
+    documents: Documents = None,
+    query: str | None = None,
+    answer: Any = None,
+    citations: Citations = None,
+    *,
+    messages: Messages | None = None,
+    budget: int = 64,
+    **options: Any,
+) -> Verification:
+    """Say of each citation of an answer whether the source was used.
+
+    Parameters
+    ----------
+    lm, documents, query
+        As ``c2fa.cite`` takes them.
+    answer
+        The answer with its citations, as ``[1]``, ``[2, 3]``, ``[id]`` or ``(source: id)``, or blocks of text that
+        hold them, as models' interfaces give them.
+    citations
+        None reads them from the answer. Else pairs of a place in the answer, a text of it or (start, end), and a
+        source; or citations as LangChain, Anthropic, Cohere, Gemini and OpenAI have them, as plain dicts.
+    messages
+        A whole chat in place of the query, as ``c2fa.cite`` takes it. Where the assistant has the last word, that is
+        the answer.
+    budget
+        The most rows of the model: for values of all documents, and for removing those that are cited, alone and
+        together with those that may stand in for them.
+    options
+        Further options of ``c2fa.Citer``.
+
+    Examples
+    --------
+    >>> class Parrot:
+    ...     def generate(self, prompt): return "It is blue."
+    ...     def pieces(self, answer): return [answer]
+    ...     def score(self, prompts, answer): return [[-1.0 if "sky" in prompt else -5.0] for prompt in prompts]
+    >>> v = verify(Parrot(), ["The sky is blue.", "Grass is green."], "What is blue?", "It is blue [1, 2].")
+    >>> [(c.source, c.verdict) for c in v.citations]
+    [('document 1', 'used'), ('document 2', 'not used')]
+    """
+    citer = Citer(lm, budget=budget, **{"method": "owen", **options})
+    x = {"documents": documents, "query": query, "messages": messages}
+    return citer.verify(x, answer, citations)
+
+
+def method_for(levels: Sequence[str], until: Any = None) -> str:
+    """The method that suits these levels: words are far more than rows, and only a few sentences matter."""
+    words = len(levels) > 1 and levels[-1] == "words"
+    return "c2fa-focused" if words and until is None else "c2fa"
+
+
+class Citer:
+    """Explains answers to many questions; ``cite`` is one called once.
+
+    Its inputs are questions: ``Question(documents, query, answer)``, or dicts with these fields. ``many`` explains a
+    list or a JSONL file of them, in memory or into a store. ``explainer`` is the ``Explainer`` that does it: a question
+    is its masker's input, and a scorer around the language model its model.
+
+    Parameters
+    ----------
+    lm
+        As ``cite`` takes it.
     levels
         Coarse to fine, the last being the leaves: any of ``"documents"``, ``"paragraphs"``, ``"sentences"`` and
         ``"words"``. Words are asked about only inside the sentences that are found to matter (``c2fa-focused``), or
@@ -78,49 +173,6 @@ def cite(
     options
         Further options of ``Explainer``: ``seed``, ``ledger``, ``until``, ``method``, … ``link="logit"`` explains the
         log-odds of the answer and of its statements; ``method="context-cite"`` does so by default.
-
-    Examples
-    --------
-    >>> class Parrot:
-    ...     def generate(self, prompt): return "It is blue."
-    ...     def pieces(self, answer): return [answer]
-    ...     def score(self, prompts, answer): return [[-1.0 if "sky" in prompt else -5.0] for prompt in prompts]
-    >>> c = cite(Parrot(), {"a": "The sky is blue. I was there.", "b": "Grass is green."}, "What is blue?")
-    >>> c.structure.names[0], c.high.round(2)
-    (('a', 'b'), array([4., 0.]))
-    """
-    citer = Citer(
-        lm,
-        levels=levels,
-        budget=budget,
-        prompt=prompt,
-        system=system,
-        document=document,
-        separator=separator,
-        language=language,
-        similarity=similarity,
-        **options,
-    )
-    return citer({"documents": documents, "query": query, "answer": answer, "messages": messages})
-
-
-def method_for(levels: Sequence[str], until: Any = None) -> str:
-    """The method that suits these levels: words are far more than rows, and only a few sentences matter."""
-    words = len(levels) > 1 and levels[-1] == "words"
-    return "c2fa-focused" if words and until is None else "c2fa"
-
-
-class Citer:
-    """Explains answers to many questions; ``cite`` is one called once.
-
-    Its inputs are questions: ``Question(documents, query, answer)``, or dicts with these fields. ``many`` explains a
-    list or a JSONL file of them, in memory or into a store. ``explainer`` is the ``Explainer`` that does it: a question
-    is its masker's input, and a scorer around the language model its model.
-
-    Parameters
-    ----------
-    lm, levels, budget, prompt, system, document, separator, language, similarity, options
-        As ``cite`` takes them.
 
     Examples
     --------
@@ -174,22 +226,31 @@ class Citer:
         """
         if store is not None:
             options = {"views": "all", **options}  # without its statements an explanation of an answer says little
-        return self.explainer.many(inputs, store, **{"column": Question.of, **options})
+        return self.explainer.many(inputs, store, **{"column": fields_of, **options})
 
-    def verify(self, x: Any, answer: Any = None, citations: Any = None) -> Verification:
+    @property
+    def verifier(self) -> Verifier:
+        """The explainer that also looks at citations."""
+        return Verifier.of(self.explainer)
+
+    def verify(self, x: Any, answer: Any = None, citations: Citations = None) -> Verification:
         """Say of each citation of an answer whether the source was used; see ``c2fa.verify``.
 
         The answer and the citations may also be fields of the question.
         """
-        from c2fa.citing.verifying import verified
+        verifier, question = self.verifier, self.scorer.asking.of(Question.with_claims(x, answer, citations))
+        self.scorer.answered(question)  # what is wrong with the answer is said before anything is asked
+        return Verification(verifier(question))
 
-        return verified(self, [(x, answer, citations)])[0]
+    def verify_many(self, inputs: Any, store: str | PathLike[str] | None = None, **options: Any) -> Verifications:
+        """The same for many questions with their answers, with scores over all of them.
 
-    def verify_many(self, inputs: Iterable[Any]) -> Verifications:
-        """The same for many questions with their answers, and scores over all of them."""
-        from c2fa.citing.verifying import verified
-
-        return verified(self, ((x, None, None) for x in inputs))
+        Inputs, store and options are as ``many`` takes them: a question that is bad, or makes the model fail, is set
+        aside, and the same call continues a store that was left.
+        """
+        if store is not None:
+            options = {"views": "all", **options}
+        return Verifications(self.verifier.many(inputs, store, **{"column": fields_of, **options}))
 
     def with_model(self, lm: LanguageModel) -> Citer:
         """The same with another language model."""

@@ -9,10 +9,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from c2fa._system import need
+
 Documents: TypeAlias = Any
 """Whatever ``documents_of`` makes documents of."""
 
-TEXT_FIELDS = ("text", "page_content", "content")
+_TEXTS = ("text", "page_content", "content")
 _IDS = ("id", "id_", "doc_id", "document_id", "_id")
 _METADATA = ("metadata", "meta")
 
@@ -26,7 +28,9 @@ class Document:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def documents_of(given: Documents, *, text: str | None = None, id: str | None = None) -> dict[str, Document]:
+def documents_of(
+    given: Documents, *, text: str | None = None, id: str | None = None, called: str = "document"
+) -> dict[str, Document]:
     """Documents by their ids, in their order.
 
     Parameters
@@ -37,14 +41,16 @@ def documents_of(given: Documents, *, text: str | None = None, id: str | None = 
         rows of a DataFrame. Whatever else is said of a document becomes its metadata.
     text, id
         The fields, or columns of a DataFrame, that hold the text and the id, where they have names of their own.
+    called
+        What documents without an id are called, with their numbers.
 
     Examples
     --------
     >>> documents_of([{"page_content": "The sky is blue.", "metadata": {"page": 3}}])
     {'document 1': Document(id='document 1', text='The sky is blue.', metadata={'page': 3})}
     """
-    texts, ids = (TEXT_FIELDS if text is None else (text,)), (_IDS if id is None else (id,))
-    found = [_document(item, name, texts, ids) for name, item in _items(given, texts, ids)]
+    texts, ids = (_TEXTS if text is None else (text,)), (_IDS if id is None else (id,))
+    found = [_document(item, name, texts, ids) for name, item in _items(given, texts, ids, called)]
     by_id = {document.id: document for document in found}
     if len(by_id) < len(found):
         raise ValueError(f"two documents have one id among {[d.id for d in found]}; give each its own")
@@ -56,9 +62,9 @@ def documents_of(given: Documents, *, text: str | None = None, id: str | None = 
     return by_id
 
 
-def _items(given: Any, texts: tuple[str, ...], ids: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def _items(given: Any, texts: tuple[str, ...], ids: tuple[str, ...], called: str) -> Iterator[tuple[str, Any]]:
     """Each document as it was given, with the name that it has unless it says another."""
-    if isinstance(given, Mapping):
+    if isinstance(given, Mapping) and not (set(texts) & given.keys() and {*ids, *_METADATA} & given.keys()):
         yield from ((str(name), item) for name, item in given.items())
         return
     if hasattr(given, "columns"):  # a DataFrame of pandas or polars
@@ -70,11 +76,11 @@ def _items(given: Any, texts: tuple[str, ...], ids: tuple[str, ...]) -> Iterator
             )
         given = given.to_dicts() if hasattr(given, "to_dicts") else given.to_dict("records")
     # One document alone is no list of documents, though LangChain's can be iterated over: it gives its fields.
-    if isinstance(given, str) or any(isinstance(getattr(given, name, None), str) for name in texts):
+    if isinstance(given, str | Mapping) or any(isinstance(getattr(given, name, None), str) for name in texts):
         given = [given]
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise TypeError(f"documents must be texts by their ids, or a list of documents; got {given!r}")
-    yield from ((f"document {k}", item) for k, item in enumerate(given, start=1))
+    yield from ((f"{called} {k}", item) for k, item in enumerate(given, start=1))
 
 
 def _document(item: Any, name: str, texts: tuple[str, ...], ids: tuple[str, ...]) -> Document:
@@ -102,10 +108,10 @@ def _document(item: Any, name: str, texts: tuple[str, ...], ids: tuple[str, ...]
             f"that has one of these; got {got}"
         )
     own = next((key for key in ids if fields.get(key) is not None), None)
-    told = [fields.pop(key, None) for key in _METADATA]
+    nested = [fields.pop(key, None) for key in _METADATA]
     text, own_id = fields.pop(found), fields.pop(own) if own else name
     metadata |= {key: value for key, value in fields.items() if value is not None and key not in (*texts, *ids)}
-    for more in told:
+    for more in nested:
         metadata |= more or {}
     return Document(str(own_id), text, metadata)
 
@@ -152,59 +158,38 @@ def read_html(text: str) -> str:
     reader = _Page()
     reader.feed(text)
     reader.close()
-    lines = (" ".join(block.split()) for block in "".join(reader.said).split("\f"))
+    lines = (" ".join(block.split()) for block in "".join(reader.pieces).split("\f"))
     return "\n\n".join(line for line in lines if line)
 
 
 class _Page(HTMLParser):
     """Collects the text of a page, with a form feed wherever a block begins or ends."""
 
-    within = (
-        "a",
-        "abbr",
-        "b",
-        "code",
-        "em",
-        "i",
-        "kbd",
-        "mark",
-        "q",
-        "s",
-        "small",
-        "span",
-        "strong",
-        "sub",
-        "sup",
-        "u",
-    )
+    within = re.compile("a|abbr|b|code|em|i|kbd|mark|q|s|small|span|strong|sub|sup|u")
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[str] = []
+        self.pieces: list[str] = []
         self._hidden = 0
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         self._hidden += tag in ("script", "style")
-        self.said.append("\f" * (tag not in self.within))
+        self.pieces.append("" if self.within.fullmatch(tag) else "\f")
 
     def handle_endtag(self, tag: str) -> None:
         self._hidden -= tag in ("script", "style")
-        self.said.append("\f" * (tag not in self.within))
+        self.pieces.append("" if self.within.fullmatch(tag) else "\f")
 
     def handle_data(self, data: str) -> None:
         if not self._hidden:
-            self.said.append(data)
+            self.pieces.append(data)
 
 
-def read_pdf(path: Path) -> list[dict[str, Any]]:
+def read_pdf(path: Path) -> list[Document]:
     """The pages of a PDF file, each a document that says which page it is; pages without any text are left out."""
-    try:
-        from pypdf import PdfReader  # type: ignore[import-not-found]
-    except ImportError as error:
-        raise ImportError(f"{str(path)!r} needs pypdf: pip install 'c2fa[pdf]'") from error
-    pages = [page.extract_text() for page in PdfReader(path).pages]
+    pages = [page.extract_text() for page in need("pypdf", "pdf").PdfReader(path).pages]
     found = [
-        {"id": f"{path.name} page {k}", "text": text, "file": path.name, "page": k}
+        Document(f"{path.name} page {k}", text, {"file": path.name, "page": k})
         for k, text in enumerate(pages, start=1)
         if text.strip()
     ]

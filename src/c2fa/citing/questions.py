@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from c2fa.asking.masking import Inputs, Masked
+from c2fa.citing.annotations import Citations, Claim, read_citations
 from c2fa.citing.documents import Document, Documents, documents_of, frames
 from c2fa.maskers import Text
 from c2fa.structure import BoolArray
@@ -34,6 +35,8 @@ class Question:
         None where the model is to write it.
     metadata
         What else is known of the documents, by their ids; what they say of themselves is added to it.
+    claims
+        What the answer cites, whose markers were taken out of it; None where nobody looked.
     """
 
     documents: Documents
@@ -41,6 +44,7 @@ class Question:
     answer: str | None = None
     # No part of what the model reads, unless a template says so: then the question is ``Framed``.
     metadata: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict, repr=False)
+    claims: tuple[Claim, ...] | None = dataclasses.field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         found = documents_of(self.documents)
@@ -74,8 +78,32 @@ class Question:
             return chat_question(x["messages"], x.get("documents"), x.get("answer"))
         missing = [name for name in ("documents", "query") if x.get(name) is None]
         if missing:
-            raise ValueError(f"the question has no {missing[0]!r}; it has {', '.join(map(repr, x)) or 'nothing'}")
+            fields = ", ".join(repr(name) for name in x if x[name] is not None)
+            raise ValueError(f"the question has no {missing[0]!r}; it has {fields or 'nothing'}")
         return cls(x["documents"], x["query"], x.get("answer"))
+
+    @classmethod
+    def with_claims(cls, x: Any, answer: Any = None, citations: Citations = None) -> Question:
+        """A question with what its answer cites, from both or from a dict that has ``answer`` and ``citations``, too.
+
+        >>> question = Question.with_claims({"documents": ["It rains."], "query": "?", "answer": "It rains [1]."})
+        >>> question.answer, [claim.source for claim in question.claims]
+        ('It rains.', ['document 1'])
+        """
+        if isinstance(x, Question) and x.claims is not None:
+            return x
+        if isinstance(x, Mapping):
+            answer = x.get("answer") if answer is None else answer
+            citations = x.get("citations") if citations is None else citations
+            x = {**x, "answer": None if answer is None else "…"}  # which may be blocks of text
+        question = cls.of(x)
+        answer = question.answer if answer is None else answer
+        if answer is None:
+            raise TypeError(
+                "verify needs the answer whose citations are to be checked; have it written first, by lm.generate"
+            )
+        marked = read_citations(answer, citations, question.metadata)
+        return dataclasses.replace(question, answer=marked.text, claims=marked.claims)
 
     @property
     def stays(self) -> tuple[str, ...]:
@@ -119,8 +147,8 @@ class ChatQuestion(Question):
     @property
     def stays(self) -> tuple[str, ...]:
         """Turns of a chat that are never masked."""
-        said = enumerate(self.messages, start=1)
-        return tuple(_turn(k, m) for k, m in said if m["content"].strip() and not any(map(_is_slot, m["content"])))
+        turns = enumerate(self.messages, start=1)
+        return tuple(_turn(k, m) for k, m in turns if m["content"].strip() and not any(map(_is_slot, m["content"])))
 
     def chat(self, documents: Mapping[str, str]) -> list[dict[str, Any]]:
         """The chat with what is left of the documents."""
@@ -140,6 +168,27 @@ def _turn(number: int, message: Mapping[str, Any]) -> str:
     return f"turn {number} ({' '.join(str(message[key]) for key in ('role', 'name') if message.get(key))})"
 
 
+def _message(given: Any) -> dict[str, Any]:
+    """A message as chat templates read it, from a dict of these fields or a message of LangChain's or LlamaIndex's."""
+    message = given
+    if hasattr(given, "model_dump"):
+        fields = given.model_dump(mode="json")
+        role = fields.get("role", {"human": "user", "ai": "assistant"}.get(fields.get("type"), fields.get("type")))
+        message = {"role": role, "content": fields.get("content", fields.get("blocks"))}
+        message |= {key: fields[key] for key in ("name", "tool_call_id") if fields.get(key)}
+        calls = [
+            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["args"]}}
+            for call in fields.get("tool_calls") or ()
+        ]
+        message |= {"tool_calls": calls} if calls else {}
+    content = message.get("content") if isinstance(message, Mapping) else None
+    parts = [content or ""] if content is None or isinstance(content, str) else content
+    texts: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    if not isinstance(message, Mapping) or "role" not in message or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f'a chat must be a list of {{"role": …, "content": "…"}}, of texts; got {given!r:.200}')
+    return {**message, "content": "".join(texts)}
+
+
 def chat_question(messages: Messages, documents: Documents = None, answer: str | None = None) -> ChatQuestion:
     """The question at the end of a chat.
 
@@ -153,16 +202,11 @@ def chat_question(messages: Messages, documents: Documents = None, answer: str |
     >>> question.documents, question.query, question.stays
     ({'turn 1 (user)': 'I am Ada.'}, 'Who am I?', ('turn 2 (user)',))
     """
-    chat, tools = list[dict[str, Any]](), dict[str, str]()
-    for message in messages:
-        content = message.get("content") if isinstance(message, Mapping) else None
-        parts = [content or ""] if content is None or isinstance(content, str) else content
-        said: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
-        if not isinstance(message, Mapping) or "role" not in message or not all(isinstance(text, str) for text in said):
-            raise TypeError(f'a chat must be a list of {{"role": …, "content": "…"}}, of texts; got {message!r:.200}')
-        chat.append({**message, "content": "".join(said)})
-        for call in message.get("tool_calls") or ():
-            tools[call.get("id")] = call["function"]["name"]
+    if isinstance(messages, str | Mapping):
+        raise TypeError(f"a chat must be a list of messages; got {messages!r:.200}")
+    chat = list(map(_message, messages))
+    calls = [call for message in chat for call in message.get("tool_calls") or ()]
+    tools: dict[str, str] = {call.get("id"): call["function"]["name"] for call in calls}
     if chat and chat[-1]["role"] == "assistant":
         if answer is not None:
             raise ValueError("the chat ends with the assistant's turn, which is the answer; leave answer= out, or it")
@@ -202,6 +246,11 @@ def chat_question(messages: Messages, documents: Documents = None, answer: str |
     texts = {name: document.text for name, document in sources.items()}
     query = "".join("…" if _is_slot(letter) else letter for letter in query)
     return ChatQuestion(texts, query, answer, metadata, chat, tuple(document.id for document in slots))
+
+
+def fields_of(row: Any) -> Any:
+    """A question as a row of a list or a table has it; whatever is wrong with it, the masker says."""
+    return dict(row) if hasattr(row, "keys") else row
 
 
 def check_answer(answer: Any) -> None:
@@ -248,11 +297,11 @@ class Asking:
     document: str | None = None
 
     def __post_init__(self) -> None:
-        shown = repr(self.prompt) if isinstance(self.prompt, str) else "the function that makes it leaves it out"
+        prompt = repr(self.prompt) if isinstance(self.prompt, str) else "the function that makes it leaves it out"
         if MARK not in self._text(MARK, "?"):
-            raise ValueError(f"the prompt has no {{context}}, so that no document would be read: {shown}")
+            raise ValueError(f"the prompt has no {{context}}, so that no document would be read: {prompt}")
         if MARK not in self._text("", MARK):
-            raise ValueError(f"the prompt has no {{query}}, so that nothing would be asked: {shown}")
+            raise ValueError(f"the prompt has no {{query}}, so that nothing would be asked: {prompt}")
 
     def of(self, question: Question) -> Question:
         """The question with a header for each document, where there is a template for them."""
@@ -261,7 +310,8 @@ class Asking:
         if isinstance(question, ChatQuestion):
             raise ValueError("a chat shows its documents as they stand in the messages; leave document= out")
         headers = frames(self.document, question.metadata)
-        return Framed(question.documents, question.query, question.answer, question.metadata, headers)
+        known = (question.documents, question.query, question.answer, question.metadata)
+        return Framed(*known, headers, claims=question.claims)
 
     def chat(self, documents: Mapping[str, str], question: Question) -> list[dict[str, Any]]:
         """The messages with some documents; those of which nothing is left are no part of a prompt."""
@@ -286,12 +336,15 @@ class Asking:
 class QuestionMasker:
     """Masks the documents of a question, from which documents, sentences and words are removed.
 
-    The row without any document stands beside the others: it tells what the model says from memory.
+    The row without any document stands beside the others: it tells what the model says from memory. Where it
+    ``verifies``, the answer's citations are read and taken out of it.
     """
 
     levels: Sequence[str] = ("documents", "sentences")
     language: str = "en"
     asking: Asking = Asking()
+    # Not told apart by a ledger: rows of one answer are the same whether it is explained or verified.
+    verifies: bool = dataclasses.field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", self._text.levels)
@@ -301,7 +354,7 @@ class QuestionMasker:
         return Text(levels=self.levels, language=self.language, mask=None)
 
     def __call__(self, x: Any) -> Masked:
-        question = self.asking.of(Question.of(x))
+        question = self.asking.of(Question.with_claims(x) if self.verifies else Question.of(x))
         masked = self._text(question.texts)
         inputs = _QuestionInputs(question, self.asking, masked.inputs)
         without = np.zeros((1, masked.structure.leaves), dtype=np.bool_)

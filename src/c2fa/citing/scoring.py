@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,27 +25,6 @@ from c2fa.structure import FloatArray, IntArray
 from c2fa.views import Cited, CitedDocument
 
 Similarity: TypeAlias = str | Callable[[str, str], float]
-
-
-class LanguageModel(Protocol):
-    """What can write an answer and say how likely a given one is, as ``c2fa.models.CausalLM``.
-
-    It may also have ``template(messages)``, which puts a chat into the model's chat format; ``fits(prompts,
-    answer)``, which says whether each prompt and the answer fit into its window; ``special_tokens``, which documents
-    must not hold; ``concurrency``, how many threads may call ``generate`` at once; and ``close()``, which ends them.
-    """
-
-    def generate(self, prompt: str, /) -> str:
-        """The answer that the model gives to a prompt."""
-        ...
-
-    def pieces(self, answer: str, /) -> list[str]:
-        """The pieces of an answer; they join to it."""
-        ...
-
-    def score(self, prompts: Sequence[str], answer: str, /) -> Any:
-        """The log-probability of each piece of an answer after each prompt, (n, pieces)."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -135,11 +114,12 @@ class Scorer(Shell):
         answered = self.answered(question)
         notes = list(answered.notes)
         chat = self.asking.chat(question.texts, question)
-        forged = [mark for m in chat if m["role"] != "system" for mark in self._forging(chat).findall(m["content"])]
+        marks = self._forging(chat)
+        forged = next((mark for m in chat if m["role"] != "system" and (mark := marks.search(m["content"]))), None)
         if forged:
             notes.append(
                 f"the documents or the query hold {forged[0]!r}, by which the model tells turns of a chat apart; in "
-                f"its prompts a blank stands in each such mark, as in {_broken(forged[0])!r}"
+                f"its prompts a blank stands in each such mark, as in {_broken(forged)!r}"
             )
         names, tokens = ["answer"], [len(answered.owner)]
         if answered.several:
@@ -161,7 +141,7 @@ class Scorer(Shell):
                 generations=int(written),
                 scored_by="log-probability" if self.similarity is None else "similarity",
                 without_documents=tuple(without[0].tolist()),
-                documents=tuple(CitedDocument(name, at, told) for (name, told), at in read),
+                documents=tuple(CitedDocument(name, at, about) for (name, about), at in read),
                 stays=question.stays,
             ),
         )
@@ -291,11 +271,15 @@ class Scorer(Shell):
         """Refuse a model that cannot do what is asked of it."""
         if self._checked:
             return
-        kind = type(self.model).__name__
-        if self.similarity is not None:
-            if not hasattr(self.model, "generate"):
-                raise TypeError(f"similarity= compares answers that are written anew, and {kind} has no generate")
-        elif not (hasattr(self.model, "pieces") and hasattr(self.model, "score")):
+        kind, writes, scores = type(self.model).__name__, self._can("generate"), self._can("pieces", "score")
+        if isinstance(self.model, type) or not (writes or scores):
+            raise TypeError(
+                "the language model must be an object with generate, pieces and score, such as "
+                f"c2fa.models.CausalLM('folder'); got {self.model!r:.100}"
+            )
+        if self.similarity is not None and not writes:
+            raise TypeError(f"similarity= compares answers that are written anew, and {kind} has no generate")
+        if self.similarity is None and not scores:
             raise TypeError(
                 f"{kind} cannot score a given answer: it has no pieces and score; give similarity='words', which "
                 "compares answers that are written anew, or a model that can, such as c2fa.models.CausalLM"
@@ -304,8 +288,11 @@ class Scorer(Shell):
             raise ValueError(f"the chat template of {kind} leaves out the message, so that no document would be read")
         self._checked = True
 
+    def _can(self, *names: str) -> bool:
+        return all(hasattr(self.model, name) for name in names)
+
     def _write(self, question: Question) -> str:
-        if not hasattr(self.model, "generate"):
+        if not self._can("generate"):
             raise TypeError(f"{type(self.model).__name__} writes no answers; give answer='…'")
         answer: str = self.model.generate(self._full(question))
         return answer
@@ -321,24 +308,19 @@ class Scorer(Shell):
 
     def _prompt(self, chat: Messages) -> str:
         """A chat in the model's chat template; in plain text where it has none."""
-        template = getattr(self.model, "template", None)
-        if template is not None:
-            marks = self._forging(chat)
-            shown: str | None = template(
-                [
-                    m
-                    if m["role"] == "system"
-                    else {**m, "content": marks.sub(lambda found: _broken(found[0]), m["content"])}
-                    for m in chat
-                ]
-            )
-            if shown:
-                return shown
+        marks = self._forging(chat)
+        own = [m if m["role"] == "system" else {**m, "content": marks.sub(_broken, m["content"])} for m in chat]
+        if templated := self._templated(own):
+            return templated
         if [m["role"] for m in chat] in (["user"], ["system", "user"]):
             return "\n\n".join(m["content"] for m in chat if m["content"])
         calls = [f" {json.dumps(m['tool_calls'])}" if m.get("tool_calls") else "" for m in chat]
         turns = [f"{m['role'].capitalize()}: {m['content']}{call}" for m, call in zip(chat, calls, strict=True)]
         return "\n\n".join([*turns, "Assistant:"])
+
+    def _templated(self, chat: Messages) -> str | None:
+        template: Callable[[Messages], str | None] | None = getattr(self.model, "template", None)
+        return None if template is None else template(chat)
 
     def _forging(self, chat: Messages) -> re.Pattern[str]:
         """What a document must not say, for the model would read it as the end of a turn or the beginning of another.
@@ -348,17 +330,16 @@ class Scorer(Shell):
         """
         roles = tuple(m["role"] for m in chat)
         if roles not in self._marks:
-            template = getattr(self.model, "template", None)
-            around = None if template is None else template([{**m, "content": m["content"] and MARK} for m in chat])
+            around = self._templated([{**m, "content": m["content"] and MARK} for m in chat])
             found = {*getattr(self.model, "special_tokens", ()), *re.findall(r"<[^<>\s]+>|\[/?[A-Z_]+\]", around or "")}
             ordered = map(re.escape, sorted(found, key=len, reverse=True))
             self._marks[roles] = re.compile((around and "|".join(ordered)) or "(?!)")
         return self._marks[roles]
 
 
-def _broken(marker: str) -> str:
+def _broken(found: re.Match[str]) -> str:
     """A special token with a blank in it, which a tokenizer does not take for one."""
-    return f"{marker[0]} {marker[1:]}"
+    return f"{found[0][0]} {found[0][1:]}"
 
 
 def _starts(text: str, language: str) -> list[int]:

@@ -46,8 +46,8 @@ class _Span:
 
     def text(self, name: str) -> str:
         """``input.value`` or ``output.value``, where it is no JSON."""
-        said = self.attributes.get(f"{name}.value")
-        return said if isinstance(said, str) and self.attributes.get(f"{name}.mime_type") != "application/json" else ""
+        value, kind = self.attributes.get(f"{name}.value"), self.attributes.get(f"{name}.mime_type")
+        return value if isinstance(value, str) and kind != "application/json" else ""
 
     def messages(self, name: str) -> list[dict[str, Any]]:
         """The messages that the model read (``input``) or wrote (``output``)."""
@@ -111,10 +111,15 @@ def read_spans(text: str) -> list[dict[str, Any]]:
     >>> read_spans('{"span_id": "a", "attributes": {}}')
     [{'span_id': 'a', 'attributes': {}}]
     """
+    given = []
     try:
-        given = [json.loads(text)]
+        given.append(json.loads(text))
     except ValueError:
-        given = [json.loads(line) for line in text.splitlines() if line.strip()]
+        for k, line in enumerate(text.splitlines(), start=1):
+            try:
+                given += [json.loads(line)] if line.strip() else []
+            except ValueError as error:
+                raise ValueError(f"line {k} is not JSON: {error}; a trace has a span on each line") from None
     return list(_spans(given))
 
 
@@ -157,14 +162,14 @@ def questions_of(spans: Iterable[Mapping[str, Any]]) -> dict[str, Question]:
             inside = [d for d in (*retrieved, *results) if any(d.text in (m["content"] or "") for m in chat)]
             asked = next((m["content"] for m in reversed(chat) if m["role"] == "user"), "")
             try:
-                questions[span.id] = chat_question(chat, _plain(inside) or None, _answer(span))
+                questions[span.id] = chat_question(chat, inside or None, _answer(span))
             except ValueError:  # nothing of the chat can be removed
                 if retrieved and asked:
-                    questions[span.id] = Question(_plain(retrieved), asked, _answer(span))
+                    questions[span.id] = Question(retrieved, asked, _answer(span))
         around = [s for s in own if s.kind in ("CHAIN", "AGENT") and s.text("input") and s.text("output").strip()]
         if not written and retrieved and around:
             outermost = min(around, key=lambda span: span.inner)
-            question = Question(_plain(retrieved), outermost.text("input"), outermost.text("output"))
+            question = Question(retrieved, outermost.text("input"), outermost.text("output"))
             questions[outermost.id] = question
     if not questions:
         raise ValueError(
@@ -176,8 +181,8 @@ def questions_of(spans: Iterable[Mapping[str, Any]]) -> dict[str, Question]:
 
 
 def _answer(span: _Span) -> str:
-    said = "".join(message["content"] for message in span.messages("output"))
-    return said.strip() or ("" if _listed(span.attributes, "llm.output_messages") else span.text("output").strip())
+    text = "".join(message["content"] for message in span.messages("output"))
+    return text.strip() or ("" if _listed(span.attributes, "llm.output_messages") else span.text("output").strip())
 
 
 def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
@@ -191,10 +196,10 @@ def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
                 if text in retrieved:
                     retrieved[text].metadata["spans"].append([span.id, place])
                 elif text.strip():
-                    told = _parsed(fields.get("document.metadata"))
-                    metadata = dict(told) if isinstance(told, Mapping) else {}
-                    nested = {k.removeprefix("document.metadata."): v for k, v in fields.items()}
-                    metadata |= {k: nested[k] for k in nested.keys() - fields.keys()}
+                    nested = _parsed(fields.get("document.metadata"))
+                    metadata = dict(nested) if isinstance(nested, Mapping) else {}
+                    dotted = {k.removeprefix("document.metadata."): v for k, v in fields.items()}
+                    metadata |= {k: dotted[k] for k in dotted.keys() - fields.keys()}
                     if "document.score" in fields:
                         metadata["score"] = fields["document.score"]
                     own = str(fields.get("document.id", f"{span.id} {place}"))
@@ -203,13 +208,11 @@ def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
                     retrieved[text] = Document(own, text, {**metadata, "spans": [[span.id, place]]})
         text = span.text("output")
         if span.kind == "TOOL" and text.strip() and text not in results:
-            tool = span.attributes.get("tool.name", span.given.get("name", "tool"))
-            results[text] = Document(f"{tool} ({span.id})", text, {"tool": str(tool), "spans": [[span.id, None]]})
+            tool = str(span.attributes.get("tool.name", span.given.get("name", "tool")))
+            taken = {document.id for document in (*retrieved.values(), *results.values())}
+            own = f"{tool} ({span.id})" if tool in taken else tool
+            results[text] = Document(own, text, {"tool": tool, "spans": [[span.id, None]]})
     return list(retrieved.values()), [d for text, d in results.items() if text not in retrieved]
-
-
-def _plain(documents: Iterable[Document]) -> list[dict[str, Any]]:
-    return [{"id": d.id, "text": d.text, "metadata": d.metadata} for d in documents]
 
 
 # ---------------------------------------------------------------------------------- out
@@ -231,7 +234,7 @@ def _sources(e: Explanation) -> Iterator[dict[str, Any]]:
             "content": view.text[document.start : ends[k]],
             "score": float(e.high[k]),
             "stderr": stderr,
-            "statements": [record["statement"] for record in rests if record["source"] == document.id],
+            "statements": list(dict.fromkeys(r["statement"] for r in rests if r["source"] == document.id)),
             "spans": json.loads(document.known).get("spans", []),
         }
 

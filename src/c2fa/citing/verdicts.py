@@ -2,124 +2,62 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, overload
 
-from c2fa._system import atomic
+from c2fa._system import atomic, need
 from c2fa.explanation import Explanation
+from c2fa.views import Citation, Cited, Statement
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Verdict: TypeAlias = Literal["used", "not used", "known without", "one of several", "against", "not settled"]
-
-
-@dataclass(frozen=True)
-class Citation:
-    """A source of a statement, cited or not, and what became of the statement without it.
-
-    Attributes
-    ----------
-    statement, source, verdict
-        The text of the statement, the document's id, and what the numbers say.
-    place
-        Where the statement is in the answer without its markers: (start, end).
-    value, stderr
-        What the document does for the statement on average, and how sure that is.
-    alone
-        What the statement loses where the document alone is removed; None where no row was left to ask.
-    others, together, back
-        Documents that were removed with it, what the statement loses then, and what this one alone brings back.
-    carriers
-        The documents that the statement rests on, where it is not this one.
-    rows
-        Of what is not settled: about how many rows would tell.
-    exists
-        Whether there is such a document.
-    passage, passage_place, metadata
-        The sentence of the document that does most for the statement, where it is in the document, and what is known
-        of the document.
-    """
-
-    statement: str
-    source: str
-    verdict: Verdict
-    place: tuple[int, int]
-    value: float = 0.0
-    stderr: float | None = None
-    alone: float | None = None
-    others: tuple[str, ...] = ()
-    together: float | None = None
-    back: float | None = None
-    carriers: tuple[str, ...] = ()
-    rows: int | None = None
-    exists: bool = True
-    passage: str = ""
-    passage_place: tuple[int, int] | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def matters(self) -> bool:
-        """Whether the statement rests on it, alone or as one of several."""
-        return self.verdict in ("used", "one of several")
-
-    @property
-    def effect(self) -> float:
-        """The most that it was seen to do: by which citations can be ranked."""
-        return max((x for x in (self.alone, self.back) if x is not None), default=self.value)
-
-    def told(self, unit: str = "nats") -> str:
-        """The verdict with its numbers, in a sentence."""
-        if not self.exists:
-            return "not used: there is no such document"
-        value = f"value {_number(self.value)}" + ("" if self.stderr is None else f" ± {_number(self.stderr)}")
-        parts = [f"removing it {_change(self.alone, unit)}"] if self.alone is not None else []
-        if self.verdict == "known without":
-            parts = ["the statement is likely without any document"]
-        if self.back is not None:
-            parts.append(
-                f"with {_names(self.others)} {_change(self.together)}, of which it brings back {_number(self.back)}"
-            )
-        text = f"{self.verdict}: {', '.join([*parts, value])}"
-        if self.carriers:
-            text += f"; the statement rests on {_names(self.carriers)}"
-        return text if self.rows is None else f"{text}; about {self.rows} rows would tell"
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A statement of the answer: its score with all documents and with none, what it cites, and what it should."""
-
-    text: str
-    place: tuple[int, int]
-    score: float
-    without: float
-    citations: tuple[Citation, ...]
-    uncited: tuple[Citation, ...]
-
-    @property
-    def supported(self) -> bool:
-        """Whether a source that it cites is one that it rests on."""
-        return any(citation.matters for citation in self.citations)
+    from c2fa.batch import Explanations, Store
+    from c2fa.batch.store import Failure
 
 
 @dataclass(frozen=True, eq=False)
 class Verification:
     """The citations of an answer, each with a verdict; ``explanation`` has the numbers of every sentence."""
 
-    query: str
-    answer: str
-    statements: tuple[Statement, ...]
     explanation: Explanation
-    queries: int
-    unit: str = "nats"
+
+    @property
+    def _answer(self) -> Cited:
+        assert self.explanation.answer is not None  # an explanation of a question has one
+        return self.explanation.answer
+
+    @property
+    def query(self) -> str:
+        """What the model was asked."""
+        return self._answer.query
+
+    @property
+    def answer(self) -> str:
+        """The answer without its markers."""
+        return self._answer.text
+
+    @property
+    def queries(self) -> int:
+        """The rows that were used."""
+        return self.explanation.queries
+
+    @property
+    def unit(self) -> str:
+        """What the numbers are in: nats, or nothing where answers were compared."""
+        return self._answer.unit
+
+    @cached_property
+    def statements(self) -> tuple[Statement, ...]:
+        """The statements of the answer, each with what it cites."""
+        return self.explanation.statements
 
     @property
     def citations(self) -> tuple[Citation, ...]:
@@ -133,41 +71,43 @@ class Verification:
 
     def to_records(self) -> list[dict[str, Any]]:
         """A dict for each citation, and for each source that was used and not cited."""
-        found = [(c, True) for c in self.citations] + [(c, False) for c in self.uncited]
-        return [{**dataclasses.asdict(citation), "cited": cited} for citation, cited in found]
+        return [citation.record() for citation in (*self.citations, *self.uncited)]
 
     def to_frame(self) -> pd.DataFrame:
         """The same as a table."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError("to_frame needs pandas: pip install 'c2fa[frame]'") from error
-        return pd.DataFrame(self.to_records())
+        found: pd.DataFrame = need("pandas", "frame").DataFrame(self.to_records())
+        return found
 
     def to_json(self, indent: int | None = None) -> str:
         """Statements with what they cite and what they should, as JSON."""
-        told = {"query": self.query, "answer": self.answer, "queries": self.queries, "unit": self.unit}
-        statements = [dataclasses.asdict(statement) for statement in self.statements]
-        return json.dumps({**told, "statements": statements}, indent=indent, ensure_ascii=False, default=str)
+        statements = [
+            {
+                "text": statement.text,
+                "place": statement.place,
+                "score": statement.score,
+                "without": statement.without,
+                "citations": [citation.record() for citation in statement.citations],
+                "uncited": [citation.record() for citation in statement.uncited],
+            }
+            for statement in self.statements
+        ]
+        about = {"query": self.query, "answer": self.answer, "queries": self.queries, "unit": self.unit}
+        return json.dumps({**about, "statements": statements}, indent=indent, ensure_ascii=False)
 
     def to_text(self, width: int = 100) -> str:
         """The statements, each with its citations and their verdicts."""
         lines = [f"{len(self.citations)} citations, {self.queries} rows"]
         for k, statement in enumerate(self.statements, start=1):
             lines += textwrap.wrap(f"[{k}] {statement.text}", width, subsequent_indent="    ")
-            told = [f"{c.source}: {c.told(self.unit)}" for c in statement.citations] or ["cites nothing"]
-            told += [f"{c.source}, not cited: {c.told(self.unit)}" for c in statement.uncited]
-            for line in told:
+            verdicts = [f"{c.source}: {c.told(self.unit)}" for c in statement.citations] or ["cites nothing"]
+            verdicts += [f"{c.source}, not cited: {c.told(self.unit)}" for c in statement.uncited]
+            for line in verdicts:
                 lines += textwrap.wrap(line, width, initial_indent="    ", subsequent_indent="      ")
         return "\n".join(lines)
 
     def to_html(self, path: str | PathLike[str] | None = None) -> str:
         """One page that needs nothing else; it is returned, and written where a path is given."""
-        text = _page([self])
-        if path is not None:
-            with atomic(path) as file:
-                file.write(text.encode())
-        return text
+        return _page([self], path)
 
     def __str__(self) -> str:
         return self.to_text()
@@ -207,91 +147,120 @@ class Share:
         return f"{self.count} of {self.of}" + (f" ({self.value:.0%}, {low:.0%} to {high:.0%})" if self.of else "")
 
 
-class Verifications(tuple[Verification, ...]):
-    """The verified answers to many questions, with scores over all of them."""
+class Verifications(Sequence[Verification]):
+    """The verified answers to many questions, in their order, with scores over all of them.
+
+    It is what ``Citer.verify_many`` gives, or ``Verifications(c2fa.batch.Store.open(folder))`` of what that kept.
+    ``found[i]`` raises ``NotExplainedError`` where question ``i`` was set aside, and so does iterating; ``items()``
+    passes over such questions, and ``errors()`` lists them.
+    """
+
+    def __init__(self, found: Explanations | Store) -> None:
+        self.explanations = found
+
+    def __len__(self) -> int:
+        return len(self.explanations)
+
+    @overload
+    def __getitem__(self, index: int) -> Verification: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Verification]: ...
+    def __getitem__(self, index: int | slice) -> Verification | list[Verification]:
+        if isinstance(index, slice):
+            return list(map(Verification, self.explanations[index]))
+        return Verification(self.explanations[index])
+
+    def items(self) -> Iterator[tuple[int, Verification]]:
+        """Each verified answer, and the place of its question."""
+        return ((index, Verification(e)) for index, e in self.explanations.items())
+
+    def errors(self) -> list[Failure]:
+        """The questions that were set aside, and why."""
+        return self.explanations.errors()
+
+    @cached_property
+    def _scores(self) -> tuple[Share, Share]:
+        """Counted in one pass, for a store reads every answer anew."""
+        used = settled = supported = statements = 0
+        for _, v in self.items():
+            verdicts = [citation.matters for citation in v.citations if citation.verdict != "not settled"]
+            used, settled = used + sum(verdicts), settled + len(verdicts)
+            supported += sum(statement.supported for statement in v.statements)
+            statements += len(v.statements)
+        return Share(used, settled), Share(supported, statements)
 
     @property
     def used(self) -> Share:
         """Of the citations that are settled, those that their statement rests on, alone or as one of several."""
-        settled = [c for v in self for c in v.citations if c.verdict != "not settled"]
-        return Share(sum(citation.matters for citation in settled), len(settled))
+        return self._scores[0]
 
     @property
     def supported(self) -> Share:
         """Of the statements, those that cite a source that they rest on."""
-        statements = [statement for v in self for statement in v.statements]
-        return Share(sum(statement.supported for statement in statements), len(statements))
+        return self._scores[1]
 
     def to_frame(self) -> pd.DataFrame:
-        """All citations as one table, with the number of the answer."""
-        import pandas as pd
+        """All citations as one table, with the number of the question."""
+        frames = [v.to_frame().assign(answer=index) for index, v in self.items()]
+        found: pd.DataFrame = need("pandas", "frame").concat(frames, ignore_index=True)
+        return found
 
-        return pd.concat([v.to_frame().assign(answer=k) for k, v in enumerate(self)], ignore_index=True)
+    def to_json(self) -> str:
+        """All verified answers as a list, as JSON."""
+        documents = ",\n".join(v.to_json() for _, v in self.items())
+        return f"[{documents}]"
 
     def to_text(self) -> str:
-        """The scores."""
-        return f"citations used: {self.used}\nstatements supported: {self.supported}"
+        """The scores, and how many questions were set aside."""
+        lines = [f"citations used: {self.used}", f"statements supported: {self.supported}"]
+        aside = len(self.errors())
+        return "\n".join([*lines, *([f"set aside: {aside} of {len(self)} questions"] if aside else [])])
 
     def to_html(self, path: str | PathLike[str] | None = None) -> str:
         """All answers on one page, below their scores."""
-        text = _page(self, self.to_text())
-        if path is not None:
-            with atomic(path) as file:
-                file.write(text.encode())
-        return text
+        return _page((v for _, v in self.items()), path, self.to_text())
 
 
-def _number(x: float) -> str:
-    return f"{x:.2f}".replace("-", "−")
+def _page(found: Iterable[Verification], path: str | PathLike[str] | None, scores: str = "") -> str:
+    """A page of verified answers, which is also written where there is a path; their text stays text."""
 
-
-def _change(lost: float | None, unit: str = "") -> str:
-    """What removing does to a statement."""
-    lost = lost or 0.0
-    return f"{'takes' if lost >= 0.0 else 'adds'} {_number(abs(lost))}{unit and ' '}{unit}"
-
-
-def _names(names: Sequence[str], most: int = 3) -> str:
-    """Some names, and how many more there are.
-
-    >>> _names("abcde")
-    'a, b, c and 2 more'
-    """
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
-
-
-_STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}
-h1{font-size:1.25rem}li{margin:.75rem 0}p{margin:.25rem 0;overflow-wrap:anywhere}.quiet{color:#4d5660}
-b.v{display:inline-block;min-width:8.5rem;padding:0 .5rem;margin-right:.5rem;border-radius:.25rem;border:1px solid}
-.used{background:#dbf0f7;color:#0b4a63}.not-used{background:#fbe3e0;color:#8a1c14}.against{background:#8a1c14;color:#fff}
-.one-of-several{background:#e6e9fb;color:#27307a}.known-without{background:#f2ecd4;color:#5d4a05}
-.not-settled{background:#eceff2;color:#3a424a}
-@media(prefers-color-scheme:dark){body{background:#14171a;color:#e6e9ec}.quiet{color:#a8b0b8}}
-"""
-
-
-def _page(found: Sequence[Verification], scores: str = "") -> str:
-    """A page of verified answers; text from answers and documents stays text."""
-
-    def line(c: Citation, unit: str, cited: str) -> str:
-        said = c.told(unit).removeprefix(f"{c.verdict}: ")
+    def line(c: Citation, unit: str) -> str:
+        numbers = escape(c.told(unit).removeprefix(f"{c.verdict}: "))
         passage = f"<p class='quiet' dir='auto'>“{escape(c.passage)}”</p>" if c.passage else ""
         return (
-            f"<p><b class='v {c.verdict.replace(' ', '-')}'>{c.verdict}</b><b dir='auto'>{escape(c.source)}</b>{cited} "
-            f"<span class='quiet'>{escape(said)}</span></p>{passage}"
+            f"<div class='c'><b class='v {c.verdict.replace(' ', '-')}'>{c.verdict}</b><div><p>"
+            f"<b dir='auto'>{escape(c.source)}</b>{'' if c.cited else ', not cited'}</p>{passage}"
+            f"<p class='quiet'>{numbers}</p></div></div>"
         )
 
     parts = [f"<p>{escape(part)}</p>" for part in scores.splitlines()]
     for v in found:
-        parts.append(f"<h1 dir='auto'>{escape(v.query)}</h1><p class='quiet'>{v.queries} rows</p><ol>")
+        parts.append(f"<h2 dir='auto'>{escape(v.query)}</h2><p class='quiet'>{v.queries} rows</p><ol>")
         for statement in v.statements:
-            lines = [line(c, v.unit, "") for c in statement.citations] or ["<p class='quiet'>cites nothing</p>"]
-            lines += [line(c, v.unit, ", not cited") for c in statement.uncited]
-            parts.append(f"<li><span dir='auto'>{escape(statement.text)}</span>{''.join(lines)}</li>")
+            lines = [line(c, v.unit) for c in statement.citations] or ["<p class='quiet'>cites nothing</p>"]
+            lines += [line(c, v.unit) for c in statement.uncited]
+            parts.append(f"<li><p dir='auto'><b>{escape(statement.text)}</b></p>{''.join(lines)}</li>")
         parts.append("</ol>")
-    return (
-        "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
-        f"<title>Were the sources used?</title><style>{_STYLE}</style><body>{''.join(parts)}</body></html>\n"
+    text = (
+        "<!doctype html><html lang='en'><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'><title>Were the sources used?</title>"
+        f"<style>{_STYLE}</style><main><h1>Were the sources used?</h1>{''.join(parts)}</main></html>\n"
     )
+    if path is not None:
+        with atomic(path) as file:
+            file.write(text.encode())
+    return text
+
+
+_STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}
+h1{font-size:1.25rem}h2{font-size:1.1rem;margin:1.5rem 0 0}ol{padding-left:1.5rem}li{margin:1rem 0}
+p{margin:.15rem 0;overflow-wrap:anywhere}.quiet{color:#4d5660}
+.c{display:grid;grid-template-columns:10rem 1fr;gap:.25rem .75rem;align-items:start;margin:.5rem 0}
+.v{padding:0 .5rem;border-radius:.25rem;border:1px solid;justify-self:start;white-space:nowrap}
+.used{background:#dbf0f7;color:#0b4a63}.not-used{background:#fbe3e0;color:#8a1c14}.against{background:#8a1c14;color:#fff}
+.one-of-several{background:#e6e9fb;color:#27307a}.known-without{background:#f2ecd4;color:#5d4a05}
+.not-settled{background:#eceff2;color:#3a424a}
+@media(max-width:34rem){.c{grid-template-columns:1fr}}
+@media(prefers-color-scheme:dark){body{background:#14171a;color:#e6e9ec}.quiet{color:#a8b0b8}}
+"""

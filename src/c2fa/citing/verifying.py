@@ -8,180 +8,134 @@ f(N∖(G∖i)) − f(N∖G). A document that others can replace loses little alo
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
 
-from c2fa.asking.driver import Job, drive
 from c2fa.asking.masking import Masked
-from c2fa.asking.querying import Ask, Conversation, Queries
-from c2fa.citing.annotations import Citations, Marked, read_citations
-from c2fa.citing.citer import Citer
-from c2fa.citing.documents import Documents
-from c2fa.citing.questions import Question
-from c2fa.citing.scoring import LanguageModel
-from c2fa.citing.verdicts import Citation, Statement, Verdict, Verification, Verifications
+from c2fa.asking.model import describe
+from c2fa.asking.querying import Ask, Cache, Conversation, Queries
+from c2fa.citing.annotations import Claim
+from c2fa.citing.questions import Question, QuestionMasker
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
-from c2fa.showing.progress import Bar
+from c2fa.showing.codec import walk
 from c2fa.structure import FloatArray
+from c2fa.views.statement import Citation, Verdict
 
 
-def verify(
-    lm: LanguageModel,
-    documents: Documents,
-    query: str,
-    answer: Any,
-    citations: Citations = None,
-    *,
-    budget: int = 64,
-    **options: Any,
-) -> Verification:
-    """Say of each citation of an answer whether the source was used.
+class Verifier(Explainer):
+    """Explains an answer, then asks for it without what it cites; ``Citer.verifier`` makes one."""
 
-    Parameters
-    ----------
-    lm, documents, query
-        As ``c2fa.cite`` takes them.
-    answer
-        The answer with its citations, as ``[1]``, ``[2, 3]``, ``[id]`` or ``(source: id)``, or blocks of text that
-        hold them, as models' interfaces give them.
-    citations
-        None reads them from the answer. Else pairs of a place in the answer, a text of it or (start, end), and a
-        source; or citations as LangChain, Anthropic, Cohere, Gemini and OpenAI have them, as plain dicts.
-    budget
-        The most rows of the model: for values of all documents, and for removing those that are cited, alone and
-        together with those that may stand in for them.
-    options
-        Further options of ``c2fa.Citer``.
+    @classmethod
+    def of(cls, explainer: Explainer) -> Verifier:
+        """Whoever verifies as this explainer explains."""
+        if isinstance(explainer.budget, tuple):
+            raise ValueError(f"verify splits its rows by itself: give budget= one number, not {explainer.budget}")
+        if explainer.link.name != "identity":
+            raise ValueError(f"verify compares log-probabilities as they are; leave link={explainer.link.name!r} out")
+        assert isinstance(explainer.masker, QuestionMasker)
+        levels = explainer.masker.levels
+        if levels[0] != "documents":
+            raise ValueError(f"verify needs documents as the first of levels; got {levels}")
+        if explainer.budget < len(levels) + 4:
+            raise ValueError(
+                f"a budget of {explainer.budget} rows is too small: it takes one with all documents and one without, "
+                "both twice, and one for each level"
+            )
+        made = cls.__new__(cls)
+        vars(made).update(vars(explainer))
+        made.masker = dataclasses.replace(explainer.masker, verifies=True)
+        made.method_name = f"verify by {explainer.method_name}"  # so that a store of explanations is not continued
+        return made
 
-    Examples
-    --------
-    >>> class Parrot:
-    ...     def generate(self, prompt): return "It is blue."
-    ...     def pieces(self, answer): return [answer]
-    ...     def score(self, prompts, answer): return [[-1.0 if "sky" in prompt else -5.0] for prompt in prompts]
-    >>> v = verify(Parrot(), ["The sky is blue.", "Grass is green."], "What is blue?", "It is blue [1, 2].")
-    >>> [(c.source, c.verdict) for c in v.citations]
-    [('document 1', 'used'), ('document 2', 'not used')]
-    """
-    citer = Citer(lm, budget=budget, **{"method": "owen", **options})
-    return citer.verify(Question(documents, query), answer, citations)
+    def queries(self, x: Any, masked: Masked, key: str | None = None, cache: Cache | None = None) -> Queries:
+        """Begin what is to be asked about one answer: all rows of the budget, whatever the method leaves of them."""
+        assert isinstance(self.budget, int)  # or ``of`` had refused it
+        return Queries(super().queries(x, masked, key, cache).cache, self.budget)
 
-
-def verified(citer: Citer, inputs: Iterable[tuple[Any, Any, Citations]], progress: bool | None = None) -> Verifications:
-    """Verify the citations of answers; the rows of all of them share the model's batches."""
-    jobs, explainer = [_job(citer, *one) for one in inputs], citer.explainer
-    rows = sum(job.queries.budget for job in jobs)
-    wanted = explainer.progress if progress is None else progress
-    with contextlib.closing(Bar(wanted, rows, "row", "asking the model", leave=False)) as bar:
-
-        def tell() -> None:
-            bar.update(sum(job.queries.used for job in jobs))
-
-        for _ in drive(jobs, explainer.model, batch_size=explainer.batch_size, tell=tell):
-            pass
-    return Verifications(job.result() for job in jobs)
-
-
-def _job(citer: Citer, x: Any, answer: Any, citations: Citations) -> Job[Verification]:
-    """What is to be asked about one answer; whatever is wrong with it is said here, before anything is asked."""
-    if isinstance(x, Mapping):
-        answer, citations = x.get("answer") if answer is None else answer, citations or x.get("citations")
-        x = {**x, "answer": None}  # which may be blocks of text
-    question = Question.of(x)
-    answer = question.answer if answer is None else answer
-    if answer is None:
-        raise TypeError(
-            "verify needs the answer whose citations are to be checked; have it written first, by lm.generate"
+    def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
+        """Ask for the documents' values first, then for the answer without those that are cited, or seem to matter."""
+        question: Question = masked.content
+        describe(self.model).outputs_of(question, queries.cache.ledger, queries.cache.model_name)
+        ends = np.array([[True] * masked.structure.widths[0], [False] * masked.structure.widths[0]])
+        first = yield Ask(0, ends)
+        second = yield Ask(0, ends[:1], again=True)
+        noisy = bool(np.abs(first.outputs[0] - second.outputs[0]).max() > 0.01)
+        if noisy:
+            second = yield Ask(0, ends, again=True)
+        # Each is removed alone, with others, and those others; at least half of the rows are for the values.
+        sources = {claim.source for claim in question.claims or () if claim.exists}
+        reserve = min((3 * len(sources) + 1) * (1 + noisy), queries.budget // 2)
+        of_the_values = copy.copy(self)
+        of_the_values.budget = max(queries.budget - reserve, masked.structure.depth + 2)
+        e = yield from super(Verifier, of_the_values).conversation(masked, queries)
+        removals = _Removals(e, question, queries, noisy)
+        removals.note(frozenset(), first.outputs[0], second.outputs[0])
+        if noisy:
+            removals.note(removals.everything, first.outputs[1], second.outputs[1])
+        cited, likely = removals.cited, {}
+        for k in cited:
+            likely[k] = [j for j in removals.matter(k) if j not in cited[k]]
+        pairs = [(k, i) for some in (cited, likely) for k, group in some.items() for i in group]
+        yield from removals.ask(frozenset([i]) for _, i in pairs)
+        groups = [(i, removals.group(k, i)) for k, i in pairs]
+        yield from removals.ask(rest for i, group in groups if group for rest in (group, group - {i}))
+        found: list[Citation] = []
+        for k, start, end in removals.statements:
+            carriers = [i for i in (*cited[k], *likely[k]) if removals.verdict(k, i) in ("used", "one of several")]
+            found += [removals.citation(k, i, carriers) for i in cited[k]]
+            nowhere = dict.fromkeys(claim.source for claim in removals.claims[k] if not claim.exists)
+            place = (start, end)
+            found += [Citation(removals.texts[k], name, "not used", place, exists=False) for name in nowhere]
+            uncited = (removals.citation(k, i, ()) for i in carriers if i not in cited[k])
+            found += [dataclasses.replace(citation, cited=False) for citation in uncited]
+        assert e.answer is not None  # an explanation of a question has one
+        return dataclasses.replace(
+            e,
+            queries=queries.used,
+            diagnostics=dataclasses.replace(
+                e.diagnostics,
+                sent=queries.sent,
+                recalled=queries.recalled,
+                dropped=queries.dropped,
+                cost=None if e.diagnostics.cost is None else queries.cost,
+            ),
+            answer=dataclasses.replace(e.answer, verified=tuple(found)),
         )
-    explainer = citer.explainer
-    if isinstance(explainer.budget, tuple):
-        raise ValueError(f"verify splits its rows by itself: give budget= one number, not {explainer.budget}")
-    if explainer.link.name != "identity":
-        raise ValueError(f"verify compares log-probabilities as they are; leave link={explainer.link.name!r} out")
-    marked = read_citations(answer, citations, question.metadata)
-    question = dataclasses.replace(question, answer=marked.text)
-    masked = explainer.masker(question)
-    levels = masked.view.level_names(masked.structure)
-    if levels[0] != "documents":
-        raise ValueError(f"verify needs documents as the first of levels; got {levels}")
-    cache = explainer.queries(question, masked).cache
-    citer.scorer.outputs_of(masked.content, cache.ledger, cache.model_name)
-    citer.scorer.answered(masked.content)
-    queries = Queries(cache, explainer.budget)
-    if queries.budget < masked.structure.depth + 4:
-        raise ValueError(
-            f"a budget of {queries.budget} rows is too small: it takes one with all documents and one without, both "
-            "twice, and one for each level"
-        )
-    return Job(_conversation(copy.copy(explainer), masked, queries, marked), queries)
-
-
-def _conversation(explainer: Explainer, masked: Masked, queries: Queries, marked: Marked) -> Conversation[Verification]:
-    """Ask for the documents' values first, then for the answer without those that are cited, or seem to matter."""
-    ends = np.array([[True] * masked.structure.widths[0], [False] * masked.structure.widths[0]])
-    first = yield Ask(0, ends)
-    second = yield Ask(0, ends[:1], again=True)
-    noisy = bool(np.abs(first.outputs[0] - second.outputs[0]).max() > 0.01)
-    if noisy:
-        second = yield Ask(0, ends, again=True)
-    # Each is removed alone, with others, and those others; at least half of the rows are for the values.
-    sources = {claim.source for claim in marked.claims if claim.exists}
-    reserve = min((3 * len(sources) + 1) * (1 + noisy), queries.budget // 2)
-    explainer.budget = max(queries.budget - reserve, masked.structure.depth + 2)
-    e = yield from explainer.conversation(masked, queries)
-    found = _Removals(e, queries, noisy)
-    found.note(frozenset(), first.outputs[0], second.outputs[0])
-    if noisy:
-        found.note(found.everything, first.outputs[1], second.outputs[1])
-    ids = {name: i for i, name in enumerate(e.names[0])}
-    claims: dict[int, list[int]] = {k: [] for k, _, _ in found.statements}
-    nowhere: dict[int, list[str]] = {k: [] for k in claims}
-    for claim in marked.claims:
-        over = [k for k, start, end in found.statements if claim.start < end and start < claim.end]
-        before = [k for k, start, _ in found.statements if start < claim.end]  # of what is between two statements
-        for k in over or before[-1:] or list(claims)[:1]:
-            if not claim.exists:
-                nowhere[k].append(claim.source)
-            elif ids[claim.source] not in claims[k]:
-                claims[k].append(ids[claim.source])
-    likely = {k: [j for j in found.matter(k) if j not in claims[k]] for k in claims}
-    yield from found.ask(frozenset([i]) for some in (claims, likely) for group in some.values() for i in group)
-    pairs = [(k, i) for some in (claims, likely) for k, group in some.items() for i in group]
-    groups = [(k, i, found.group(k, i)) for k, i in pairs]
-    yield from found.ask(rest for _, i, group in groups if group for rest in (group, group - {i}))
-    statements = []
-    for k, start, end in found.statements:
-        carriers = [i for i in (*claims[k], *likely[k]) if found.verdict(k, i) in ("used", "one of several")]
-        text = marked.text[start:end]
-        cited = [found.citation(k, i, text, (start, end), carriers, masked.content) for i in claims[k]]
-        cited += [Citation(text, name, "not used", (start, end), exists=False) for name in nowhere[k]]
-        uncited = [found.citation(k, i, text, (start, end), (), masked.content) for i in carriers if i not in claims[k]]
-        scores = float(e.outputs[k]), float(found.without[k])
-        statements.append(Statement(text, (start, end), *scores, tuple(cited), tuple(uncited)))
-    return Verification(masked.content.query, marked.text, tuple(statements), e, queries.used, found.unit)
 
 
 class _Removals:
     """What a model says of an answer without some of the documents, and what that tells of each."""
 
-    def __init__(self, e: Explanation, queries: Queries, noisy: bool) -> None:
+    def __init__(self, e: Explanation, question: Question, queries: Queries, noisy: bool) -> None:
         answer = e.answer
         assert answer is not None  # an explanation of a question has one
-        self.e, self.queries, self.noisy = e, queries, noisy
+        self.e, self.question, self.queries, self.noisy = e, question, queries, noisy
         self.without, self.unit = np.array(answer.without_documents), answer.unit
         several = len(answer.statements) > 1
         # Of each, its output and its place in the answer.
         self.statements = [(k + several, start, end) for k, (start, end) in enumerate(answer.places)]
         self.texts = {k: answer.text[start:end] for k, start, end in self.statements}
-        self.everything = frozenset(range(len(e.names[0])))
+        self.claims: dict[int, list[Claim]] = {k: [] for k in self.texts}
+        for claim in question.claims or ():
+            over = [k for k, start, end in self.statements if claim.start < end and start < claim.end]
+            before = [k for k, start, _ in self.statements if start < claim.end]  # of what is between two statements
+            for k in over or before[-1:] or list(self.claims)[:1]:
+                self.claims[k].append(claim)
+        ids = {name: i for i, name in enumerate(e.names[0])}
+        # Of each statement, the documents that it cites.
+        self.cited = {
+            k: list(dict.fromkeys(ids[claim.source] for claim in claims if claim.exists))
+            for k, claims in self.claims.items()
+        }
+        self.everything = frozenset(ids.values())
         self.rows: dict[frozenset[int], FloatArray] = {self.everything: self.without}  # without some documents
         self.lacking = 0  # rows that there was no budget for
         self._apart: list[FloatArray] = []  # by how much answers to one input differ
@@ -321,9 +275,7 @@ class _Removals:
         gap = max(abs(alone - self.limit(k)), 0.1 * unsure)
         return math.ceil(used * max((unsure / gap) ** 2, 1.1))
 
-    def citation(
-        self, k: int, i: int, text: str, place: tuple[int, int], carriers: Sequence[int], question: Question
-    ) -> Citation:
+    def citation(self, k: int, i: int, carriers: Sequence[int]) -> Citation:
         """A document and a statement, with all numbers."""
         e, name, verdict = self.e.for_target(k), self.e.names[0][i], self.verdict(k, i)
         group, back = self._groups.get((k, i), frozenset()), self.back(k, i)
@@ -333,10 +285,11 @@ class _Removals:
             own = np.flatnonzero(e.structure.owners(0)[np.unique(e.structure.owners(level), return_index=True)[1]] == i)
             sign = -1.0 if verdict == "against" else 1.0
             passage = e.names[level][own[np.argmax(sign * e.values[level][own])]]
-            start = question.texts[name].find(passage)
+            start = self.question.texts[name].find(passage)
             passage_place = None if start < 0 else (start, start + len(passage))
+        [place] = [(start, end) for statement, start, end in self.statements if statement == k]
         return Citation(
-            text,
+            self.texts[k],
             name,
             verdict,
             place,
@@ -350,5 +303,5 @@ class _Removals:
             self.rows_to_tell(k, i) if verdict == "not settled" else None,
             passage=passage,
             passage_place=passage_place,
-            metadata=question.metadata.get(name, {}),
+            known=json.dumps(walk(self.question.metadata.get(name, {}), str)),
         )

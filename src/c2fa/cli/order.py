@@ -1,13 +1,14 @@
-"""What ``explain`` and ``cite`` have in common: what is to be explained, how, where it goes, and how that is done."""
+"""What ``explain``, ``cite`` and ``verify`` share: what is to be explained, how, where it goes, how that is done."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from c2fa.asking.ledger import LedgerError
 from c2fa.cli import options as o
@@ -19,6 +20,11 @@ from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
 from c2fa.methods import METHODS, options_of
 
+if TYPE_CHECKING:
+    from c2fa.batch import Store
+    from c2fa.batch.store import Failure
+
+T = TypeVar("T")
 STORE_OPTIONS: o.Readers = {
     **dict.fromkeys(("engine", "key", "precision", "views"), str),
     **dict.fromkeys(("shard_size", "gpus", "models", "learn", "tries", "in_flight"), o.whole),
@@ -68,34 +74,51 @@ class Order:
 
     # -- here and now
 
-    def explain(
+    @contextlib.contextmanager
+    def session(
         self,
-        inputs: Inputs,
         places: Sequence[str],
-        make: Callable[[Any, Stop, Path | None], tuple[Explainer, Callable[[Any], Explanation]]],
-    ) -> None:
-        """Explain every input, write what is to be written, print the rest.
+        make: Callable[[Any, Stop, Path | None], tuple[Explainer, T]],
+        check: Callable[[Explainer], object] = lambda explainer: None,
+    ) -> Iterator[tuple[T, Stop]]:
+        """The model loaded, the answers of a run that stopped at hand, and those of this one kept if it does.
 
         ``places`` tell these inputs from others that a run which stopped was about. ``make`` gets the model, what stops
-        it and the file of its answers; it gives an explainer, and what is called with each input.
+        it and the file of its answers; it gives an explainer, and what the session is entered for. ``check`` refuses
+        inputs before anything is asked.
         """
         with Stop() as stop:
             model = self.request.load()
             with self.request.resume(self.resume and self.ledger is None, places, ".sqlite") as resume:
-                explainer, explain = make(model, stop, self.ledger or resume.ledger())
+                explainer, made = make(model, stop, self.ledger or resume.ledger())
                 try:
-                    check_masked(inputs, lambda x: explainer.rows(explainer.masker(x)))
-                    with stop.keeping(lambda: kept(explainer)):
-                        named = self._ask(explain, inputs, stop)
-                        for path in self.outs:
-                            output.write_explanations(path, named)
-                        self._print(named)
+                    check(explainer)
+                    with stop.keeping(lambda: _kept(explainer)):
+                        yield made, stop
                     resume.finish()
                 finally:
                     if explainer.ledger is not None:
                         if not _count(explainer):
                             resume.finish()
                         explainer.ledger.close()
+
+    def explain(
+        self,
+        inputs: Inputs,
+        places: Sequence[str],
+        make: Callable[[Any, Stop, Path | None], tuple[Explainer, Callable[[Any], Explanation]]],
+    ) -> list[Explanation]:
+        """Explain every input, write what is to be written, print the rest; ``make`` gives what is called with each."""
+
+        def check(explainer: Explainer) -> None:
+            check_masked(inputs, lambda x: explainer.rows(explainer.masker(x)))
+
+        with self.session(places, make, check) as (explain, stop):
+            named = self._ask(explain, inputs, stop)
+            for path in self.outs:
+                output.write_explanations(path, named)
+            self._print(named)
+        return [e for _, e in named]
 
     def _ask(self, explain: Callable[[Any], Explanation], inputs: Inputs, stop: Stop) -> output.Named:
         named = []
@@ -137,7 +160,7 @@ class Order:
         unknown: set[str],
         inputs: Any,
         **options: Any,
-    ) -> None:
+    ) -> Store:
         """Explain a dataset into a store; the same command continues one that stopped.
 
         ``bare`` is an explainer without its model, of which the settings in ``unknown`` are not known yet.
@@ -149,9 +172,9 @@ class Order:
         output.check_folder(self.store, "--store")
         self.request.model_settings()  # refused here, not in every worker
         # A complete store starts no worker, so nobody else would notice that it was made with other settings.
-        there = Store(self.store).settings
-        ours = {k: v for k, v in settings_of(bare).items() if k in there and k not in unknown}
-        Store(self.store).check({**there, **ours})
+        earlier = Store(self.store).settings
+        ours = {k: v for k, v in settings_of(bare).items() if k in earlier and k not in unknown}
+        Store(self.store).check({**earlier, **ours})
         done = many(
             make,
             inputs,
@@ -167,22 +190,27 @@ class Order:
             facts = dataclasses.asdict(done.run)
             facts |= {"store": str(self.store), "in_store": len(done), "set_aside": len(failed)}
             output.out_json(json.dumps(facts))
-        if self.quiet:
-            return
-        if not self.json:
+        elif not self.quiet:
             by = "" if done.run.workers < 2 else f", by {done.run.workers} workers"
             output.out(
                 f"{len(done):,} inputs are in {str(self.store)!r}; {done.run.inputs:,} of them were explained now{by}"
             )
+        self.say_set_aside(failed)
+        if failed and not self.quiet:
+            output.say("the same command with --retry-failed asks about them again")
+        return done
+
+    def say_set_aside(self, failed: Sequence[Failure]) -> None:
+        """Name the inputs that could not be explained, or the first of many."""
+        if self.quiet:
+            return
         for failure in failed[:5]:
             output.say(f"input {failure.index} was set aside: {failure.error}")
         if len(failed) > 5:
             output.say(f"and {len(failed) - 5:,} more")
-        if failed:
-            output.say("the same command with --retry-failed asks about them again")
 
 
-def kept(explainer: Explainer) -> str:
+def _kept(explainer: Explainer) -> str:
     """What is kept of a run that ends early."""
     if explainer.ledger is None:
         return "no answers are kept"

@@ -55,7 +55,10 @@ def guarded(debug: bool) -> Iterator[None]:
             code = error.code
         elif isinstance(error, QueryError) or kind in of_the_model:
             code = output.MODEL
-        elif isinstance(error, known) or kind == "StoreError":  # what the package or the machine refuses in words
+        elif isinstance(error, known) or kind in (
+            "StoreError",
+            "NotExplainedError",
+        ):  # what the package or the machine refuses in words
             code = output.UNUSABLE
         if isinstance(error, KeyError) and error.args:
             text = str(error.args[0])

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json as json_
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from c2fa.citing import PROMPT, Question, Verifications
-from c2fa.citing.verifying import verified
-from c2fa.cli import cite as c
+from c2fa.citing import PROMPT, Question, Verification, Verifications
 from c2fa.cli import options as o
 from c2fa.cli import output
-from c2fa.cli.inputs import Request, must_exist, read_text
-from c2fa.cli.order import kept
+from c2fa.cli import questions as q
+from c2fa.cli.inputs import Request, read_text
+from c2fa.cli.order import Order
 from c2fa.cli.output import USAGE, RefusedError, as_usage
-from c2fa.cli.session import Stop, Stoppable, guarded
+from c2fa.cli.session import guarded
 from c2fa.models.loading import language_model_spec
-
-_TABLES = (".csv", ".parquet")
 
 Answer = Annotated[str | None, o.flag(o.INPUTS, "The answer with its citations, such as [1].", metavar="TEXT")]
 AnswerFile = Annotated[Path | None, o.flag(o.INPUTS, "The same from a file, or - for standard input.", metavar="FILE")]
@@ -34,17 +33,7 @@ Questions = Annotated[
     Path | None,
     o.flag(
         o.INPUTS,
-        'A .jsonl of {"query", "documents" or "docs": PATH, "answer", "citations"}: many answers, with scores.',
-        metavar="FILE",
-    ),
-]
-Outs = Annotated[
-    list[Path],
-    o.flag(
-        o.OUTPUT,
-        "Write a page (.html), everything (.json) or a table (.csv, .parquet). Repeatable.",
-        "--out",
-        "-o",
+        'A .jsonl of {"query" or "messages", "documents" or "docs": PATH, "answer", "citations"}: many, with scores.',
         metavar="FILE",
     ),
 ]
@@ -52,30 +41,35 @@ Budget = Annotated[int, o.flag(o.ASKING, "Most rows for an answer.", "--budget",
 
 
 def verify(
-    model: c.LanguageModel,
-    docs: c.Docs = [],  # noqa: B006
-    query: c.Query = None,
+    model: q.LanguageModel,
+    docs: q.Docs = [],  # noqa: B006
+    query: q.Query = None,
     answer: Answer = None,
     answer_file: AnswerFile = None,
     citations: Citations = None,
     questions: Questions = None,
-    prompt: c.Prompt = PROMPT,
-    system: c.System = None,
-    document: c.Header = None,
-    separator: c.Separator = "\n\n",
-    language: c.Language = "en",
-    model_option: c.ModelOption = [],  # noqa: B006
-    similarity: c.Similarity = None,
+    prompt: q.Prompt = PROMPT,
+    system: q.System = None,
+    document: q.Header = None,
+    separator: q.Separator = "\n\n",
+    language: q.Language = "en",
+    model_option: q.ModelOption = [],  # noqa: B006
+    similarity: q.Similarity = None,
     budget: Budget = 64,
     seed: o.Seed = 0,
     batch_size: o.BatchSize = None,
-    out: Outs = [],  # noqa: B006
+    out: o.Outs = [],  # noqa: B006
     json: o.Json = False,
     quiet: o.Quiet = False,
     debug: o.Debug = False,
     ledger: o.Ledger = None,
     model_name: o.ModelName = None,
     resume: o.Resume = True,
+    docs_below: q.DocsBelow = None,
+    store: o.Store = None,
+    workers: o.Workers = None,
+    retry_failed: o.RetryFailed = False,
+    store_option: o.StoreOption = [],  # noqa: B006
 ) -> None:
     """Say of each citation of an answer whether its source was used.
 
@@ -90,22 +84,22 @@ def verify(
     \bMany answers, with the share of citations that were used:
       c2fa verify --questions answers.jsonl -m hf:my-model --out page.html
 
+    \bThousands, into a folder that the same command continues:
+      c2fa verify --questions answers.jsonl -m hf:my-model --store verified
+
     \bA verdict is one of used, not used (and what the statement rests on), known
     without, one of several, against, and not settled (and how many rows would
     tell). Ctrl-C finishes the batch under way, and the same command continues.
     """
     with guarded(debug):
-        for path in out:
-            output.check(path, (".html", ".json", *_TABLES))
         with as_usage():
             spec = language_model_spec(model)
-        found = _inputs(docs, query, answer, answer_file, citations, questions)
         request = Request([], spec, model_option, model_name=model_name)
         settings = {
-            "prompt": c.with_breaks(prompt),
+            "prompt": q.with_breaks(prompt),
             "system": system,
-            "document": document and c.with_breaks(document),
-            "separator": c.with_breaks(separator),
+            "document": document and q.with_breaks(document),
+            "separator": q.with_breaks(separator),
             "language": language,
             "similarity": similarity,
             "method": "owen",
@@ -113,81 +107,75 @@ def verify(
             "seed": seed,
             "batch_size": batch_size,
         }
-        with Stop() as stop:
-            lm = request.load()
-            asked = [json_.dumps([question.texts, question.query, said, given]) for question, said, given in found]
-            with request.resume(resume and ledger is None, asked, ".sqlite") as again:
-                citer = c.citer_of(settings, lm, ledger or again.ledger(), request)
-                explainer = citer.explainer
-                explainer.model = Stoppable(citer.scorer, stop)
-                try:
-                    with stop.keeping(lambda: kept(explainer)):
-                        verifications = verified(citer, found, output.interactive(quiet))
-                        stop.settle()
-                        _show(verifications, out, json, quiet)
-                    again.finish()
-                finally:
-                    if explainer.ledger is not None:
-                        explainer.ledger.close()
+        for path in out:
+            output.check(path, output.EXPLANATIONS)
+        kept = (ledger, resume, store, workers, retry_failed, store_option)
+        order = Order(request, settings, [], json, quiet, *kept)
+        if questions is None:
+            if store is not None or docs_below is not None:
+                raise RefusedError("--store and --docs-below go with --questions FILE.jsonl", USAGE)
+            _verify_one(order, out, q.one_question(docs, query), answer, answer_file, citations)
+            return
+        one = {"--query": query, "--answer": answer, "--answer-file": answer_file, "--citations": citations}
+        for name in (name for name, value in one.items() if value is not None):
+            raise RefusedError(f"{name} is for one answer, and --questions has its own: leave {name} out", USAGE)
+        file = q.QuestionFile.of(questions, docs, docs_below, "citations")
+        if store is not None:
+            make = q.MakeCiter(request, settings, ledger, verifies=True)
+            how = {"column": file, "views": "all"}
+            done = order.explain_into_store(make, make.without_model(), {"model"}, str(questions), **how)
+            found = Verifications(done)
+            _write(found, out, quiet)
+            if not (json or quiet):
+                output.out(found.to_text())
+            return
+        places = [read_text(questions).values[0], json_.dumps(file.documents, default=str)]
+        with order.session(places, q.in_session(order)) as (citer, stop), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".* could not be explained")  # which is said below
+            found = citer.verify_many(str(questions), column=file)
+            stop.settle()
+            _write(found, out, quiet)
+            if json:
+                output.out_json(found.to_json().replace("\n", " "))
+            elif not (quiet and out):
+                output.out("\n".join([*(v.to_text() for _, v in found.items()), found.to_text()]))
+            order.say_set_aside(found.errors())
 
 
-def _inputs(
-    docs: list[Path],
-    query: str | None,
+def _verify_one(
+    order: Order,
+    outs: Sequence[Path],
+    question: Question,
     answer: str | None,
     answer_file: Path | None,
     citations: Path | None,
-    questions: Path | None,
-) -> list[tuple[Question, Any, Any]]:
-    """Questions with their answers and citations: one by flags, or many from a file."""
-    if questions is not None:
-        for name, value in (("--query", query), ("--answer", answer), ("--answer-file", answer_file)):
-            if value is not None:
-                raise RefusedError(f"{name} is for one answer, and --questions has its own: leave {name} out", USAGE)
-        must_exist(questions)
-        folder = questions.resolve().parent
-        own = c.read_documents(docs) if docs else None
-        found = []
-        for k, line in enumerate(read_text(questions).values[0].splitlines(), start=1):
-            try:
-                row = json_.loads(line) if line.strip() else None
-                if row is not None:
-                    about = {name: value for name, value in row.items() if name not in ("answer", "citations")}
-                    found.append(
-                        (c.AsQuestion(folder, own, folder).question(about), row.get("answer"), row.get("citations"))
-                    )
-            except (RefusedError, ValueError, TypeError, AttributeError, OSError) as error:
-                raise RefusedError(f"line {k} of {str(questions)!r}: {error}") from None
-        return found
-    if query is None:
-        raise RefusedError('give the question with --query "…", or many with --questions FILE.jsonl', USAGE)
-    if not docs:
-        raise RefusedError("give the documents with --docs: a folder, or files", USAGE)
+) -> None:
     if (answer is None) == (answer_file is None):
         raise RefusedError("give the answer with --answer or with --answer-file", USAGE)
-    said = read_text(answer_file).values[0] if answer_file is not None else answer
+    text = answer if answer_file is None else read_text(answer_file).values[0]
     given = None
     if citations is not None:
         try:
             given = json_.loads(read_text(citations).values[0])
         except ValueError as error:
             raise RefusedError(f"{str(citations)!r} is not JSON: {error}") from None
-    try:
-        return [(Question(c.read_documents(docs), query), said, given)]
-    except (ValueError, TypeError) as error:
-        raise RefusedError(str(error)) from error
+    places = [json_.dumps([question.texts, question.query, text, given])]
+    with order.session(places, q.in_session(order)) as (citer, stop):
+        found = citer.verify(question, text, given)
+        stop.settle()
+        _write(found, outs, order.quiet)
+        if order.json:
+            output.out_json(found.to_json())
+        elif not (order.quiet and outs):
+            output.out(found.to_text())
 
 
-def _show(found: Verifications, outs: list[Path], json: bool, quiet: bool) -> None:
-    """Write what is to be written, and print the rest."""
-    one = found[0] if len(found) == 1 else None
-    documents = ",\n".join(v.to_json() for v in found)
-    as_json = documents if one else f"[{documents}]"
+def _write(found: Verification | Verifications, outs: Sequence[Path], quiet: bool) -> None:
     for path in outs:
         if path.suffix.lower() == ".html":
-            output.write(path, (one or found).to_html().encode())
+            output.write(path, found.to_html().encode())
         elif path.suffix.lower() == ".json":
-            output.write(path, f"{as_json}\n".encode())
+            output.write(path, f"{found.to_json()}\n".encode())
         else:
             frame = found.to_frame()
             structured = [
@@ -197,7 +185,3 @@ def _show(found: Verifications, outs: list[Path], json: bool, quiet: bool) -> No
             output.write_frame(path, frame)
         if not quiet:
             output.say(f"wrote {path}")
-    if json:
-        output.out_json(as_json.replace("\n", " "))
-    elif not (quiet and outs):
-        output.out("\n".join([*(v.to_text() for v in found), *([] if one else [found.to_text()])]))

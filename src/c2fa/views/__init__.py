@@ -1,14 +1,16 @@
 """What an explanation keeps beside its numbers: its input, of one class for each kind, a prior's share, an answer."""
 
 from c2fa.asking.masking import View
-from c2fa.views.answer import Cited, CitedDocument, Source, Statement
+from c2fa.views.answer import Cited
 from c2fa.views.from_prior import FromPrior
 from c2fa.views.images import Images
+from c2fa.views.statement import Citation, CitedDocument, Source, Statement
 from c2fa.views.tables import Bag, Series, Table, Vector
 from c2fa.views.text import Text
 
 __all__ = [
     "Bag",
+    "Citation",
     "Cited",
     "CitedDocument",
     "FromPrior",

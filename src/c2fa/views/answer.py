@@ -2,150 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from c2fa.showing.numbers import minuses, number
+from c2fa.showing.numbers import minuses
 from c2fa.structure import IntArray
+from c2fa.views.statement import Citation, CitedDocument, Source, Statement
 from c2fa.views.text import Text
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
-
-Verdict: TypeAlias = Literal["rests", "little", "nothing", "unsettled", "opposed"]
-
-
-@dataclass(frozen=True)
-class CitedDocument:
-    """A document that the model read: its id, where it begins in the explanation's text, what is known of it.
-
-    ``known`` is JSON, so that files and tables hold whatever a document says of itself.
-    """
-
-    id: str
-    start: int
-    known: str = "{}"
-
-
-@dataclass(frozen=True)
-class Source:
-    """A sentence (or what stands for one) that makes a statement likelier.
-
-    Attributes
-    ----------
-    level, index
-        Which feature of the explanation it is.
-    document
-        The name of the document that holds it; empty where documents are no level.
-    text
-        What it says; empty where it is the whole document.
-    value, stderr
-        By how much, and how sure that is.
-    told
-        Both as they are shown, rounded like every number of the explanation.
-    holder, start, end, passage
-        The document that holds it, its place there, in characters, and what stands there; None, 0, 0 and empty where
-        the explanation does not keep its texts.
-    """
-
-    level: int
-    index: int
-    document: str
-    text: str
-    value: float
-    stderr: float | None
-    told: str
-    holder: CitedDocument | None = None
-    start: int = 0
-    end: int = 0
-    passage: str = ""
-
-    @property
-    def name(self) -> str:
-        """The document and the sentence."""
-        return ": ".join(part for part in (self.document, self.text) if part)
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A statement of the answer: its score with all documents and without any, and its sources.
-
-    ``start`` and ``end`` are its place in the answer, ``output`` that among the explanation's outputs. ``least_gain``
-    is how much higher the score must be with the documents for the statement to rest on them.
-    """
-
-    text: str
-    start: int
-    end: int
-    output: int
-    score: float
-    without: float
-    sources: tuple[Source, ...]
-    least_gain: float
-    unit: str
-
-    @property
-    def gain(self) -> float:
-        """How much higher the score is with all documents than without any."""
-        return self.score - self.without
-
-    @property
-    def verdict(self) -> Verdict:
-        """What it rests on: its sources (``"rests"``), ``"nothing"``, or documents, ``"unsettled"`` which.
-
-        A statement rests on ``"little"`` if it is nearly as unlikely with the documents as without, as one in the
-        documents' style that none of them says. ``"opposed"`` is one that some sentences make much likelier and others
-        as much less likely.
-        """
-        much = max(self.least_gain, -0.1 * self.without)  # a tenth of what it lacks without documents
-        if self.gain >= self.least_gain:
-            if not self.sources:
-                return "unsettled"
-            return "rests" if self.gain >= much else "little"
-        return "opposed" if any(source.value >= much for source in self.sources) else "nothing"
-
-    @property
-    def shown(self) -> tuple[Source, ...]:
-        """The sources that are listed under it: none where it rests on nothing, however small its numbers are."""
-        return () if self.verdict == "nothing" else self.sources
-
-    @property
-    def rests_on_documents(self) -> bool:
-        """Whether the documents made it likelier, and it is known which did."""
-        return self.verdict == "rests"
-
-    @property
-    def told(self) -> str:
-        """What can be said of it, in one line."""
-        says = {
-            "rests": self.likelier,
-            "little": f"rests on little in these documents: {self.likelier}, and still unlikely",
-            "nothing": "rests on nothing in these documents",
-            "unsettled": f"{self.likelier}, but which sentence does it is not settled; more rows may tell",
-            "opposed": "no likelier with these documents than without: sentences speak for it and against it",
-        }[self.verdict]
-        return f"{says} ({self.scores})"
-
-    @property
-    def scores(self) -> str:
-        """Its score with all documents and without any."""
-        return f"{number(self.score)}{self.unit and ' '}{self.unit}, {number(self.without)} without"
-
-    @property
-    def likelier(self) -> str:
-        """How much the documents do for it, in words."""
-        if self.unit != "nats":
-            return f"{number(self.gain)} more alike with the documents"
-        if self.gain < 0:
-            return f"{_times(-self.gain)} less likely with the documents"
-        return f"{_times(self.gain)} as likely with the documents"
 
 
 @dataclass(frozen=True)
@@ -172,6 +44,8 @@ class Cited:
         What the model read, in the order of the explanation's text.
     stays
         Turns of a chat that stay in every row.
+    verified
+        What ``c2fa.verify`` found of the answer's citations, statement by statement.
     """
 
     query: str
@@ -183,6 +57,7 @@ class Cited:
     without_documents: tuple[float, ...]
     documents: tuple[CitedDocument, ...] = ()
     stays: tuple[str, ...] = ()
+    verified: tuple[Citation, ...] = ()
 
     def check(self, outputs: int) -> None:
         """Refuse statements that are not the outputs of an explanation: the whole answer, and each of several."""
@@ -219,36 +94,40 @@ class Cited:
             places.append((start, end))
         return tuple(places)
 
-    def statement(self, e: Explanation, output: int) -> Statement:
+    def statement(self, e: Explanation, output: int, place: tuple[int, int] | None = None) -> Statement:
         """What an output of the explanation is of: the whole answer (0), or one of its statements."""
-        start, end = self.places[output - 1] if output else (0, len(self.text))
-        # Documents that do not make a statement twice as likely are not what it rests on.
-        least = math.log(2.0) if self.unit else 0.1
-        score, without = float(e.outputs[output]), self.without_documents[output]
-        sources, text = self._sources(e.for_target(output)), self.text[start:end]
-        return Statement(text, start, end, output, score, without, sources, least, self.unit)
+        start, end = place or (self.places[output - 1] if output else (0, len(self.text)))
+        return Statement(
+            self.text[start:end],
+            (start, end),
+            output,
+            score=float(e.outputs[output]),
+            without=self.without_documents[output],
+            sources=self._sources(e.for_target(output)),
+            # Documents that do not make a statement twice as likely are not what it rests on.
+            least_gain=math.log(2.0) if self.unit else 0.1,
+            unit=self.unit,
+            verified=tuple(citation for citation in self.verified if citation.place == (start, end)),
+        )
 
     def each(self, e: Explanation) -> tuple[Statement, ...]:
-        """The statements, or the answer where it is one."""
-        if len(self.statements) == 1:
-            [(start, end)] = self.places
-            return (replace(self.statement(e, 0), text=self.text[start:end], start=start, end=end),)
-        return tuple(self.statement(e, output) for output in range(1, len(self.statements) + 1))
+        """The statements; where there is one, the whole answer's output is its."""
+        several = len(self.statements) > 1
+        return tuple(self.statement(e, k + several, place) for k, place in enumerate(self.places))
 
     def sources(self, e: Explanation) -> list[dict[str, Any]]:
         """The statements and what each rests on, as JSON has them."""
-        found = []
-        for s in self.each(e):
-            sources = []
-            for source in s.shown:
-                holder = source.holder or CitedDocument(source.document, 0)
-                place = [source.start, source.end] if source.holder else None
-                about = {"source": holder.id, "passage": source.passage or source.text, "passage_place": place}
-                numbers = {"value": source.value, "stderr": source.stderr}
-                sources.append({**about, **numbers, "metadata": json.loads(holder.known)})
-            about = {"statement": s.text, "place": [s.start, s.end], "verdict": s.verdict}
-            found.append({**about, "score": s.score, "without": s.without, "sources": sources})
-        return found
+        return [
+            {
+                "statement": s.text,
+                "place": list(s.place),
+                "verdict": s.verdict,
+                "score": s.score,
+                "without": s.without,
+                "sources": [source.record() for source in s.shown],
+            }
+            for s in self.each(e)
+        ]
 
     def target(self, e: Explanation) -> str:
         """What the explanation's values are of: the whole answer, or one of its statements."""
@@ -287,8 +166,8 @@ class Cited:
                 spans = e.view.spans[e.structure.owners(level) == i]
                 start, end = int(spans[0, 0]), int(spans[-1, 1])
                 holder = next((d for d in reversed(self.documents) if d.start <= start), self.documents[0])
-                passage, place = e.view.text[start:end], (start - holder.start, end - holder.start)
-                source = replace(source, holder=holder, start=place[0], end=place[1], passage=passage)
+                place = (start - holder.start, end - holder.start)
+                source = replace(source, holder=holder, passage=e.view.text[start:end], passage_place=place)
             found.append(source)
         return tuple(found)
 
@@ -388,17 +267,3 @@ def _owners(e: Explanation, level: int) -> IntArray:
     for parents in reversed(e.structure.parents[:level]):
         owners = parents[owners]
     return owners
-
-
-def _times(nats: float) -> str:
-    """A difference of log-probabilities as people say it.
-
-    >>> [_times(nats) for nats in (0.02, 1.0, 8.4, 20.0)]
-    ['1.0 times', '2.7 times', '4,400 times', 'over a million times']
-    """
-    if nats >= math.log(1e6):
-        return "over a million times"
-    times = math.exp(nats)
-    if times < 9.95:
-        return f"{times:.1f} times"
-    return f"{float(f'{times:.2g}'):,.0f} times"
