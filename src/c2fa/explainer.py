@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import inspect
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -136,9 +137,11 @@ class Explainer:
             raise TypeError(f"the model comes first and the masker second: Explainer(model, {type(model).__name__}(…))")
         model = wrap(model)
         masker = Default() if masker is None else masker
-        if not callable(masker) or isinstance(masker, type):
-            what = f"the class {masker.__name__}" if isinstance(masker, type) else type(masker).__name__
-            raise TypeError(f"masker must be a masker such as c2fa.maskers.Text(), not {what}")
+        _check_takes_one(
+            "masker", masker, "c2fa.maskers.Text()", "the input; c2fa.maskers.Custom masks by one of three"
+        )
+        if not isinstance(method, str | None):
+            _check_takes_one("method", method, "'owen' or c2fa.methods.Owen()", "the Task, and yields questions")
         if method is None:
             of_the_fit = set(options_of("c2fa")) - set(options_of("owen"))
             method = "c2fa" if preset is not None or of_the_fit & set(options) else "owen"
@@ -390,6 +393,22 @@ class Explainer:
                 continue
             found.append(tuple(map(min, ahead, rows)))
         return [*found, rows]
+
+
+def _check_takes_one(name: str, given: Any, such_as: str, argument: str) -> None:
+    """Refuse a class, what cannot be called, and a function that does not take one argument."""
+    if isinstance(given, type):
+        raise TypeError(
+            f"{name} must be a {name} such as {such_as}, not the class {given.__name__}: write {given.__name__}()"
+        )
+    if not callable(given):
+        raise TypeError(f"{name} must be a {name} such as {such_as}, not {type(given).__name__}")
+    if inspect.isfunction(given):
+        try:
+            inspect.signature(given).bind(None)
+        except TypeError:
+            took = inspect.signature(given)
+            raise TypeError(f"a function that is a {name} takes one argument, {argument}; got one of {took}") from None
 
 
 def _check_word(name: str, value: Any, words: Sequence[str]) -> None:

@@ -217,7 +217,7 @@ class Explanation:
     @cached_property
     def rounded(self) -> Rounded:
         """The target's attributions as texts, plots and pages show them: rounded so that they add up as shown."""
-        return Rounded.of(self.structure, self.values, self.intercepts[0])
+        return Rounded.of(self.structure, self.values, self.intercepts[0], self.stderr or ())
 
     @property
     def names(self) -> tuple[tuple[str, ...], ...]:

@@ -134,6 +134,8 @@ class Masked:
         changed for the one it knows. None where the input is its own content.
     notes
         What to know about how the input was divided; they stand among the warnings of its explanation.
+    hint
+        What to try where the model refuses the input as it is.
     descriptors
         Gives what is known of the leaves, by which a prior applies to them what other inputs taught: from the name of a
         field to one entry for each leaf, a text (a category), a number, or None where nothing is known. It depends on
@@ -156,6 +158,7 @@ class Masked:
     smooth_by_default: bool = False
     content: Any = None
     notes: tuple[str, ...] = ()
+    hint: str = ""
     rows_per_mask: int = 1
     descriptors: Callable[[], Mapping[str, Sequence[Any]]] | None = None
     apart: Callable[[], Masked] | None = None

@@ -335,7 +335,11 @@ class Queries:
             error, reply = reply.error, reply.partial
             bad = error if isinstance(error, QueryError) else None
             if bad is None:
-                bad = QueryError(f"{where}: the model raised {type(error).__name__}: {error}")
+                hint = "" if self.cache.width else self.cache.masked.hint
+                bad = QueryError(
+                    f"{type(error).__name__}: {error} (raised by the model, asked about {pending})"
+                    + (hint and f"; {hint}")
+                )
                 bad.__cause__ = error
         if bad is None or reply is not None:
             try:

@@ -41,10 +41,12 @@ class Default:
         elif isinstance(x, dict) or is_frame(x) or dimensions == 1:
             return _row(x)
         else:
-            raise TypeError(
-                f"there is no masker by default for {type(x).__name__}{f' of shape {x.shape}' if dimensions else ''}: "
-                "give one of c2fa.maskers, such as TimeSeries(), Bag() or Custom(…)"
-            )
+            of_shape, remedy = "", "give one of c2fa.maskers, such as TimeSeries(), Bag() or Custom(…)"
+            if dimensions:
+                of_shape = f" of shape {tuple(x.shape)}"
+            if dimensions == 4:
+                remedy = "give x[0], the image itself" if len(x) == 1 else "explainer.many(x) explains each image"
+            raise TypeError(f"there is no masker by default for {type(x).__name__}{of_shape}: {remedy}")
         return replace(masker(x), chosen=f"{type(masker).__name__}(), by default")
 
 

@@ -148,6 +148,18 @@ class ImageBag:
             levels=("regions" if single else "images", "super-pixels"),
         )
         inputs = _MaskedImages(images, counts, structure, single, removes)
+        shape, notes, hint = tuple(getattr(x, "shape", ())), self._notes(counts, given.names), ""
+        if len(shape) == 4 and len(images) == 1:
+            hint = f"an array of shape {shape} is a bag of one image: give x[0] for the image itself"
+            notes = (hint, *notes)
+        elif len(shape) == 3:
+            turn = "permute" if images[0].is_tensor else "transpose"
+            here, there, axes = ("last", "first", (2, 0, 1))
+            if images[0].channel == 0:
+                here, there, axes = ("first", "last", (1, 2, 0))
+            hint = (
+                f"the channels of the image {shape} are {here}: where the model wants them {there}, give x.{turn}{axes}"
+            )
 
         def apart() -> Masked:
             theirs = replace(inputs, by_level=True)
@@ -160,7 +172,8 @@ class ImageBag:
             neighbours=neighbours,
             smooth_by_default=True,
             content=given.content,
-            notes=self._notes(counts, given.names),
+            notes=notes,
+            hint=hint,
             descriptors=descriptors,
             apart=apart if removes else None,
         )

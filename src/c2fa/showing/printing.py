@@ -128,8 +128,8 @@ class _Tree:
     def __init__(self, e: Explanation, leaves: int, width: int) -> None:
         self.e, self.leaves, self.width = e, leaves, width
         self.names = shown_names(e)
-        self.shares = [shares(v, largest(v) or 1.0) for v in e.values]
         self.units = e.rounded.values
+        self.shares = [shares(units, largest(units) or 1.0) for units in self.units]
         self.column = max((len(e.rounded.text(u)) for level in self.units for u in level), default=0)
 
     def lines(self) -> Iterator[str]:
