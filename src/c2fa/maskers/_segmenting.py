@@ -23,7 +23,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import gaussian_filter
 
 from c2fa._system import atomic, need
 from c2fa.asking.fingerprint import fingerprint
@@ -165,6 +164,8 @@ def features(image: Photo, how: Quickshift) -> FloatArray:
     """The colours between which distances are taken, (3, H, W)."""
     colours = np.moveaxis(lab(LINEAR[image]) if how.convert2lab else _SRGB[image], -1, 0)
     if how.sigma:
+        from scipy.ndimage import gaussian_filter  # imported where it is used: it is slow to load
+
         colours = np.stack([gaussian_filter(channel, how.sigma, mode="reflect") for channel in colours])
     return np.asarray(colours * how.ratio, dtype=np.float64)
 

@@ -107,8 +107,9 @@ class Tabular:
         def descriptors() -> dict[str, list[Any]]:
             return own_fields([str(c) for c in columns], described(x, columns, values, dtypes))
 
-        view = views.Table(tuple(values), tuple(table.at_baseline()))
-        return Masked(structure, inputs, view=view, rows_per_mask=m, descriptors=descriptors)
+        same = tuple(table.at_baseline())
+        view = views.Table(tuple(values), same)
+        return Masked(structure, inputs, view=view, rows_per_mask=m, descriptors=descriptors, inert=same)
 
     def _baseline(self, background: list[list[Any]], structure: Structure) -> list[Any]:
         if self.strategy == "row":
