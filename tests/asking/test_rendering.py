@@ -145,7 +145,7 @@ def test_explanations_are_the_same_whoever_masks():
 KERNEL = """
 import itertools
 import numpy as np, torch
-from c2fa.maskers import _painting_triton, _pictures
+from c2fa.maskers import _pictures, _triton
 
 rng = np.random.default_rng(0)
 launches = 0
@@ -154,7 +154,7 @@ def fused(device):
     def paint(*given):
         global launches
         launches += 1
-        _painting_triton.paint(*given)
+        _triton.paint(*given)
     return paint
 
 _pictures._fused = fused  # also on the CPU, where Triton interprets
@@ -209,7 +209,7 @@ def test_a_triton_kernel_masks_images_as_numpy_does():
 
 
 def test_images_are_masked_by_plain_operations_where_triton_does_not_run(monkeypatch):
-    monkeypatch.setitem(sys.modules, "c2fa.maskers._painting_triton", None)  # to import it raises
+    monkeypatch.setitem(sys.modules, "c2fa.maskers._triton", None)  # to import it raises
     assert _pictures._fused.__wrapped__(torch.device("cuda")) is None
 
 

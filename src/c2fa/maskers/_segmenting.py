@@ -63,11 +63,11 @@ def label_maps(images: Sequence[Photo], segment: str, options: Mapping[str, Any]
     # Torch takes seconds to load, which is for others to decide.
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and find_spec("triton") is not None:
-        from c2fa.maskers import _quickshift_gpu
+        from c2fa.maskers import _triton
 
         try:
-            if _quickshift_gpu.runs(how):
-                return _quickshift_gpu.quickshift(images, how)
+            if _triton.runs(how):
+                return _triton.quickshift(images, how)
         except torch.OutOfMemoryError:
             pass  # others have filled the device
     return [quickshift(image, how) for image in images]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa import views
-from c2fa._system import as_given, host_array, is_frame
+from c2fa._system import as_given, host_array, is_frame, is_tensor
 from c2fa.asking.masking import Masked
 from c2fa.structure import BoolArray, Structure
 from c2fa.views.descriptors import own_fields
@@ -55,7 +55,7 @@ class Bag:
             raise ValueError(f"fill must be a number, one per feature, or 'mean', not {self.fill!r}")
 
     def __call__(self, x: Any) -> Masked:
-        array = _array(host_array(x) if hasattr(x, "shape") else x)
+        array = _array(host_array(x) if is_tensor(x) else x)
         kind = array.dtype if array.dtype.kind == "f" else np.result_type(array, np.float32)
         values = array.astype(kind)
         instances, features = values.shape

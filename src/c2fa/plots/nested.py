@@ -71,12 +71,7 @@ class NestedDisplay:
     note: str
 
     @classmethod
-    def from_explanation(
-        cls,
-        e: Explanation,
-        parts: int = 12,
-        leaves: int | None = None,
-    ) -> NestedDisplay:
+    def from_explanation(cls, e: Explanation, parts: int = 12, leaves: int | None = None) -> NestedDisplay:
         """Choose what is shown: the ``parts`` most important parts in their own order, ``leaves`` children of each.
 
         ``leaves=None`` takes as many, up to 5, as keep the chart to one page.
@@ -127,13 +122,7 @@ class NestedDisplay:
         return (low - pad, high + pad) if high - low > ROUNDING else (-1.0, 1.0)
 
 
-def nested(
-    e: Explanation,
-    ax: Axes | None = None,
-    *,
-    parts: int = 12,
-    leaves: int | None = None,
-) -> Figure:
+def nested(e: Explanation, ax: Axes | None = None, *, parts: int = 12, leaves: int | None = None) -> Figure:
     """Draw the nested bar chart of an explanation; see ``NestedDisplay``."""
     made = NestedDisplay.from_explanation(e, parts, leaves).draw(ax)
     return say_contradiction(made, ax, e.diagnostics.contradiction)
