@@ -287,7 +287,7 @@ class Explainer:
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
         moving = Moving.of(masked)
-        if moving is None:
+        if moving is None or self.preset == "paper":  # which asks about every leaf
             return (yield from self._conversation(masked, queries))
         e = yield from moving.asked(self._conversation(moving.masked, queries), masked.structure)
         return e.within(masked.structure, moving.places, masked.view, Descriptors.of(masked))

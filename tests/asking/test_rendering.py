@@ -435,7 +435,7 @@ def test_a_batch_that_fails_ends_its_explanation_and_no_other(where):
     structure = c2fa.Structure.from_groups("aaabbbccc")
     explainer = c2fa.Explainer(Launching(3, where), c2fa.maskers.Array(structure), budget=60)
     jobs = []
-    for x in np.eye(9)[:3]:
+    for x in 1.0 + np.eye(9)[:3]:
         masked = explainer.masker(x)
         queries = explainer.queries(x, masked)
         jobs.append(Job(explainer.conversation(masked, queries), queries))

@@ -52,15 +52,10 @@ class Default:
 
 def _row(x: Any) -> Masked:
     names, values = read_row(x)
-    empty = [_empty(value) for value in values]
+    # What has nothing like 0, such as a date, stays.
+    numbers = bool | int | float | np.generic
+    empty = ["" if isinstance(v, str) else type(v)(0) if isinstance(v, numbers) else v for v in values]
     background = [empty] if names is None else dict(zip(names, empty, strict=True))
     masked = Tabular(background=background, strategy="row")(x)
     note = "what is masked became 0, or empty, because no masker said what is usual: c2fa.maskers.Tabular(background=…)"
     return replace(masked, chosen="Tabular(background=0), by default", notes=(*masked.notes, note))
-
-
-def _empty(value: Any) -> Any:
-    """What stands for a masked value: of a kind that has nothing like 0, such as a date, the value itself."""
-    if isinstance(value, str):
-        return ""
-    return type(value)(0) if isinstance(value, bool | int | float | np.generic) else value

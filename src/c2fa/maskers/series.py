@@ -83,7 +83,9 @@ class TimeSeries:
         ends = [*starts[1:].tolist(), series.shape[1]]
         spans = self._window_names() or [f"{a}–{b - 1}" for a, b in zip(starts.tolist(), ends, strict=True)]
         names = self._names(x, time_axis, len(series))
-        structure = self._structure(spans, names)
+        parts, inner = (names, spans) if self.order == "channels" else (spans, names)
+        owner = np.repeat(np.arange(len(parts)), len(inner))
+        structure = Structure((owner,), (tuple(parts), tuple(f"{p} · {i}" for p in parts for i in inner)))
         windows = len(starts)
         baseline = self._baseline(series, array, time_axis)
 
@@ -178,11 +180,6 @@ class TimeSeries:
         if names is not None and len(names) != channels:
             raise ValueError(f"{len(names)} names for {channels} channels: give one name per channel")
         return list(names) if names is not None else [f"channel {c + 1}" for c in range(channels)]
-
-    def _structure(self, spans: list[str], names: list[str]) -> Structure:
-        parts, inner = (names, spans) if self.order == "channels" else (spans, names)
-        owner = np.repeat(np.arange(len(parts)), len(inner))
-        return Structure((owner,), (tuple(parts), tuple(f"{p} · {i}" for p in parts for i in inner)))
 
     def _baseline(self, series: npt.NDArray[Any], array: npt.NDArray[Any], time_axis: int) -> npt.NDArray[Any] | None:
         """The baseline of the series, (C, T); None where it depends on the mask."""

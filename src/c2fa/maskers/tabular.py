@@ -255,7 +255,7 @@ def _named(node: Any, leaves: list[str], places: Mapping[str, int]) -> Any:
     """A tree of groups in which every column goes by its name; it may be given by its position too."""
     if isinstance(node, Mapping):
         return {str(name): _named(child, leaves, places) for name, child in node.items()}
-    if not isinstance(node, str) and hasattr(node, "__iter__"):
+    if not isinstance(node, str) and isinstance(node, Iterable):
         return [_named(child, leaves, places) for child in node]
     if str(node) in places:
         return str(node)

@@ -214,18 +214,8 @@ class Text:
 class MaskedTexts:
     """The texts of one input, which it gives under masks: ``inputs`` of a ``Masked``.
 
-    A model that has a tokenizer may read them instead, and mask tokens.
-
-    Parameters
-    ----------
-    spans
-        Where the leaves of each text are.
-    fixed
-        What lies between the leaves of each text and is never removed.
-    mask
-        What stands in place of a masked leaf, None where it is removed.
-    container
-        The input, where it is not one text but holds several.
+    A model that has a tokenizer may read them instead, and mask tokens; see ``TextInputs``. ``fixed`` is what lies
+    between the leaves of each text and is never removed.
     """
 
     structure: Structure
