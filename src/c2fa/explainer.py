@@ -137,7 +137,9 @@ class Explainer:
             raise TypeError(f"the model comes first and the masker second: Explainer(model, {type(model).__name__}(…))")
         model = wrap(model)
         masker = Default() if masker is None else masker
-        check_takes_one("masker", masker, "c2fa.maskers.Text()", "the input; c2fa.maskers.Custom masks by one of three")
+        check_takes_one(
+            "masker", masker, "c2fa.maskers.Text()", "the input; c2fa.maskers.Custom takes one of (x, masks, level)"
+        )
         if not isinstance(method, str | None):
             check_takes_one("method", method, "'owen' or c2fa.methods.Owen()", "the Task, and yields questions")
         if method is None:
