@@ -335,11 +335,9 @@ class Queries:
             error, reply = reply.error, reply.partial
             bad = error if isinstance(error, QueryError) else None
             if bad is None:
-                hint = "" if self.cache.width else self.cache.masked.hint
-                bad = QueryError(
-                    f"{type(error).__name__}: {error} (raised by the model, asked about {pending})"
-                    + (hint and f"; {hint}")
-                )
+                hint = "" if self.cache.width else self.cache.masked.hint  # it has taken no input yet
+                sentence = f"{type(error).__name__}: {error} (raised by the model, asked about {pending})"
+                bad = QueryError(f"{sentence}; {hint}" if hint else sentence)
                 bad.__cause__ = error
         if bad is None or reply is not None:
             try:
