@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,3 +70,18 @@ def show(driver: Browser, tmp_path: Path) -> Iterator[Open]:
 
     with watched(driver, tmp_path) as opens:
         yield opens
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The accessibility checker, installed once into a folder that is not part of the repository."""
+    folder = ROOT / ".servers" / "axe"
+    found = folder / "node_modules" / "axe-core" / "axe.min.js"
+    if not found.exists():
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip("axe-core needs npm, which is not installed")
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "axe-core@4"]
+        subprocess.run(command, check=True, capture_output=True, timeout=180)
+    return found.read_text(encoding="utf-8")

@@ -298,3 +298,28 @@ def explain_contradiction(**options: Any) -> Any:
     bag = np.random.default_rng(0).normal(size=(5, 4))
     options = {"preset": "paper", "budget": 60, **options}
     return c2fa.Explainer(model, c2fa.maskers.Bag(absent="remove"), progress=False, **options)(bag)
+
+
+class Counting:
+    """The sum of the entries; knows its rows and its cost."""
+
+    output_names = ("sum",)
+
+    def __init__(self) -> None:
+        self.rows, self.cost = 0, 0.0
+
+    def __call__(self, batch: Any) -> Any:
+        self.rows += len(batch)
+        self.cost += 0.5 * len(batch)
+        return batch @ np.arange(1.0, 7.0) + 4.0 * batch[:, 0] * batch[:, 5]
+
+
+def live_vector() -> Any:
+    """A vector on a page that answers back, explained from few rows."""
+    masker = c2fa.maskers.Array(c2fa.Structure.from_groups("aaabbb"))
+    return c2fa.Explainer(Counting(), masker, budget=12).live(np.ones(6))
+
+
+def live_answer() -> Any:
+    """A cited answer on a page that answers back."""
+    return c2fa.Citer(Reader(ANSWER, WORTH)).live({"documents": DOCUMENTS, "query": "Which capital?"})

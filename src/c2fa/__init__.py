@@ -12,12 +12,12 @@ from c2fa.asking.masking import Masked
 from c2fa.asking.querying import BudgetError
 from c2fa.asking.replies import QueryError
 from c2fa.explainer import Explainer
-from c2fa.explanation import Diagnostics, Explanation
+from c2fa.explanation import Explanation
 from c2fa.penalties import L1, L2, Auto, ElasticNet, L2Each, NonNegative
 from c2fa.prior import Prior
 from c2fa.problem import Level, Problem
 from c2fa.showing.files import load
-from c2fa.solution import Solution, Status
+from c2fa.solution import Diagnostics, Solution, Status
 from c2fa.solvers import solve
 from c2fa.structure import Structure
 
@@ -91,4 +91,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__

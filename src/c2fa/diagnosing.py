@@ -9,10 +9,10 @@ import numpy as np
 from c2fa._system import suited
 from c2fa.asking.masking import Masked
 from c2fa.asking.querying import Queries
-from c2fa.explanation import Diagnostics, Interaction, LevelReport
 from c2fa.methods.base import Attribution
 from c2fa.problem import Level, Problem
 from c2fa.showing.printing import one_line
+from c2fa.solution import Diagnostics, Interaction, LevelReport
 from c2fa.solvers.direct import loss_alone
 from c2fa.solvers.owen import Solved
 from c2fa.solvers.solve import solve
@@ -82,7 +82,9 @@ def diagnose(
     told = _warnings(structure, fitted, found.game, bool(contradiction))
     warnings = [*([contradiction] if contradiction else []), *masked.notes, *found.notes, *told]
     if structure.depth > 1 and structure.widths[0] == 1:
-        warnings.append("the input has only one part, so the parts' level says no more than the prediction itself")
+        warnings.append(
+            "only one part changes when it is masked, so the parts' level says no more than the prediction itself"
+        )
     if found.status.remedy:
         warnings.append(f"solver {found.status}: {found.status.remedy}")
     if queries.dropped:

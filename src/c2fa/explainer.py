@@ -15,9 +15,10 @@ from c2fa._system import did_you_mean, is_whole
 from c2fa._version import __version__
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.fingerprint import check_masker, identify
+from c2fa.asking.inert import Moving
 from c2fa.asking.ledger import Ledger
 from c2fa.asking.links import ensure, on_scale
-from c2fa.asking.masking import Masked, Masker, check_masked
+from c2fa.asking.masking import Masked, Masker, check_masked, check_takes_one
 from c2fa.asking.model import Model, Shell, describe, resolve_target
 from c2fa.asking.querying import Ask, Cache, Conversation, OnError, Queries
 from c2fa.asking.replies import QueryError
@@ -31,7 +32,7 @@ from c2fa.models.loading import wrap
 from c2fa.prior import Prior
 from c2fa.showing.progress import Bar
 from c2fa.solvers.expected import expected_part
-from c2fa.stopping import Judge, Rule, as_rule, in_stages, looks
+from c2fa.stopping import Judge, Rule, as_rule, in_stages
 from c2fa.views.descriptors import Descriptors
 from c2fa.views.from_prior import FromPrior
 
@@ -136,9 +137,11 @@ class Explainer:
             raise TypeError(f"the model comes first and the masker second: Explainer(model, {type(model).__name__}(…))")
         model = wrap(model)
         masker = Default() if masker is None else masker
-        if not callable(masker) or isinstance(masker, type):
-            what = f"the class {masker.__name__}" if isinstance(masker, type) else type(masker).__name__
-            raise TypeError(f"masker must be a masker such as c2fa.maskers.Text(), not {what}")
+        check_takes_one(
+            "masker", masker, "c2fa.maskers.Text()", "the input; c2fa.maskers.Custom takes one of (x, masks, level)"
+        )
+        if not isinstance(method, str | None):
+            check_takes_one("method", method, "'owen' or c2fa.methods.Owen()", "the Task, and yields questions")
         if method is None:
             of_the_fit = set(options_of("c2fa")) - set(options_of("owen"))
             method = "c2fa" if preset is not None or of_the_fit & set(options) else "owen"
@@ -285,6 +288,14 @@ class Explainer:
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
+        moving = Moving.of(masked)
+        if moving is None or self.preset == "paper":  # which asks about every leaf
+            return (yield from self._conversation(masked, queries))
+        e = yield from moving.asked(self._conversation(moving.masked, queries), masked.structure)
+        return e.within(masked.structure, moving.places, masked.view, Descriptors.of(masked))
+
+    def _conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
+        """The same for an input all of whose leaves may matter."""
         structure, rows = masked.structure, self.rows(masked)
         tell = describe(self.model).outputs_of(masked.content, queries.cache.ledger, queries.cache.model_name)
         answer = yield Ask(structure.depth - 1, np.ones((1, structure.leaves), dtype=np.bool_))
@@ -332,7 +343,7 @@ class Explainer:
             found = yield from on_scale(self.method(task), scale)
         else:
             judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget)
-            found, rows = yield from on_scale(in_stages(self.method, task, judge, self.stages(masked)), scale)
+            found, rows = yield from on_scale(in_stages(self.method, task, judge, self.budget), scale)
         from_prior = None
         if self.prior is not None:
             leaves, without = found.values[-1][:, column], found.without_prior
@@ -374,22 +385,6 @@ class Explainer:
             },
             descriptors=descriptors,
         )
-
-    def stages(self, masked: Masked) -> list[tuple[int, ...]]:
-        """The masks of each level at which the rule looks at what is known: the splits of smaller budgets, then all."""
-        structure, rows, found = masked.structure, self.rows(masked), list[tuple[int, ...]]()
-        if self.until is None:
-            return [rows]
-        total = sum(rows) + 1
-        for some in looks(total)[:-1]:
-            if isinstance(self.budget, tuple):
-                ahead = tuple(max(1, n * some // total) for n in rows)
-            elif some > structure.depth:
-                ahead = self.method.split(some, structure)
-            else:
-                continue
-            found.append(tuple(map(min, ahead, rows)))
-        return [*found, rows]
 
 
 def _check_word(name: str, value: Any, words: Sequence[str]) -> None:

@@ -16,7 +16,8 @@ from c2fa.asking.masking import View
 from c2fa.asking.model import resolve_target
 from c2fa.showing.numbers import Rounded, number
 from c2fa.showing.printing import notes, printable, tree
-from c2fa.structure import FloatArray, Structure
+from c2fa.solution import Diagnostics
+from c2fa.structure import FloatArray, IntArray, Structure
 from c2fa.views.answer import Cited
 from c2fa.views.descriptors import Column
 from c2fa.views.from_prior import FromPrior
@@ -25,91 +26,6 @@ from c2fa.views.statement import Statement
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@dataclass(frozen=True)
-class LevelReport:
-    """How well one level was fitted: losses are half the weighted squared error, for the target.
-
-    ``rows`` is 0, and the rest with it, where the level was not fitted but follows from another (sums, splits).
-    """
-
-    rows: int
-    loss: float
-    loss_alone: float
-    r2: float
-    r2_left_out: float | None = None
-
-
-@dataclass(frozen=True)
-class Interaction:
-    """Two features of a level, under one parent, that do more together than each by itself, or less.
-
-    ``value`` is Shapley's interaction index: above 0 where the two complement each other, below 0 where either will do;
-    features that each speak against the target have the signs the other way round.
-    """
-
-    level: int
-    first: int
-    second: int
-    value: float
-    stderr: float
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is more than three standard errors from 0."""
-        return abs(self.value) > 3.0 * self.stderr
-
-
-@dataclass(frozen=True)
-class Diagnostics:
-    """How far an explanation may be trusted.
-
-    Attributes
-    ----------
-    levels
-        For each level, coarse to fine: rows fitted, loss of the joint fit, loss of that level fitted alone, the joint
-        fit's weighted R², and the R² of rows each predicted by a fit without it, as new masks would be
-        (``r2_left_out``, None where the solver cannot tell).
-    consistency
-        ``Σ_l ‖values_l − M_l leaves‖²``; 0 where parts are exact sums.
-    agreement
-        Whether the most important leaf lies in the most important part (the paper's MIHL).
-    status, iterations
-        How the solver ended.
-    sent, recalled, dropped
-        Rows asked of the model, taken from the ledger instead, and left out because their answer was unusable.
-    cost
-        Money spent on this explanation where the model has a cost meter, else None.
-    warnings
-        In words, when the explanation should not be trusted.
-    contradiction
-        In words, where the levels contradict each other, so that they are shown apart; the first of the warnings.
-        Empty where they do not.
-    settled, stop
-        With a stopping rule (``until=``): whether it held in the end, and in words what was spent and why. Without one,
-        None and empty.
-    exact
-        For each level, whether every mask that its values depend on was asked, so that they are exact.
-    interactions
-        The pairs of features that act together most surely, of the target it was explained for.
-    """
-
-    levels: tuple[LevelReport, ...]
-    consistency: float
-    agreement: bool
-    status: str
-    iterations: int
-    sent: int
-    recalled: int
-    dropped: int
-    cost: float | None = None
-    warnings: tuple[str, ...] = ()
-    settled: bool | None = None
-    stop: str = ""
-    exact: tuple[bool, ...] = ()
-    interactions: tuple[Interaction, ...] = ()
-    contradiction: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +134,7 @@ class Explanation:
     @cached_property
     def rounded(self) -> Rounded:
         """The target's attributions as texts, plots and pages show them: rounded so that they add up as shown."""
-        return Rounded.of(self.structure, self.values, self.intercepts[0])
+        return Rounded.of(self.structure, self.values, self.intercepts[0], self.stderr or ())
 
     @property
     def names(self) -> tuple[tuple[str, ...], ...]:
@@ -300,6 +216,34 @@ class Explanation:
         with np.errstate(invalid="ignore", over="ignore"):  # a stranger's values may be infinite
             own = float(sum(np.square(gap).sum() for gap in gaps))
         return replace(self, target=index, diagnostics=replace(self.diagnostics, consistency=own))
+
+    def within(
+        self, structure: Structure, places: tuple[IntArray, ...], view: View, descriptors: Mapping[str, Column] | None
+    ) -> Explanation:
+        """The same values in a larger input, at these ``places`` of each level; what is elsewhere has exactly 0."""
+
+        def wide(values: tuple[FloatArray, ...]) -> tuple[FloatArray, ...]:
+            out = tuple(np.zeros((width, len(self.columns))) for width in structure.widths)
+            for all_of, at, own in zip(out, places, values, strict=True):
+                all_of[at] = own
+            return out
+
+        pairs = self.diagnostics.interactions
+        prior = self.prior
+        if prior is not None and prior.without is not None:
+            prior = replace(prior, without=wide(prior.without))
+        at = [(int(places[pair.level][pair.first]), int(places[pair.level][pair.second])) for pair in pairs]
+        moved = tuple(replace(pair, first=i, second=j) for pair, (i, j) in zip(pairs, at, strict=True))
+        return replace(
+            self,
+            structure=structure,
+            all_values=wide(self.all_values),
+            all_stderr=None if self.all_stderr is None else wide(self.all_stderr),
+            diagnostics=replace(self.diagnostics, interactions=moved),
+            prior=prior,
+            view=view,
+            descriptors=descriptors,
+        )
 
     def top(self, n: int = 5, level: int | str = -1) -> list[tuple[str, float]]:
         """The n features of a level with the largest absolute attributions."""

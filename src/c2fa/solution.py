@@ -170,3 +170,88 @@ class Solution:
         """The posterior of the leaves; None where a penalty is not l2, or the leaves have none."""
         system = self.factorise()
         return None if system is None else Posterior(self.problem, system)
+
+
+@dataclass(frozen=True)
+class LevelReport:
+    """How well one level was fitted: losses are half the weighted squared error, for the target.
+
+    ``rows`` is 0, and the rest with it, where the level was not fitted but follows from another (sums, splits).
+    """
+
+    rows: int
+    loss: float
+    loss_alone: float
+    r2: float
+    r2_left_out: float | None = None
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """Two features of a level, under one parent, that do more together than each by itself, or less.
+
+    ``value`` is Shapley's interaction index: above 0 where the two complement each other, below 0 where either will do;
+    features that each speak against the target have the signs the other way round.
+    """
+
+    level: int
+    first: int
+    second: int
+    value: float
+    stderr: float
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is more than three standard errors from 0."""
+        return abs(self.value) > 3.0 * self.stderr
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """How far an explanation may be trusted.
+
+    Attributes
+    ----------
+    levels
+        For each level, coarse to fine: rows fitted, loss of the joint fit, loss of that level fitted alone, the joint
+        fit's weighted R², and the R² of rows each predicted by a fit without it, as new masks would be
+        (``r2_left_out``, None where the solver cannot tell).
+    consistency
+        ``Σ_l ‖values_l − M_l leaves‖²``; 0 where parts are exact sums.
+    agreement
+        Whether the most important leaf lies in the most important part (the paper's MIHL).
+    status, iterations
+        How the solver ended.
+    sent, recalled, dropped
+        Rows asked of the model, taken from the ledger instead, and left out because their answer was unusable.
+    cost
+        Money spent on this explanation where the model has a cost meter, else None.
+    warnings
+        In words, when the explanation should not be trusted.
+    contradiction
+        In words, where the levels contradict each other, so that they are shown apart; the first of the warnings.
+        Empty where they do not.
+    settled, stop
+        With a stopping rule (``until=``): whether it held in the end, and in words what was spent and why. Without one,
+        None and empty.
+    exact
+        For each level, whether every mask that its values depend on was asked, so that they are exact.
+    interactions
+        The pairs of features that act together most surely, of the target it was explained for.
+    """
+
+    levels: tuple[LevelReport, ...]
+    consistency: float
+    agreement: bool
+    status: str
+    iterations: int
+    sent: int
+    recalled: int
+    dropped: int
+    cost: float | None = None
+    warnings: tuple[str, ...] = ()
+    settled: bool | None = None
+    stop: str = ""
+    exact: tuple[bool, ...] = ()
+    interactions: tuple[Interaction, ...] = ()
+    contradiction: str = ""

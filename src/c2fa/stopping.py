@@ -9,7 +9,7 @@ smaller budget would have given.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ from c2fa.asking.masking import Masked
 from c2fa.asking.querying import BudgetError, Conversation
 from c2fa.asking.replies import QueryError
 from c2fa.methods.base import Attribution, Method, Task
+from c2fa.methods.budget import Budget
 from c2fa.showing.printing import singular
 from c2fa.structure import FloatArray, IntArray, Structure
 
@@ -243,10 +244,10 @@ class Judge:
 
 
 def in_stages(
-    method: Method, task: Task, judge: Judge, stages: Sequence[tuple[int, ...]]
+    method: Method, task: Task, judge: Judge, budget: Budget
 ) -> Conversation[tuple[Attribution, tuple[int, ...]]]:
     """Ask stage by stage until the rule is content; what was asked before costs nothing when it comes again."""
-    *first, last = stages
+    *first, last = stages(method, task.structure, task.budget, budget)
     for rows in first:
         try:
             found = yield from method(replace(task, budget=rows))
@@ -258,6 +259,20 @@ def in_stages(
     judge.early = False
     judge(found)
     return found, last
+
+
+def stages(method: Method, structure: Structure, rows: tuple[int, ...], budget: Budget) -> list[tuple[int, ...]]:
+    """The masks of each level at which a rule looks at what is known: the splits of smaller budgets, then all rows."""
+    total, found = sum(rows) + 1, list[tuple[int, ...]]()
+    for some in looks(total)[:-1]:
+        if isinstance(budget, tuple):
+            ahead = tuple(max(1, n * some // total) for n in rows)
+        elif some > structure.depth:
+            ahead = method.split(some, structure)
+        else:
+            continue
+        found.append(tuple(map(min, ahead, rows)))
+    return [*found, rows]
 
 
 def looks(total: int) -> list[int]:

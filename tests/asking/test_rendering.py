@@ -145,7 +145,7 @@ def test_explanations_are_the_same_whoever_masks():
 KERNEL = """
 import itertools
 import numpy as np, torch
-from c2fa.maskers import _painting_triton, _pictures
+from c2fa.maskers import _pictures, _triton
 
 rng = np.random.default_rng(0)
 launches = 0
@@ -154,7 +154,7 @@ def fused(device):
     def paint(*given):
         global launches
         launches += 1
-        _painting_triton.paint(*given)
+        _triton.paint(*given)
     return paint
 
 _pictures._fused = fused  # also on the CPU, where Triton interprets
@@ -209,7 +209,7 @@ def test_a_triton_kernel_masks_images_as_numpy_does():
 
 
 def test_images_are_masked_by_plain_operations_where_triton_does_not_run(monkeypatch):
-    monkeypatch.setitem(sys.modules, "c2fa.maskers._painting_triton", None)  # to import it raises
+    monkeypatch.setitem(sys.modules, "c2fa.maskers._triton", None)  # to import it raises
     assert _pictures._fused.__wrapped__(torch.device("cuda")) is None
 
 
@@ -435,7 +435,7 @@ def test_a_batch_that_fails_ends_its_explanation_and_no_other(where):
     structure = c2fa.Structure.from_groups("aaabbbccc")
     explainer = c2fa.Explainer(Launching(3, where), c2fa.maskers.Array(structure), budget=60)
     jobs = []
-    for x in np.eye(9)[:3]:
+    for x in 1.0 + np.eye(9)[:3]:
         masked = explainer.masker(x)
         queries = explainer.queries(x, masked)
         jobs.append(Job(explainer.conversation(masked, queries), queries))

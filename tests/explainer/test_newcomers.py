@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 
 import c2fa
 import showcases
-from c2fa import maskers
+from c2fa import maskers, methods
+from c2fa.report._data import pack
 
 SENTIMENT = c2fa.models.DemoSentiment()
 REVIEW = "A great book. The end was bad."
@@ -132,3 +135,134 @@ def test_an_images_legend_has_numbers() -> None:
     titles = [ax.get_title() for ax in e.plot().axes]
     for values in e.values:
         assert any(f"full tint ±{np.abs(values).max():.3g}" in title for title in titles)
+
+
+# -- small and untrue things -------------------------------------------------------------------------------------------
+
+
+def test_a_part_that_is_shown_as_0_has_no_bar() -> None:
+    """A channel that is filled by its own mean is 0 but for rounding, which once had the longest bar."""
+    recording = np.random.default_rng(0).normal(size=40)
+    e = c2fa.Explainer(sums, maskers.TimeSeries(windows=4), budget=40)(recording)
+    [line] = [line for line in str(e).splitlines() if line.endswith("channel 1")]
+    assert line.split() == ["0.000", "±", "0.000", "channel", "1"]
+
+
+def test_a_value_and_its_error_are_in_one_unit() -> None:
+    """A small value beside a large error is small, and not `+4.44e-06 ± 183627.64e-06`."""
+    e = showcases.explain_table()
+    tiny = dataclasses.replace(
+        e,
+        all_values=tuple(1e-6 * v for v in e.all_values),
+        all_stderr=tuple(np.full_like(v, 0.1836) for v in e.all_values),
+    )
+    assert "± 0.184" in str(tiny)
+    assert "e-0" not in str(tiny)
+
+
+def test_the_errors_of_a_page_have_the_digits_of_the_text() -> None:
+    e = showcases.explain_table()
+    assert e.stderr is not None
+    e = dataclasses.replace(e, all_stderr=tuple(np.full_like(v, 0.7894) for v in e.all_values))
+    packed = pack(e, "", 100)["stderr"][0]
+    numbers = np.frombuffer(base64.b64decode(packed["data"]), dtype=f"<i{packed['bytes']}")
+    assert f"± {e.rounded.text(float(numbers[0]), sign=False)}" in str(e)
+
+
+def test_a_bag_keeps_the_names_of_a_frame() -> None:
+    bag = frame(2).rename(index={0: "first", 1: "second"})
+    assert maskers.Bag()(bag).structure.names == (
+        ("first", "second"),
+        ("first · a", "first · b", "second · a", "second · b"),
+    )
+    assert maskers.Bag()(frame(2)).structure.names[0] == ("instance 1", "instance 2")
+    assert maskers.Bag(names=["x", "y"])(bag).structure.names[1][0] == "first · x"
+
+
+def test_a_recording_keeps_the_name_of_a_series() -> None:
+    pd = pytest.importorskip("pandas")
+    masker = maskers.TimeSeries(windows=2)
+    assert masker(pd.Series(np.arange(8.0), name="pulse")).structure.names[0] == ("pulse",)
+    assert masker(pd.Series(np.arange(8.0))).structure.names[0] == ("channel 1",)
+    assert masker(pd.DataFrame(np.ones((8, 2)), columns=["pulse", "breath"])).structure.names[0] == ("pulse", "breath")
+
+
+def test_more_windows_than_samples_is_said() -> None:
+    e = c2fa.Explainer(sums, maskers.TimeSeries(windows=10), budget=20)(np.arange(5.0))
+    assert any("10 windows for 5 steps" in warning for warning in e.diagnostics.warnings)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: c2fa.Explainer(sums, ARRAY, method=lambda task, rows: task), r"method .*takes one argument, the Task"),
+        (lambda: c2fa.Explainer(sums, ARRAY, method=methods.Owen), r"not the class Owen: write Owen\(\)"),
+        (lambda: c2fa.Explainer(sums, ARRAY, method=lambda task: 3)(np.ones(3)), r"must yield questions.*it gave 3"),
+        (lambda: c2fa.Explainer(sums, lambda mask, x: x), r"masker .*takes one argument.*c2fa.maskers.Custom"),
+        (lambda: c2fa.Explainer(sums, maskers.Bag), r"not the class Bag: write Bag\(\)"),
+        (lambda: c2fa.Explainer(sums, lambda x: x)(np.ones(3)), r"must return a c2fa.Masked.*maskers.Custom"),
+    ],
+)
+def test_a_function_given_as_method_or_masker_gets_a_sentence(call: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        call()
+
+
+def test_a_batch_of_one_image_gets_a_hint() -> None:
+    pytest.importorskip("skimage")
+    batch = np.moveaxis(showcases.picture(1), -1, 0)[None]
+
+    def model(images: Any) -> Any:
+        raise RuntimeError("expected 3 channels")
+
+    with pytest.raises(TypeError, match=r"of shape \(1, 3, \d+, \d+\): give x\[0\], the image itself"):
+        c2fa.Explainer(model)(batch)
+    with pytest.raises(c2fa.QueryError, match=r"RuntimeError: expected 3 channels.*bag of one image: give x\[0\]"):
+        c2fa.Explainer(model, maskers.ImageBag())(batch)
+    e = c2fa.Explainer(lambda bags: [np.mean(bag) for bag in bags], maskers.ImageBag(), budget=9)(batch)
+    assert any("bag of one image: give x[0]" in warning for warning in e.diagnostics.warnings)
+
+
+@pytest.mark.parametrize(("first", "hint"), [(False, r"x.transpose\(2, 0, 1\)"), (True, r"x.transpose\(1, 2, 0\)")])
+def test_channels_on_the_other_side_get_a_hint(first: bool, hint: str) -> None:
+    pytest.importorskip("skimage")
+    image = showcases.picture(1)
+
+    def model(images: Any) -> Any:
+        raise RuntimeError("expected other channels")
+
+    with pytest.raises(c2fa.QueryError, match=rf"are {'first' if first else 'last'}: .*{hint}"):
+        c2fa.Explainer(model)(np.moveaxis(image, -1, 0) if first else image)
+
+
+@pytest.mark.parametrize("language", ["xx", "english", "EN", "", "en-US"])
+def test_a_language_that_does_not_exist_is_refused(language: str) -> None:
+    with pytest.raises(ValueError, match=rf"language must be .*got {language!r}"):
+        maskers.Text(language=language)
+
+
+def test_a_fence_of_markdown_is_not_cut() -> None:
+    fence = "```python\nx = f(1). y\n\nprint(x)\n\n\n# Done. Over.\n```"
+    text = f"Look at it:\n\n{fence}\n\nIt works. Yes."
+    for levels in (("paragraphs", "words"), ("sentences", "words"), ("paragraphs", "sentences", "words")):
+        parts = maskers.Text(levels=levels)(text).structure.names[0]
+        assert [part for part in parts if "```" in part or "print" in part] == [" ".join(fence.split())]
+        assert parts[0] == "Look at it:"
+
+
+def test_a_fence_that_is_never_closed_goes_to_the_end() -> None:
+    parts = maskers.Text()("Look. See.\n~~~\nA. B.\n\nC. D.").structure.names[0]
+    assert parts == ("Look.", "See.", "~~~ A. B. C. D.")
+
+
+def test_dir_has_what_is_meant_to_be_used() -> None:
+    assert set(c2fa.__all__) <= set(dir(c2fa))
+    assert not {"Any", "TYPE_CHECKING", "find_spec", "import_module", "_LATER", "asking"} & set(dir(c2fa))
+
+
+def test_an_error_of_the_model_comes_first() -> None:
+    def model(batch: Any) -> Any:
+        raise KeyError("colour")
+
+    with pytest.raises(c2fa.QueryError, match=r"^KeyError: 'colour' \(raised by the model, asked about masks 0–0 of 1"):
+        c2fa.Explainer(model, ARRAY)(np.ones(3))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
-from c2fa import until
+from c2fa import stopping, until
 from c2fa.asking.masking import View
 from c2fa.methods import METHODS
 from c2fa.methods.base import Attribution
@@ -306,7 +306,7 @@ def test_stages_only_ever_add_rows(s, budget, method):
         **({"sampler": "planned"} if method == "c2fa" else {}),
     )
     masked = explainer.masker(np.ones(s.leaves))
-    stages = np.array(explainer.stages(masked))
+    stages = np.array(stopping.stages(explainer.method, s, explainer.rows(masked), explainer.budget))
     assert (np.diff(stages, axis=0) >= 0).all()
     assert (stages >= 1).all()
     assert stages[-1].sum() == budget - 1

@@ -118,7 +118,7 @@ def test_triton_kernels_make_the_segments_of_scikit_image():
     device, side = ("cuda", 40) if torch.cuda.is_available() else ("cpu", 5)
     code = (
         "import contextlib, numpy as np, torch\n"
-        "from c2fa.maskers import _quickshift_gpu as gpu, _segmenting\n"
+        "from c2fa.maskers import _triton as gpu, _segmenting\n"
         "from skimage.segmentation import quickshift\n"
         f"device, side = {device!r}, {side}\n"
         "if device == 'cpu':\n"
@@ -144,9 +144,9 @@ def test_triton_kernels_make_the_segments_of_scikit_image():
 def _kernels():
     pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from c2fa.maskers import _quickshift_gpu
+    from c2fa.maskers import _triton
 
-    return _quickshift_gpu
+    return _triton
 
 
 # -- what is for others ------------------------------------------------------------------------------

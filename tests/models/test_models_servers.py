@@ -176,7 +176,7 @@ def test_a_killed_and_restarted_server_with_a_ledger(mlserver, wines, numbers, t
             model, masker(wines), method="c2fa", budget=budget, batch_size=16, ledger=tmp_path / "ledger.sqlite"
         )
         if not retrying:
-            with pytest.raises(c2fa.QueryError, match=r"the model raised EndpointError: .*answered 502.*tried 2 times"):
+            with pytest.raises(c2fa.QueryError, match=r"^EndpointError: .*answered 502.*tried 2 times"):
                 explainer(x)
             answered = len(proxy.delivered)
             assert 0 < answered < sum(budget)

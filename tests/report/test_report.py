@@ -136,12 +136,16 @@ def test_half_a_surrogate_pair_can_be_written(tmp_path: Path) -> None:
 
 def test_numbers_survive_packing(review: Any) -> None:
     block = blocks(report.html(review))["c2fa-data-0"]
-    for k, packed in enumerate(block["units"]):
-        units = np.frombuffer(base64.b64decode(packed["data"]), dtype=f"<i{packed['bytes']}").reshape(3, -1)
-        assert np.array_equal(units, [review.for_target(c).rounded.values[k] for c in range(3)])
-        for name, exact in (("values", review.all_values), ("stderr", review.all_stderr)):
-            halves = np.frombuffer(base64.b64decode(block[name][k]), dtype="<u2").astype("<u4") << 16
-            np.testing.assert_allclose(halves.view("<f4").reshape(3, -1), exact[k].T, rtol=4e-3, atol=1e-9)
+    for k in range(2):
+        units, errors = (
+            np.frombuffer(base64.b64decode(block[name][k]["data"]), dtype=f"<i{block[name][k]['bytes']}").reshape(3, -1)
+            for name in ("units", "stderr")
+        )
+        each = [review.for_target(c) for c in range(3)]
+        assert np.array_equal(units, [e.rounded.values[k] for e in each])
+        assert np.array_equal(errors, [np.rint(e.stderr[k] * 10**e.rounded.digits) for e in each])
+        halves = np.frombuffer(base64.b64decode(block["values"][k]), dtype="<u2").astype("<u4") << 16
+        np.testing.assert_allclose(halves.view("<f4").reshape(3, -1), review.all_values[k].T, rtol=4e-3, atol=1e-9)
     assert block["target"] == review.target
     assert block["names"][1] is None  # they are read off the text
     assert block["parents"] == [{"counts": np.bincount(review.structure.owners(0)).tolist()}]
@@ -310,7 +314,7 @@ def test_rounding_is_shaded_nowhere() -> None:
     noise = tuple(1e-17 * (1 + np.arange(v.size)).reshape(v.shape) for v in e.all_values)
     e = c2fa.Explanation(**{**changed, "all_values": noise, "all_stderr": noise})
     found = blocks(report.html([e, e]))
-    for packed in (*found["c2fa-data-0"]["values"], *found["c2fa-data-0"]["stderr"]):
+    for packed in (*found["c2fa-data-0"]["values"], *(p["data"] for p in found["c2fa-data-0"]["stderr"])):
         assert not any(base64.b64decode(packed))
     assert found["c2fa-index"]["cards"][0]["parts"] == [0.0, 0.0]
     assert '<span style="background' not in _page.styled(e)

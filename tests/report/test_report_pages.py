@@ -17,28 +17,12 @@ import showcases
 from browsing import Browser, By, Open, all_of, hover, one, texts
 from c2fa import report
 
-_AXE = Path(__file__).parents[2] / ".servers" / "axe"
-
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def review() -> Any:
     return showcases.explain_text()
-
-
-@pytest.fixture(scope="module")
-def axe() -> str:
-    """The accessibility checker, installed once into a folder that is not part of the repository."""
-    found = _AXE / "node_modules" / "axe-core" / "axe.min.js"
-    if not found.exists():
-        npm = shutil.which("npm")
-        if npm is None:
-            pytest.skip("axe-core needs npm, which is not installed")
-        _AXE.mkdir(parents=True, exist_ok=True)
-        command = [npm, "install", "--prefix", str(_AXE), "--no-audit", "--no-fund", "axe-core@4"]
-        subprocess.run(command, check=True, capture_output=True, timeout=180)
-    return found.read_text(encoding="utf-8")
 
 
 def test_dark_mode_follows_the_system_and_the_button(driver: Browser, show: Open, review: Any) -> None:

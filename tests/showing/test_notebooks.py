@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -25,6 +26,15 @@ def slow_model(batch):
     return batch.sum(axis=1)
 
 slow = c2fa.Explainer(slow_model, masker, budget=20, batch_size=4)
+
+class SlowReader:
+    def pieces(self, answer):
+        return [answer]
+
+    def score(self, prompts, answer):
+        import time
+        time.sleep(0.4)
+        return [[-1.0 if "sky" in prompt else -5.0] for prompt in prompts]
 """
 
 
@@ -54,6 +64,8 @@ def cells():
         "slow": "slow(np.ones(4)).base",
         "slow and silent": "slow.progress = False\nslow(np.ones(4)).base",
         "slow, many": "slow.progress = None\nslow.many(np.eye(4)[:2])[0].base",
+        "slow, cite": "c2fa.cite(SlowReader(), ['The sky. So.', 'No.'], 'What?', 'Blue.', budget=7, batch_size=1).base",
+        "live": "explainer.live(np.ones(4))" if find_spec("anywidget") else "",
     }
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells.values()])
     with tempfile.TemporaryDirectory() as folder:
@@ -96,10 +108,19 @@ def test_many_explanations_are_a_table(cells):
     assert "<code>+3.000</code> b" in page
 
 
-@pytest.mark.parametrize(("cell", "doing"), [("slow", "asking the model"), ("slow, many", "explaining")])
+@pytest.mark.parametrize(
+    ("cell", "doing"), [("slow", "asking the model"), ("slow, many", "explaining"), ("slow, cite", "asking the model")]
+)
 def test_work_of_over_a_second_shows_its_progress(cells, cell, doing):
     assert doing in str(cells[cell])
     assert re.search(r"\d+/\d+", str(cells[cell]))
+
+
+def test_a_live_page_is_kept_as_a_static_one_when_the_notebook_is_saved(cells):
+    pytest.importorskip("anywidget")
+    [output] = cells["live"]
+    assert "application/vnd.jupyter.widget-view+json" in output["data"]
+    assert "bootIsland(" in output["data"]["text/html"]
 
 
 def test_progress_false_is_silent(cells):

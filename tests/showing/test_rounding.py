@@ -35,7 +35,7 @@ def explanations(draw: Any, adds_up: bool = True) -> c2fa.Explanation:
     if not adds_up:
         values = [scale * rng.normal(size=len(v)) for v in values]
     base = scale * rng.normal() * draw(st.sampled_from([0.0, 1.0, 1e3]))
-    fits = tuple(c2fa.explanation.LevelReport(9, 0.1, 0.1, 0.9) for _ in values)
+    fits = tuple(c2fa.solution.LevelReport(9, 0.1, 0.1, 0.9) for _ in values)
     return c2fa.Explanation(
         structure=s,
         outputs=np.array([base + values[0].sum()]),

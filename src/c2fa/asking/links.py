@@ -145,7 +145,9 @@ def ensure(link: Any, *, log_probabilities: bool = False) -> Link:
 def on_scale(conversation: Conversation[T], scale: Scale) -> Conversation[T]:
     """Transform every answer that a conversation receives; whoever drives it keeps the model's own."""
     if not isinstance(conversation, Generator):
-        raise TypeError(f"a method must yield questions, and give an Attribution in the end; it gave {conversation!r}")
+        raise TypeError(
+            f"a method must yield questions, and give an Attribution in the end; it gave {conversation!r:.100}"
+        )
     try:
         ask, result = step(conversation, None)
         while ask is not None:

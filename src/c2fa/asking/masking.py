@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
@@ -134,6 +135,11 @@ class Masked:
         changed for the one it knows. None where the input is its own content.
     notes
         What to know about how the input was divided; they stand among the warnings of its explanation.
+    inert
+        Of each leaf, whether masking it changes nothing, as of a value that is equal to its baseline: nothing is asked
+        about it, and it has exactly 0. Empty where nobody knows.
+    hint
+        What to try where the model refuses the input as it is.
     descriptors
         Gives what is known of the leaves, by which a prior applies to them what other inputs taught: from the name of a
         field to one entry for each leaf, a text (a category), a number, or None where nothing is known. It depends on
@@ -156,6 +162,8 @@ class Masked:
     smooth_by_default: bool = False
     content: Any = None
     notes: tuple[str, ...] = ()
+    hint: str = ""
+    inert: Sequence[bool] = ()
     rows_per_mask: int = 1
     descriptors: Callable[[], Mapping[str, Sequence[Any]]] | None = None
     apart: Callable[[], Masked] | None = None
@@ -259,3 +267,19 @@ def check_masked(masked: Any) -> None:
             f"descriptors must be a function without arguments that gives a table, not {masked.descriptors!r:.100}; "
             "write lambda: in front of the table"
         )
+
+
+def check_takes_one(name: str, given: Any, such_as: str, argument: str) -> None:
+    """Refuse a class, what cannot be called, and a function that does not take one argument."""
+    if isinstance(given, type):
+        raise TypeError(
+            f"{name} must be a {name} such as {such_as}, not the class {given.__name__}: write {given.__name__}()"
+        )
+    if not callable(given):
+        raise TypeError(f"{name} must be a {name} such as {such_as}, not {type(given).__name__}")
+    if inspect.isfunction(given):
+        try:
+            inspect.signature(given).bind(None)
+        except TypeError:
+            took = inspect.signature(given)
+            raise TypeError(f"a function that is a {name} takes one argument, {argument}; got one of {took}") from None

@@ -336,7 +336,9 @@ class Queries:
             error, rows = reply.error, reply.partial
             bad = error if isinstance(error, QueryError) else None
             if bad is None:
-                bad = QueryError(f"{where}: the model raised {type(error).__name__}: {error}")
+                hint = "" if self.cache.width else self.cache.masked.hint  # it has taken no input yet
+                sentence = f"{type(error).__name__}: {error} (raised by the model, asked about {pending})"
+                bad = QueryError(f"{sentence}; {hint}" if hint else sentence)
                 bad.__cause__ = error
         if rows is not None:
             width = self.cache.width

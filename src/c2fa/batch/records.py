@@ -18,10 +18,11 @@ import numpy as np
 
 from c2fa._system import atomic
 from c2fa.batch.packing import Outcome
-from c2fa.explanation import Diagnostics, Explanation
+from c2fa.explanation import Explanation
 from c2fa.showing import codec, files
 from c2fa.showing.codec import dumps, hints
 from c2fa.showing.printing import printable
+from c2fa.solution import Diagnostics
 from c2fa.structure import FloatArray
 from c2fa.views import Cited, FromPrior, View
 from c2fa.views.descriptors import pack

@@ -219,6 +219,10 @@ class Citer:
             self.scorer.answered(question)  # what is wrong with the answer is said before anything is asked
         return self.explainer(question, key=key)
 
+    def live(self, x: Any, *, key: str | None = None) -> Any:
+        """The answer to one question on a page in the notebook, where any words of it can be explained."""
+        return self.explainer.live(x, key=key)
+
     def many(self, inputs: Any, store: str | PathLike[str] | None = None, **options: Any) -> Any:
         """Explain the answer to every question of a list, of a JSONL or Parquet file, …, as ``Explainer.many`` does.
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.ledger import DamagedTextError, Ledger
-from c2fa.asking.model import Outputs, Shell, describe
+from c2fa.asking.model import Outputs, Shell, describe, innermost
 from c2fa.citing.questions import MARK, Asking, Messages, Question, Rows, check_answer
 from c2fa.maskers._words import sentence_starts
 from c2fa.showing.codec import walk
@@ -79,7 +79,7 @@ class Scorer(Shell):
     ) -> None:
         super().__init__(lm)
         self.asking, self.language, self.similarity, self.model_name = asking, language, similarity, model_name
-        self.__name__ = type(lm).__name__  # what provenance calls a model without a name
+        self.__name__ = type(innermost(lm)).__name__  # what provenance calls a model without a name
         if not (similarity is None or similarity == "words" or callable(similarity)):
             raise ValueError(f"similarity must be 'words' or a function of two answers; got {similarity!r}")
         self._known: dict[str, _Known] = {}

@@ -194,7 +194,7 @@ def _fused(device: Any) -> Callable[..., None] | None:
     if device.type != "cuda":
         return None
     try:
-        from c2fa.maskers._painting_triton import paint
+        from c2fa.maskers._triton import paint
 
         pixel = torch.zeros((1, 1), dtype=torch.uint8, device=device)
         paint(pixel.bool(), pixel.short(), pixel, pixel, pixel[None])  # where one compiles, so do the others

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 import io
 import os
 import re
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +49,23 @@ def read_image(x: str | os.PathLike[str]) -> Any:
 
 def _fetch(address: str, scheme: str, seconds: int = 60, most: int = 64 * 2**20) -> bytes:
     """What an address holds, unless it takes longer or has more bytes."""
+    import http.client  # imported where they are used: they are slow to load
+    import urllib.error
+    import urllib.request as web
+
     if scheme not in ("http", "https"):
         raise ValueError(f"an image's address begins with http:// or https://; got {address[:80]!r}")
-    request = urllib.request.Request(address, headers={"User-Agent": "c2fa"})
+    # Addresses of the web alone: an answer cannot send the request on to a file of this machine.
+    opener = web.OpenerDirector()
+    for handler in (
+        *(web.ProxyHandler, web.HTTPHandler, web.HTTPSHandler, web.HTTPRedirectHandler),
+        *(web.HTTPErrorProcessor, web.HTTPDefaultErrorHandler, web.UnknownHandler),
+    ):
+        opener.add_handler(handler())
+    request = web.Request(address, headers={"User-Agent": "c2fa"})
     end, data = time.monotonic() + seconds, bytearray()
     try:
-        with _opener().open(request, timeout=seconds) as answer:
+        with opener.open(request, timeout=seconds) as answer:
             # Piece by piece: a server that sends a byte now and then would never be late for a single read.
             while piece := answer.read1(2**16):
                 data += piece
@@ -75,19 +83,3 @@ def _fetch(address: str, scheme: str, seconds: int = 60, most: int = 64 * 2**20)
 def _public(address: str) -> str:
     """An address without a password and what follows its path, which may be a key; a path as it is."""
     return re.sub("//[^/]*@", "//", re.split("[?#]", address)[0]) if _SCHEME.match(address) else address
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """Follows addresses of the web alone: an answer cannot send the request on to a file of this machine."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler,
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPRedirectHandler,
-        urllib.request.HTTPErrorProcessor,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.UnknownHandler,
-    ):
-        opener.add_handler(handler())
-    return opener

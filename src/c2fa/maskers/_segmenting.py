@@ -23,7 +23,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import gaussian_filter
 
 from c2fa._system import atomic, need
 from c2fa.asking.fingerprint import fingerprint
@@ -64,11 +63,11 @@ def label_maps(images: Sequence[Photo], segment: str, options: Mapping[str, Any]
     # Torch takes seconds to load, which is for others to decide.
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and find_spec("triton") is not None:
-        from c2fa.maskers import _quickshift_gpu
+        from c2fa.maskers import _triton
 
         try:
-            if _quickshift_gpu.runs(how):
-                return _quickshift_gpu.quickshift(images, how)
+            if _triton.runs(how):
+                return _triton.quickshift(images, how)
         except torch.OutOfMemoryError:
             pass  # others have filled the device
     return [quickshift(image, how) for image in images]
@@ -165,6 +164,8 @@ def features(image: Photo, how: Quickshift) -> FloatArray:
     """The colours between which distances are taken, (3, H, W)."""
     colours = np.moveaxis(lab(LINEAR[image]) if how.convert2lab else _SRGB[image], -1, 0)
     if how.sigma:
+        from scipy.ndimage import gaussian_filter  # imported where it is used: it is slow to load
+
         colours = np.stack([gaussian_filter(channel, how.sigma, mode="reflect") for channel in colours])
     return np.asarray(colours * how.ratio, dtype=np.float64)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from numbers import Real
@@ -125,7 +125,7 @@ def _category(value: Any) -> str | None:
     if is_missing(value):
         return "missing"
     text = str(value)
-    is_one = isinstance(value, str) or not hasattr(value, "__len__")  # and no list or array
+    is_one = isinstance(value, str) or not isinstance(value, Sized)  # and no list or array
     return text if is_one and len(text) <= 100 else None  # a longer text hardly comes twice
 
 

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import cache
 from html.entities import html5
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -168,14 +168,36 @@ _BLANK = str.maketrans(
 )
 
 
+def check_language(language: Any) -> None:
+    """Refuse what is no code of a language: of two letters one of ISO 639-1, or three letters.
+
+    sentencex would take any other text for English.
+    """
+    if not isinstance(language, str):
+        raise TypeError(f"language must be the code of a language, such as 'en'; got {language!r}")
+    codes = (
+        "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee "
+        "el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io "
+        "is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn "
+        "mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se "
+        "sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo "
+        "wa wo xh yi yo za zh zu"
+    )
+    of_two_letters = codes.split()
+    if language not in of_two_letters and not re.fullmatch("[a-z]{3}", language):
+        meant = language[:2].lower()
+        near = f"; did you mean {meant!r}?" if meant in of_two_letters else ""
+        raise ValueError(f"language must be the code of a language, such as 'en' or 'zh'; got {language!r}{near}")
+
+
 def sentence_starts(text: str, language: str) -> list[int]:
-    """Where the sentences of a text begin, by sentencex."""
+    """Where the sentences of a text begin, by sentencex; a fence of Markdown is one."""
     try:
         from sentencex import get_sentence_boundaries
     except ImportError:
         raise ImportError("splitting into sentences needs sentencex: pip install sentencex") from None
     shown = without_markup(text).translate(_BLANK)
-    return [int(b["start_index"]) for b in get_sentence_boundaries(language, shown)]
+    return _around_fences(text, [int(b["start_index"]) for b in get_sentence_boundaries(language, shown)])
 
 
 def paragraph_starts(text: str) -> list[int]:
@@ -184,7 +206,26 @@ def paragraph_starts(text: str) -> list[int]:
     >>> paragraph_starts("one\\ntwo\\n \\nthree")
     [0, 10]
     """
-    return [0, *(match.end() for match in re.finditer(r"\n[^\S\n]*\n\s*", without_markup(text)))]
+    blank_lines = re.finditer(r"\n[^\S\n]*\n\s*", without_markup(text))
+    return _around_fences(text, [0, *(match.end() for match in blank_lines)])
+
+
+def _around_fences(text: str, starts: list[int]) -> list[int]:
+    """Where pieces begin that leave fences of Markdown whole: blocks of code between lines of ``` or ~~~.
+
+    A fence begins and ends a piece. One that is never closed goes to the end of the text.
+
+    >>> _around_fences("So:\\n```\\na. b.\\n```\\nYes.", [0, 8, 15])
+    [0, 4, 18]
+    """
+    fences = [
+        (match.start(), match.end())
+        for match in re.finditer(r"^ {0,3}(```+|~~~+)[^`\n]*$(?s:.*?)(?:^ {0,3}\1[^\S\n]*$|\Z)\s*", text, re.MULTILINE)
+    ]
+    if not fences:
+        return starts
+    cuts = {edge for fence in fences for edge in fence if edge < len(text)}
+    return sorted(cuts | {start for start in starts if not any(a < start < b for a, b in fences)})
 
 
 def replacer(gaps: list[str], leaves: list[str], mask: str) -> Callable[[BoolArray], list[str]]:

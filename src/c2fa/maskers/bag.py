@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa import views
-from c2fa._system import as_given, host_array, is_tensor
+from c2fa._system import as_given, host_array, is_frame, is_tensor
 from c2fa.asking.masking import Masked
 from c2fa.structure import BoolArray, Structure
 from c2fa.views.descriptors import own_fields
@@ -33,7 +33,7 @@ class Bag:
         What a masked entry becomes: a number, one number for each feature, or ``"mean"``, the mean of that
         feature over the bag.
     names
-        The features' names.
+        The features' names; a frame's columns unless given. Its index names the instances, where it is no mere count.
 
     Examples
     --------
@@ -64,12 +64,16 @@ class Bag:
         baseline = values.mean(axis=0) if isinstance(self.fill, str) else np.asarray(self.fill, dtype=kind)
         if baseline.shape not in ((), (features,)):
             raise ValueError(f"fill has shape {baseline.shape} for {features} features: give one value per feature")
-        names = list(map(str, self.names)) if self.names is not None else [str(d + 1) for d in range(features)]
+        columns = x.columns if self.names is None and is_frame(x) else self.names
+        names = [str(d + 1) for d in range(features)] if columns is None else list(map(str, columns))
+        index = list(getattr(x, "index", ())) if is_frame(x) else []  # polars' frames have none
+        numbered = index in ([], list(range(instances)))
+        rows = [str(j + 1) for j in range(instances)] if numbered else list(map(str, index))
         structure = Structure(
             (np.repeat(np.arange(instances), features),),
             (
-                tuple(f"instance {j + 1}" for j in range(instances)),
-                tuple(f"{j + 1} · {name}" for j in range(instances) for name in names),
+                tuple(f"instance {row}" if numbered else row for row in rows),
+                tuple(f"{row} · {name}" for row in rows for name in names),
             ),
         )
 

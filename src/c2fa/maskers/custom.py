@@ -129,4 +129,5 @@ class Array:
         if len(set(names)) < len(names):  # entries of one name go by their places too
             names = [f"{i} {name}" for i, name in enumerate(names)]
         view = views.Vector(tuple(values))
-        return Masked(self.structure, inputs, view=view, descriptors=lambda: own_fields(names, values))
+        same = np.broadcast_to(vector == base, vector.shape).tolist()
+        return Masked(self.structure, inputs, view=view, descriptors=lambda: own_fields(names, values), inert=same)

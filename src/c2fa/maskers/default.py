@@ -41,24 +41,21 @@ class Default:
         elif isinstance(x, dict) or is_frame(x) or dimensions == 1:
             return _row(x)
         else:
-            raise TypeError(
-                f"there is no masker by default for {type(x).__name__}{f' of shape {x.shape}' if dimensions else ''}: "
-                "give one of c2fa.maskers, such as TimeSeries(), Bag() or Custom(…)"
-            )
+            of_shape, remedy = "", "give one of c2fa.maskers, such as TimeSeries(), Bag() or Custom(…)"
+            if dimensions:
+                of_shape = f" of shape {tuple(x.shape)}"
+            if dimensions == 4:
+                remedy = "give x[0], the image itself" if len(x) == 1 else "explainer.many(x) explains each image"
+            raise TypeError(f"there is no masker by default for {type(x).__name__}{of_shape}: {remedy}")
         return replace(masker(x), chosen=f"{type(masker).__name__}(), by default")
 
 
 def _row(x: Any) -> Masked:
     names, values = read_row(x)
-    empty = [_empty(value) for value in values]
+    # What has nothing like 0, such as a date, stays.
+    numbers = bool | int | float | np.generic
+    empty = ["" if isinstance(v, str) else type(v)(0) if isinstance(v, numbers) else v for v in values]
     background = [empty] if names is None else dict(zip(names, empty, strict=True))
     masked = Tabular(background=background, strategy="row")(x)
     note = "what is masked became 0, or empty, because no masker said what is usual: c2fa.maskers.Tabular(background=…)"
     return replace(masked, chosen="Tabular(background=0), by default", notes=(*masked.notes, note))
-
-
-def _empty(value: Any) -> Any:
-    """What stands for a masked value: of a kind that has nothing like 0, such as a date, the value itself."""
-    if isinstance(value, str):
-        return ""
-    return type(value)(0) if isinstance(value, bool | int | float | np.generic) else value

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa import views
-from c2fa._system import host_array
+from c2fa._system import host_array, is_tensor
 from c2fa.asking.masking import Masked
 from c2fa.graph import Graph, disjoint_union
 from c2fa.maskers._pictures import LazyBatch, Picture, looks, picture, places, superpixel_graph
@@ -148,6 +148,15 @@ class ImageBag:
             levels=("regions" if single else "images", "super-pixels"),
         )
         inputs = _MaskedImages(images, counts, structure, single, removes)
+        notes, hint = self._notes(counts, given.names), ""
+        shape = tuple(images[0].values.shape)
+        if single and images[0].is_plain and len(shape) == 3:
+            here, there, axes = ("first", "last", (1, 2, 0)) if images[0].channel == 0 else ("last", "first", (2, 0, 1))
+            turn = "permute" if images[0].is_tensor else "transpose"
+            hint = f"the channels of the image {shape} are {here}: where the model wants them {there}, x.{turn}{axes}"
+        elif not single and len(images) == 1 and (isinstance(x, np.ndarray) or is_tensor(x)):
+            hint = f"an array of shape {(1, *shape)} is a bag of one image: give x[0] for the image itself"
+            notes = (hint, *notes)
 
         def apart() -> Masked:
             theirs = replace(inputs, by_level=True)
@@ -160,7 +169,8 @@ class ImageBag:
             neighbours=neighbours,
             smooth_by_default=True,
             content=given.content,
-            notes=self._notes(counts, given.names),
+            notes=notes,
+            hint=hint,
             descriptors=descriptors,
             apart=apart if removes else None,
         )

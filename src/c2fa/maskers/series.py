@@ -40,7 +40,7 @@ class TimeSeries:
     time_axis
         The axis of time in a two-dimensional input: 0 or 1; None takes the longer one.
     names
-        The channels' names; a frame's columns unless given.
+        The channels' names; a frame's columns, or the name of a series, unless given.
 
     Examples
     --------
@@ -83,7 +83,9 @@ class TimeSeries:
         ends = [*starts[1:].tolist(), series.shape[1]]
         spans = self._window_names() or [f"{a}–{b - 1}" for a, b in zip(starts.tolist(), ends, strict=True)]
         names = self._names(x, time_axis, len(series))
-        structure = self._structure(spans, names)
+        parts, inner = (names, spans) if self.order == "channels" else (spans, names)
+        owner = np.repeat(np.arange(len(parts)), len(inner))
+        structure = Structure((owner,), (tuple(parts), tuple(f"{p} · {i}" for p in parts for i in inner)))
         windows = len(starts)
         baseline = self._baseline(series, array, time_axis)
 
@@ -99,6 +101,11 @@ class TimeSeries:
             return as_given(np.ascontiguousarray(out), x)
 
         levels = ("channels", "windows") if self.order == "channels" else ("windows", "channels")
+        notes = []
+        if isinstance(self.windows, int) and self.windows > series.shape[1]:
+            notes.append(
+                f"there are {self.windows} windows for {series.shape[1]} steps, so each step is one: give fewer"
+            )
         # Windows of a channel follow each other; channels of a window stand in no order.
         neighbours = (lambda: chain(structure.owners(0))) if self.order == "channels" else None
         return Masked(
@@ -106,6 +113,7 @@ class TimeSeries:
             inputs,
             view=views.Series(series, starts, self.order, levels=levels),
             neighbours=neighbours,
+            notes=tuple(notes),
             descriptors=lambda: self._descriptors(series, starts, names),
         )
 
@@ -163,18 +171,15 @@ class TimeSeries:
         return names if len(names) == len(self.windows) else []
 
     def _names(self, x: Any, time_axis: int, channels: int) -> list[str]:
-        """The channels' names: those given, or the columns of a frame of steps by channels, or numbers."""
+        """The channels' names: those given, a frame's columns where steps are its rows, a series' name, or numbers."""
         names = self.names
         if names is None and is_frame(x) and time_axis == 0:
             names = [str(c) for c in x.columns]
+        elif names is None and isinstance(getattr(x, "name", None), str):  # of a pandas or polars series
+            names = [x.name]
         if names is not None and len(names) != channels:
             raise ValueError(f"{len(names)} names for {channels} channels: give one name per channel")
         return list(names) if names is not None else [f"channel {c + 1}" for c in range(channels)]
-
-    def _structure(self, spans: list[str], names: list[str]) -> Structure:
-        parts, inner = (names, spans) if self.order == "channels" else (spans, names)
-        owner = np.repeat(np.arange(len(parts)), len(inner))
-        return Structure((owner,), (tuple(parts), tuple(f"{p} · {i}" for p in parts for i in inner)))
 
     def _baseline(self, series: npt.NDArray[Any], array: npt.NDArray[Any], time_axis: int) -> npt.NDArray[Any] | None:
         """The baseline of the series, (C, T); None where it depends on the mask."""

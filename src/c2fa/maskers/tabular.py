@@ -107,8 +107,9 @@ class Tabular:
         def descriptors() -> dict[str, list[Any]]:
             return own_fields([str(c) for c in columns], described(x, columns, values, dtypes))
 
-        view = views.Table(tuple(values), tuple(table.at_baseline()))
-        return Masked(structure, inputs, view=view, rows_per_mask=m, descriptors=descriptors)
+        same = tuple(table.at_baseline())
+        view = views.Table(tuple(values), same)
+        return Masked(structure, inputs, view=view, rows_per_mask=m, descriptors=descriptors, inert=same)
 
     def _baseline(self, background: list[list[Any]], structure: Structure) -> list[Any]:
         if self.strategy == "row":
@@ -254,7 +255,7 @@ def _named(node: Any, leaves: list[str], places: Mapping[str, int]) -> Any:
     """A tree of groups in which every column goes by its name; it may be given by its position too."""
     if isinstance(node, Mapping):
         return {str(name): _named(child, leaves, places) for name, child in node.items()}
-    if not isinstance(node, str) and hasattr(node, "__iter__"):
+    if not isinstance(node, str) and isinstance(node, Iterable):
         return [_named(child, leaves, places) for child in node]
     if str(node) in places:
         return str(node)

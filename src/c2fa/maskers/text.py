@@ -17,6 +17,7 @@ from c2fa.asking.masking import Masked
 from c2fa.graph import Graph, chain
 from c2fa.maskers._words import (
     Spans,
+    check_language,
     paragraph_starts,
     remover,
     replacer,
@@ -80,8 +81,7 @@ class Text:
     def __post_init__(self) -> None:
         if not isinstance(self.levels, Iterable):
             raise TypeError(f"levels must be some of {_LEVELS}, such as ('sentences', 'words'); got {self.levels!r}")
-        if not isinstance(self.language, str):
-            raise TypeError(f"language must be the code of a language, such as 'en'; got {self.language!r}")
+        check_language(self.language)
         if not isinstance(self.mask, str | None):
             raise TypeError(f"mask must be a text, or None to remove masked words; got {self.mask!r}")
         levels = (self.levels,) if isinstance(self.levels, str) else tuple(self.levels)
@@ -214,18 +214,8 @@ class Text:
 class MaskedTexts:
     """The texts of one input, which it gives under masks: ``inputs`` of a ``Masked``.
 
-    A model that has a tokenizer may read them instead, and mask tokens.
-
-    Parameters
-    ----------
-    spans
-        Where the leaves of each text are.
-    fixed
-        What lies between the leaves of each text and is never removed.
-    mask
-        What stands in place of a masked leaf, None where it is removed.
-    container
-        The input, where it is not one text but holds several.
+    A model that has a tokenizer may read them instead, and mask tokens; see ``TextInputs``. ``fixed`` is what lies
+    between the leaves of each text and is never removed.
     """
 
     structure: Structure

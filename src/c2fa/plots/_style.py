@@ -31,7 +31,7 @@ from c2fa.showing import numbers
 from c2fa.showing.numbers import minuses, number
 from c2fa.showing.printing import on_scale, one_line
 from c2fa.structure import FloatArray
-from c2fa.views.images import Tints
+from c2fa.views.images import Pixels, Tints
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
@@ -79,8 +79,8 @@ INK, MUTED, RULE, BAND, WARN = "#1b1f24", "#5c6570", "#d5dae0", "#f4f6f8", "#b32
 # As many methods as a figure can hold, told apart by colour, marker and dash alike.
 SERIES = ("#155a96", "#c2500a", "#2e7d4f", "#7b4fa3", "#8a6d00", "#4d5660", "#a3305c", "#00788a")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-ROUNDING = 1e-12  # what is smaller is nothing: a picture must not make it look like something
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)))
+ROUNDING = 1e-12  # what is smaller is nothing: a picture must not make it look like something
 
 
 def figure(width: float, height: float) -> Figure:
@@ -228,15 +228,16 @@ def predicted(e: Explanation) -> str:
     return f"{one_line(e.target_name)}: {said}{on_scale(e).replace(' -', ' −')}"
 
 
-def legend_bar(host: Axes, title: str = "share of the level's largest attribution") -> None:
-    """Draw the scale with its ends named, so that it can be read without telling the colours apart."""
+def legend_bar(
+    host: Axes, title: str, tinted: Pixels | None = None, ends: tuple[str, str] = ("− against", "for +")
+) -> None:
+    """Draw the scale, or tints, with its ends named, so that it can be read without telling the colours apart."""
     host.axis("off")
     ax = host.inset_axes((0.3, 0.0, 0.4, 1.0))
-    ax.imshow(
-        np.linspace(-1, 1, 256)[None], cmap=palette.get().scale, aspect="auto", extent=(-1, 1, 0, 1), vmin=-1, vmax=1
-    )
+    shown = palette.get().scale(np.linspace(0, 1, 256)[None]) if tinted is None else tinted
+    ax.imshow(shown, aspect="auto", extent=(-1, 1, 0, 1))
     ax.set_yticks([])
-    ax.set_xticks([-1, 0, 1], labels=["− against", "0", "for +"], fontsize=8, color=INK)
+    ax.set_xticks([-1, 0, 1], labels=[ends[0], "0", ends[1]], fontsize=8, color=INK)
     ax.set_title(title, fontsize=8, color=MUTED, pad=3)
     ax.tick_params(length=2, color=RULE)
     for spine in ax.spines.values():

@@ -60,9 +60,9 @@ def curves(
     for k, (name, curve) in enumerate(named.items()):
         x, y = np.asarray(curve.x, dtype=np.float64), np.asarray(curve.y, dtype=np.float64)
         label = f"{one_line(name)}  (area {curve.auc:.3f})" if name else f"area {curve.auc:.3f}"
-        ax.plot(x, y, color=SERIES[k % 8], ls=DASHES[k % 8], lw=1.8, label=label, zorder=3)
+        ax.plot(x, y, **{**_line(k, label), "marker": None}, lw=1.8, zorder=3)
         if len(named) <= 2:
-            ax.fill_between(x, y, color=SERIES[k % 8], alpha=0.10, lw=0, zorder=1)
+            ax.fill_between(x, y, color=_line(k, label)["color"], alpha=0.10, lw=0, zorder=1)
     _finish(ax, title, xlabel, ylabel)
     return figure_of(ax)
 
@@ -107,21 +107,9 @@ def score_lines(
     # Lines that lie on one another still show all their error bars.
     nudge = 0.05 * min((np.diff(at).min() for at, _, _ in lines.values() if len(at) > 1), default=0.0)
     for k, (name, (at, mean, spread)) in enumerate(lines.items()):
-        ax.errorbar(
-            at + nudge * (k - (len(lines) - 1) / 2),
-            mean,
-            yerr=spread,
-            label=one_line(name),
-            color=SERIES[k % 8],
-            ls=DASHES[k % 8],
-            marker=MARKERS[k % 8],
-            ms=5,
-            lw=1.6,
-            capsize=2.5,
-            capthick=1,
-            elinewidth=1,
-            zorder=3,
-        )
+        bars: dict[str, Any] = {"capsize": 2.5, "capthick": 1, "elinewidth": 1}
+        at = at + nudge * (k - (len(lines) - 1) / 2)
+        ax.errorbar(at, mean, yerr=spread, **_line(k, one_line(name)), **bars, ms=5, lw=1.6, zorder=3)
     _finish(ax, title, x, f"{y} ({better} is better)" if better else y, outside=len(lines) > 3)
     ticks = sorted({float(v) for at, _, _ in lines.values() for v in at})
     if len(ticks) <= 8:
@@ -136,19 +124,15 @@ def convergence(
     ax = own_axes(ax, 5.2, 3.6)
     top = max((float(np.max(y)) for y in residuals.values() if len(y)), default=1.0) or 1.0
     for k, (name, y) in enumerate(residuals.items()):
-        ax.plot(
-            np.arange(1, len(y) + 1),
-            np.maximum(y, 1e-14 * top),
-            color=SERIES[k % 8],
-            ls=DASHES[k % 8],
-            marker=MARKERS[k % 8],
-            ms=4,
-            lw=1.6,
-            label=one_line(name),
-        )
+        ax.plot(np.arange(1, len(y) + 1), np.maximum(y, 1e-14 * top), **_line(k, one_line(name)), ms=4, lw=1.6)
     ax.set_yscale("log")
     _finish(ax, title, "iterations", ylabel, locate=False)
     return figure_of(ax)
+
+
+def _line(k: int, label: str) -> dict[str, Any]:
+    """How the line of the k-th method looks."""
+    return {"color": SERIES[k % 8], "ls": DASHES[k % 8], "marker": MARKERS[k % 8], "label": label}
 
 
 def _finish(ax: Axes, title: str, xlabel: str, ylabel: str, *, outside: bool = False, locate: bool = True) -> None:

@@ -16,12 +16,12 @@ from matplotlib.patheffects import withStroke
 from c2fa.plots._style import (
     INK,
     MUTED,
-    RULE,
     clip,
     contradictions,
     figure,
     headline,
     largest,
+    legend_bar,
     palette,
     predicted,
     say_contradiction,
@@ -158,7 +158,13 @@ class ImagesDisplay:
         return made
 
     def _finish(self, made: Figure, legend: Axes, whole: str) -> None:
-        _scale_bar(legend, self.scale, whole)
+        grey = np.full((1, 256, 3), 128, dtype=np.uint8)
+        tinted = tint(grey, np.linspace(-1, 1, 256)[None], palette.get().tints)
+        if self.scale is None:
+            legend_bar(legend, f"tint: share of {whole}", tinted)
+        else:
+            ends = (f"−{number(self.scale)} against", f"for +{number(self.scale)}")
+            legend_bar(legend, "tint: a super-pixel's attribution", tinted, ends)
         made.suptitle(self.title, x=0.01, ha="left", fontsize=10, weight="bold", color=INK, parse_math=False)
 
 
@@ -213,25 +219,6 @@ def _numbers(part: Shown, values: FloatArray, most: int) -> tuple[tuple[float, f
             y, x = pixels[np.square(pixels - pixels.mean(axis=0)).sum(axis=1).argmin()].tolist()
             found.append((float(x), float(y), str(label + 1)))
     return tuple(found)
-
-
-def _scale_bar(host: Axes, scale: float | None, whole: str) -> None:
-    """Draw the tints on a middle grey, from fully against to fully for, with what they stand for."""
-    host.axis("off")
-    ax = host.inset_axes((0.3, 0.0, 0.4, 1.0))
-    grey = np.full((1, 256, 3), 128, dtype=np.uint8)
-    ax.imshow(tint(grey, np.linspace(-1, 1, 256)[None], palette.get().tints), aspect="auto", extent=(-1, 1, 0, 1))
-    ax.set_yticks([])
-    if scale is None:
-        ends, title = ("− against", "for +"), f"tint: share of {whole}"
-    else:
-        ends = (f"−{number(scale)} against", f"for +{number(scale)}")
-        title = "tint: a super-pixel's attribution"
-    ax.set_xticks([-1, 0, 1], labels=[ends[0], "0", ends[1]], fontsize=8, color=INK)
-    ax.set_title(title, fontsize=8, color=MUTED, pad=3)
-    ax.tick_params(length=2, color=RULE)
-    for spine in ax.spines.values():
-        spine.set_color(RULE)
 
 
 def _picture(

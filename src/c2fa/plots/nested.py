@@ -74,12 +74,7 @@ class NestedDisplay:
     note: str
 
     @classmethod
-    def from_explanation(
-        cls,
-        e: Explanation,
-        parts: int = 12,
-        leaves: int | None = None,
-    ) -> NestedDisplay:
+    def from_explanation(cls, e: Explanation, parts: int = 12, leaves: int | None = None) -> NestedDisplay:
         """Choose what is shown: the ``parts`` most important parts in their own order, ``leaves`` children of each.
 
         ``leaves=None`` takes as many, up to 5, as keep the chart to one page.
@@ -93,11 +88,15 @@ class NestedDisplay:
     def draw(self, ax: Axes | None = None, *, limits: tuple[float, float] | None = None, labels: bool = True) -> Figure:
         """Draw on axes, or on a new figure as tall as the rows need."""
         ax = own_axes(ax, 8.4, 1.0 + _ROW * len(self.rows))
-        size = _font_size(ax, len(self.rows))
+        height = ax.get_position().height * figure_of(ax).get_size_inches()[1]
+        size = float(np.clip(72 * 0.8 * height / max(len(self.rows), 1) / 1.25, 4, 9))  # given axes may be low
         low, high = limits or self.limits
         ax.set_xlim(low, high)
         ax.set_ylim(len(self.rows) - 0.5, -0.5)
-        _bands(ax, self.rows)
+        starts = [y for y, row in enumerate(self.rows) if row.depth == 0]
+        for a, b in list(zip(starts, [*starts[1:], len(self.rows)], strict=True))[::2]:
+            if any(row.depth for row in self.rows):  # every other part is shaded, with all that is under it
+                ax.axhspan(a - 0.5, b - 0.5, color=BAND, lw=0, zorder=0)
         ax.axvline(0, color=MUTED, lw=0.8, zorder=1)
         for y, row in enumerate(self.rows):
             _bar(ax, y, row)
@@ -130,13 +129,7 @@ class NestedDisplay:
         return (low - pad, high + pad) if high - low > ROUNDING else (-1.0, 1.0)
 
 
-def nested(
-    e: Explanation,
-    ax: Axes | None = None,
-    *,
-    parts: int = 12,
-    leaves: int | None = None,
-) -> Figure:
+def nested(e: Explanation, ax: Axes | None = None, *, parts: int = 12, leaves: int | None = None) -> Figure:
     """Draw the nested bar chart of an explanation; see ``NestedDisplay``."""
     made = NestedDisplay.from_explanation(e, parts, leaves).draw(ax)
     return say_contradiction(made, ax, e.diagnostics.contradiction)
@@ -256,20 +249,6 @@ def _sum_note(e: Explanation) -> str:
 
 
 # -- drawing -----------------------------------------------------------------------------------------
-
-
-def _font_size(ax: Axes, rows: int) -> float:
-    """9 points, or less where given axes are too low for it."""
-    height = ax.get_position().height * figure_of(ax).get_size_inches()[1]
-    return float(np.clip(72 * 0.8 * height / max(rows, 1) / 1.25, 4, 9))
-
-
-def _bands(ax: Axes, rows: Sequence[Row]) -> None:
-    """Shade every other part with all that is under it."""
-    starts = [y for y, row in enumerate(rows) if row.depth == 0]
-    for n, (a, b) in enumerate(zip(starts, [*starts[1:], len(rows)], strict=True)):
-        if n % 2 == 0 and any(row.depth for row in rows):
-            ax.axhspan(a - 0.5, b - 0.5, color=BAND, lw=0, zorder=0)
 
 
 def _bar(ax: Axes, y: int, row: Row) -> None:

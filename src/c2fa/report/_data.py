@@ -42,6 +42,7 @@ def pack(e: Explanation, title: str, side: int, classes: int = 10, numbers: int 
     d, s = e.diagnostics, e.structure
     linked = e.link.at(e.outputs)(e.outputs)
     rounded = [e.for_target(c).rounded for c in chosen]
+    scale = 10.0 ** np.array([shown.digits for shown in rounded])
     names = [list(map(_cut, level)) for level in e.names]
     found = {
         **vars(d),
@@ -66,7 +67,7 @@ def pack(e: Explanation, title: str, side: int, classes: int = 10, numbers: int 
         "widths": s.widths,
         "values": [halves(v[:, at].T) for v in e.all_values],
         "units": [wholes([shown.values[k] for shown in rounded]) for k in range(s.depth)],
-        "stderr": None if e.all_stderr is None else [halves(v[:, at].T) for v in e.all_stderr],
+        "stderr": None if e.all_stderr is None else [wholes((settled(v[:, at]) * scale).T) for v in e.all_stderr],
         "prior": None if e.all_from_prior is None else [halves(v[:, at].T) for v in e.all_from_prior],
         "queries": e.queries,
         "warnings": [warning for warning in d.warnings if warning != d.contradiction],
@@ -103,7 +104,7 @@ def summary(e: Explanation, title: str) -> dict[str, Any]:
 
 def wholes(values: npt.ArrayLike) -> dict[str, Any]:
     """Whole numbers in two bytes each, or in four where one is large; the smallest stands for none."""
-    numbers = np.asarray(values)
+    numbers = np.rint(values)
     kind = "<i4" if np.abs(np.nan_to_num(numbers)).max(initial=0.0) > np.iinfo("<i2").max else "<i2"
     there = np.where(np.isfinite(numbers), numbers, np.iinfo(kind).min)
     return {"bytes": np.dtype(kind).itemsize, "data": b64encode(there.astype(kind).tobytes()).decode()}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import traitlets
 from c2fa._system import need
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.masking import Masked
-from c2fa.asking.model import describe
+from c2fa.asking.model import ModelProxy, Shell, describe
 from c2fa.asking.querying import Ask, Cache, Conversation, Queries
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
@@ -20,6 +21,7 @@ from c2fa.report import _side, repr_html
 from c2fa.report._data import pack
 from c2fa.report._page import asset, facts, script, style
 from c2fa.structure import BoolArray, FloatArray, Structure
+from c2fa.views.answer import cited_level
 
 AnyWidget: Any = need("anywidget", "live").AnyWidget
 
@@ -42,9 +44,11 @@ class Live(AnyWidget):  # type: ignore[misc]
     def __init__(self, explainer: Explainer, x: Any, key: str | None = None) -> None:
         super().__init__()
         self._explainer = copy.copy(explainer)
+        if isinstance(explainer.model, Shell):
+            self._explainer = explainer.with_model(_Remembering(explainer.model.model))
         self._masked = explainer.under(explainer.masker(x))
-        self._x, self._rows, self._cost = x, 0, 0.0
-        first = explainer.queries(x, self._masked, key)
+        self._x, self._rows, self._cost, self._beside = x, 0, 0.0, 0
+        first = self._explainer.queries(x, self._masked, key)
         self._cache = first.cache
         names = self._masked.structure.names
         owners = self._masked.structure.owners(0)
@@ -52,23 +56,45 @@ class Live(AnyWidget):  # type: ignore[misc]
             {"name": name, "leaves": [[int(i), names[-1][i]] for i in np.flatnonzero(owners == j)]}
             for j, name in enumerate(names[0])
         ]
-        self._show(self._drive(explainer.conversation(self._masked, first), first))
-        self.on_msg(lambda _, message, __: self._told(lambda: self.more(message["rows"], message["part"])))
-        self.observe(lambda change: self._told(self._switched), names="off")
+        self._show(first)
+        self.on_msg(lambda _, message, __: self._do(message))
+        self.observe(lambda change: self._do({"off": change["new"]}), names="off")
 
     def more(self, rows: int = 100, part: int | None = None) -> None:
         """Spend more rows on the whole input, or on the leaves of one part while everything else stays."""
         if part is not None:
-            self.answer = {**self._spent(), "part": self._closer(part, rows)}
+            self._closer(part, rows)
             return
         before = self._explainer.budget
         grown = [int(n * (1 + rows / sum(before))) for n in before] if isinstance(before, tuple) else [before + rows]
         self._explainer.budget = tuple(grown) if isinstance(before, tuple) else grown[0]
-        queries = self._explainer.queries(self._x, self._masked, cache=self._cache)
-        self._show(self._drive(self._explainer.conversation(self._masked, queries), queries))
+        self._show(self._explainer.queries(self._x, self._masked, cache=self._cache))
 
-    def _closer(self, part: int, rows: int) -> list[list[str]]:
-        """A part's leaves and their values with everything else kept, from rows of their own."""
+    def span(self, words: str, most: int = 10) -> None:
+        """Explain some words of a cited answer, from the rows that were asked: ``most`` of what does most for them."""
+        cited = self.explanation.answer
+        if cited is None or not cited.unit:
+            raise ValueError("words can be chosen in the answer that c2fa.cite explains by its log-probability alone")
+        start = cited.text.find(words)
+        if not words.strip() or start < 0:
+            raise ValueError(f"{words[:80]!r} does not stand in the answer: choose words as they are written there")
+        scorer, question = self._explainer.model, self._masked.content
+        assert isinstance(scorer, Shell)
+        lm = _Span(scorer.model, start, start + len(words))
+        explainer = self._explainer.with_model(lm)
+        explainer.target, explainer.outputs = 0, "target"
+        masked = explainer.masker(dataclasses.replace(question, answer=cited.text))
+        cache = Cache(masked, explainer.on_error, self._cache.identity, None, "")
+        queries = explainer.queries(self._x, masked, cache=cache)
+        e = self._drive(explainer, explainer.conversation(masked, queries), queries)
+        self._rows -= lm.recalled
+        level = cited_level(e)
+        order = np.argsort(-np.abs(e.values[level]), kind="stable")[:most].tolist()
+        found = [[e.names[level][i], _number(e, level, i)] for i in order]
+        self.answer = {**self._spent(), "closer": {"title": f"What “{words}” rests on", "values": found}}
+
+    def _closer(self, part: int, rows: int) -> None:
+        """Tell a part's leaves and their values with everything else kept, from rows of their own."""
         whole = self._masked.structure
         leaves = np.flatnonzero(whole.owners(0) == part)
 
@@ -78,60 +104,112 @@ class Live(AnyWidget):  # type: ignore[misc]
             return self._masked.inputs(full, whole.depth - 1)
 
         own = Structure.flat([whole.names[-1][i] for i in leaves])
-        masked = Masked(own, inputs, rows_per_mask=self._masked.rows_per_mask, content=self._masked.content)
+        masked = Masked(
+            own,
+            inputs,
+            rows_per_mask=self._masked.rows_per_mask,
+            content=self._masked.content,
+            beside=np.zeros((len(self._masked.beside), len(leaves)), dtype=np.bool_),
+        )
         explainer = copy.copy(self._explainer)
         explainer.budget, explainer.target = rows, self.explanation.target
         # Without the ledger, in which its masks would be taken for those of the whole input.
         cache = Cache(masked, explainer.on_error, self._cache.identity, None, "")
         queries = explainer.queries(self._x, masked, cache=cache)
-        e = self._drive(explainer.conversation(masked, queries), queries)
-        return [[name, e.rounded.signed(units)] for name, units in zip(e.names[0], e.rounded.values[0], strict=True)]
+        self._beside += queries.budget
+        e = self._drive(explainer, explainer.conversation(masked, queries), queries)
+        found = [[name, _number(e, 0, i)] for i, name in enumerate(e.names[0])]
+        title = f"“{whole.names[0][part]}” by itself, with everything else kept"
+        self.answer = {**self._spent(), "closer": {"title": title, "values": found}}
 
-    def _switched(self) -> None:
+    def _switched(self, off: Sequence[int]) -> None:
         """Ask the model about the input without what is off."""
         e, structure = self.explanation, self._masked.structure
         on = np.ones((1, structure.leaves), dtype=np.bool_)
-        on[0, self.off] = False
+        on[0, off] = False
 
         def ask() -> Conversation[FloatArray]:
             reply = yield Ask(structure.depth - 1, on)
             first: FloatArray = reply.outputs[0]
             return first
 
-        outputs = self._drive(ask(), Queries(self._cache, self._masked.rows_per_mask))
-        says = float(e.link.at(e.outputs)(outputs[None])[0, e.target])
+        queries = Queries(self._cache, self._masked.rows_per_mask)
+        outputs = self._drive(self._explainer, ask(), queries)
+        self._beside += queries.sent
         self.answer = {
             **self._spent(),
-            "says": says,
+            "says": float(e.link.at(e.outputs)(outputs[None])[0, e.target]),
             "predicted": e.base + float(e.low[on[0]].sum()),
             "target": e.target_name,
             "unit": e.link.unit,
-            "off": len(self.off),
+            "off": len(off),
         }
 
-    def _told(self, act: Callable[[], None]) -> None:
+    def _do(self, message: Mapping[str, Any]) -> None:
         """Do what the page asks for; an error is told there."""
         try:
-            act()
+            if "off" in message:
+                self._switched(message["off"])
+            elif "words" in message:
+                self.span(message["words"])
+            else:
+                self.more(message["rows"], message["part"])
         except Exception as error:  # a model may raise anything
             self.answer = {**self._spent(), "error": f"{type(error).__name__}: {error}"}
 
-    def _drive(self, conversation: Conversation[Any], queries: Queries) -> Any:
-        [job] = drive([Job(conversation, queries)], self._explainer.model, batch_size=self._explainer.batch_size)
+    def _drive(self, explainer: Explainer, conversation: Conversation[Any], queries: Queries) -> Any:
+        [job] = drive([Job(conversation, queries)], explainer.model, batch_size=explainer.batch_size)
         self._rows += queries.sent
         self._cost += queries.cost
         return job.result()
 
-    def _show(self, e: Explanation) -> None:
+    def _show(self, queries: Queries) -> None:
+        """Explain the input by these queries, and show it with everything on."""
+        e = self._drive(self._explainer, self._explainer.conversation(self._masked, queries), queries)
+        self._budget = queries.budget
         self.explanation, self.off = e, []
         self.block = pack(e, facts(e), _side([e]))
         self.answer = self._spent()
 
     def _spent(self) -> dict[str, Any]:
-        return {"rows": self._rows, "cost": None if describe(self._explainer.model).cost is None else self._cost}
+        """Rows that the model was asked, those that it was allowed to be, and what they cost."""
+        cost = None if describe(self._explainer.model).cost is None else self._cost
+        return {"rows": self._rows, "budget": self._budget + self._beside, "cost": cost}
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """The widget, and the page as it is now for where no kernel runs: a saved notebook, a converted one."""
         found = super()._repr_mimebundle_(**options)
         data, metadata = found if isinstance(found, tuple) else (found or {}, {})
         return {**data, "text/html": repr_html(self.explanation)}, metadata
+
+
+def _number(e: Explanation, level: int, i: int) -> str:
+    return e.rounded.signed(e.rounded.values[level][i], None if e.stderr is None else float(e.stderr[level][i]))
+
+
+class _Remembering(ModelProxy):
+    """A language model that remembers what it said of each piece of an answer: a span of it asks nothing again."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.known: dict[tuple[str, str], FloatArray] = {}
+
+    def score(self, prompts: Sequence[str], answer: str) -> Any:
+        if not all((prompt, answer) in self.known for prompt in prompts):
+            scores = np.asarray(self.model.score(prompts, answer), dtype=np.float64)
+            self.known |= {(prompt, answer): row for prompt, row in zip(prompts, scores, strict=True)}
+        return np.array([self.known[prompt, answer] for prompt in prompts])
+
+
+class _Span(ModelProxy):
+    """A language model that remembers, of a span of the answer: pieces that do not touch it count for nothing."""
+
+    def __init__(self, model: _Remembering, start: int, end: int) -> None:
+        super().__init__(model)
+        self.start, self.end, self.recalled = start, end, 0
+
+    def score(self, prompts: Sequence[str], answer: str) -> Any:
+        self.recalled += sum((prompt, answer) in self.model.known for prompt in prompts)
+        ends = np.cumsum([len(piece) for piece in self.pieces(answer)])
+        starts = np.concatenate([[0], ends[:-1]])
+        return np.where((ends > self.start) & (starts < self.end), self.model.score(prompts, answer), 0.0)

@@ -92,9 +92,11 @@ class Rounded:
     digits: int
 
     @classmethod
-    def of(cls, structure: Structure, values: tuple[FloatArray, ...], base: float) -> Rounded:
-        """Round the attributions of an input."""
-        digits = digits_for(max(map(largest, values)))
+    def of(
+        cls, structure: Structure, values: tuple[FloatArray, ...], base: float, errors: tuple[FloatArray, ...] = ()
+    ) -> Rounded:
+        """Round the attributions of an input; its largest number, be it an error, says with how many digits."""
+        digits = digits_for(max(map(largest, (*values, *errors))))
         start, *exact = (_in_units(v, digits) for v in (np.array([base]), *values))
         everything = np.concatenate([start, exact[0]])
         base_units, *parts = _shared_out(everything, np.zeros(len(everything), dtype=np.intp), np.array([np.nan]))

@@ -128,8 +128,9 @@ class _Tree:
     def __init__(self, e: Explanation, leaves: int, width: int) -> None:
         self.e, self.leaves, self.width = e, leaves, width
         self.names = shown_names(e)
-        self.shares = [shares(v, largest(v) or 1.0) for v in e.values]
         self.units = e.rounded.values
+        each = zip(e.values, self.units, strict=True)
+        self.shares = [np.where(units, shares(v, largest(v) or 1.0), 0.0) for v, units in each]  # 0.000 has no bar
         self.column = max((len(e.rounded.text(u)) for level in self.units for u in level), default=0)
 
     def lines(self) -> Iterator[str]:

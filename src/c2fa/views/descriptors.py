@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -71,7 +71,7 @@ class Descriptors(Mapping[str, Column]):
 
 def _column(name: str, given: Any, leaves: int) -> Column:
     """A field as plain values, or a sentence about what is wrong with it."""
-    entries = None if isinstance(given, str) or not hasattr(given, "__len__") else list(given)
+    entries = None if isinstance(given, str) or not isinstance(given, Collection) else list(given)
     if entries is None or len(entries) != leaves:
         has = repr(given)[:100] if entries is None else f"{len(entries)} entries"
         raise ValueError(
@@ -198,21 +198,20 @@ def pack(table: Mapping[str, Column], structure: Structure) -> Any:
     make = table.make if isinstance(table, Descriptors) else None
     if isinstance(make, WordFields) and make.structure is structure:
         return _WORDS
-    return {name: _packed(column) for name, column in table.items()}
-
-
-def _packed(column: Column) -> Column | dict[str, str | float]:
-    known = {str(leaf): entry for leaf, entry in enumerate(column) if entry is not None}
-    return column if 2 * len(known) > len(column) else known
+    packed: dict[str, Any] = {}
+    for name, column in table.items():
+        known = {str(leaf): entry for leaf, entry in enumerate(column) if entry is not None}
+        packed[name] = column if 2 * len(known) > len(column) else known
+    return packed
 
 
 def unpack(packed: Any, structure: Structure) -> Descriptors:
     """The table that ``pack`` was given."""
-    leaves = structure.leaves
     if packed == _WORDS:
-        return Descriptors(WordFields(structure), leaves)
-    return Descriptors(lambda: {name: _unpacked(column, leaves) for name, column in packed.items()}, leaves)
+        return Descriptors(WordFields(structure), structure.leaves)
+    places = [str(leaf) for leaf in range(structure.leaves)]
 
+    def table() -> dict[str, Any]:
+        return {name: [*map(c.get, places)] if isinstance(c, dict) else c for name, c in packed.items()}
 
-def _unpacked(column: Any, leaves: int) -> Any:
-    return [column.get(str(leaf)) for leaf in range(leaves)] if isinstance(column, dict) else column
+    return Descriptors(table, structure.leaves)

@@ -105,8 +105,7 @@ function documentHead(model, j) {
   const value = h("bdi", { class: "val", dir: "ltr" });
   const head = h("div", { class: "document-head", id: model.depth > 1 ? model.anchor(0, j) : null }, h("bdi", { class: "document" }, model.names[0][j]), " ", value);
   const show = () => {
-    const error = model.error(0, j);
-    value.textContent = model.said(0, j) + (error ? ` ± ${model.number(error)}` : "");
+    value.textContent = model.said(0, j) + model.plusMinus(0, j);
     value.className = `val ${sign(model.value(0, j))}`;
   };
   model.listen((changes) => { if ("column" in changes) show(); });

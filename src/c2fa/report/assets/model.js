@@ -39,7 +39,9 @@ function readModel(raw) {
     written: (units, signs = true) => written(units, raw.classes[model.column].digits, signs),
     said: (k, i) => model.written(model.units(k, i)),
     number: (value) => number(value, raw.classes[model.column].digits),
-    error: at(raw.stderr && raw.stderr.map(halves)),
+    errors: at(raw.stderr && raw.stderr.map(wholes)),
+    error: (k, i) => (model.errors(k, i) || 0) / 10 ** raw.classes[model.column].digits,
+    plusMinus: (k, i) => (Number.isFinite(model.errors(k, i) ?? NaN) ? ` ± ${model.written(model.errors(k, i), false)}` : ""),
     prior: at(raw.prior && raw.prior.map(halves)), // what other inputs taught, and this input's answers did not say
     name(k, i) {
       // A part that is one column shows the column's value.
@@ -120,8 +122,7 @@ function topLeaves(model) {
 
 // What a reader is told about a feature, in one sentence.
 function sentenceAbout(model, k, i) {
-  const error = model.error(k, i);
-  const value = model.said(k, i) + (error ? ` ± ${model.number(error)}` : "");
+  const value = model.said(k, i) + model.plusMinus(k, i);
   let text = `${capital(one(model.labels[k]))} “${short(model.name(k, i), 90)}”: ${value}`;
   if (k > 0) {
     const j = model.parents[k - 1][i];
@@ -140,10 +141,9 @@ function numberedPart(model, k, j) {
 
 // What a screen reader adds to a row's name and value.
 function spokenAbout(model, k, i) {
-  const error = model.error(k, i);
   const own = k < model.depth - 1 && !model.raw.contradiction ? `, the sum of its ${count(model.leavesOf(k, i).length, model.labels[model.depth - 1])}` : "";
   const place = k > 0 ? ` in ${numberedPart(model, k - 1, model.parents[k - 1][i])}` : "";
-  return (error ? ` ± ${model.number(error)}, ` : ", ") + one(model.labels[k]) + place + own;
+  return `${model.plusMinus(k, i)}, ` + one(model.labels[k]) + place + own;
 }
 
 function short(text, most) {

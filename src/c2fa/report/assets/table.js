@@ -23,7 +23,7 @@ function tableView(model, say) {
   function rows() {
     const k = level();
     const out = Array.from(model.values(k), (_, i) => ({
-      i, value: model.units(k, i), name: model.name(k, i), error: model.error(k, i), prior: model.prior(k, i), part: k ? model.name(k - 1, model.parents[k - 1][i]) : "",
+      i, value: model.units(k, i), name: model.name(k, i), error: model.errors(k, i), prior: model.prior(k, i), part: k ? model.name(k - 1, model.parents[k - 1][i]) : "",
     }));
     const by = {
       name: (a, b) => a.name.localeCompare(b.name), part: (a, b) => a.part.localeCompare(b.part),
@@ -45,7 +45,7 @@ function tableView(model, say) {
     });
     body.replaceChildren(...rows().slice(0, most).map((row) => {
       const tr = h("tr", {}, h("th", { scope: "row", dir: "auto" }, short(row.name, 120)), h("td", { dir: "auto" }, short(row.part || "–", 80)),
-        h("td", { class: "num" }, model.said(k, row.i)), h("td", { class: "num" }, row.error ? model.number(row.error) : "–"),
+        h("td", { class: "num" }, model.said(k, row.i)), h("td", { class: "num" }, model.written(row.error, false)),
         raw.prior ? h("td", { class: "num" }, model.number(row.prior)) : null);
       tr.i = row.i;
       return tr;
@@ -55,7 +55,7 @@ function tableView(model, say) {
   async function copyTable() {
     const clean = (text) => String(text).replace(/[\t\r\n\u2028\u2029]+/g, " ");
     const k = level();
-    const lines = rows().map((r) => [clean(r.name), clean(r.part), model.said(k, r.i).replace("−", "-"), r.error ? model.number(r.error) : "", ...(raw.prior ? [model.number(r.prior).replace("−", "-")] : [])].join("\t"));
+    const lines = rows().map((r) => [clean(r.name), clean(r.part), model.said(k, r.i).replace("−", "-"), raw.stderr ? model.written(r.error, false) : "", ...(raw.prior ? [model.number(r.prior).replace("−", "-")] : [])].join("\t"));
     const text = [heads.map((x) => x[1]).join("\t"), ...lines].join("\n");
     try {
       await navigator.clipboard.writeText(text);
