@@ -63,7 +63,7 @@ class Verifier(Explainer):
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask for the documents' values first, then for the answer without those that are cited, or seem to matter."""
         question: Question = masked.content
-        describe(self.model).outputs_of(question, queries.cache.ledger, queries.cache.model_name)
+        outputs_of = describe(self.model).outputs_of(question, queries.cache.ledger, queries.cache.model_name)
         ends = np.array([[True] * masked.structure.widths[0], [False] * masked.structure.widths[0]])
         first = yield Ask(0, ends)
         second = yield Ask(0, ends[:1], again=True)
@@ -76,7 +76,7 @@ class Verifier(Explainer):
         of_the_values = copy.copy(self)
         of_the_values.budget = max(queries.budget - reserve, masked.structure.depth + 2)
         e = yield from super(Verifier, of_the_values).conversation(masked, queries)
-        removals = _Removals(e, question, queries, noisy)
+        removals = _Removals(e, question, queries, noisy, outputs_of(first.outputs[1:]).tokens)
         removals.note(frozenset(), first.outputs[0], second.outputs[0])
         if noisy:
             removals.note(removals.everything, first.outputs[1], second.outputs[1])
@@ -114,10 +114,12 @@ class Verifier(Explainer):
 class _Removals:
     """What a model says of an answer without some of the documents, and what that tells of each."""
 
-    def __init__(self, e: Explanation, question: Question, queries: Queries, noisy: bool) -> None:
+    def __init__(
+        self, e: Explanation, question: Question, queries: Queries, noisy: bool, tokens: Sequence[int]
+    ) -> None:
         answer = e.answer
         assert answer is not None  # an explanation of a question has one
-        self.e, self.question, self.queries, self.noisy = e, question, queries, noisy
+        self.e, self.question, self.queries, self.noisy, self.tokens = e, question, queries, noisy, tokens
         self.without, self.unit = np.array(answer.without_documents), answer.unit
         several = len(answer.statements) > 1
         # Of each, its output and its place in the answer.
@@ -190,6 +192,22 @@ class _Removals:
         """How many words a statement has."""
         return len(self.texts[k].split())
 
+    def known(self, k: int) -> bool:
+        """Whether a statement is likely without any document, and rests on none of them all the same.
+
+        It is likely where each of its words is, or each token where these are more, as likely as not on average.
+        """
+        if self.unit:
+            likely = self.without[k] >= -math.log(2.0) * max(self.words(k), self.tokens[k])
+        else:
+            likely = self.without[k] >= 0.5
+        return bool(likely) and all(self.effect(k, i) < self.limit(k) for i in self.everything)
+
+    def effect(self, k: int, i: int) -> float:
+        """The most that a document was seen to do for a statement, or its value where it was never removed."""
+        seen = [x for x in (self.lost(k, [i]), self.back(k, i)) if x is not None]
+        return max(seen, default=float(self.values(k)[0][i]))
+
     def unsure(self, k: int) -> float:
         """How far a difference of two answers may be off, 95 times in 100; 0 where the model has no noise.
 
@@ -240,11 +258,7 @@ class _Removals:
         unsure, much = self.unsure(k), max(limit, 0.2 * abs(self.gain(k)))
         if (alone is not None and alone + unsure <= -much) or values[i] + 2.0 * errors[i] <= -much:
             return "against"
-        # A statement is likely without any document where each of its words is, on average, as likely as not.
-        allowance = math.log(2.0) * self.words(k) if self.unit else 0.5
-        likely = self.without[k] >= (-allowance if self.unit else 0.5)
-        most = max(x for x in (alone, self.back(k, i), values[i] if alone is None else None) if x is not None)
-        if likely and most < 0.5 * allowance:
+        if self.known(k):
             return "known without"
         if alone is None:
             return "not used" if abs(values[i]) + 2.0 * errors[i] < 0.5 * limit else "not settled"
