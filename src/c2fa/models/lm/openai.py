@@ -192,7 +192,7 @@ class OpenAI(Completions):
                 ends = list(accumulate(map(len, tokens)))
                 inside = [k for k, end in enumerate(ends) if first <= end - len(tokens[k]) < last and end <= last]
                 return [(tokens[k], values[k]) for k in inside]
-        wrong = "the server gave no log-probabilities"
+        wrong = "the server gave no log-probabilities of what it was sent"
         if len(listed) == 1:
             wrong = "the server ignores echo: it gave log-probabilities of what it wrote, not of what it was sent"
         elif listed:
