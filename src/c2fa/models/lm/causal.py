@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from c2fa._system import refuse_older
 from c2fa.asking.model import cut_answers
 from c2fa.models.local.huggingface import Pretrained, from_folder, load_carefully, setting
 from c2fa.models.local.torch import Floats, evaluating, precision, restored, to_host
@@ -80,6 +81,7 @@ class CausalLM(Pretrained):
             if path.suffix != ".gguf":
                 model, tokenizer = from_folder(path, tokenizer, "CausalLM", "CausalLM")
             elif path.is_file():
+                refuse_older("transformers", "4.57", "may read a .gguf file without its weights, and talk nonsense")
                 model, tokenizer = load_carefully(path.parent, tokenizer, "CausalLM", gguf_file=path.name)
             else:
                 raise ValueError(f"there is no file {str(path)!r}; nothing is downloaded, so fetch the model first")
@@ -128,10 +130,7 @@ class CausalLM(Pretrained):
 
     @property
     def template(self) -> Callable[[Sequence[Mapping[str, Any]]], str]:
-        """``template(messages)``: a chat in the model's chat format, up to where the answer begins.
-
-        A model whose tokenizer has no chat template has no such attribute.
-        """
+        """``template(messages)``: a chat in the model's format, up to where the answer begins; missing without a format."""
         if not self.tokenizer.chat_template:
             raise AttributeError("the tokenizer has no chat template; prompts are plain text")
         return self._in_template
