@@ -130,7 +130,7 @@ class CausalLM(Pretrained):
 
     @property
     def template(self) -> Callable[[Sequence[Mapping[str, Any]]], str]:
-        """``template(messages)``: a chat in the model's format, up to where the answer begins; missing without a format."""
+        """``template(messages)``: a chat in the model's format, up to the answer; missing where there is none."""
         if not self.tokenizer.chat_template:
             raise AttributeError("the tokenizer has no chat template; prompts are plain text")
         return self._in_template
