@@ -425,7 +425,7 @@ def test_it_travels_with_the_tokens_that_it_generated(llama, tokenizer):
     answer = lm.generate(TEXT)
     again = pickle.loads(pickle.dumps(lm))
     assert again.name == lm.name
-    assert again._generated == lm._generated
+    assert again._answers == lm._answers
     np.testing.assert_array_equal(again.score(PROMPTS, answer), lm.score(PROMPTS, answer))
 
 

@@ -17,7 +17,7 @@ import pytest
 httpx2 = pytest.importorskip("httpx2")
 import c2fa
 from c2fa.citing import Citer, Question
-from c2fa.models import TGI, VLLM, Chat, EndpointError, LlamaServer, SGLang, load
+from c2fa.models import TGI, VLLM, Chat, EndpointError, LlamaServer, OpenAI, SGLang, load
 from c2fa.models.lm.completions import from_prefixes
 from servers.environments import CannotInstall, Process, environment, free_ports
 from servers.fake import reply
@@ -746,6 +746,13 @@ def test_llama_cpp_scores_rows_as_transformers_does_with_one_request_for_each(ll
 def test_llama_cpp_tells_its_window(llama_cpp):
     lm = LlamaServer(llama_cpp.url, timeout=120)
     assert lm.fits(["word " * 100, "word " * 5000], "yes").tolist() == [True, False]
+
+
+@pytest.mark.servers
+def test_llama_cpp_repeats_no_prompt(llama_cpp):
+    lm = OpenAI(llama_cpp.url + "/v1", "lm", timeout=120)
+    with pytest.raises(EndpointError, match=r"no log-probabilities of what it was sent.* as llama:, vllm:"):
+        lm.try_scoring()
 
 
 @pytest.mark.servers

@@ -33,7 +33,7 @@ from c2fa.models import CensoredWarning, EndpointError, MLflow, OpenAI, OpenInfe
 from c2fa.models.http._send import WireRows
 from c2fa.models.http.endpoint import Usage
 from c2fa.models.http.limits import retry_after
-from c2fa.models.http.openai import class_logprobs
+from c2fa.models.lm.openai import class_logprobs
 from servers.fake import Model, Proxy, Server, reply
 
 FAST = {"wait": 0.01, "timeout": 5.0}

@@ -284,6 +284,8 @@ class Scorer(Shell):
                 f"{kind} cannot score a given answer: it has no pieces and score; give similarity='words', which "
                 "compares answers that are written anew, or a model that can, such as c2fa.models.CausalLM"
             )
+        if self.similarity is None and self._can("try_scoring"):
+            self.model.try_scoring()  # before it writes an answer that it cannot score
         if MARK not in self._prompt(self.asking.around(MARK)):
             raise ValueError(f"the chat template of {kind} leaves out the message, so that no document would be read")
         self._checked = True

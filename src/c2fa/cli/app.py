@@ -15,6 +15,7 @@ import typer
 
 from c2fa import Explainer, maskers, models
 from c2fa._version import __version__
+from c2fa.citing import Citer, Question
 from c2fa.cli import options as o
 from c2fa.cli import output
 from c2fa.cli.cite import cite
@@ -26,6 +27,7 @@ from c2fa.cli.session import guarded
 from c2fa.cli.verify import verify
 from c2fa.explanation import Explanation
 from c2fa.methods import METHODS, PEERS
+from c2fa.models.lm.demo import DOCUMENTS, QUERY, demo_language_model
 from c2fa.prior import Prior
 from c2fa.showing.files import load_all
 
@@ -61,6 +63,7 @@ def _root(
       c2fa explain review.txt --model demo     a text of your own
       c2fa explain rows.csv -m sklearn:model.skops --out report.html
       c2fa explain scans/ -m python:mine:classify --out report.html
+      c2fa demo cite                           what an answer rests on
       c2fa cite --docs texts/ --query "Who?" -m hf:my-model
       c2fa verify --docs texts/ --query "Who?" --answer "Ada [1]." -m hf:my-model
       c2fa COMMAND --help                      more examples
@@ -115,6 +118,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "ray": "stores made on Ray",
         "dask": "stores made on Dask",
         "pdf": "documents in PDF files",
+        "demo-cite": "c2fa demo cite",
     }
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
     lines = [f"c2fa {facts['c2fa']}, Python {facts['python']}, {packages}", "", "Extras"]
@@ -122,7 +126,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         status = "installed"
         if state["missing"]:
             status = f"{state['install']}   (missing: {', '.join(state['missing'])})"
-        lines.append(f"  {extra:9}{purposes.get(extra, ''):30}{status}")
+        lines.append(f"  {extra:10}{purposes.get(extra, ''):30}{status}")
     own = [name for name in METHODS if name not in PEERS]
     lines += ["", "Methods", f"  {', '.join(own)}", f"  of other libraries: {', '.join(PEERS)}"]
     lines += ["", "Models", *(f"  {form:34}{what}" for form, what in o.MODELS.items())]
@@ -157,6 +161,9 @@ REVIEW = (
 
 
 def demo(
+    what: Annotated[
+        str, typer.Argument(metavar="[cite]", help="cite: what a language model's answer rests on.", show_default=False)
+    ] = "",
     text: Annotated[
         str | None, o.flag(o.INPUTS, "A text of your own.", "--text", "-t", show_default="a review of a backpack")
     ] = None,
@@ -177,12 +184,20 @@ def demo(
       c2fa demo --file review.txt --html review.html
       c2fa demo --plot review.png
       c2fa demo --method lime --budget 300
+      c2fa demo cite --html cited.html
     """
     with guarded(debug):
         if html is not None:
             output.check(html, (".html",), "--html")
         if plot is not None:
             output.check(plot, output.PICTURES, "--plot")
+        if what not in ("", "cite"):
+            raise RefusedError(f"there is no demo {what!r}; write c2fa demo, or c2fa demo cite", USAGE)
+        if what == "cite":
+            if text is not None or file is not None or method is not None or plot is not None:
+                raise RefusedError("c2fa demo cite takes --budget, --seed, --html and --json alone", USAGE)
+            _demo_cite(budget, seed, html, json)
+            return
         if text is not None and file is not None:
             raise RefusedError("give --text or --file, not both", USAGE)
         if file is not None:
@@ -212,6 +227,28 @@ def demo(
                 "Each sentence's number is the sum of its words'; together they say what the prediction is made of.\n"
             )
             output.show(e)
+
+
+def _demo_cite(budget: str | None, seed: int, html: Path | None, json: bool) -> None:
+    watched = output.interactive()
+    try:
+        lm = demo_language_model(progress=watched)
+    except ImportError as error:
+        raise RefusedError(str(error)) from error
+    say("the model has been read; it now answers from four documents, and is then asked without some of them")
+    with as_usage():
+        citer = Citer(lm, budget=o.budget(budget) or 24, seed=seed, progress=watched)
+    c = citer(Question(DOCUMENTS, QUERY))
+    if html is not None:
+        write_explanations(html, [("", c)])
+        say(f"wrote {html}")
+    if json:
+        out_json(c.to_json())
+        return
+    assert c.answer is not None
+    lines = [f"{name}: {text}" for name, text in DOCUMENTS.items()]
+    out("\n".join(["The documents", *lines, "", f"The question: {QUERY}", f"The answer: {c.answer.text.strip()}", ""]))
+    output.show(c)
 
 
 def report(

@@ -38,7 +38,7 @@ LanguageModel = Annotated[
     o.flag(
         o.ASKING,
         "The language model: hf:folder (or a .gguf file), llama:URL, vllm:URL#model, sglang:URL, tgi:URL, "
-        "openai:URL#model (with --similarity) or python:module:object.",
+        "openai:URL#model, chat:URL#model (with --similarity) or python:module:object.",
         "--model",
         "-m",
         metavar="SPEC",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from c2fa.engines.serving import Server
 
 # What workers call of a language model: by the thread that calls the model, or beside it, where nothing is computed.
-CALLS, BESIDE = ("generate", "score"), ("pieces", "template", "fits")
+CALLS, BESIDE = ("generate", "score"), ("pieces", "try_scoring", "template", "fits")
 
 
 @dataclass(eq=False)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from c2fa.asking.model import Model
     from c2fa.models.http.endpoint import EndpointError
     from c2fa.models.http.inference import MLflow, OpenInference
-    from c2fa.models.http.openai import CensoredWarning, OpenAI
     from c2fa.models.lm.causal import CausalLM
     from c2fa.models.lm.chat import Chat
+    from c2fa.models.lm.openai import CensoredWarning, OpenAI
     from c2fa.models.lm.servers import TGI, VLLM, LlamaServer, SGLang
     from c2fa.models.loading import Lazy, load, wrap
     from c2fa.models.local.demo import DemoSentiment
@@ -53,7 +53,7 @@ __all__ = [
 # Each name's module, the package that the module imports and the extra that brings it.
 _WHERE = {
     "CausalLM": ("lm.causal", "torch", "text"),
-    "CensoredWarning": ("http.openai", "httpx2", "http"),
+    "CensoredWarning": ("lm.openai", "httpx2", "http"),
     "Chat": ("lm.chat", "httpx2", "http"),
     "DemoSentiment": ("local.demo", None, None),
     "EndpointError": ("http.endpoint", "httpx2", "http"),
@@ -62,7 +62,7 @@ _WHERE = {
     "LlamaServer": ("lm.servers", "httpx2", "http"),
     "MLflow": ("http.inference", "httpx2", "http"),
     "Onnx": ("local.onnx", "onnxruntime", "onnx"),
-    "OpenAI": ("http.openai", "httpx2", "http"),
+    "OpenAI": ("lm.openai", "httpx2", "http"),
     "OpenInference": ("http.inference", "httpx2", "http"),
     "SGLang": ("lm.servers", "httpx2", "http"),
     "Sklearn": ("local.sklearn", None, None),

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,31 +16,29 @@ from c2fa.models import adapter
 from c2fa.models.http._settings import Settings, shown
 from c2fa.models.local.sklearn import load_skops
 
-_FORMS = (
-    "demo, python:package.module:function, sklearn:file.skops, hf:folder, onnx:file, oip:http://host:port#model, "
-    "mlflow:http://host:port, openai:http://host:port/v1#model, or for c2fa.cite hf-lm:folder, llama:http://host:port, "
-    "vllm:http://host:port#model, sglang:http://host:port, tgi:http://host:port or chat:http://host:port/v1#model"
-)
-_LANGUAGE_FORMS = (
-    "hf:folder, llama:http://host:port, vllm:http://host:port#model, sglang:http://host:port, tgi:http://host:port, "
-    "openai:http://host:port/v1#model or python:package.module:object"
-)
-# For each kind the name of its adapter, and whether an address and the name of a model on it are behind the colon.
+# For each kind the name of its adapter, and what is written behind the colon.
 _ADAPTERS = {
-    "demo": ("DemoSentiment", False),
-    "sklearn": ("Sklearn", False),
-    "hf": ("HuggingFace", False),
-    "hf-lm": ("CausalLM", False),
-    "onnx": ("Onnx", False),
-    "oip": ("OpenInference", True),
-    "mlflow": ("MLflow", False),
-    "openai": ("OpenAI", True),
-    "chat": ("Chat", True),
-    "llama": ("LlamaServer", False),
-    "vllm": ("VLLM", True),
-    "sglang": ("SGLang", False),
-    "tgi": ("TGI", False),
+    "demo": ("DemoSentiment", ""),
+    "python": ("", "package.module:function"),
+    "sklearn": ("Sklearn", "file.skops"),
+    "hf": ("HuggingFace", "folder"),
+    "onnx": ("Onnx", "file"),
+    "oip": ("OpenInference", "http://host:port#model"),
+    "mlflow": ("MLflow", "http://host:port"),
+    "openai": ("OpenAI", "http://host:port/v1#model"),
+    "hf-lm": ("CausalLM", "folder"),
+    "llama": ("LlamaServer", "http://host:port"),
+    "vllm": ("VLLM", "http://host:port#model"),
+    "sglang": ("SGLang", "http://host:port"),
+    "tgi": ("TGI", "http://host:port"),
+    "chat": ("Chat", "http://host:port/v1#model"),
 }
+_LANGUAGE_MODELS = ("hf", "llama", "vllm", "sglang", "tgi", "openai", "chat", "python")
+
+
+def _forms(kinds: Iterable[str]) -> str:
+    *forms, last = (f"{kind}:{_ADAPTERS[kind][1]}".removesuffix(":") for kind in kinds)
+    return f"{', '.join(forms)} or {last}"
 
 
 def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
@@ -51,9 +49,9 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
     spec
         One of ``demo``, ``python:package.module:function``, ``sklearn:file.skops``, ``hf:folder``,
         ``onnx:file``, ``oip:http://host:port#model``, ``mlflow:http://host:port``,
-        ``openai:http://host:port/v1#model``, and for ``c2fa.cite`` ``hf-lm:folder`` (also ``hf-lm:file.gguf``),
-        ``llama:http://host:port``, ``vllm:http://host:port#model``, ``sglang:http://host:port``,
-        ``tgi:http://host:port``, ``chat:http://host:port/v1#model``.
+        ``openai:http://host:port/v1#model`` (with ``classes``, or for ``c2fa.cite``), and for ``c2fa.cite`` alone
+        ``hf-lm:folder`` (also ``hf-lm:file.gguf``), ``llama:http://host:port``, ``vllm:http://host:port#model``,
+        ``sglang:http://host:port``, ``tgi:http://host:port``, ``chat:http://host:port/v1#model``.
     allow_pickle
         Whether ``sklearn:`` may read a pickle or joblib file; such a file can run any code.
     **options
@@ -75,15 +73,15 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
     kind, _, rest = spec.partition(":")
     if spec == "demo":
         return adapter("DemoSentiment")(**options)
-    if kind not in (*_ADAPTERS, "python") or kind == "demo" or not rest:
-        raise ValueError(f"{shown(spec)!r} names no model; write {_FORMS}")
+    if kind not in _ADAPTERS or kind == "demo" or not rest:
+        raise ValueError(f"{shown(spec)!r} names no model; write {_forms(_ADAPTERS)}")
     try:
         if kind == "python":
             return _python(rest, **options)
         if kind == "sklearn":
             return adapter("Sklearn")(_estimator(rest, allow_pickle, options.pop("trusted", ())), **options)
-        name, is_named = _ADAPTERS[kind]
-        return adapter(name)(*(_named(spec, rest) if is_named else (rest,)), **options)
+        name, form = _ADAPTERS[kind]
+        return adapter(name)(*(_named(spec, rest) if "#" in form else (rest,)), **options)
     except TypeError as error:
         if "argument" not in str(error):
             raise
@@ -102,7 +100,7 @@ def options_of(spec: str) -> list[str]:
     if kind == "python":
         return []
     if kind not in _ADAPTERS:
-        raise ValueError(f"{shown(spec)!r} names no model; write {_FORMS}")
+        raise ValueError(f"{shown(spec)!r} names no model; write {_forms(_ADAPTERS)}")
     parameters = inspect.signature(adapter(_ADAPTERS[kind][0])).parameters.values()
     named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.default is not p.empty]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):  # a server's adapter hands the others to its settings
@@ -111,7 +109,7 @@ def options_of(spec: str) -> list[str]:
 
 
 def language_model_spec(spec: str) -> str:
-    """Return the line of text that ``load`` takes for a language model, where ``hf:`` and ``openai:`` mean one.
+    """Return the line of text that ``load`` takes for a language model, where ``hf:`` means one.
 
     >>> language_model_spec("hf:folder"), language_model_spec("llama:http://localhost:8080")
     ('hf-lm:folder', 'llama:http://localhost:8080')
@@ -121,10 +119,9 @@ def language_model_spec(spec: str) -> str:
     ValueError: 'onnx:file' names no language model; write hf:folder, llama:http://host:port, ...
     """
     kind, _, rest = spec.partition(":")
-    kind = {"hf": "hf-lm", "openai": "chat"}.get(kind, kind)  # which may be classifiers too
-    if kind not in ("hf-lm", "chat", "llama", "vllm", "sglang", "tgi", "python") or not rest:
-        raise ValueError(f"{shown(spec)!r} names no language model; write {_LANGUAGE_FORMS}")
-    return f"{kind}:{rest}"
+    if kind not in (*_LANGUAGE_MODELS, "hf-lm") or not rest:
+        raise ValueError(f"{shown(spec)!r} names no language model; write {_forms(_LANGUAGE_MODELS)}")
+    return f"hf-lm:{rest}" if kind == "hf" else spec  # a folder may hold a classifier too
 
 
 def is_language_model(model: Any) -> bool:

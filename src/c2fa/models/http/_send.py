@@ -117,21 +117,15 @@ class EndpointError(RuntimeError):
         self.partial: Any = None
 
 
+@dataclass(eq=False)
 class _Failure(Exception):
-    """Why one request brought no answer, and what to do about it."""
+    """Why one request brought no answer, and what to do about it; the status tells whether it may pass, unless said."""
 
-    def __init__(
-        self,
-        reason: str,
-        hint: str,
-        status: int | None = None,
-        *,
-        transient: bool | None = None,
-        wait: float | None = None,
-    ) -> None:
-        super().__init__(reason)
-        self.hint, self.status, self.wait = hint, status, wait
-        self.transient = transient  # None where the status tells
+    reason: str
+    hint: str
+    status: int | None = None
+    transient: bool | None = None
+    wait: float | None = None
 
 
 @dataclass(frozen=True)
@@ -181,7 +175,7 @@ async def send(
                 sent = " (tried once)" if tries == 1 else f" (tried {tries} times)"
             if probe and crashes == tries:
                 hint += "; it fails on even one row, so perhaps its inputs must have another shape or type"
-            message = f"{what}: {failure}{sent}; {hint}"
+            message = f"{what}: {failure.reason}{sent}; {hint}"
             raise EndpointError(message, failure.status, transient=transient, wait=failure.wait, tries=tries)
         if concerns_all(failure):
             bucket.pause(seconds)

@@ -8,16 +8,27 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from c2fa._system import refuse_older
 from c2fa.asking.model import cut_answers
 from c2fa.models.local.huggingface import Pretrained, from_folder, load_carefully, setting
 from c2fa.models.local.torch import Floats, evaluating, precision, restored, to_host
 from c2fa.structure import BoolArray
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """An answer in tokens, and where its pieces end, in tokens and in letters."""
+
+    ids: tuple[int, ...]
+    ends: list[int]
+    letters: list[int]
 
 
 class CausalLM(Pretrained):
@@ -70,6 +81,7 @@ class CausalLM(Pretrained):
             if path.suffix != ".gguf":
                 model, tokenizer = from_folder(path, tokenizer, "CausalLM", "CausalLM")
             elif path.is_file():
+                refuse_older("transformers", "4.57", "may read a .gguf file without its weights, and talk nonsense")
                 model, tokenizer = load_carefully(path.parent, tokenizer, "CausalLM", gguf_file=path.name)
             else:
                 raise ValueError(f"there is no file {str(path)!r}; nothing is downloaded, so fetch the model first")
@@ -80,7 +92,7 @@ class CausalLM(Pretrained):
         super().__init__(model, tokenizer, device, autocast, batch)
         if model.config.is_encoder_decoder:
             raise ValueError(f"{type(model).__name__} has an encoder; CausalLM takes models that only decode")
-        for name, value in (("batch_tokens", batch_tokens), ("max_new_tokens", max_new_tokens)):
+        for name, value in {"batch_tokens": batch_tokens, "max_new_tokens": max_new_tokens}.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
         self.max_new_tokens, self.system, self.batch_tokens = max_new_tokens, system, batch_tokens
@@ -89,7 +101,7 @@ class CausalLM(Pretrained):
         head = self.model.get_output_embeddings()
         self._head = head if isinstance(head, torch.nn.Module) else None  # some models do not say what makes logits
         self._parameters = sum(p.numel() for p in self.model.parameters())
-        self._generated: dict[str, tuple[int, ...]] = {}
+        self._answers: dict[str, _Answer] = {}
         self._written = self._cut = 0
         # The special tokens that the tokenizer puts before a text; those that it puts behind would end the prompt.
         [whole], [plain] = self._tokens(["a"], special=True), self._tokens(["a"])
@@ -118,10 +130,7 @@ class CausalLM(Pretrained):
 
     @property
     def template(self) -> Callable[[Sequence[Mapping[str, Any]]], str]:
-        """``template(messages)``: a chat in the model's chat format, up to where the answer begins.
-
-        A model whose tokenizer has no chat template has no such attribute.
-        """
+        """``template(messages)``: a chat in the model's format, up to the answer; missing where there is none."""
         if not self.tokenizer.chat_template:
             raise AttributeError("the tokenizer has no chat template; prompts are plain text")
         return self._in_template
@@ -179,21 +188,17 @@ class CausalLM(Pretrained):
         self._written += 1
         self._cut += stop == len(new)
         answer = self._decoded(new[:stop])
-        self._generated.pop(answer, None)
-        self._generated[answer] = tuple(new[:stop])
-        while len(self._generated) > 1024:  # a program that runs for days writes many
-            del self._generated[next(iter(self._generated))]
+        self._keep(answer, new[:stop])
         return answer
 
     def pieces(self, answer: str) -> list[str]:
         """The texts of the answer's tokens, which join to the answer; tokens that share a character are one piece."""
-        ids = self._answer(answer)
-        lengths = [0, *(length for _, length in self._cuts(ids, answer))]
-        return [answer[a:b] for a, b in itertools.pairwise(lengths)]
+        return [answer[a:b] for a, b in itertools.pairwise([0, *self._answer(answer).letters])]
 
     def score(self, prompts: Sequence[str], answer: str) -> Floats:
         """The log-probability of each piece of the answer after each prompt, (prompts, pieces)."""
-        rows, ids = self._prompts(prompts), self._answer(answer)
+        rows, read = self._prompts(prompts), self._answer(answer)
+        ids = read.ids
         if not ids:
             raise ValueError("the answer is empty, so there is nothing to score")
         room = self._room(ids)
@@ -213,15 +218,12 @@ class CausalLM(Pretrained):
                 scores.append(self._scored([rows[i][shared:] for i in index], ids, past))
                 order += index
             on_host = to_host(torch.cat(scores))
-        ends = [end for end, _ in self._cuts(ids, answer)]
-        return np.add.reduceat(restored(order, on_host()), [0, *ends[:-1]], axis=1)
+        return np.add.reduceat(restored(order, on_host()), [0, *read.ends[:-1]], axis=1)
 
     def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
         """Whether each prompt and the answer together fit into the model's window."""
-        room = self._room(self._answer(answer))
+        room = self._room(self._answer(answer).ids)
         return np.array([len(row) <= room for row in self._prompts(prompts)], dtype=np.bool_)
-
-    # Texts and tokens
 
     def _tokens(self, texts: list[str], special: bool = False) -> list[list[int]]:
         with self._tokenizing:
@@ -253,28 +255,25 @@ class CausalLM(Pretrained):
     @property
     def _ends(self) -> list[int]:
         """The tokens that end an answer, by the model or by its tokenizer."""
-        ends: list[int] = []
-        for owner in (self.model.generation_config, self._config, self.tokenizer):
-            end = getattr(owner, "eos_token_id", None)
-            ends += [end] if isinstance(end, int) else list(end or ())
-        return list(dict.fromkeys(ends))
+        owners = (self.model.generation_config, self._config, self.tokenizer)
+        ends = [getattr(owner, "eos_token_id", None) for owner in owners]
+        return list(dict.fromkeys(t for end in ends for t in ([end] if isinstance(end, int) else end or ())))
 
-    def _answer(self, answer: str) -> tuple[int, ...]:
-        """The tokens of an answer: those that were generated, or else those that the tokenizer makes of it."""
+    def _answer(self, answer: str) -> _Answer:
+        """An answer in tokens: those that were generated, or else those that the tokenizer makes of it."""
         if not isinstance(answer, str):
             raise TypeError(f"the answer must be a text, not {type(answer).__name__}")
-        if answer in self._generated:
-            return self._generated[answer]
+        if answer in self._answers:
+            return self._answers[answer]
         [ids] = self._tokens([answer])
         text = self._decoded(ids)
         if text != answer:
-            raise ValueError(
-                f"the tokenizer reads the answer {_short(answer)} as {_short(text)}; give the answer as it reads it"
-            )
-        return tuple(ids)
+            given, other = (repr(t if len(t) <= 60 else f"{t[:57]}...") for t in (answer, text))
+            raise ValueError(f"the tokenizer reads the answer {given} as {other}; give the answer as it reads it")
+        return self._keep(answer, ids)
 
-    def _cuts(self, ids: Sequence[int], answer: str) -> list[tuple[int, int]]:
-        """Where the pieces of an answer end, in tokens and in characters.
+    def _keep(self, answer: str, ids: Sequence[int]) -> _Answer:
+        """Remember an answer's tokens, and where its pieces end.
 
         Tokens that end within a character are not yet a beginning of the answer's text. A token without text of its
         own belongs to the piece before it, or the first piece.
@@ -287,13 +286,15 @@ class CausalLM(Pretrained):
             if cuts and len(text) <= cuts[-1][1]:
                 cuts.pop()
             cuts.append((end, len(text)))
-        return cuts
+        self._answers.pop(answer, None)
+        self._answers[answer] = _Answer(tuple(ids), [end for end, _ in cuts], [length for _, length in cuts])
+        while len(self._answers) > 1024:  # a program that runs for days writes many
+            del self._answers[next(iter(self._answers))]
+        return self._answers[answer]
 
     def _room(self, ids: Sequence[int]) -> float:
         """The most tokens that there may be beside these."""
         return math.inf if self.window is None else self.window - len(ids)
-
-    # The network
 
     def _past(self, rows: list[list[int]], answer: int) -> Any:
         """What the model keeps of the tokens that all rows begin with; None where they are too few, or it cannot."""
@@ -348,11 +349,11 @@ class CausalLM(Pretrained):
         filled = [(row + list(answer[:-1]) + [answer[-1]] * width)[:width] for row in rows]
         tokens = torch.tensor(answer, device=self.device)
         places = torch.tensor(lengths, device=self.device)[:, None] - 1 + torch.arange(len(answer), device=self.device)
-        more: dict[str, Any] = {"use_cache": past is not None}
-        if past is not None:
-            more["past_key_values"] = copy.deepcopy(past)  # a call adds to it
-            more["past_key_values"].batch_repeat_interleave(len(rows))
-        logits = self._read(filled, places, **more)[1].float()
+        if past is not None:  # a call adds to what it is given, and repeating makes tensors of its own
+            past = copy.copy(past)
+            past.layers = list(map(copy.copy, past.layers))
+            past.batch_repeat_interleave(len(rows))
+        logits = self._read(filled, places, use_cache=past is not None, past_key_values=past)[1].float()
         own = logits.gather(-1, tokens.expand(len(rows), -1)[..., None])[..., 0]
         return own - logits.logsumexp(dim=-1)
 
@@ -395,7 +396,3 @@ def _at(numbers: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """What stands at each row's own places, (rows, places, …)."""
     places = places.to(numbers.device)
     return numbers[torch.arange(len(places), device=places.device)[:, None], places]
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -37,15 +37,10 @@ class Writer(Endpoint):
         """How many answers may be written at the same time, each for a thread of its own."""
         return self.settings.concurrency
 
-    def count(self, data: Any) -> tuple[Any, Any]:
-        """Return how many tokens a reply says were read and written."""
+    def count(self, data: Any) -> tuple[Any, Any, Any]:
+        """Return how many tokens a reply says were read and written, and why its text ended: ``"length"`` if cut."""
         used = data.get("usage") or {}
-        return used.get("prompt_tokens"), used.get("completion_tokens")
-
-    def ending(self, data: Any) -> str | None:
-        """Return why a reply says that its text ended; ``"length"`` is where it was cut."""
-        reason: str | None = data["choices"][0].get("finish_reason")
-        return reason
+        return used.get("prompt_tokens"), used.get("completion_tokens"), data["choices"][0].get("finish_reason")
 
     def generate(self, prompt: str) -> str:
         """Return the model's likeliest answer to a prompt, of at most ``max_new_tokens`` tokens."""
@@ -54,11 +49,12 @@ class Writer(Endpoint):
 
         def text(data: Any) -> str:
             answer, before = checked_text("the generated text", read(data)), self.cost
-            self.spend(*self.count(data))
+            *tokens, ending = self.count(data)
+            self.spend(*tokens)
             self.usage.requests += 1
             charge(self.cost - before)
             self._written += 1
-            self._cut += self.ending(data) == "length"
+            self._cut += ending == "length"
             return answer
 
         answer = portal.run(self.ask(portal, request, "generating", text))
@@ -129,31 +125,38 @@ class Chat(Writer):
         return f"{self.kind}:{self.url}#{self.model}:{hashlib.sha256(how.encode()).hexdigest()[:16]}"
 
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
-        def read(data: Any) -> str:
-            """What the model wrote; a refusal is no answer, and what is not there cannot be compared."""
-            choice = data["choices"][0]
-            message, ending = choice["message"], choice.get("finish_reason")
-            if message.get("refusal") or ending == "content_filter":
-                why = str(message.get("refusal") or ending)[:200]
-                raise ValueError(f"the model refused to answer ({why!r}); leave out what it refuses, or use another")
-            content: str = message.get("content")
-            if not content:
-                why = "see its log"
-                if ending == "length":
-                    why = "all of max_new_tokens went into what it thought; raise it"
-                raise ValueError(f"the model wrote nothing (finish_reason {ending!r}): {why}")
-            return content
-
-        messages = [{"role": "user", "content": prompt}]
-        body = {"model": self.model, "messages": messages, "max_tokens": self.max_new_tokens, "temperature": 0}
-        body = {name: value for name, value in (body | self.extra).items() if value is not None}
-        return post("/chat/completions", body), read
+        return chat_completion(self.model, prompt, self.max_new_tokens, self.extra)
 
     def request(self, rows: WireRows) -> Request:
         raise TypeError(f"{self!r} writes answers and takes no rows; c2fa.cite asks it with similarity='words'")
 
     def answer(self, reply: Reply, rows: WireRows) -> Floats:
         raise TypeError(f"{self!r} writes answers and takes no rows")
+
+
+def chat_completion(
+    model: str, prompt: str, max_new_tokens: int, extra: Mapping[str, Any]
+) -> tuple[Request, Callable[[Any], str]]:
+    """The request for the likeliest answer to a prompt that is a chat of one message, and how to read its reply."""
+
+    def read(data: Any) -> str:
+        """What the model wrote; a refusal is no answer, and what is not there cannot be compared."""
+        choice = data["choices"][0]
+        message, ending = choice["message"], choice.get("finish_reason")
+        if message.get("refusal") or ending == "content_filter":
+            why = str(message.get("refusal") or ending)[:200]
+            raise ValueError(f"the model refused to answer ({why!r}); leave out what it refuses, or use another")
+        content: str = message.get("content")
+        if not content:
+            why = "see its log"
+            if ending == "length":
+                why = "all of max_new_tokens went into what it thought; raise it"
+            raise ValueError(f"the model wrote nothing (finish_reason {ending!r}): {why}")
+        return content
+
+    messages = [{"role": "user", "content": prompt}]
+    body = {"model": model, "messages": messages, "max_tokens": max_new_tokens, "temperature": 0, **extra}
+    return post("/chat/completions", {name: value for name, value in body.items() if value is not None}), read
 
 
 def post(path: str, body: Mapping[str, Any]) -> Request:

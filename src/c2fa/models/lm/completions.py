@@ -13,15 +13,15 @@ import numpy as np
 
 from c2fa.models.http._send import EndpointError, Portal, Reply, Request, WireRows
 from c2fa.models.http.endpoint import Floats, RowError, _Batch
-from c2fa.models.lm.chat import Writer, checked_text
+from c2fa.models.lm.chat import Writer, checked_text, post
 from c2fa.structure import BoolArray
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """An answer in the tokens of a server: their ids, and their texts, which join to the answer."""
+    """An answer in the tokens of a server: what it calls them, and their texts, which join to the answer."""
 
-    ids: tuple[int, ...]
+    ids: tuple[Any, ...]
     pieces: tuple[str, ...]
 
 
@@ -32,20 +32,30 @@ class _Format:
     text: str
 
     def __call__(self, contents: Sequence[str]) -> str:
-        def said(found: re.Match[str]) -> str:
-            before, number, after = found.groups()
-            content = contents[int(number)] if before else contents[int(number)].lstrip()
-            return content if after else content.rstrip()
+        def content(mark: re.Match[str]) -> str:
+            before, number, after = mark.groups()
+            text = contents[int(number)] if before else contents[int(number)].lstrip()
+            return text if after else text.rstrip()
 
-        return re.sub(r"(\t?)c2fa-puts-message-(\d+)-here(\t?)", said, self.text)
+        return re.sub(r"(\t?)c2fa-puts-message-(\d+)-here(\t?)", content, self.text)
 
 
 class Completions(Writer):
-    """A language model on a server, which scores answers that it is given.
+    """A language model on a server, which scores answers that it is given; each kind of server is a dialect of it.
 
     ``score(prompts, answer)`` gives one row of log-probabilities for each prompt, one number for each of
     ``pieces(answer)``. The first row is sent twice: a server that gives other numbers the second time is refused before
-    the rest is sent. A row keeps its first numbers for as long as the object lives.
+    the rest is sent. A row keeps its first numbers for as long as the object lives. A server that refuses several rows
+    in one request gets them one by one from then on.
+
+    Parameters
+    ----------
+    url
+        The server's address, with or without ``/v1``.
+    max_new_tokens
+        The most tokens that ``generate`` writes.
+    **settings
+        Any of `c2fa.models.http.endpoint.Settings`.
     """
 
     forgets = False
@@ -55,6 +65,10 @@ class Completions(Writer):
     )
     impossible = -9000.0  # nats: servers write -9999, or the least number that they have, for a probability of zero
     least = -104.0  # and the logarithm of the least float32 above zero is -103.3
+    completions = "/v1/completions"
+    always: Mapping[str, Any] = {}  # what every request for a completion has
+    takes_texts = False  # whether rows go as texts, in which prompt and answer may run into one token
+    takes_many = False  # whether a request may hold several rows; a server that refuses them takes one from then on
 
     def __init__(self, url: str, *, max_new_tokens: int = 256, **settings: Any) -> None:
         super().__init__(url, max_new_tokens=max_new_tokens, **settings)
@@ -62,19 +76,23 @@ class Completions(Writer):
         self._tokens: dict[str, Tokens] = {}
         self._formats: dict[str, _Format | None] = {}
         self._window: int | None = None
-        self._told_window = False
+        self._window_asked = False
         self._moved = 0.0
         self._impossible = 0
 
-    # What a server's adapter answers, beside `completion` and `request`.
+    # What a dialect says, beside `request`.
 
     @abc.abstractmethod
     def scored(self, data: Any, rows: Sequence[tuple[Any, Tokens]]) -> list[list[tuple[Any, Any]]]:
-        """Return for each row of a reply the pairs of a token's id and log-probability; none where it has none."""
+        """Return for each row of a reply the pairs of a token and its log-probability; none where it has none."""
 
     @abc.abstractmethod
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
         """Return an answer in the server's tokens, without those that begin or end a text."""
+
+    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
+        body = {"prompt": prompt, "max_tokens": self.max_new_tokens, "temperature": 0, **self.always}
+        return post(self.completions, body), lambda data: data["choices"][0]["text"]
 
     async def chat(self, portal: Portal, messages: list[dict[str, Any]]) -> str | None:
         """Return messages in the model's chat format, up to where the answer begins; None where there is none."""
@@ -91,10 +109,6 @@ class Completions(Writer):
     def window(self) -> tuple[Request, Callable[[Any], int | None]]:
         """Return the request for the most tokens that the model can read, and how to read its reply."""
         return Request("/v1/models"), lambda data: data["data"][0].get("max_model_len")
-
-    def chunk_size(self) -> int:
-        """Return how many rows one request may hold."""
-        return 1
 
     # What a language model is asked.
 
@@ -146,19 +160,22 @@ class Completions(Writer):
 
     async def _room(self, portal: Portal, answer: str) -> int | None:
         """The most tokens that a prompt of an answer may have; None where the server does not tell its window."""
-        if not self._told_window:
+        if not self._window_asked:
             request, read = self.window()
             try:
-                found = await self.ask(portal, request, "asking for the window", read)
-                self._window = found if isinstance(found, int) and found > 0 else None
+                window = await self.ask(portal, request, "asking for the window", read)
+                self._window = window if isinstance(window, int) and window > 0 else None
             except EndpointError as error:
                 if error.transient:
                     raise
                 # Not every version tells it; a row that is too long is then refused by the server.
-            self._told_window = True
+            self._window_asked = True
         return None if self._window is None else self._window - len((await self._tokenized(portal, answer)).ids)
 
     # How it is asked.
+
+    def chunk_size(self) -> int:
+        return self.settings.rows_per_request if self.takes_many else 1
 
     async def prepare(self, portal: Portal, rows: WireRows) -> WireRows:
         """Return the rows with their prompts as they are sent and their answers in tokens."""
@@ -180,13 +197,30 @@ class Completions(Writer):
         return self._tokens[answer]
 
     async def _ask_chunk(self, portal: Portal, batch: _Batch, chunk: list[int], probe: bool = False) -> None:
-        """Ask for rows, and for the first row of all once more: what does not repeat cannot be explained."""
-        await super()._ask_chunk(portal, batch, chunk, probe)
-        if not probe:
-            return
+        """Ask for rows, one by one where the server takes no more; and for the first row of all twice."""
+        rest = chunk
+        if len(chunk) > 1 and self.takes_many:
+            try:
+                return await super()._ask_chunk(portal, batch, chunk)
+            except EndpointError as error:
+                if error.status not in (400, 413, 422, 500):
+                    raise
+                refusal = error
+            try:
+                await super()._ask_chunk(portal, batch, chunk[:1])
+            except EndpointError:
+                raise refusal from None  # a row that is refused alone is not refused for the company
+            self.takes_many, rest = False, chunk[1:]
+        for row in rest:
+            await super()._ask_chunk(portal, batch, [row], probe)
+        if probe and not self.forgets:
+            await self._ask_again(portal, batch, chunk)
+
+    async def _ask_again(self, portal: Portal, batch: _Batch, chunk: list[int]) -> None:
+        """Ask for the first row once more: what does not repeat cannot be explained."""
         key = batch.keys[chunk[0]]
         first = batch.answers.pop(key)
-        await super()._ask_chunk(portal, batch, chunk, probe)
+        await super()._ask_chunk(portal, batch, chunk, True)
         moved = float(np.abs(batch.answers.pop(key) - first).max())
         if moved > 0.1:  # nats: caches and batches move a log-probability by less, a stale or sampled one by more
             self._memo.pop(key, None)
@@ -206,16 +240,23 @@ class Completions(Writer):
             raise ValueError(
                 f"the server gave no log-probabilities of the answer, as {self.server} does{self.otherwise}"
             )
-        self.spend(*self.count(reply.data))
+        self.spend(*self.count(reply.data)[:2])
         return np.asarray(
             [self._logprobs(i, answer, pairs) for i, ((_, answer), pairs) in enumerate(zip(asked, scored, strict=True))]
         )
 
-    def _logprobs(self, position: int, answer: Tokens, found: Sequence[tuple[Any, Any]]) -> list[float]:
-        if len(found) != len(answer.ids):
-            raise RowError(position, f"the server scored {len(found)} of the {len(answer.ids)} tokens of the answer")
+    def _logprobs(self, position: int, answer: Tokens, scored: Sequence[tuple[Any, Any]]) -> list[float]:
+        tokens = tuple(token for token, _ in scored)
+        if self.takes_texts and tokens != answer.ids:
+            raise RowError(
+                position,
+                "the server reads the end of the prompt and the answer as other tokens than the answer alone; end the "
+                "prompt with a line break, or begin the answer as the model does",
+            )
+        if len(tokens) != len(answer.ids):
+            raise RowError(position, f"the server scored {len(tokens)} of the {len(answer.ids)} tokens of the answer")
         values = []
-        for i, (wanted, (token, value)) in enumerate(zip(answer.ids, found, strict=True)):
+        for i, (wanted, (token, value)) in enumerate(zip(answer.ids, scored, strict=True)):
             if token != wanted:
                 raise RowError(position, f"token {i} of the answer is {wanted}, and the server scored {token!r}")
             if not isinstance(value, int | float) or not value <= 1e-3:  # NaN is not either
@@ -239,6 +280,17 @@ def columns(rows: WireRows) -> Iterable[tuple[Any, Tokens]]:
     """The prompts of prepared rows, each with the answer in tokens."""
     assert rows.columns is not None
     return zip(rows.columns["prompt"], rows.columns["answer"], strict=True)
+
+
+def choices(data: Any, rows: int) -> list[Any]:
+    """The choices of a reply, one for each row, in the rows' order."""
+    ordered = sorted(data["choices"], key=lambda choice: int(choice.get("index", 0)))
+    if len(ordered) != rows or (rows > 1 and [choice["index"] for choice in ordered] != list(range(rows))):
+        raise ValueError(
+            f"the server returned {len(ordered)} choices, which are not one for each of {rows} rows; see its log, or "
+            "set rows_per_request to 1"
+        )
+    return ordered
 
 
 def token_id(number: Any) -> int:

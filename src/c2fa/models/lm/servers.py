@@ -1,4 +1,4 @@
-"""The servers of language models that people run: one adapter, and what each of them calls things."""
+"""The servers of language models that people run, each a dialect: what it calls things, and where it puts them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from c2fa.models.http._send import EndpointError, Portal, Request, WireRows
 from c2fa.models.http.endpoint import RowError, _Batch
 from c2fa.models.lm.chat import model_name, post
-from c2fa.models.lm.completions import Completions, Tokens, columns, from_prefixes, from_texts, token_id
+from c2fa.models.lm.completions import Completions, Tokens, choices, columns, from_prefixes, from_texts, token_id
 
 
 class LlamaServer(Completions):
@@ -34,6 +34,7 @@ class LlamaServer(Completions):
 
     kind = "llama"
     server = "llama-server"
+    always: Mapping[str, Any] = {"cache_prompt": False}
 
     def __init__(
         self,
@@ -75,15 +76,11 @@ class LlamaServer(Completions):
     def window(self) -> tuple[Request, Callable[[Any], int | None]]:
         return Request("/props"), lambda data: data["default_generation_settings"]["n_ctx"]
 
-    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
-        body = {"prompt": prompt, "max_tokens": self.max_new_tokens, "temperature": 0, "cache_prompt": False}
-        return post("/v1/completions", body), lambda data: data["choices"][0]["text"]
-
     def request(self, rows: WireRows) -> Request:
         ((prompt, answer),) = columns(rows)
         grammar = "root ::= " + " ".join(f"<[{token}]>" for token in answer.ids)
         body = {"prompt": prompt, "max_tokens": len(answer.ids), "temperature": 0, "logprobs": 1, "grammar": grammar}
-        return post("/v1/completions", body | {"cache_prompt": False})
+        return post(self.completions, {**body, **self.always})
 
     def scored(self, data: Any, rows: Sequence[tuple[Any, Tokens]]) -> list[list[tuple[Any, Any]]]:
         logprobs = data["choices"][0].get("logprobs")
@@ -123,6 +120,7 @@ class VLLM(Completions):
 
     kind = "vllm"
     server = "vLLM"
+    takes_many = True
 
     def __init__(
         self,
@@ -135,14 +133,12 @@ class VLLM(Completions):
     ) -> None:
         super().__init__(url, max_new_tokens=max_new_tokens, **{"rows_per_request": 16, **settings})
         self.model, self.template_options = model_name(model), dict(template_options or {})
+        self.always = {"model": model}
 
     @property
     def name(self) -> str:
         """The identity of the model; a server does not tell when its weights change."""
         return f"{self.kind}:{self.url}#{self.model}"
-
-    def chunk_size(self) -> int:
-        return self.settings.rows_per_request
 
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
         ids = await self._ids(portal, prompt=answer, add_special_tokens=False)
@@ -185,23 +181,14 @@ class VLLM(Completions):
         request = post("/detokenize", {"model": self.model, "tokens": ids})
         return await self.ask(portal, request, "reading the tokens' texts", lambda data: str(data["prompt"]))
 
-    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
-        body = {"model": self.model, "prompt": prompt, "max_tokens": self.max_new_tokens, "temperature": 0}
-        return post("/v1/completions", body), lambda data: data["choices"][0]["text"]
-
     def request(self, rows: WireRows) -> Request:
         prompts = [[*prompt, *answer.ids] for prompt, answer in columns(rows)]
-        body = {"model": self.model, "prompt": prompts, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
-        return post("/v1/completions", body)
+        body = {"prompt": prompts, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
+        return post(self.completions, {**body, **self.always})
 
     def scored(self, data: Any, rows: Sequence[tuple[Any, Tokens]]) -> list[list[tuple[Any, Any]]]:
-        choices = sorted(data["choices"], key=lambda choice: int(choice["index"]))
-        if [choice["index"] for choice in choices] != list(range(len(rows))):
-            raise ValueError(
-                f"the server returned {len(choices)} choices, which are not one for each of {len(rows)} rows"
-            )
-        found = []
-        for position, ((prompt, answer), choice) in enumerate(zip(rows, choices, strict=True)):
+        pairs_of_rows = []
+        for position, ((prompt, answer), choice) in enumerate(zip(rows, choices(data, len(rows)), strict=True)):
             listed, sent = choice.get("prompt_logprobs") or (), len(prompt) + len(answer.ids)
             if listed and len(listed) != sent:
                 raise RowError(
@@ -212,36 +199,24 @@ class VLLM(Completions):
                 entry = entry or {}
                 here = entry.get(str(wanted))
                 pairs.append((wanted, here["logprob"]) if here else (next(iter(entry), None), None))
-            found.append(pairs)
-        return found
+            pairs_of_rows.append(pairs)
+        return pairs_of_rows
 
 
 class SGLang(Completions):
     """A language model served by ``sglang.launch_server``.
 
     A row goes as token ids, the prompt's and then the answer's, and the server returns the log-probabilities of those
-    at the end (``logprob_start_len``).
-
-    Parameters
-    ----------
-    url
-        The server's address.
-    max_new_tokens
-        The most tokens that ``generate`` writes.
-    **settings
-        Any of `c2fa.models.http.endpoint.Settings`; a request holds one row.
+    at the end (``logprob_start_len``). A request holds one row; parameters are those of `Completions`.
     """
 
     kind = "sglang"
     server = "SGLang"
 
-    def count(self, data: Any) -> tuple[Any, Any]:
+    def count(self, data: Any) -> tuple[Any, Any, Any]:
         used = data.get("meta_info") or {}
-        return used.get("prompt_tokens"), used.get("completion_tokens")
-
-    def ending(self, data: Any) -> str | None:
-        reason: str | None = ((data.get("meta_info") or {}).get("finish_reason") or {}).get("type")
-        return reason
+        ending = (used.get("finish_reason") or {}).get("type")
+        return used.get("prompt_tokens"), used.get("completion_tokens"), ending
 
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
         (ids,) = await self._ids(portal, [answer], special=False)
@@ -291,28 +266,16 @@ class TGI(Completions):
 
     The server takes texts alone and returns the log-probabilities of the tokens that it reads in them
     (``decoder_input_details``). A row whose last tokens are not those of the answer is an error: prompt and answer have
-    run into one token.
-
-    Parameters
-    ----------
-    url
-        The server's address.
-    max_new_tokens
-        The most tokens that ``generate`` writes.
-    **settings
-        Any of `c2fa.models.http.endpoint.Settings`; a request holds one row.
+    run into one token. A request holds one row; parameters are those of `Completions`.
     """
 
     kind = "tgi"
     server = "Text Generation Inference"
+    takes_texts = True
 
-    def count(self, data: Any) -> tuple[Any, Any]:
+    def count(self, data: Any) -> tuple[Any, Any, Any]:
         details = data.get("details") or {}
-        return len(details.get("prefill") or ()), details.get("generated_tokens")
-
-    def ending(self, data: Any) -> str | None:
-        reason: str | None = (data.get("details") or {}).get("finish_reason")
-        return reason
+        return len(details.get("prefill") or ()), details.get("generated_tokens"), details.get("finish_reason")
 
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
         def read(data: Any) -> Tokens:
@@ -341,11 +304,4 @@ class TGI(Completions):
     def scored(self, data: Any, rows: Sequence[tuple[Any, Tokens]]) -> list[list[tuple[Any, Any]]]:
         ((_, answer),) = rows
         listed = (data.get("details") or {}).get("prefill") or ()
-        pairs = [(token.get("id"), token.get("logprob")) for token in listed[-len(answer.ids) :]]
-        if pairs and tuple(token for token, _ in pairs) != answer.ids:
-            raise RowError(
-                0,
-                "the server reads the end of the prompt and the answer as other tokens than the answer alone; end the "
-                "prompt with a line break, or begin the answer as the model does",
-            )
-        return [pairs]
+        return [[(token.get("id"), token.get("logprob")) for token in listed[-len(answer.ids) :]]]
