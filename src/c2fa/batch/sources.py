@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from c2fa._system import did_you_mean
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.batch.packing import Item, Unreadable
 from c2fa.batch.records import arrow
@@ -117,8 +118,9 @@ def _pick(row: Any, pick: Pick, what: str) -> Any:
     try:
         return row[pick]
     except (KeyError, TypeError, IndexError, OverflowError):
-        names = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
-        raise KeyError(f"{what}={pick!r} is not in the rows; they have {names}") from None
+        names = list(map(str, row)) if isinstance(row, Mapping) else [type(row).__name__]
+        near = did_you_mean(pick, names)
+        raise KeyError(f"{what}={pick!r} is not in the rows; they have {', '.join(names)}{near}") from None
 
 
 def _frame(frame: Any, column: Pick, key: Pick) -> Source:
@@ -128,7 +130,8 @@ def _frame(frame: Any, column: Pick, key: Pick) -> Source:
         column = frame.columns[0]
     if isinstance(column, str) and key is None:
         if column not in frame.columns:
-            raise KeyError(f"column={column!r} is not in the frame; it has {', '.join(names)}")
+            near = did_you_mean(column, names)
+            raise KeyError(f"column={column!r} is not in the frame; it has {', '.join(names)}{near}")
         series = frame[column]
         return Source(lambda: iter(series), len(frame))
     places = range(len(frame))

@@ -78,7 +78,7 @@ def _root(
 
 
 def info(json: o.Json = False, debug: o.Debug = False) -> None:
-    """Show what is installed, and list the extras, methods and models.
+    """Show what is installed, and list the commands, extras, methods and models.
 
     \bExamples:
       c2fa info
@@ -89,9 +89,11 @@ def info(json: o.Json = False, debug: o.Debug = False) -> None:
             "c2fa": __version__,
             "python": platform.python_version(),
             "packages": {name: metadata.version(name) for name in ("numpy", "scipy")},
+            "commands": {name: str(command.__doc__).partition("\n")[0] for name, command in COMMANDS.items()},
             "extras": _extras(),
             "methods": list(METHODS),
             "models": o.MODELS,
+            "language_models": o.LANGUAGE_MODELS,
         }
         if json:
             out_json(json_.dumps(facts))
@@ -117,7 +119,9 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "pdf": "documents in PDF files",
     }
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
-    lines = [f"c2fa {facts['c2fa']}, Python {facts['python']}, {packages}", "", "Extras"]
+    lines = [f"c2fa {facts['c2fa']}, Python {facts['python']}, {packages}", "", "Commands"]
+    lines += [f"  {name:9}{what}" for name, what in facts["commands"].items()]
+    lines += ["", "Extras"]
     for extra, state in facts["extras"].items():
         status = "installed"
         if state["missing"]:
@@ -125,7 +129,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         lines.append(f"  {extra:9}{purposes.get(extra, ''):30}{status}")
     own = [name for name in METHODS if name not in PEERS]
     lines += ["", "Methods", f"  {', '.join(own)}", f"  of other libraries: {', '.join(PEERS)}"]
-    lines += ["", "Models", *(f"  {form:34}{what}" for form, what in o.MODELS.items())]
+    for title, models_ in (("Models", o.MODELS), ("Language models, for cite and verify", o.LANGUAGE_MODELS)):
+        lines += ["", title, *(f"  {form:34}{what}" for form, what in models_.items())]
     return lines
 
 
@@ -292,5 +297,6 @@ def _read_file(path: Path) -> Iterator[tuple[str, Explanation]]:
         yield str(e.provenance.get("input") or f"{path.stem}{number}"), e
 
 
-for command in (demo, explain, cite, verify, learn, evaluate, report, info):
+COMMANDS = {each.__name__: each for each in (demo, explain, cite, verify, learn, evaluate, report, info)}
+for command in COMMANDS.values():
     app.command()(command)
