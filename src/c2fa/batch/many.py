@@ -8,29 +8,25 @@ import inspect
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any
 
 from c2fa import engines
-from c2fa._system import did_you_mean, need
+from c2fa._system import did_you_mean
 from c2fa.asking.model import describe
-from c2fa.batch.isolation import Health, Isolation, Report
-from c2fa.batch.overview import Overview
-from c2fa.batch.packing import Outcome, packed, together
+from c2fa.batch.isolation import Health, Isolation
+from c2fa.batch.overview import Explanations, NotExplainedError
+from c2fa.batch.packing import packed, together
 from c2fa.batch.recipe import Divisible, Lesson, MakeModel, PortableExplainer, Recipe
 from c2fa.batch.records import Precision, Views, arrow
 from c2fa.batch.run import Run, at_least
 from c2fa.batch.sources import Pick, source
-from c2fa.batch.store import Failure, NotExplainedError, Store
+from c2fa.batch.store import Store
 from c2fa.batch.worker import MakeWorker, full_settings
 from c2fa.engines import Contact, Crew, Engine, Serving
 from c2fa.explainer import Explainer
-from c2fa.explanation import Explanation
 from c2fa.showing.progress import Bar
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def many(
@@ -249,60 +245,6 @@ def _recipe(
     if stays and model is None:
         return lambda: explainer, settings
     return PortableExplainer.of(explainer, model), settings
-
-
-class Explanations(Overview, Sequence[Explanation]):
-    """Explanations of many inputs, in the inputs' order.
-
-    ``found[i]`` is the explanation of input ``i``, or ``NotExplainedError`` where that input failed. Iterating raises
-    it too, so that inputs and explanations stay side by side; ``items()`` passes over inputs that failed, and
-    ``errors()`` lists them. ``run`` says what it took.
-    """
-
-    def __init__(self, outcomes: Sequence[Outcome], run: Report) -> None:
-        self._outcomes = sorted(outcomes, key=lambda outcome: outcome.index)
-        self.run = run
-
-    def __repr__(self) -> str:
-        failed = f", {self.run.failed} failed" if self.run.failed else ""
-        return f"<Explanations of {len(self)} inputs{failed}>"
-
-    def _repr_html_(self) -> str:
-        from c2fa import report
-
-        most = 20
-        first = ((o.index, o.explanation or str(o.error)) for o in self._outcomes[:most])
-        rest = f", the first {most} of them here" if len(self) > most else ""
-        return report.repr_many(f"{repr(self)[1:-1]}{rest}", first)
-
-    def __len__(self) -> int:
-        return len(self._outcomes)
-
-    @overload
-    def __getitem__(self, index: int) -> Explanation: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Explanation]: ...
-    def __getitem__(self, index: int | slice) -> Explanation | list[Explanation]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        outcome = self._outcomes[index]
-        if outcome.explanation is None:
-            raise NotExplainedError(f"input {outcome.index} could not be explained: {outcome.error}")
-        return outcome.explanation
-
-    def items(self) -> Iterator[tuple[int, Explanation]]:
-        """Each explained input's place and its explanation."""
-        return ((o.index, o.explanation) for o in self._outcomes if o.explanation is not None)
-
-    def to_frame(self) -> pd.DataFrame:
-        """A tidy table: one row for each feature of each level of each input that is explained."""
-        frames = [e.to_frame().assign(input=index, prediction=e.prediction) for index, e in self.items()]
-        found: pd.DataFrame = need("pandas", "frame").concat(frames, ignore_index=True)
-        return found.set_index("input").reset_index()
-
-    def errors(self) -> list[Failure]:
-        """The inputs that failed, and why."""
-        return [Failure(o.index, o.key, str(o.error)) for o in self._outcomes if o.explanation is None]
 
 
 def in_memory(
