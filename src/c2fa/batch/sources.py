@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from c2fa._system import did_you_mean
+from c2fa._system import did_you_mean, is_frame
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.batch.packing import Item, Unreadable
 from c2fa.batch.records import arrow
@@ -84,10 +84,10 @@ def source(inputs: Any, column: Pick = None, key: Pick = None) -> Source:
     """
     if isinstance(inputs, str | PathLike):
         return _files(Path(inputs), column, key)
-    if hasattr(inputs, "iloc") and hasattr(inputs, "columns"):
+    if is_frame(inputs) and hasattr(inputs, "iloc"):
         return _frame(inputs, column, key)
-    if hasattr(inputs, "to_batches") or hasattr(inputs, "to_arrow"):  # Arrow tables, polars frames
-        table = inputs if hasattr(inputs, "to_batches") else inputs.to_arrow()
+    table = inputs.to_arrow() if hasattr(inputs, "to_arrow") else inputs  # a polars frame
+    if hasattr(table, "to_batches"):
         rows = getattr(table, "num_rows", None)
         return Source(lambda: _arrow_rows(table.to_batches(max_chunksize=1024)), rows, column, key)
     if hasattr(inputs, "tocsr"):  # a sparse array, of which some kinds have no rows

@@ -263,11 +263,8 @@ class Store(Overview):
             side = _SIDE_FILE.fullmatch(left.name)
             with contextlib.suppress(OSError):
                 if side is not None and (
-                    self._is_finished(side[1])
+                    (side[1] and self.file(int(side[1])).exists())
                     or is_gone(left.name)
                     or time.time() - left.stat().st_mtime > 3600.0  # of another machine, or by a file of no process
                 ):
                     left.unlink()
-
-    def _is_finished(self, number: str | None) -> bool:
-        return number is not None and self.file(int(number)).exists()

@@ -11,6 +11,7 @@ from importlib import import_module
 from c2fa._system import did_you_mean
 from c2fa.engines.base import Done, Engine, MakeWork, Work, serial
 from c2fa.engines.contact import Contact, WorkerError, dumps
+from c2fa.engines.journal import Journal
 from c2fa.engines.load import Load, Loads
 from c2fa.engines.processes import Crew, processes
 from c2fa.engines.remote import ModelDiedError, RemoteModel
@@ -21,6 +22,7 @@ __all__ = [
     "Crew",
     "Done",
     "Engine",
+    "Journal",
     "Load",
     "Loads",
     "MakeWork",
