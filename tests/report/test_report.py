@@ -286,6 +286,8 @@ def test_a_page_of_many_says_what_they_have_in_common_before_its_cards() -> None
     for output in overall["outputs"]:
         own = [(k, e) for k, e in found.items() if e.target_name == output["name"]]
         assert output["inputs"] == len(own) == sum(output["bins"])
+        predicted = [e.prediction for _, e in own]
+        assert output["ends"] == pytest.approx([min(predicted), max(predicted)])
         for feature in output["features"]:
             sums = {
                 k: sum(v for n, v in zip(e.names[-1], e.low, strict=True) if batch.views.word(n) == feature["name"])

@@ -167,13 +167,12 @@ def overall(found: Overview, cards: Sequence[int]) -> dict[str, Any]:
         spread = _spread(found, level, features, target, name)
         values = np.array(predictions[target])
         finite = values[np.isfinite(values)]
-        counts, edges = np.histogram(finite, bins=20)
         outputs.append(
             {
                 "name": target,
                 "inputs": len(values),
-                "bins": counts,
-                "ends": (edges[0], edges[-1]) if len(finite) else None,
+                "bins": np.histogram(finite, bins=20)[0],
+                "ends": (finite.min(), finite.max()) if len(finite) else None,
                 "median": np.median(finite) if len(finite) else None,
                 "features": [
                     {

@@ -157,9 +157,9 @@ function outputView(overall, output, name, pick) {
 function histogram(output, name) {
   const [low, high] = output.ends;
   const most = Math.max(...output.bins);
-  const text = `Predictions of ${name}: from ${number(low)} to ${number(high)}, half of them above ${number(output.median)}`;
+  const text = `Predictions of ${name}: ` + (low === high ? `all ${number(low)}` : `from ${number(low)} to ${number(high)}, half of them above ${number(output.median)}`);
   return h("figure", { class: "histogram" },
-    s("svg", { viewBox: "0 0 200 40", preserveAspectRatio: "none", role: "img", "aria-label": text },
+    low < high && s("svg", { viewBox: "0 0 200 40", preserveAspectRatio: "none", role: "img", "aria-label": text },
       output.bins.map((n, k) => s("rect", { class: "pos", x: 10 * k + 0.5, width: 9, y: 40 - (38 * n) / most, height: (38 * n) / most }))),
     h("figcaption", {}, text));
 }
