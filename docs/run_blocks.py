@@ -122,7 +122,7 @@ def _console(block: Block, where: str) -> str:
         if words[0] != "c2fa":
             continue
         ended = subprocess.run(
-            [sys.executable, "-m", "c2fa.cli", *words[1:]],
+            [sys.executable, "-m", "c2fa", *words[1:]],
             capture_output=True,
             text=True,
             encoding="utf-8",

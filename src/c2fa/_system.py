@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -229,33 +228,6 @@ def atomic(path: str | PathLike[str]) -> Iterator[BinaryIO]:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-class Lines:
-    """A file of lines of JSON in which a process says what it is at, so that the next knows where it died."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def read(self) -> Iterator[Any]:
-        """What was noted, but for lines that a dying process wrote half, or that were damaged."""
-        with contextlib.suppress(FileNotFoundError):
-            for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
-                with contextlib.suppress(ValueError):
-                    yield json.loads(line)
-
-    def note(self, line: Any) -> None:
-        """Write a line at once, so that it is there whatever happens next; the one before may be half a line."""
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(f"\n{json.dumps(line)}\n")
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
-
-    def late(self, reason: str) -> None:
-        """Say why this process is about to end itself."""
-        with contextlib.suppress(OSError):
-            self.note({"reason": reason})
 
 
 # -- signals ---------------------------------------------------------------------------------------------------------

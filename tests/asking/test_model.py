@@ -7,7 +7,7 @@ import pytest
 
 from c2fa.asking.model import ModelProxy, describe
 from c2fa.batch import Limited
-from c2fa.batch.worker import Watchdog
+from c2fa.batch.worker import ShardJournal, Watchdog
 from c2fa.cli.session import Stop, Stoppable
 
 ATTRIBUTES = ("name", "output_names", "cost", "notes", "batch_size", "chunk_size", "mask_token")
@@ -29,7 +29,7 @@ def proxies(model, folder):
         "proxy": ModelProxy(model),
         "stoppable": Stoppable(model, Stop()),
         "limited": Limited(model, folder / "bucket", 1000.0),
-        "watchdog": Watchdog(model, 60.0),
+        "watchdog": Watchdog(model, 60.0, ShardJournal(folder / "journal", "")),
     }
 
 

@@ -21,7 +21,7 @@ pytest.importorskip("pyarrow")
 
 from c2fa._system import Signals
 from c2fa.batch import Recipe, Store, many
-from c2fa.batch.worker import Journal
+from c2fa.batch.worker import ShardJournal
 
 HERE = {"engine": "serial"}
 TWO = {"workers": 2}
@@ -139,13 +139,13 @@ def test_whatever_ends_a_worker_is_a_crash_and_an_error_is_not(tmp_path: Path) -
         path = tmp_path / type(error).__name__
 
         def work(path: Path = path, error: BaseException = error) -> None:
-            with Journal(path, "run") as journal:
-                journal.begin(0, 4)
+            with ShardJournal(path, "run") as journal:
+                journal.at(0, 4)
                 raise error
 
         with pytest.raises(type(error)):
             work()
-        assert len(Journal(path, "run").crashes().get((0, 4), ())) == crashes
+        assert len(ShardJournal(path, "run").deaths.get((0, 4), ())) == crashes
     assert threading.current_thread() is threading.main_thread()  # where Ctrl-C comes, and is no crash
 
 

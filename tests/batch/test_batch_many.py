@@ -22,7 +22,7 @@ from batch_helpers import KILLS, RAISES, STALLS, Model, explainer, inputs, make,
 pytest.importorskip("pyarrow")
 
 from c2fa.batch import ModelDownError, Recipe, Store, StoreError, WorkerError, many
-from c2fa.batch.worker import Journal
+from c2fa.batch.worker import ShardJournal
 from c2fa.engines import Crew
 
 
@@ -216,7 +216,7 @@ def test_the_journal_finds_who_kills(tmp_path: Path) -> None:
     """Each life dies at input 37 of 100: after a few its range is that input, after `tries` more it is set aside."""
     path, lives = tmp_path / "journal", 0
     while True:
-        journal = Journal(path, "run")
+        journal = ShardJournal(path, "run")
         plan = journal.plan(100)
         covered = [i for a, b in plan for i in range(a, b)]
         assert sorted(covered) == list(range(100))
@@ -225,11 +225,11 @@ def test_the_journal_finds_who_kills(tmp_path: Path) -> None:
         lives += 1
         journal.__enter__()
         for start, stop in plan:
-            journal.begin(start, stop)
+            journal.at(start, stop)
             if start <= 37 < stop:
                 break
         with path.open("a") as file:
-            file.write('{"range": [3')  # a line cut short by the death
+            file.write('{"at": [3')  # a line cut short by the death
     assert lives == 3 + 3
     assert plan[-1] == (37, 38)  # the others first
 

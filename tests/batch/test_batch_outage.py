@@ -25,7 +25,7 @@ pytest.importorskip("pyarrow")
 from c2fa.asking.ledger import LedgerError
 from c2fa.batch import BatchError, Item, ModelDownError, NoAnswerError, Store, StoreError, many, packed
 from c2fa.batch.isolation import Isolation
-from c2fa.batch.worker import Journal
+from c2fa.batch.worker import ShardJournal
 
 
 def run(path: Path, xs: object, made: c2fa.Explainer | None = None, **options: object) -> Store:
@@ -167,21 +167,21 @@ def test_a_broken_ledger_sets_nothing_aside(tmp_path: Path, engine: str) -> None
 # -- a driver that is killed
 
 
-def lives(path: Path, runs: list[str]) -> Journal:
+def lives(path: Path, runs: list[str]) -> ShardJournal:
     """The journal after workers of these runs died, each at input 0 where that is alone."""
     for name in runs:
-        journal = Journal(path, name)
+        journal = ShardJournal(path, name)
         journal.__enter__()
         for start, stop in journal.plan(8):
-            journal.begin(start, stop)
+            journal.at(start, stop)
             if start == 0:
                 break
-    return Journal(path, runs[-1])
+    return ShardJournal(path, runs[-1])
 
 
 def test_a_worker_that_dies_with_its_run_is_not_an_input_s_doing(tmp_path: Path) -> None:
     lives(tmp_path / "j", ["a", "b", "c", "d", "e", "f"])
-    journal = Journal(tmp_path / "j", "g")
+    journal = ShardJournal(tmp_path / "j", "g")
     assert journal.died((0, 1)) == []
     assert len(journal.plan(8)) == 8  # in pieces all the same, so that each life gets on
     assert len(lives(tmp_path / "j", ["g"] * 3).died((0, 1))) == 3
@@ -295,7 +295,7 @@ def test_damaged_side_files_do_not_stop_a_run(tmp_path: Path) -> None:
     assert os.waitpid(child, 0)[1]
     [journal] = store.glob("_part-*.journal")
     with journal.open("ab") as file:
-        file.write(b'\x00\xff\xfe{"range": [[1], {}]}\n{"range": [[1], {}]}\n[3]\nnull\n')
+        file.write(b'\x00\xff\xfe{"at": [[1], {}], "known": 0}\n{"at": [[1], {}], "known": 0}\n[3]\nnull\n')
     for i in range(4):
         journal.with_name(f"{journal.stem}-{i}-{i + 1}.kept").write_bytes(b"PAR1" + bytes(100) + b"PAR1")
     (store / "_part-foo.tmp").touch()

@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 
 from c2fa.batch import NotExplainedError, Store, StoreError, many
 from c2fa.batch.packing import Item, packed
-from c2fa.batch.worker import full_settings
+from c2fa.batch.recipe import settings_of
 
 
 def small(path: Path, count: int = 10, **options: object) -> Store:
@@ -133,7 +133,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("os.fsync", broken)
     with pytest.raises(OSError, match="No space left"):
-        store.write(0, outcomes, full_settings(made, 4, "float32"))
+        store.write(0, outcomes, settings_of(made, shard_size=4, precision="float32"))
     assert list(store.path.iterdir()) == []
 
 

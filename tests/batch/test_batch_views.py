@@ -71,6 +71,31 @@ def test_what_warns(tmp_path: Path) -> None:
     assert next(w for w in found if w.index == 5).error is not None
 
 
+def test_a_store_and_memory_tell_the_page_the_same(texts: Store) -> None:
+    here = c2fa.batch.Explanations.of((None, e) for e in texts)
+    both = [views.overall(found, [1, 2, 3]) for found in (texts, here)]
+    for a, b in zip(*(made["outputs"] for made in both), strict=True):
+        assert a["name"] == b["name"] == "yes"
+        assert a["bins"].tolist() == b["bins"].tolist()
+        assert [f["cards"] for f in a["features"]] == [f["cards"] for f in b["features"]]
+        assert {card for f in a["features"] for card, _ in f["cards"]} <= {0, 1, 2}
+    assert both[0]["warnings"] == both[1]["warnings"]
+    assert views.strongest(texts) == views.strongest(here)
+    assert views.warned(texts) == views.warned(here)
+
+
+def test_warnings_that_differ_in_their_names_and_numbers_are_counted_as_one(tmp_path: Path) -> None:
+    xs = inputs(8)
+    xs[5][0] = NAN
+    store = many(explainer(method="c2fa", budget=(2, 2)), xs, tmp_path / "s", engine="serial", shard_size=3)
+    told = views.overall(store, list(range(8)))
+    assert told["failed"] == 1
+    assert told["errors"][0]["first"] == [5]
+    counted = {w["text"]: w["inputs"] for w in told["warnings"]}
+    assert max(counted.values()) == 7
+    assert len(counted) < sum(len(e.diagnostics.warnings) for e in store)
+
+
 def test_a_gallery(texts: Store) -> None:
     assert [e.names for e in views.gallery(texts, 2)] == [texts[0].names, texts[1].names]
     sure = views.gallery(texts, 4, by="certain")

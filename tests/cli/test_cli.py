@@ -15,7 +15,7 @@ import pytest
 
 import c2fa
 from c2fa.cli import app, inputs, output
-from c2fa.cli.options import MODELS
+from c2fa.cli.options import LANGUAGE_MODELS, MODELS
 from c2fa.cli.order import STORE_OPTIONS
 from c2fa.cli.output import RefusedError, clean, plain_json
 from c2fa.cli.session import Resume, cache_folder
@@ -538,6 +538,57 @@ def test_info_lists_what_there_is(folder: Path) -> None:
     for spec in MODELS:
         assert spec in said
         assert spec in loading._forms(loading._ADAPTERS)
+    kinds = {spec.partition(":")[0] for spec in (*MODELS, *LANGUAGE_MODELS)}
+    assert {*loading._ADAPTERS} - {"hf-lm"} == kinds, "for cite, hf: is a language model"
+    for spec in LANGUAGE_MODELS:
+        assert f"  {spec}" in said
+        loading.language_model_spec(spec)
+
+
+def test_info_lists_every_command(folder: Path) -> None:
+    said = c2fa_("info").stdout
+    listed = said.partition("Commands\n")[2].partition("\n\n")[0].splitlines()
+    helped = c2fa_("--help", env={"COLUMNS": "80"}).stdout
+    assert {line.split()[0] for line in listed} == {str(one.callback.__name__) for one in app.registered_commands}
+    for line in listed:
+        assert line.split()[0] in helped
+
+
+def test_python_runs_the_package(folder: Path) -> None:
+    assert _python("-m", "c2fa", "--version").stdout == f"c2fa {c2fa.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        ("explian a.txt -m demo", "explain"),
+        ("explain a.txt -m demo --masker level=words", "levels"),
+        ("explain a.txt -m demo --masker levels=sentence,words", "sentences"),
+        ("explain a.txt -m demo --method oven", "owen"),
+        ("explain a.txt -m demo --option smoth=1", "smooth"),
+        ("explain a.txt -m demo --target positve", "positive"),
+        ("explain a.txt -m demo --store s --store-option engine=procesess", "processes"),
+        ("explain a.txt -m demo --store s --store-option shardsize=8", "shard_size"),
+        ("explain t.csv -m python:counting:table --drop lable", "label"),
+        ("explain t.csv -m demo --field lable", "label"),
+        ("evaluate a.txt -m demo --metrics deltion", "deletion"),
+        ("evaluate a.txt -m demo --methods owne", "owen"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_the_one_that_was_meant(folder: Path, words: str, near: str) -> None:
+    result = RUNNER.invoke(app, words.split())
+    assert result.exit_code in (2, 3, 4)
+    assert f"id you mean '{near}'?" in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_a_misspelt_option_names_those_that_are_near(folder: Path) -> None:
+    assert "--model" in c2fa_("explain", "a.txt", "--modle", "demo", code=2).stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--store", "s", "--store-option", "patience=1"]])
+def test_a_label_that_was_not_dropped_is_named(folder: Path, more: list[str]) -> None:
+    said = c2fa_("explain", "t.csv", "-m", "python:counting:double", "--row", "0", *more, code=4).stderr
+    assert "the model was given the columns a, b, c, label; --drop label leaves out one that it does not take" in said
 
 
 @pytest.mark.parametrize("command", ["", "demo", "explain", "cite", "verify", "evaluate", "report", "info"])
@@ -575,20 +626,20 @@ def test_importing_the_package_imports_no_typer_and_markup_stays_text(folder: Pa
     code = "import sys, c2fa; print([m for m in ('typer', 'rich', 'pandas', 'tqdm') if m in sys.modules])"
     assert _python("-c", code).stdout == "[]\n"
     (folder / "evil.txt").write_text("A [bold red]good[/] day \x1b[31m[link=x]here[/link]. Bad :smile: luck.")
-    said = _python("-m", "c2fa.cli", "explain", "evil.txt", "-m", "python:counting:words", "-b", "30").stdout
+    said = _python("-m", "c2fa", "explain", "evil.txt", "-m", "python:counting:words", "-b", "30").stdout
     assert "[bold red]good[/] day" in said
     assert ":smile:" in said
     assert "\x1b" not in said
 
 
 def test_json_is_all_there_is_on_stdout_and_a_closed_pipe_ends_quietly(folder: Path) -> None:
-    args = ("-m", "c2fa.cli", "explain", "a.txt", "-m", "python:counting:words", "-b", "30", "--json")
+    args = ("-m", "c2fa", "explain", "a.txt", "-m", "python:counting:words", "-b", "30", "--json")
     done = _python(*args)
     assert c2fa.Explanation.from_json(done.stdout).queries <= 30
     assert done.stderr == ""
     assert _unread(*args) == (141, b"")
-    assert _unread("-m", "c2fa.cli", "demo", "--budget", "6,12") == (141, b"")
-    assert _unread("-m", "c2fa.cli", "explain", "--help") == (141, b"")
+    assert _unread("-m", "c2fa", "demo", "--budget", "6,12") == (141, b"")
+    assert _unread("-m", "c2fa", "explain", "--help") == (141, b"")
 
 
 def _unread(*args: str) -> tuple[int, bytes]:

@@ -358,7 +358,7 @@ class Sampling(LM):
 
 def test_after_kill_9_no_answered_row_is_asked_twice_and_the_answer_is_the_same(folder: Path) -> None:
     with Sampling(stop_at=13) as server:
-        command = [sys.executable, "-m", "c2fa.cli", "cite", "--docs", "docs", "--query", "What?", "--budget", "30"]
+        command = [sys.executable, "-m", "c2fa", "cite", "--docs", "docs", "--query", "What?", "--budget", "30"]
         command += ["--model", f"llama:{server.url}", "--ledger", "answers.sqlite", "--json"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         killed = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)

@@ -53,7 +53,7 @@ BOOT = """
 import fcntl, os, signal, sys, termios
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, [sys.executable, "-m", "c2fa.cli", *sys.argv[1:]])
+os.execv(sys.executable, [sys.executable, "-m", "c2fa", *sys.argv[1:]])
 """
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -196,7 +196,7 @@ def test_the_command_line_runs_no_code_of_a_folder_whatever_is_answered(stranger
     folder, marker = stranger
     change(folder / "config.json", model_type="evil", auto_map={"AutoConfig": "evil.Config"})
     (tmp_path / "r.txt").write_text("A good film.")
-    command = [sys.executable, "-m", "c2fa.cli", "explain", "r.txt", "-m", "hf:folder"]
+    command = [sys.executable, "-m", "c2fa", "explain", "r.txt", "-m", "hf:folder"]
     done = subprocess.run(command, input="yes\n" * 99, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 3
     assert "never run" in done.stderr

@@ -18,7 +18,7 @@ import pytest
 
 import c2fa
 import showcases
-from c2fa import report, views
+from c2fa import batch, report, views
 from c2fa.report import _data, _page
 from c2fa.views import images
 
@@ -272,6 +272,37 @@ def test_not_a_number_is_no_json_but_a_report() -> None:
     ]
 
 
+def test_a_page_of_many_says_what_they_have_in_common_before_its_cards() -> None:
+    explainer = c2fa.Explainer(showcases.mood, c2fa.maskers.Text(), budget=30, progress=False)
+    texts = ["A great day. It rained.", "A great film. A bad end.", "Bad food. A great bar.", "Bad. So bad."]
+    with pytest.warns(UserWarning, match="1 of 5 inputs"):
+        found = explainer.many([*texts, ""])
+    page = found.to_html(title="Days")
+    index = blocks(page)["c2fa-index"]
+    overall = index["overall"]
+    assert (overall["inputs"], overall["failed"], overall["level"]) == (5, 1, "words")
+    assert overall["errors"][0]["first"] == [4]
+    assert "no words" in overall["errors"][0]["text"]
+    for output in overall["outputs"]:
+        own = [(k, e) for k, e in found.items() if e.target_name == output["name"]]
+        assert output["inputs"] == len(own) == sum(output["bins"])
+        predicted = [e.prediction for _, e in own]
+        assert output["ends"] == pytest.approx([min(predicted), max(predicted)])
+        for feature in output["features"]:
+            sums = {
+                k: sum(v for n, v in zip(e.names[-1], e.low, strict=True) if batch.views.word(n) == feature["name"])
+                for k, e in own
+                if feature["name"] in map(batch.views.word, e.names[-1])
+            }
+            assert feature["inputs"] == len(sums)
+            assert feature["mean"] == pytest.approx(np.mean(list(sums.values())))
+            assert dict(feature["cards"]) == pytest.approx(sums, rel=6e-3)
+            assert sorted(feature["dots"]) == pytest.approx(sorted(sums.values()))
+    assert [card["title"].partition(" · ")[0] for card in index["cards"]] == ["0", "1", "2", "3"]
+    assert len(blocks(found.to_html(limit=2))["c2fa-index"]["cards"]) == 2
+    assert "5 inputs, 1 of them set aside" in page, "also where no script runs"
+
+
 def test_what_cannot_be_reported() -> None:
     with pytest.raises(ValueError, match="at least one"):
         report.html([])
@@ -303,9 +334,10 @@ def test_the_plain_view_shows_words_pictures_and_parts() -> None:
 
 def test_assets_are_small_and_name_no_library() -> None:
     assert len(_page.script()) < 61_000
+    assert len(_page.script(cited=True, several=True)) < 80_000
     assert len(_page.style()) < 30_000
-    assert "innerHTML" not in _page.script()
-    assert "eval(" not in _page.script()
+    assert "innerHTML" not in _page.script(cited=True, several=True)
+    assert "eval(" not in _page.script(cited=True, several=True)
 
 
 def test_rounding_is_shaded_nowhere() -> None:
@@ -316,7 +348,7 @@ def test_rounding_is_shaded_nowhere() -> None:
     found = blocks(report.html([e, e]))
     for packed in (*found["c2fa-data-0"]["values"], *(p["data"] for p in found["c2fa-data-0"]["stderr"])):
         assert not any(base64.b64decode(packed))
-    assert found["c2fa-index"]["cards"][0]["parts"] == [0.0, 0.0]
+    assert {units for _, units in found["c2fa-index"]["cards"][0]["lead"]} == {0.0}
     assert '<span style="background' not in _page.styled(e)
 
 

@@ -8,29 +8,25 @@ import inspect
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any
 
 from c2fa import engines
-from c2fa._system import did_you_mean, need
+from c2fa._system import did_you_mean
 from c2fa.asking.model import describe
-from c2fa.batch.isolation import Health, Isolation, Report
-from c2fa.batch.overview import Overview
-from c2fa.batch.packing import Outcome, packed, together
-from c2fa.batch.recipe import Divisible, Lesson, MakeModel, PortableExplainer, Recipe
+from c2fa.batch.isolation import Health, Isolation
+from c2fa.batch.overview import Explanations, NotExplainedError
+from c2fa.batch.packing import packed, together
+from c2fa.batch.recipe import Divisible, Lesson, MakeModel, Recipe, settings_of
 from c2fa.batch.records import Precision, Views, arrow
 from c2fa.batch.run import Run, at_least
 from c2fa.batch.sources import Pick, source
-from c2fa.batch.store import Failure, NotExplainedError, Store
-from c2fa.batch.worker import MakeWorker, full_settings
+from c2fa.batch.store import Store
+from c2fa.batch.worker import MakeWorker
 from c2fa.engines import Contact, Crew, Engine, Serving
 from c2fa.explainer import Explainer
-from c2fa.explanation import Explanation
 from c2fa.showing.progress import Bar
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def many(
@@ -154,9 +150,9 @@ def many(
             f"timeout must be seconds above 0, and needs workers that can be ended: engine={engine!r}, "
             f"timeout={timeout!r}"
         )
-    lesson = None if learn is None else Lesson.of(explainer, learn, budget_after)
-    if lesson is None and budget_after is not None:
-        raise ValueError(f"budget_after={budget_after!r} is for inputs after those that were learned from; give learn=")
+    served = models > 0 or gpus > 0
+    make = _portable(explainer, model, travels=served or on is not engines.serial)
+    lesson = Lesson.of(make, learn, budget_after)
     size = run.shard_size(shard_size)
     if lesson is not None:
         size = lesson.shard_size(size, given=shard_size is not None)
@@ -165,11 +161,16 @@ def many(
         on = functools.partial(engines.processes, crew=run.crew)
     else:
         run.crew.used = run.crew.most
-    served = models > 0 or gpus > 0
+    bound = {"shard_size": size, "precision": precision, **({} if lesson is None else lesson.bound)}
+    settings = None
+    if isinstance(explainer, Explainer):
+        settings = settings_of(explainer, **bound)
+        run.store.check(settings)
+    elif isinstance(make, Recipe):
+        run.store.check(settings_of(make.bare(), **bound), except_for=("model",))
 
-    def prepared(explainer: Explainer | Callable[[], Explainer]) -> tuple[MakeWorker, Serving | None]:
+    def prepared(make: Callable[..., Explainer]) -> tuple[MakeWorker, Serving | None]:
         """What the workers are made of, and how they share a model."""
-        make, settings = _recipe(explainer, model, on is engines.serial and not served, size, precision)
         serving = None
         if served:
             if not isinstance(make, Divisible):
@@ -178,10 +179,8 @@ def many(
                     "c2fa.batch.Recipe(model, masker, options) in place of a function that makes both"
                 )
             rows = batch_size
-            if rows is None and isinstance(explainer, Recipe):
-                rows = explainer.options.get("batch_size")
-            elif rows is None and isinstance(explainer, Explainer):
-                rows = explainer.batch_size
+            if rows is None and isinstance(make, Recipe):
+                rows = make.options.get("batch_size") if make.explainer is None else make.explainer.batch_size
             make_model, make = make.divided()
             serving = Serving(
                 make_model,
@@ -191,13 +190,6 @@ def many(
                 batch_size=rows,
                 timeout=timeout,
             )
-        bound = {} if lesson is None else lesson.bound
-        if settings is not None:
-            settings |= bound
-            run.store.check(settings)
-        elif isinstance(explainer, Recipe):
-            known = full_settings(explainer.without_model(), size, precision)
-            run.store.check({**known, **bound}, except_for=("model",))
         worker = MakeWorker(
             make=make,
             store=os.fspath(store),
@@ -216,93 +208,31 @@ def many(
         return worker, serving
 
     with contextlib.closing(Bar(progress, run.source.total, "input", "explaining")) as bar:
-        if lesson is not None:
-            run.go(on, *prepared(explainer), bar, shards=lesson.inputs // size)
-        if lesson is not None and run.held is not None:  # else the inputs to learn from are all that there are
-            explainer = lesson.applied(explainer, run.store)
-        run.go(on, *prepared(explainer), bar)
+        if lesson is not None and isinstance(make, Recipe):
+            run.go(on, *prepared(make), bar, shards=lesson.inputs // size)
+            if run.held is not None:  # else the inputs to learn from are all that there are
+                make = lesson.applied(make, run.store)
+        run.go(on, *prepared(make), bar)
     done = Store(store)
     done.run = run.report
     return done
 
 
-def _recipe(
-    explainer: Explainer | Callable[[], Explainer],
-    model: MakeModel | None,
-    stays: bool,
-    size: int,
-    precision: Precision,
-) -> tuple[Callable[..., Explainer], dict[str, Any] | None]:
-    """What makes the explainer in a worker, and the settings where they can be known without loading a model.
-
-    ``stays`` says that the worker is this very process.
-    """
-    if not isinstance(explainer, Explainer):
-        if not callable(explainer):
-            raise TypeError(
-                f"explainer must be a c2fa.Explainer or a function that makes one, not {type(explainer).__name__}"
-            )
-        if model is not None:
-            raise ValueError("model= goes with an explainer; a function that makes one makes its model too")
-        return explainer, None
-    settings = full_settings(explainer, size, precision)
-    if stays and model is None:
-        return lambda: explainer, settings
-    return PortableExplainer.of(explainer, model), settings
-
-
-class Explanations(Overview, Sequence[Explanation]):
-    """Explanations of many inputs, in the inputs' order.
-
-    ``found[i]`` is the explanation of input ``i``, or ``NotExplainedError`` where that input failed. Iterating raises
-    it too, so that inputs and explanations stay side by side; ``items()`` passes over inputs that failed, and
-    ``errors()`` lists them. ``run`` says what it took.
-    """
-
-    def __init__(self, outcomes: Sequence[Outcome], run: Report) -> None:
-        self._outcomes = sorted(outcomes, key=lambda outcome: outcome.index)
-        self.run = run
-
-    def __repr__(self) -> str:
-        failed = f", {self.run.failed} failed" if self.run.failed else ""
-        return f"<Explanations of {len(self)} inputs{failed}>"
-
-    def _repr_html_(self) -> str:
-        from c2fa import report
-
-        most = 20
-        first = ((o.index, o.explanation or str(o.error)) for o in self._outcomes[:most])
-        rest = f", the first {most} of them here" if len(self) > most else ""
-        return report.repr_many(f"{repr(self)[1:-1]}{rest}", first)
-
-    def __len__(self) -> int:
-        return len(self._outcomes)
-
-    @overload
-    def __getitem__(self, index: int) -> Explanation: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Explanation]: ...
-    def __getitem__(self, index: int | slice) -> Explanation | list[Explanation]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        outcome = self._outcomes[index]
-        if outcome.explanation is None:
-            raise NotExplainedError(f"input {outcome.index} could not be explained: {outcome.error}")
-        return outcome.explanation
-
-    def items(self) -> Iterator[tuple[int, Explanation]]:
-        """Each explained input's place and its explanation."""
-        return ((o.index, o.explanation) for o in self._outcomes if o.explanation is not None)
-
-    def to_frame(self) -> pd.DataFrame:
-        """A tidy table: one row for each feature of each level of each input that is explained."""
-        frames = [e.to_frame().assign(input=index, prediction=e.prediction) for index, e in self.items()]
-        found: pd.DataFrame = need("pandas", "frame").concat(frames, ignore_index=True)
-        return found.set_index("input").reset_index()
-
-    def errors(self) -> list[Failure]:
-        """The inputs that failed, and why."""
-        return [Failure(o.index, o.key, str(o.error)) for o in self._outcomes if o.explanation is None]
+def _portable(
+    explainer: Explainer | Callable[[], Explainer], model: MakeModel | None, travels: bool
+) -> Callable[..., Explainer]:
+    """What makes the explainer in a worker, which ``travels`` there unless the worker is this very process."""
+    if isinstance(explainer, Explainer):
+        if travels and explainer.ledger is not None and explainer.ledger.path == ":memory:":
+            raise ValueError("a ledger in memory cannot be shared by workers; give a file, or engine='serial'")
+        return Recipe.of(explainer, model)
+    if not callable(explainer):
+        raise TypeError(
+            f"explainer must be a c2fa.Explainer or a function that makes one, not {type(explainer).__name__}"
+        )
+    if model is not None:
+        raise ValueError("model= goes with an explainer; a function that makes one makes its model too")
+    return explainer
 
 
 def in_memory(

@@ -16,7 +16,7 @@ from c2fa.batch.records import StoreError
 from c2fa.batch.store import Store
 from c2fa.explainer import Explainer
 from c2fa.methods.budget import as_budget
-from c2fa.models.loading import is_language_model, taken
+from c2fa.models.loading import is_language_model, load, taken
 from c2fa.prior import Prior
 
 MakeModel: TypeAlias = str | Callable[[], Any]
@@ -39,7 +39,7 @@ class Divisible(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """A model that is still to be loaded, a masker and options: calling it makes the explainer.
+    """What makes an explainer where it is needed: a model that is still to be loaded, a masker and options.
 
     Parameters
     ----------
@@ -50,6 +50,8 @@ class Recipe:
         The masker.
     options
         The explainer's options.
+    explainer
+        One that is made already, in place of masker and options; its own model is not used.
 
     Examples
     --------
@@ -59,47 +61,38 @@ class Recipe:
     """
 
     model: MakeModel
-    masker: Masker
+    masker: Masker | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    explainer: Explainer | None = None
+
+    @classmethod
+    def of(cls, explainer: Explainer, model: MakeModel | None = None) -> Recipe:
+        """An explainer that travels, with its model or with what makes one; the explainer itself stays as it is."""
+        own = explainer.model.model if isinstance(explainer.model, Shell) else explainer.model
+        return cls(_Held(own) if model is None else model, explainer=explainer.with_model(_absent))
 
     def __call__(self, model: Any = None) -> Explainer:
-        return Explainer(make_model(self.model) if model is None else model, self.masker, **self.options)
+        model = make_model(self.model) if model is None else model
+        if self.explainer is not None:
+            return self.explainer.with_model(model)
+        return Explainer(model, self.masker, **self.options)
 
     def divided(self) -> Divided:
         """What makes the model, and the recipe without it."""
         return functools.partial(make_model, self.model), replace(self, model=_absent)
 
-    def without_model(self) -> Explainer:
+    def bare(self) -> Explainer:
         """An explainer that cannot explain, to see its settings before a model is loaded."""
-        options = {"model_name": "not loaded", **self.options, "ledger": None}
-        return Explainer(_absent, self.masker, **options)
+        if self.explainer is not None:
+            return self.explainer
+        return Explainer(_absent, self.masker, **{"model_name": "not loaded", **self.options, "ledger": None})
 
-
-@dataclass(frozen=True, eq=False)
-class PortableExplainer:
-    """An explainer that travels to a worker, where it may be given a model that is made there."""
-
-    explainer: Explainer
-    model: MakeModel | None
-
-    @classmethod
-    def of(cls, explainer: Explainer, model: MakeModel | None = None) -> PortableExplainer:
-        """Leave the model behind where workers make their own; the explainer itself stays as it is."""
-        if explainer.ledger is not None and explainer.ledger.path == ":memory:":
-            raise ValueError("a ledger in memory cannot be shared by workers; give a file, or engine='serial'")
-        return cls(explainer if model is None else explainer.with_model(_absent), model)
-
-    def __call__(self, model: Any = None) -> Explainer:
-        if self.model is not None and model is None:
-            model = make_model(self.model)
-        return self.explainer if model is None else self.explainer.with_model(model)
-
-    def divided(self) -> Divided:
-        """What makes the model, or has it, and the explainer without it."""
-        model = self.explainer.model
-        held = _Held(model.model if isinstance(model, Shell) else model)
-        make = held if self.model is None else functools.partial(make_model, self.model)
-        return make, PortableExplainer(self.explainer.with_model(_absent), None)
+    def taught(self, prior: Prior, budget: int | Sequence[int] | None) -> Recipe:
+        """The same with what other inputs taught, and another budget where one is given."""
+        if self.explainer is not None:
+            return replace(self, explainer=self.explainer.with_prior(prior, budget))
+        after = {} if budget is None else {"budget": budget}
+        return replace(self, options={**self.options, "prior": prior, **after})
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +112,9 @@ def _absent(batch: Any = None) -> Any:
 def make_model(model: MakeModel) -> Model:
     """Load a model from a line of text, or call what makes it."""
     if isinstance(model, str):
-        from c2fa.models import load
-
         return load(model)
+    if isinstance(model, _Held):
+        return model.model
     made = model()
     if not callable(made) and not is_language_model(made):
         raise TypeError(
@@ -131,8 +124,8 @@ def make_model(model: MakeModel) -> Model:
     return taken(made)
 
 
-def settings_of(explainer: Explainer) -> dict[str, Any]:
-    """What the answers of an explainer depend on, in plain values; batch sizes and the like are not among it."""
+def settings_of(explainer: Explainer, **of_the_store: Any) -> dict[str, Any]:
+    """What the answers of an explainer depend on, in plain values, which bind a store; batch sizes are not among it."""
     model = explainer.model
     name = explainer.model_name or describe(model).name
     name = name or getattr(model, "__qualname__", type(model).__qualname__)
@@ -161,6 +154,7 @@ def settings_of(explainer: Explainer) -> dict[str, Any]:
         "model": str(name),
         "masker": shown if len(shown) <= 300 else f"{shown[:299]}…",
         "masker_digest": masker,
+        **of_the_store,
     }
 
 
@@ -174,20 +168,20 @@ class Lesson:
 
     @classmethod
     def of(
-        cls,
-        explainer: Explainer | Callable[[], Explainer],
-        learn: int,
-        budget_after: int | Sequence[int] | None,
-    ) -> Lesson:
-        """Refuse what cannot be done before anything is explained."""
+        cls, make: Callable[..., Explainer], learn: int | None, budget_after: int | Sequence[int] | None
+    ) -> Lesson | None:
+        """Refuse what cannot be done before anything is explained; None where nothing is to be learned."""
+        if learn is None and budget_after is not None:
+            raise ValueError(
+                f"budget_after={budget_after!r} is for inputs after those that were learned from; give learn="
+            )
+        if learn is None:
+            return None
         if isinstance(learn, bool) or not isinstance(learn, int) or learn < 1:
             raise ValueError(f"learn must be a whole number of inputs above 0, not {learn!r}")
-        if isinstance(explainer, Recipe):
-            first = explainer.without_model()
-        elif isinstance(explainer, Explainer):
-            first = explainer
-        else:
+        if not isinstance(make, Recipe):
             raise TypeError("learn= needs an explainer or c2fa.batch.Recipe(…), which can be given a prior")
+        first = make.bare()
         first.check_prior(None)
         after = as_budget(budget_after) if budget_after is not None else first.budget
         own = {name: settings_of(first)[name] for name in ("budget", "prior")}
@@ -203,10 +197,8 @@ class Lesson:
             )
         return next(size for size in range(min(wanted, self.inputs), 0, -1) if self.inputs % size == 0)
 
-    def applied(
-        self, explainer: Explainer | Callable[[], Explainer], store: Store
-    ) -> Explainer | Callable[[], Explainer]:
-        """The explainer with what the first shards taught; what was learned once is kept in the store."""
+    def applied(self, recipe: Recipe, store: Store) -> Recipe:
+        """The recipe with what the first shards taught; what was learned once is kept in the store."""
         file = store.path / "prior.json"
         if not file.exists():
             first = takewhile(lambda item: item[0] < self.inputs, Store(store.path).items())
@@ -222,8 +214,4 @@ class Lesson:
                 f"{str(file)!r} is the prior {prior.name}, and inputs in the store were explained with "
                 f"{min(used - {prior.name})}; put that one back, or give another folder"
             )
-        if isinstance(explainer, Recipe):
-            after = {} if self.budget_after is None else {"budget": self.budget_after}
-            return replace(explainer, options={**explainer.options, "prior": prior, **after})
-        assert isinstance(explainer, Explainer)
-        return explainer.with_prior(prior, self.budget_after)
+        return recipe.taught(prior, self.budget_after)

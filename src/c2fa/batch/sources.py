@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from c2fa._system import did_you_mean, is_frame
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.batch.packing import Item, Unreadable
 from c2fa.batch.records import arrow
@@ -83,10 +84,10 @@ def source(inputs: Any, column: Pick = None, key: Pick = None) -> Source:
     """
     if isinstance(inputs, str | PathLike):
         return _files(Path(inputs), column, key)
-    if hasattr(inputs, "iloc") and hasattr(inputs, "columns"):
+    if is_frame(inputs) and hasattr(inputs, "iloc"):
         return _frame(inputs, column, key)
-    if hasattr(inputs, "to_batches") or hasattr(inputs, "to_arrow"):  # Arrow tables, polars frames
-        table = inputs if hasattr(inputs, "to_batches") else inputs.to_arrow()
+    table = inputs.to_arrow() if hasattr(inputs, "to_arrow") else inputs  # a polars frame
+    if hasattr(table, "to_batches"):
         rows = getattr(table, "num_rows", None)
         return Source(lambda: _arrow_rows(table.to_batches(max_chunksize=1024)), rows, column, key)
     if hasattr(inputs, "tocsr"):  # a sparse array, of which some kinds have no rows
@@ -117,8 +118,9 @@ def _pick(row: Any, pick: Pick, what: str) -> Any:
     try:
         return row[pick]
     except (KeyError, TypeError, IndexError, OverflowError):
-        names = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
-        raise KeyError(f"{what}={pick!r} is not in the rows; they have {names}") from None
+        names = list(map(str, row)) if isinstance(row, Mapping) else [type(row).__name__]
+        near = did_you_mean(pick, names)
+        raise KeyError(f"{what}={pick!r} is not in the rows; they have {', '.join(names)}{near}") from None
 
 
 def _frame(frame: Any, column: Pick, key: Pick) -> Source:
@@ -128,7 +130,8 @@ def _frame(frame: Any, column: Pick, key: Pick) -> Source:
         column = frame.columns[0]
     if isinstance(column, str) and key is None:
         if column not in frame.columns:
-            raise KeyError(f"column={column!r} is not in the frame; it has {', '.join(names)}")
+            near = did_you_mean(column, names)
+            raise KeyError(f"column={column!r} is not in the frame; it has {', '.join(names)}{near}")
         series = frame[column]
         return Source(lambda: iter(series), len(frame))
     places = range(len(frame))

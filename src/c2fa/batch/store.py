@@ -13,8 +13,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+
 from c2fa._system import is_gone
-from c2fa.batch.overview import Overview
+from c2fa.batch.overview import Brief, Failure, Flat, NotExplainedError, Overview
 from c2fa.batch.packing import Outcome
 from c2fa.batch.records import (
     META,
@@ -38,19 +40,6 @@ _SHARD_FILE = re.compile(r"part-(\d+)\.parquet")
 _SIDE_FILE = re.compile(r"_part-(\d+)-.*\.(?:tmp|journal|kept|answers.*)|_answered-.*|_model-.*")
 
 
-class NotExplainedError(LookupError):
-    """The input at this place was set aside; the message is the error that is kept in the store."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An input that was set aside, and why."""
-
-    index: int
-    key: str | None
-    error: str
-
-
 @dataclass(frozen=True)
 class Shard:
     """What a shard says of itself: number, rows, the settings it was made with, and a digest of its inputs."""
@@ -62,7 +51,7 @@ class Shard:
     digest: str | None
 
 
-class Store(Overview, Sequence[Explanation]):
+class Store(Overview):
     """Explanations of a dataset, in a folder, read when they are asked for.
 
     ``store[i]`` is the explanation of input ``i`` of the dataset, or ``NotExplainedError`` where that input was set
@@ -180,6 +169,38 @@ class Store(Overview, Sequence[Explanation]):
                     if row["error"] is None:
                         yield row["index"], self._explanation(row, number)
 
+    def briefs(self) -> Iterator[Brief]:
+        """A line about each input, explained or not."""
+        for table in self.tables(["index", "key", "prediction", "target_name", "warnings", "error"]):
+            for row in table.to_pylist():
+                warnings = tuple(row["warnings"] or ())
+                yield Brief(row["index"], row["key"], row["prediction"], row["target_name"], warnings, row["error"])
+
+    def flat(self, level: int, target: str | None = None) -> Iterator[Flat]:
+        """The features of a level of the inputs that were explained for a target, shard by shard."""
+        pc, level = arrow("compute"), self._level(level)
+        for table in self.tables(["index", "target_name", f"names_{level}", f"values_{level}"]):
+            keep = pc.is_valid(table["target_name"])
+            if target is not None:
+                keep = pc.and_kleene(keep, pc.equal(table["target_name"], target))
+            kept = table.filter(pc.fill_null(keep, False)).combine_chunks()
+            names, values = kept[f"names_{level}"], kept[f"values_{level}"]
+            coded = pc.dictionary_encode(pc.list_flatten(names)).combine_chunks()
+            rows = np.asarray(pc.list_parent_indices(values.combine_chunks()), dtype=np.int64)
+            flat = np.asarray(pc.list_flatten(values), dtype=np.float64)
+            yield np.asarray(kept["index"])[rows], coded.dictionary.to_pylist(), np.asarray(coded.indices), flat
+
+    def _level(self, level: int) -> int:
+        """Turn a level that may be negative into its number, or say which levels there are."""
+        first = next(iter(self.finished()), None)
+        if first is None:
+            return max(level, 0)
+        with opened(self.file(first)) as parquet:
+            depth = sum(1 for column in parquet.schema_arrow.names if column.startswith("values_"))
+        if not -depth <= level < depth:
+            raise IndexError(f"level {level} does not exist: the store has levels 0..{depth - 1}")
+        return level % depth
+
     def errors(self) -> list[Failure]:
         """The inputs that were set aside."""
         return [failure for number in self.finished() for failure in self.failures(number)]
@@ -242,11 +263,8 @@ class Store(Overview, Sequence[Explanation]):
             side = _SIDE_FILE.fullmatch(left.name)
             with contextlib.suppress(OSError):
                 if side is not None and (
-                    self._is_finished(side[1])
+                    (side[1] and self.file(int(side[1])).exists())
                     or is_gone(left.name)
                     or time.time() - left.stat().st_mtime > 3600.0  # of another machine, or by a file of no process
                 ):
                     left.unlink()
-
-    def _is_finished(self, number: str | None) -> bool:
-        return number is not None and self.file(int(number)).exists()

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from c2fa._system import need
-from c2fa.asking.links import ensure
-from c2fa.batch.overview import Overview
-from c2fa.batch.records import arrow, opened
-from c2fa.batch.store import Store
 from c2fa.explanation import Explanation
-from c2fa.structure import FloatArray
+from c2fa.structure import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+    from c2fa.batch.overview import Brief, Overview
+    from c2fa.batch.store import Store
 
 
 @dataclass(frozen=True)
@@ -43,16 +42,6 @@ class Single:
     name: str
     value: float
     target: str
-
-
-@dataclass(frozen=True)
-class Warned:
-    """An input whose explanation should be read with care, or that has none."""
-
-    index: int
-    key: str | None
-    warnings: tuple[str, ...]
-    error: str | None
 
 
 def frame(rows: list[Any]) -> pd.DataFrame:
@@ -98,7 +87,7 @@ def important(
     """
     places: dict[str, int] = {}
     sums = np.zeros((0, 4))
-    for of, total in _totals(found, level, target, name, places):
+    for _, of, total in _totals(found, level, target, name, places):
         sums = np.concatenate([sums, np.zeros((len(places) - len(sums), 4))])
         for column, weights in enumerate((np.ones_like(total), total, np.abs(total), np.square(total))):
             sums[:, column] += np.bincount(of, weights=weights, minlength=len(places))
@@ -113,28 +102,21 @@ def important(
     return sorted(features, key=lambda f: -f.mean_abs)[:n]
 
 
-def strongest(store: Store, level: int = 0, n: int = 20, *, target: str | None = None) -> list[Single]:
+def strongest(found: Overview, level: int = 0, n: int = 20, *, target: str | None = None) -> list[Single]:
     """The single features with the largest absolute attributions over a dataset, such as its most telling sentences."""
-    best: list[Single] = []
-    level = _level(store, level)
-    for table in _tables(store, level, target):
-        owners, names, codes, values = _flat(table, level)
-        index, key, said = (table[c].to_pylist() for c in ("index", "key", "target_name"))
+    best: list[tuple[float, int, str]] = []
+    for inputs, names, codes, values in found.flat(level, target):
         for i in np.argsort(-np.abs(values), kind="stable")[:n]:
-            row = int(owners[i])
-            best.append(Single(index[row], key[row], names[codes[i]], float(values[i]), said[row]))
-        best = sorted(best, key=lambda s: -abs(s.value))[:n]
-    return best
+            best.append((float(values[i]), int(inputs[i]), names[codes[i]]))
+        best = sorted(best, key=lambda each: -abs(each[0]))[:n]
+    places = {place for _, place, _ in best}
+    briefs = {brief.index: brief for brief in found.briefs() if brief.index in places}
+    return [Single(place, briefs[place].key, name, value, str(briefs[place].target)) for value, place, name in best]
 
 
-def warned(store: Store, *, errors: bool = True) -> list[Warned]:
+def warned(found: Overview, *, errors: bool = True) -> list[Brief]:
     """The inputs whose diagnostics warn, and those that were set aside."""
-    return [
-        Warned(row["index"], row["key"], tuple(row["warnings"] or ()), row["error"])
-        for table in store.tables(["index", "key", "warnings", "error"])
-        for row in table.to_pylist()
-        if row["warnings"] or (errors and row["error"] is not None)
-    ]
+    return [brief for brief in found.briefs() if brief.warnings or (errors and brief.error is not None)]
 
 
 def gallery(
@@ -147,70 +129,114 @@ def gallery(
     """Some explanations to look at, for ``c2fa.report.html(gallery(store), path)``: first, surest, or warned."""
     if by not in ("first", "certain", "warned"):
         raise ValueError(f"by must be 'first', 'certain' or 'warned', not {by!r}")
-    places: list[tuple[float, int]] = []
-    for table in store.tables(["index", "prediction", "target_name", "warnings", "error"]):
-        for row in table.to_pylist():
-            fine = row["error"] is None and (target is None or row["target_name"] == target)
-            if fine and (by != "warned" or row["warnings"]):
-                places.append((-row["prediction"] if by == "certain" else 0.0, row["index"]))
-        places = sorted(places)[:n]
-    return [store[index] for _, index in places]
+    briefs = [
+        brief
+        for brief in store.briefs()
+        if brief.error is None and target in (None, brief.target) and (by != "warned" or brief.warnings)
+    ]
+    if by == "certain":
+        briefs.sort(key=lambda brief: -brief.prediction)
+    return [store[brief.index] for brief in briefs[:n]]
+
+
+def overall(found: Overview, cards: Sequence[int]) -> dict[str, Any]:
+    """What a page says of all inputs before the ``cards`` of some: names that matter, predictions, warnings, errors.
+
+    Names and predictions are told apart by what was explained, the six most frequent outputs; the answers of a language
+    model, of which each is an output of its own, are taken together.
+    """
+    first = next(e for _, e in found.items())
+    level, name = first.view.telling, word if first.view.kind == "text" and first.answer is None else None
+    card_of = {index: k for k, index in enumerate(cards)}
+    predictions: dict[str | None, list[float]] = {}
+    failed: dict[str, list[Brief]] = {}
+    doubts: dict[str, list[int]] = {}
+    inputs = 0
+    for brief in found.briefs():
+        inputs += 1
+        if brief.error is not None:
+            failed.setdefault(_kind(brief.error), []).append(brief)
+            continue
+        predictions.setdefault(brief.target if first.answer is None else None, []).append(brief.prediction)
+        for kind in set(map(_kind, brief.warnings)):
+            doubts.setdefault(kind, []).append(brief.index)
+    outputs = []
+    rng = np.random.default_rng(0)
+    for target in sorted(predictions, key=lambda target: -len(predictions[target]))[:6]:
+        features = important(found, level, 15, target=target, name=name)
+        spread = _spread(found, level, features, target, name)
+        values = np.array(predictions[target])
+        finite = values[np.isfinite(values)]
+        outputs.append(
+            {
+                "name": target,
+                "inputs": len(values),
+                "bins": np.histogram(finite, bins=20)[0],
+                "ends": (finite.min(), finite.max()) if len(finite) else None,
+                "median": np.median(finite) if len(finite) else None,
+                "features": [
+                    {
+                        **asdict(feature),
+                        "dots": rng.choice(of_inputs[1], min(len(of_inputs[1]), 200), replace=False),
+                        "cards": [
+                            (card_of[i], float(f"{v:.3g}")) for i, v in zip(*of_inputs, strict=True) if i in card_of
+                        ],
+                    }
+                    for feature, of_inputs in zip(features, spread, strict=True)
+                ],
+            }
+        )
+    return {
+        "inputs": inputs,
+        "level": first.level_names[level],
+        "unit": first.link.unit,
+        "outputs": outputs,
+        "warnings": [
+            {"text": text, "inputs": len(indices), "cards": [card_of[i] for i in indices if i in card_of]}
+            for text, indices in sorted(doubts.items(), key=lambda item: -len(item[1]))[:12]
+        ],
+        "failed": sum(map(len, failed.values())),
+        "errors": [
+            {"text": some[0].error, "inputs": len(some), "first": [brief.index for brief in some[:5]]}
+            for some in sorted(failed.values(), key=lambda some: -len(some))[:20]
+        ],
+    }
+
+
+def _kind(text: str) -> str:
+    """A warning or an error without its names and numbers, by which it is told from others of its kind.
+
+    >>> _kind("R² 0.31 of 'words': raise the budget")
+    'R² … of …: raise the budget'
+    """
+    return re.sub(r"“.*?”|'.*?'|[−-]?\d[\d.,]*", "…", text)
 
 
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def _level(store: Store, level: int) -> int:
-    """Turn a level that may be negative into its number, or say which levels there are."""
-    first = next(iter(store.finished()), None)
-    if first is None:
-        return max(level, 0)
-    with opened(store.file(first)) as parquet:
-        columns = parquet.schema_arrow.names
-    depth = sum(1 for c in columns if c.startswith("values_"))
-    if not -depth <= level < depth:
-        raise IndexError(f"level {level} does not exist: the store has levels 0..{depth - 1}")
-    return level % depth
-
-
-def _tables(store: Store, level: int, target: str | None) -> Iterator[Any]:
-    """Each shard's explained rows, for one target where one is asked for."""
-    pc = arrow("compute")
-    for table in store.tables(["index", "key", "target_name", f"names_{level}", f"values_{level}"]):
-        keep = pc.is_valid(table["target_name"])
-        if target is not None:
-            keep = pc.and_kleene(keep, pc.equal(table["target_name"], target))
-        yield table.filter(pc.fill_null(keep, False)).combine_chunks()
-
-
-def _flat(table: Any, level: int) -> tuple[Any, list[str], Any, FloatArray]:
-    """All features of a shard in one row each: their inputs, the distinct names, each one's among them, and values."""
-    pc = arrow("compute")
-    names, values = table[f"names_{level}"], table[f"values_{level}"]
-    coded = pc.dictionary_encode(pc.list_flatten(names)).combine_chunks()
-    owners = np.asarray(pc.list_parent_indices(values.combine_chunks()), dtype=np.int64)
-    flat = np.asarray(pc.list_flatten(values), dtype=np.float64)
-    return owners, coded.dictionary.to_pylist(), np.asarray(coded.indices), flat
-
-
 def _totals(
     found: Overview, level: int, target: str | None, name: Callable[[str], str] | None, places: dict[str, int]
-) -> Iterator[tuple[Any, FloatArray]]:
-    """Of each shard or input in memory, what each name has in each input: the place that the name gets, and its sum."""
-    if not isinstance(found, Store):
-        for _, e in found.items():
-            if target in (None, e.target_name):
-                own_level = e.level(level)
-                own = [places.setdefault(name(k) if name else k, len(places)) for k in e.names[own_level]]
-                distinct, inverse = np.unique(own, return_inverse=True)
-                yield distinct, np.bincount(inverse, e.values[own_level], len(distinct)).astype(np.float64)
-        return
-    store, level = found, _level(found, level)
-    for table in _tables(store, level, target):
-        owners, names, codes, values = _flat(table, level)
+) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+    """What each name has in each input, shard by shard: the input, the place that the name gets, and the sum."""
+    for inputs, names, codes, values in found.flat(level, target):
         place_of = np.array([places.setdefault(name(k) if name else k, len(places)) for k in names], np.intp)
-        pairs, at = np.unique(owners.astype(np.int64) * len(places) + place_of[codes], return_inverse=True)
-        yield pairs % max(len(places), 1), np.bincount(at, values, len(pairs)).astype(np.float64)
+        many = max(len(places), 1)
+        pairs, at = np.unique(inputs * many + place_of[codes], return_inverse=True)
+        yield pairs // many, pairs % many, np.bincount(at, values, len(pairs)).astype(np.float64)
+
+
+def _spread(
+    found: Overview, level: int, features: Sequence[Feature], target: str | None, name: Callable[[str], str] | None
+) -> list[tuple[IntArray, FloatArray]]:
+    """Of each feature the inputs that have it, and what it has there."""
+    places: dict[str, int] = {}
+    shards = list(_totals(found, level, target, name, places))
+    if not shards:
+        return []
+    inputs, of, totals = (np.concatenate(column) for column in zip(*shards, strict=True))
+    own = [of == places[feature.name] for feature in features]
+    return [(inputs[mine], totals[mine]) for mine in own]
 
 
 # -- pictures --------------------------------------------------------------------------------------
@@ -239,12 +265,9 @@ def beeswarm(found: Overview, level: int = -1, n: int = 15, *, ax: Axes | None =
 
     features = important(found, level, n, **which)
     ax = own_axes(ax, 7, 0.32 * len(features) + 1.2)
-    target, name = which.get("target"), which.get("name")
-    places: dict[str, int] = {}
-    shards = list(_totals(found, level, target, name, places))
+    target = which.get("target")
     rng = np.random.default_rng(0)
-    for place, feature in enumerate(features):
-        values = np.concatenate([total[of == places[feature.name]] for of, total in shards])
+    for place, (_, values) in enumerate(_spread(found, level, features, target, which.get("name"))):
         if len(values) > 2000:  # as many dots as can be told apart
             values = rng.choice(values, 2000, replace=False)
         ax.scatter(values, place + _swarm(values), s=6, c=signs(values), alpha=0.6, linewidths=0)
@@ -268,10 +291,7 @@ def _swarm(values: FloatArray) -> FloatArray:
 
 def _unit(found: Overview) -> str:
     """What the attributions are in, where that is not the model's own output."""
-    if isinstance(found, Store):
-        unit = ensure(found.settings.get("link") or "identity").unit
-    else:
-        unit = next((e.link.unit for _, e in found.items()), "")
+    unit = next((e.link.unit for _, e in found.items()), "")
     return f" ({unit})" if unit else ""
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from c2fa._system import Lines, from_outside
+from c2fa._system import from_outside
 from c2fa.asking.fingerprint import check_masker, fingerprint, identify
 from c2fa.asking.ledger import Ledger, LedgerError
 from c2fa.asking.model import Model, ModelProxy, describe, innermost
@@ -25,7 +24,7 @@ from c2fa.batch.recipe import settings_of
 from c2fa.batch.records import Precision, StoreError, Views, read, write
 from c2fa.batch.sources import digest
 from c2fa.batch.store import Store
-from c2fa.engines import Loads, RemoteModel
+from c2fa.engines import Journal, Loads, RemoteModel
 from c2fa.engines.load import TimeLimit
 from c2fa.explainer import Explainer
 
@@ -62,7 +61,7 @@ class MakeWorker:
     precision: Precision = "float32"
     views: Views = "auto"
     settings: Mapping[str, Any] | None = None
-    bound: Mapping[str, Any] = field(default_factory=dict)  # settings of the run that are not the explainer's
+    bound: Mapping[str, Any] = field(default_factory=dict)  # settings of the store that are not the explainer's
 
     def __call__(self, model: Model | None = None) -> Worker:
         explainer = self.make() if model is None else self.make(model)
@@ -70,7 +69,7 @@ class MakeWorker:
             raise TypeError(f"the factory must return a c2fa.Explainer; it returned {type(explainer).__name__}")
         settings = self.settings
         if settings is None:
-            settings = {**full_settings(explainer, self.shard_size, self.precision), **self.bound}
+            settings = settings_of(explainer, **self.bound)
             Store(self.store).check(settings)
         return Worker(
             self,
@@ -83,11 +82,6 @@ class MakeWorker:
         """The model has answered this worker, so that it is not down."""
         with contextlib.suppress(OSError):
             Store(self.store).sign_of_life(self.run).touch()
-
-
-def full_settings(explainer: Explainer, shard_size: int, precision: Precision) -> dict[str, Any]:
-    """The settings that a store is bound to."""
-    return {**settings_of(explainer), "shard_size": shard_size, "precision": precision}
 
 
 @dataclass(eq=False)
@@ -115,7 +109,7 @@ class Worker:
         report = Report()
         self._learn(task.canary)
         name = f"_part-{task.number:08d}-{fingerprint(dict(self.settings), digest(items))[:8]}"
-        with Journal(store.path / f"{name}.journal", self.made.run) as journal:
+        with ShardJournal(store.path / f"{name}.journal", self.made.run) as journal:
             outcomes = self._explain(items, journal, report)
             store.write(
                 task.number,
@@ -134,10 +128,10 @@ class Worker:
         report.seconds = time.monotonic() - begin
         return report
 
-    def _explain(self, items: Sequence[Item], journal: Journal, report: Report) -> list[Outcome]:
+    def _explain(self, items: Sequence[Item], journal: ShardJournal, report: Report) -> list[Outcome]:
         model: Model = self.explainer.model
         if self.made.timeout is not None:
-            self._watchdog = self._watchdog or Watchdog(model, self.made.timeout)
+            self._watchdog = self._watchdog or Watchdog(model, self.made.timeout, journal)
             self._watchdog.journal = journal
             model = self._watchdog
         outcomes: list[Outcome] = []
@@ -151,7 +145,7 @@ class Worker:
                 self._learn(next((item for item in items if item.index in explained), None))
                 continue
             explainer, known = self.explainer, 0
-            if stop - start == 1 and journal.crashes():  # it may be set aside for what happens next
+            if stop - start == 1 and journal.deaths:  # it may be set aside for what happens next
                 explainer = self._with_ledger(journal)
                 known = _answers_kept(explainer, items[start])
                 died = journal.died((start, stop), known)
@@ -160,7 +154,7 @@ class Worker:
                 if len(died) >= self.made.tries:
                     outcomes.append(self._set_aside(items[start], journal, died))
                     continue
-            journal.begin(start, stop, known)
+            journal.at(start, stop, known=known)
             found = packed(
                 explainer,
                 together(items[start:stop]),
@@ -178,7 +172,7 @@ class Worker:
             self.canary = canary
             self.health.find_canary = functools.partial(prediction_row, self.explainer, canary)
 
-    def _with_ledger(self, journal: Journal) -> Explainer:
+    def _with_ledger(self, journal: ShardJournal) -> Explainer:
         """The explainer with a ledger, its own or one beside the journal, so that each life gets further than the last.
 
         What kills a worker is then told from what only keeps it busy: it dies again with no answer more.
@@ -192,7 +186,7 @@ class Worker:
                 explainer.ledger, explainer.model_name = ledger, explainer.name_of_model
         return explainer
 
-    def _set_aside(self, item: Item, journal: Journal, died: Sequence[str]) -> Outcome:
+    def _set_aside(self, item: Item, journal: ShardJournal, died: Sequence[str]) -> Outcome:
         """What becomes of an input that no worker survived, unless the model has answered none of them anything."""
         reason = f"{died[-1]} while this input was explained alone ({len(died)} times)"
         if not Store(self.made.store).sign_of_life(self.made.run).exists():
@@ -203,7 +197,7 @@ class Worker:
             )
         return Outcome(item.index, item.key, None, reason)
 
-    def _see_that_it_answers(self, journal: Journal, model: Model, isolation: Isolation) -> None:
+    def _see_that_it_answers(self, journal: ShardJournal, model: Model, isolation: Isolation) -> None:
         """Workers died of an input: see first whether the model answers what it answered before."""
         if self.canary is None:
             return
@@ -213,7 +207,7 @@ class Worker:
                 f"{self.made.tries} workers died while they asked the model what it answered before; no input is set "
                 "aside for it. See that it runs, then run the same command again"
             )
-        journal.begin(*_CANARY)
+        journal.at(*_CANARY)
         ask_again(self.explainer, self.canary, model, isolation)
 
 
@@ -231,62 +225,40 @@ def _answers_kept(explainer: Explainer, item: Item) -> int:
 class Watchdog(ModelProxy):
     """A model with a time limit; the journal is told before the process ends."""
 
-    def __init__(self, model: Model, timeout: float) -> None:
+    def __init__(self, model: Model, timeout: float, journal: ShardJournal) -> None:
         super().__init__(model)
-        self.journal: Journal | None = None
-        self._limit = TimeLimit(timeout, self._tell)
+        self.journal = journal  # of the shard under way
+        self._limit = TimeLimit(timeout, lambda reason: self.journal.late(reason))
 
     def __call__(self, batch: Any) -> Any:
         with self._limit:
             return self.model(batch)
 
-    def _tell(self, reason: str) -> None:
-        if self.journal is not None:
-            self.journal.late(reason)
 
-
-@dataclass(frozen=True)
-class Crash:
-    """A worker's death: why, how many answers about its inputs were known to it, and whether its run died too."""
-
-    reason: str
-    known: int
-    with_its_run: bool
-
-
-class Journal(Lines):
+class ShardJournal(Journal):
     """A side file that says which inputs a worker is at, so that the next one knows where the last one died.
 
     A shard begins as one range. Where a worker died, the range is tried again in smaller pieces, down to the
     single input that kills; that one is set aside after the stated number of crashes with no answer in between. Pieces
     that are done are kept beside it, and answers about an input that is tried alone, so that even workers that are
     killed all the time get on. No engine needs to know.
-
-    ``run`` tells one call of ``many`` from others: a worker whose run has ended too was killed with it, which is no
-    input's doing.
     """
 
     def __init__(self, path: Path, run: str) -> None:
-        super().__init__(path)
-        self.run = run
+        super().__init__(path, run)
         self._answers: Ledger | None = None
-        self._lines = list(self.read())
 
-    def __enter__(self) -> Journal:
-        self.note({"worker": os.getpid(), "run": self.run})
+    def __enter__(self) -> ShardJournal:
+        self.begin()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         # An error is no crash, nor is Ctrl-C; whatever else gets here ends the process, and may be an input's doing.
         if error is not None and self.path.exists() and (isinstance(error, Exception) or from_outside(error)):
             with contextlib.suppress(OSError):
-                self.note({"end": True})
+                self.leave()
         if self._answers is not None:
             self._answers.close()
-
-    def begin(self, start: int, stop: int, known: int = 0) -> None:
-        """Say which inputs are tried next, and how many answers about them are kept."""
-        self.note({"range": [start, stop], "known": known})
 
     def forget(self) -> None:
         """The history is no longer of use: the shard is written, or it was no input's doing."""
@@ -322,39 +294,14 @@ class Journal(Lines):
     def _kept(self, start: int, stop: int) -> Path:
         return self.path.with_name(f"{self.path.stem}-{start}-{stop}.kept")
 
-    def crashes(self) -> dict[tuple[int, int], list[Crash]]:
-        """For each range that a worker did not survive, its crashes since it last survived.
-
-        A worker that goes from one range to the next has survived the first, so only its last range counts.
-        """
-        crashes: dict[tuple[int, int], list[Crash]] = {}
-        current: tuple[int, int] | None = None
-        reason, run, known = "", None, 0
-        for line in [*self._lines, {"worker": os.getpid(), "run": self.run}]:
-            match line:
-                case {"reason": text}:
-                    reason = str(text)
-                case {"range": [int(start), int(stop)]}:
-                    if current is not None:
-                        crashes.pop(current, None)
-                    current, known = (start, stop), line.get("known", 0)
-                case {"end": _}:
-                    current = None
-                case {"worker": _}:
-                    if current is not None:
-                        crash = Crash(reason or "the worker died", known, with_its_run=line.get("run") != run)
-                        crashes.setdefault(current, []).append(crash)
-                    current, reason, run = None, "", line.get("run")
-        return crashes
-
     def died(self, place: tuple[int, int], known: int = 0) -> list[str]:
         """Why workers died in a range, those alone that its input can be blamed for.
 
         A worker that died with its run is no input's doing, nor one that died when fewer answers were ``known``: those
         after it got further.
         """
-        crashes = self.crashes().get(place, [])
-        return [crash.reason for crash in crashes if not crash.with_its_run and crash.known >= known]
+        deaths = [death for death in self.deaths.get(place, []) if not death.with_its_run and death.known >= known]
+        return [death.reason or "the worker died" for death in deaths]
 
     def plan(self, count: int) -> list[tuple[int, int]]:
         """The ranges to try.
@@ -363,11 +310,10 @@ class Journal(Lines):
         Those in which no one died come first: workers that are killed by something else then die in different
         ranges, and only an input that kills each time collects its crashes.
         """
-        crashes = self.crashes()
         ranges: list[tuple[int, int]] = []
 
         def cut(start: int, stop: int) -> None:
-            if (start, stop) in crashes and stop - start > 1:
+            if (start, stop) in self.deaths and stop - start > 1:
                 size = -(-(stop - start) // 8)
                 for at in range(start, stop, size):
                     cut(at, min(at + size, stop))
@@ -375,4 +321,4 @@ class Journal(Lines):
                 ranges.append((start, stop))
 
         cut(0, count)
-        return sorted(ranges, key=lambda r: len(crashes.get(r, ())))
+        return sorted(ranges, key=lambda r: len(self.deaths.get(r, ())))

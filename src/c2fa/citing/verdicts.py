@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from c2fa.batch import Explanations, Store
-    from c2fa.batch.store import Failure
+    from c2fa.batch.overview import Failure
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,6 @@ import platform
 import re
 from collections.abc import Iterable, Iterator
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ from c2fa.cli.cite import cite
 from c2fa.cli.evaluate import evaluate
 from c2fa.cli.explain import explain
 from c2fa.cli.inputs import must_exist, read_text
-from c2fa.cli.output import USAGE, RefusedError, as_usage, check, out, out_json, say, write_explanations
+from c2fa.cli.output import USAGE, RefusedError, as_usage, check, out, out_json, say, write
 from c2fa.cli.session import guarded
 from c2fa.cli.verify import verify
 from c2fa.explanation import Explanation
@@ -81,7 +80,7 @@ def _root(
 
 
 def info(json: o.Json = False, debug: o.Debug = False) -> None:
-    """Show what is installed, and list the extras, methods and models.
+    """Show what is installed, and list the commands, extras, methods and models.
 
     \bExamples:
       c2fa info
@@ -92,9 +91,11 @@ def info(json: o.Json = False, debug: o.Debug = False) -> None:
             "c2fa": __version__,
             "python": platform.python_version(),
             "packages": {name: metadata.version(name) for name in ("numpy", "scipy")},
+            "commands": {name: str(command.__doc__).partition("\n")[0] for name, command in COMMANDS.items()},
             "extras": _extras(),
             "methods": list(METHODS),
             "models": o.MODELS,
+            "language_models": o.LANGUAGE_MODELS,
         }
         if json:
             out_json(json_.dumps(facts))
@@ -121,7 +122,9 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "demo-cite": "c2fa demo cite",
     }
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
-    lines = [f"c2fa {facts['c2fa']}, Python {facts['python']}, {packages}", "", "Extras"]
+    lines = [f"c2fa {facts['c2fa']}, Python {facts['python']}, {packages}", "", "Commands"]
+    lines += [f"  {name:9}{what}" for name, what in facts["commands"].items()]
+    lines += ["", "Extras"]
     for extra, state in facts["extras"].items():
         status = "installed"
         if state["missing"]:
@@ -129,7 +132,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         lines.append(f"  {extra:10}{purposes.get(extra, ''):30}{status}")
     own = [name for name in METHODS if name not in PEERS]
     lines += ["", "Methods", f"  {', '.join(own)}", f"  of other libraries: {', '.join(PEERS)}"]
-    lines += ["", "Models", *(f"  {form:34}{what}" for form, what in o.MODELS.items())]
+    for title, models_ in (("Models", o.MODELS), ("Language models, for cite and verify", o.LANGUAGE_MODELS)):
+        lines += ["", title, *(f"  {form:34}{what}" for form, what in models_.items())]
     return lines
 
 
@@ -240,7 +244,7 @@ def _demo_cite(budget: str | None, seed: int, html: Path | None, json: bool) -> 
         citer = Citer(lm, budget=o.budget(budget) or 24, seed=seed, progress=watched)
     c = citer(Question(DOCUMENTS, QUERY))
     if html is not None:
-        write_explanations(html, [("", c)])
+        output.write_explanations(html, [("", c)])
         say(f"wrote {html}")
     if json:
         out_json(c.to_json())
@@ -255,11 +259,11 @@ def report(
     explanations: o.Explanations,
     out: Annotated[Path, o.flag(o.OUTPUT, "The page to write (.html).", "--out", "-o", metavar="FILE")],
     title: Annotated[str | None, o.flag(o.OUTPUT, "The page's title.", metavar="TEXT")] = None,
-    limit: Annotated[int, o.flag(o.OUTPUT, "Most explanations on the page.", min=1, show_default=True)] = 200,
+    limit: Annotated[int, o.flag(o.OUTPUT, "Most cards on the page.", min=1, show_default=True)] = 1000,
     quiet: Annotated[bool, o.flag(o.OUTPUT, "Print no remarks.", "--quiet", "-q")] = False,
     debug: o.Debug = False,
 ) -> None:
-    """Write one self-contained page: an explanation, or a gallery of many.
+    """Write one self-contained page: an explanation; or of many a summary, and cards to sort and filter.
 
     \bExamples:
       c2fa report review.json --out review.html
@@ -268,12 +272,15 @@ def report(
     """
     with guarded(debug):
         check(out, (".html",))
-        named = list(islice(read(explanations), limit + 1))
-        if not named:
+        from c2fa.batch import Explanations, Store
+
+        is_store = len(explanations) == 1 and _is_store(explanations[0])
+        found = Store.open(explanations[0]) if is_store else Explanations.of(read(explanations))
+        if not any(True for _ in found.items()):
             raise RefusedError(f"there are no explanations in {', '.join(map(str, explanations))}")
-        if len(named) > limit and not quiet:
-            say(f"the page shows the first {limit} explanations; --limit N shows more")
-        write_explanations(out, named[:limit], title)
+        write(out, found.to_html(title=title, limit=limit).encode())
+        if len(found) > limit and not quiet:
+            say(f"the page sums up {len(found):,} inputs and has cards of the first {limit:,}; --limit N shows more")
         if not quiet:
             say(f"wrote {out}")
 
@@ -305,18 +312,21 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Explanation]]:
         must_exist(path)
         if not path.is_dir():
             yield from _read_file(path)
-        elif any(path.glob("part-*.parquet")):
+        elif _is_store(path):
             from c2fa.batch import Store
 
             for index, e in Store.open(path).items():
-                title = e.view.title(e.structure)
-                yield f"{index} · {title}" if title else f"input {index}", e
+                yield f"{path.name} {index}", e
         else:
             files = sorted(f for f in path.iterdir() if f.suffix.lower() == ".json")
             if not files:
                 raise RefusedError(f"the folder {str(path)!r} holds neither a store nor .json files")
             for file in files:
                 yield from _read_file(file)
+
+
+def _is_store(path: Path) -> bool:
+    return any(path.glob("part-*.parquet"))
 
 
 def _read_file(path: Path) -> Iterator[tuple[str, Explanation]]:
@@ -329,5 +339,6 @@ def _read_file(path: Path) -> Iterator[tuple[str, Explanation]]:
         yield str(e.provenance.get("input") or f"{path.stem}{number}"), e
 
 
-for command in (demo, explain, cite, verify, learn, evaluate, report, info):
+COMMANDS = {each.__name__: each for each in (demo, explain, cite, verify, learn, evaluate, report, info)}
+for command in COMMANDS.values():
     app.command()(command)

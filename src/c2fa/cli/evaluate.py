@@ -81,7 +81,7 @@ def evaluate(
             as_scores(scores)
         request = Request(files, model, model_option, allow_pickle, model_name, row, field, drop, masker)
         inputs = request.read()
-        with _asking(request, inputs, store, resume) as (ready, folder):
+        with request.naming_columns(inputs), _asking(request, inputs, store, resume) as (ready, folder):
             check_masked(inputs, ready.masker)
             settings: dict[str, Any] = {
                 "target": o.target(target, ready.output_names),

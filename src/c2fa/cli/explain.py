@@ -122,7 +122,8 @@ def _explain_files(order: Order) -> None:
             )
         return explainer, explainer
 
-    order.explain(inputs, request.places(inputs), make)
+    with request.naming_columns(inputs):
+        order.explain(inputs, request.places(inputs), make)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +170,8 @@ def _explain_dataset(order: Order) -> None:
     unknown = {"model"} if name is None else set()
     if request.spec.startswith("hf:") and "mask" not in make.masking:  # only the tokenizer knows its mask
         unknown |= {"masker", "masker_digest"}
-    if streamed:
-        order.explain_into_store(make, bare, unknown, str(first), column=request.field)
-    else:
-        order.explain_into_store(make, bare, unknown, inputs.values)
+    with request.naming_columns(inputs):
+        if streamed:
+            order.explain_into_store(make, bare, unknown, str(first), column=request.field)
+        else:
+            order.explain_into_store(make, bare, unknown, inputs.values)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from c2fa import maskers
+from c2fa._system import did_you_mean
 from c2fa.asking.model import describe
 from c2fa.cli import options
 from c2fa.cli.output import USAGE, RefusedError, as_usage
@@ -144,6 +146,21 @@ class Request:
             )
         return Prepared(Stoppable(model, stop), masker, name or self.spec, describe(model).output_names)
 
+    @contextmanager
+    def naming_columns(self, inputs: Inputs) -> Iterator[None]:
+        """Say beside a model's error which columns it was given: the label is often one too many."""
+        try:
+            yield
+        except RuntimeError as error:
+            if inputs.kind == "table":
+                labels = ("label", "target", "class", "outcome", "y")
+                unwanted = [c for c in inputs.frame if f"- {c}\n" in f"{error}\n" or str(c).casefold() in labels]
+                error.add_note(
+                    f"the model was given the columns {_columns(inputs.frame)}; --drop "
+                    f"{unwanted[0] if unwanted else 'COLUMN'} leaves out one that it does not take"
+                )
+            raise
+
     def places(self, inputs: Inputs) -> list[str]:
         """What tells these inputs from others: where they are, and what standard input held."""
         places = [str(f.resolve()) if str(f) != "-" else str(inputs.values[i]) for i, f in enumerate(self.files)]
@@ -183,7 +200,8 @@ class Request:
         """The column of a table that holds the texts, as they are written: NA and 007 are texts too."""
         frame = _read_table(file, dtype=str, keep_default_na=False)
         if self.field not in frame.columns:
-            raise RefusedError(f"{str(file)!r} has no column {self.field!r}; it has {_columns(frame)}")
+            near = did_you_mean(self.field, map(str, frame))
+            raise RefusedError(f"{str(file)!r} has no column {self.field!r}; it has {_columns(frame)}{near}")
         return list(frame[self.field])
 
     def _choose_texts(self, file: Path, values: Sequence[Any]) -> Inputs:
@@ -196,7 +214,8 @@ class Request:
         frame = _read_table(file)
         missing = [c for c in self.drop if c not in frame.columns]
         if missing:
-            raise RefusedError(f"{str(file)!r} has no column {missing[0]!r} to drop; it has {_columns(frame)}")
+            near = did_you_mean(missing[0], map(str, frame))
+            raise RefusedError(f"{str(file)!r} has no column {missing[0]!r} to drop; it has {_columns(frame)}{near}")
         frame = frame.drop(columns=list(self.drop))
         chosen = options.rows(self.rows, len(frame), str(file))
         return Inputs("table", [f"{file.name} row {i}" for i in chosen], [frame.iloc[[i]] for i in chosen], frame)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from c2fa import penalties, samplers
+from c2fa._system import did_you_mean
 from c2fa.cli.output import USAGE, RefusedError
 from c2fa.methods import METHODS
 
@@ -26,6 +27,16 @@ MODELS = {
     "oip:http://host:port#model": "an Open Inference Protocol server (Triton, KServe, MLServer)",
     "mlflow:http://host:port": "an MLflow scoring server",
     "openai:http://host:port/v1#model": "an OpenAI-compatible server (vLLM, llama.cpp, Ollama)",
+}
+LANGUAGE_MODELS = {
+    "hf:folder": "a Hugging Face language model, or a .gguf file",
+    "llama:http://host:port": "a llama.cpp server",
+    "vllm:http://host:port#model": "a vLLM server",
+    "sglang:http://host:port": "an SGLang server",
+    "tgi:http://host:port": "a Text Generation Inference server",
+    "openai:http://host:port/v1#model": "an OpenAI-style server that repeats a prompt with its log-probabilities",
+    "chat:http://host:port/v1#model": "a chat server, which writes but does not score",
+    "python:package.module:object": "an object that writes or scores answers",
 }
 
 
@@ -272,7 +283,7 @@ def read(flag: str, texts: Sequence[str], readers: Readers, owner: str) -> dict[
             raise RefusedError(f"{flag} {text!r} must read KEY=VALUE", USAGE)
         if key not in readers:
             names = ", ".join(readers) or "no options"
-            raise RefusedError(f"{flag} {key!r} is unknown: {owner} takes {names}", USAGE)
+            raise RefusedError(f"{flag} {key!r} is unknown: {owner} takes {names}{did_you_mean(key, readers)}", USAGE)
         try:
             values[key] = readers[key](typed)
         except ValueError as error:

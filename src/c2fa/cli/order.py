@@ -22,7 +22,7 @@ from c2fa.methods import METHODS, options_of
 
 if TYPE_CHECKING:
     from c2fa.batch import Store
-    from c2fa.batch.store import Failure
+    from c2fa.batch.overview import Failure
 
 T = TypeVar("T")
 STORE_OPTIONS: o.Readers = {

@@ -24,7 +24,6 @@ from rich.text import Text
 
 from c2fa._system import atomic
 from c2fa.explanation import Explanation
-from c2fa.report import html
 from c2fa.showing.printing import printable
 
 BUG, USAGE, UNUSABLE, MODEL = 1, 2, 3, 4
@@ -196,12 +195,13 @@ def write(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def write_explanations(path: Path, named: Named, title: str | None = None) -> None:
+def write_explanations(path: Path, named: Named) -> None:
     """Write explanations in the format of the file's suffix."""
     suffix = path.suffix.lower()
     if suffix == ".html":
-        page = html(named[0][1] if len(named) == 1 else _unique(named), title=title)
-        write(path, page.encode())
+        from c2fa.batch import Explanations  # with engines, which few commands need
+
+        write(path, Explanations.of(named).to_html(limit=len(named)).encode())
     elif suffix == ".json":
         documents = ",\n".join(e.to_json() for _, e in named)
         text = documents if len(named) == 1 else f"[{documents}]"
@@ -269,15 +269,3 @@ def _tidy(named: Named) -> Any:
         frame.insert(2, "prediction", e.prediction)
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)
-
-
-def _unique(named: Named) -> dict[str, Explanation]:
-    """The explanations by name; a name that is taken gets a number."""
-    unique: dict[str, Explanation] = {}
-    for name, e in named:
-        label, count = name, 1
-        while label in unique:
-            count += 1
-            label = f"{name} ({count})"
-        unique[label] = e
-    return unique

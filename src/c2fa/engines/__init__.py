@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from c2fa._system import did_you_mean
 from c2fa.engines.base import Done, Engine, MakeWork, Work, serial
 from c2fa.engines.contact import Contact, WorkerError, dumps
+from c2fa.engines.journal import Journal
 from c2fa.engines.load import Load, Loads
 from c2fa.engines.processes import Crew, processes
 from c2fa.engines.remote import ModelDiedError, RemoteModel
@@ -20,6 +22,7 @@ __all__ = [
     "Crew",
     "Done",
     "Engine",
+    "Journal",
     "Load",
     "Loads",
     "MakeWork",
@@ -46,4 +49,7 @@ def engine(name: str | Engine) -> Engine:
     if name in ("ray", "dask"):
         other: Engine = import_module(f"c2fa.engines.{name}").engine
         return other
-    raise ValueError(f"engine must be 'processes', 'ray', 'dask' or 'serial', or an engine of your own; got {name!r}")
+    near = did_you_mean(name, ("processes", "ray", "dask", "serial"))
+    raise ValueError(
+        f"engine must be 'processes', 'ray', 'dask' or 'serial', or an engine of your own; got {name!r}{near}"
+    )

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from c2fa._system import Lines, atomic, this_process
+from c2fa._system import atomic, this_process
 
 _GREETING_SECONDS = 10.0  # within which both ends of a connection prove who they are
 _LARGEST = 1 << 32  # bytes of a message
@@ -252,41 +252,3 @@ def send(pipe: Connection, message: Any) -> None:
 def receive(pipe: Connection) -> Any:
     """Wait for a message; ``EOFError`` or ``OSError`` where the other end is gone, or a worker's model is stopped."""
     return pickle.loads(pipe.recv_bytes(_LARGEST))
-
-
-class Notes(Lines):
-    """A side file in which a model's process says what it is doing, so that the next one knows what the last died of.
-
-    ``deaths`` tells of each worker's requests during which a process died that was asked nothing else. A process that
-    dies ``most_starts`` times in a row before it has loaded the model is not started again.
-    """
-
-    def __init__(self, contact: Contact, number: int, most_starts: int = 3) -> None:
-        super().__init__(contact.file(number).with_suffix(".notes"))
-        self.deaths: dict[str, dict[int, str]] = {}
-        starts, at, reason = 0, None, ""
-        for line in [*self.read(), {"start": os.getpid()}]:
-            match line:
-                case {"start": _}:
-                    if at is not None:
-                        self.deaths.setdefault(at[0], {})[at[1]] = reason or "the model's process died"
-                    starts, at, reason = starts + 1, None, ""
-                case {"ready": _}:
-                    starts = 0
-                case {"at": place}:
-                    at = place
-                case {"reason": text}:
-                    reason = str(text)
-        if starts > most_starts:
-            raise WorkerError(
-                f"the model's process died {most_starts} times in a row while it loaded the model: try engine='serial' "
-                "to see why, or see that there is enough memory for it"
-            )
-        self.note({"start": os.getpid()})
-
-    @contextlib.contextmanager
-    def alone(self, worker: str, request: int) -> Iterator[None]:
-        """A time in which nothing but this request can be what kills the process."""
-        self.note({"at": [worker, request]})
-        yield
-        self.note({"at": None})

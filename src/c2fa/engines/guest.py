@@ -89,7 +89,11 @@ class Guest:
             self.token = receive(self.pipe)
             server = self.server
             self.told = server.told()
-            deaths = server.notes.deaths.get(self.token, {})
+            deaths = {
+                place[1]: server.journal.reasons(place, "the model's process died")[-1]
+                for place in server.journal.deaths
+                if place[0] == self.token
+            }
             hello = {"life": server.life, "start_seconds": server.start_seconds, "told": self.told, "deaths": deaths}
             send(self.pipe, hello)
             writing.start()

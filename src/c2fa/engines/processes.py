@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -63,22 +63,13 @@ class Crew:
 
 
 @dataclass(eq=False)
-class _ModelProcess:
-    """A process that has the model."""
-
-    number: int
-    process: Any
-    pipe: Connection
-
-
-@dataclass(eq=False)
 class _Process:
-    """A worker process, the task that it is at, and whether it has loaded its model."""
+    """A process that has the model, or a worker's: the task that it is at, and whether it is ready for one."""
 
     number: int
     process: Any
     pipe: Connection
-    started: float
+    started: float = field(default_factory=time.monotonic)
     task: Any = None
     task_since: float = 0.0
     ready: bool = False
@@ -111,7 +102,7 @@ class _Models:
     def __init__(self, serving: Serving, workers: int) -> None:
         self.serving, self.workers = serving, workers
         self.payload = dumps(serving.portable())
-        self.running: list[_ModelProcess] = []
+        self.running: list[_Process] = []
         self.ready_since = time.monotonic()
 
     def start(self) -> None:
@@ -124,7 +115,7 @@ class _Models:
         if self.serving.gpu:
             environment["CUDA_VISIBLE_DEVICES"] = gpu_of(number)
         process, pipe = _spawn(_serve_model, f"c2fa-model-{number}", environment, self.payload, number)
-        self.running.append(_ModelProcess(number, process, pipe))
+        self.running.append(_Process(number, process, pipe))
 
     def receive(self, pipe: Any) -> None:
         """One of them is ready, cannot be, which ends the run, or has died and is started again."""
@@ -191,9 +182,7 @@ class _Pool:
             self._enlist(self.crew.paying(self.busy_seconds + under_way, self.inputs, self.start_seconds))
 
     def kill(self) -> None:
-        running: list[_Process | _ModelProcess] = [*self.running]
-        if self.models is not None:
-            running += self.models.running
+        running = self.running + ([] if self.models is None else self.models.running)
         for one in running:
             one.process.kill()
         for one in running:
@@ -203,7 +192,7 @@ class _Pool:
     def _start(self, number: int) -> None:
         share = 1 if self.models is not None else (os.cpu_count() or 1) // self.crew.most
         process, pipe = _spawn(_serve, f"c2fa-{number}", _threads(share), self.payload, number)
-        self.running.append(_Process(number, process, pipe, started=time.monotonic()))
+        self.running.append(_Process(number, process, pipe))
 
     def _receive(self, worker: _Process) -> Done | None:
         """Read a worker's message and assign its next task; return the task that it has finished, if any."""

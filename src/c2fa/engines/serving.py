@@ -28,8 +28,9 @@ import numpy as np
 from c2fa._system import swift
 from c2fa.asking.model import Model, contained, describe
 from c2fa.asking.replies import Call, Calls, QueryError
-from c2fa.engines.contact import LOCAL, Address, Contact, Notes, dumps, open_door, remove_socket
+from c2fa.engines.contact import LOCAL, Address, Contact, WorkerError, dumps, open_door, remove_socket
 from c2fa.engines.guest import BESIDE, CALLS, Guest, Request, Unreadable
+from c2fa.engines.journal import Journal
 from c2fa.engines.load import Meter, TimeLimit, has_gpu
 
 
@@ -66,13 +67,21 @@ class Serving:
 
     def start(self, number: int, host: str = LOCAL) -> Server:
         """Load the model and let workers connect; ``run`` of what is returned answers them."""
-        notes = Notes(self.contact, number)
+        journal = Journal(self.contact.file(number).with_suffix(".notes"))
+        starts = len(journal.deaths.get(("loading",), ()))
+        if starts >= 3:
+            raise WorkerError(
+                f"the model's process died {starts} times in a row while it loaded the model: try engine='serial' to "
+                "see why, or see that there is enough memory for it"
+            )
+        journal.begin()
+        journal.at("loading")
         begin = time.monotonic()
         model = self.make()
-        server = Server(self, model, notes, time.monotonic() - begin)
+        server = Server(self, model, journal, time.monotonic() - begin)
         try:
             self.contact.publish(number, server.listen(host))
-            notes.note({"ready": True})
+            journal.at("serving")
         except BaseException:
             server.stop()
             raise
@@ -93,8 +102,8 @@ class _Packed:
 class Server:
     """The model, the requests that wait for it, and the calls under way."""
 
-    def __init__(self, serving: Serving, model: Model, notes: Notes, start_seconds: float) -> None:
-        self.model, self.notes, self.start_seconds = model, notes, start_seconds
+    def __init__(self, serving: Serving, model: Model, journal: Journal, start_seconds: float) -> None:
+        self.model, self.journal, self.start_seconds = model, journal, start_seconds
         self.key = serving.contact.key
         self.batch_size = serving.batch_size or describe(model).batch_size or 64
         self.life = secrets.token_hex(4)
@@ -104,7 +113,7 @@ class Server:
         self.asides: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self.calls = Calls(model)
         self.expect = describe(model).expect
-        self.limit = TimeLimit(serving.timeout, notes.late, first=2)  # one to begin a call, one to wait for it
+        self.limit = TimeLimit(serving.timeout, journal.late, first=2)  # one to begin a call, one to wait for it
         self.meter, self.has_gpu = Meter(), has_gpu()
         self.guests: weakref.WeakSet[Guest] = weakref.WeakSet()
         self.door: socket.socket | None = None
@@ -188,10 +197,11 @@ class Server:
             while (request := self._next()) is not None:
                 requests = self._take(self.batch_size)
                 if request.careful:
-                    with self.notes.alone(request.guest.token, request.id):
-                        self._begin(requests)
-                        with self.changed:
-                            self.changed.wait_for(lambda: not self.under_way)
+                    self.journal.at(request.guest.token, request.id)  # nothing else can be what kills the process
+                    self._begin(requests)
+                    with self.changed:
+                        self.changed.wait_for(lambda: not self.under_way)
+                    self.journal.at("serving")
                 else:
                     self._begin(requests)
             finishing.join()

@@ -17,11 +17,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from c2fa._system import Lines
 from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model, describe
 from c2fa.asking.querying import OnError
-from c2fa.engines import Contact, Done, Engine, Load, Loads, RemoteModel, Serving, Work, WorkerError
+from c2fa.engines import Contact, Done, Engine, Journal, Load, Loads, RemoteModel, Serving, Work, WorkerError
 from c2fa.engines import engine as engine_of
 from c2fa.evaluation.plan import Grid, MethodSpec, Plan, Task, as_sizes
 from c2fa.evaluation.results import Record, Result, RowCount, Store, tidy
@@ -249,7 +248,7 @@ Team: TypeAlias = Callable[[Iterable[Task]], Iterator[Done]]
 class _MakeWorker:
     """Makes a worker where it runs, around a model of its own or the one that it is given there.
 
-    ``begun`` is a folder that outlives a worker: there it counts how often each input was begun.
+    ``begun`` is a folder that outlives a worker: the journals in it tell which inputs killed theirs.
     """
 
     plan: Plan
@@ -277,13 +276,14 @@ class _MakeWorker:
         """Note that an input is begun, or refuse it: one that kills its worker is not tried for ever."""
         if not os.path.isdir(self.begun):  # a worker on another machine
             return
-        lines = Lines(Path(self.begun) / f"{number}.begun")
-        lines.note({"worker": os.getpid()})
-        if len(list(lines.read())) > most:
+        journal = Journal(Path(self.begun) / f"{number}.journal")
+        if len(journal.deaths.get((number,), ())) >= most:
             raise WorkerError(
                 f"input {number} was begun {most} times, and its worker was killed each time: leave it out, or see "
                 "that there is enough memory for it"
             )
+        journal.begin()
+        journal.at(number)
 
 
 def _made(model: Model) -> Model:

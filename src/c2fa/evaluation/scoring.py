@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from c2fa import metrics
+from c2fa._system import did_you_mean
 from c2fa.asking.fingerprint import Identity
 from c2fa.asking.links import on_scale
 from c2fa.asking.querying import Conversation
@@ -106,7 +107,7 @@ def _as_score(spec: MetricSpec) -> Score:
     if name not in SCORES or (level and not level.lstrip("-").isdigit()):
         raise ValueError(
             f"metric {spec!r} does not exist; there are {', '.join(SCORES)}, each also as 'name@level', "
-            "and your own as (name, function)"
+            f"and your own as (name, function){did_you_mean(name, SCORES)}"
         )
     score = SCORES[name]
     return replace(score, levels=int(level)) if level else score

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from c2fa import views
+from c2fa._system import did_you_mean
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.masking import Masked
 from c2fa.graph import Graph, chain
@@ -87,7 +88,8 @@ class Text:
         levels = (self.levels,) if isinstance(self.levels, str) else tuple(self.levels)
         plain = ["texts" if level in _WHOLE else level for level in levels]
         if not plain or plain != [level for level in _LEVELS if level in plain]:
-            raise ValueError(f"levels must be some of {_LEVELS}, in this order; got {levels}")
+            near = next((did_you_mean(level, _LEVELS) for level in plain if level not in _LEVELS), "")
+            raise ValueError(f"levels must be some of {_LEVELS}, in this order; got {levels}{near}")
         if self.mask == "":
             raise ValueError("mask is empty: give a placeholder, or mask=None to remove masked words")
         if self.tokenizer is not None and not callable(self.tokenizer) and not hasattr(self.tokenizer, "encode_batch"):

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from os import PathLike
 from textwrap import shorten
-from typing import TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 
 from c2fa._system import atomic
 from c2fa.explanation import Explanation
-from c2fa.report._data import pack, summary
-from c2fa.report._page import facts, island, page, styled, table
+from c2fa.report._data import pack, plain, summary
+from c2fa.report._page import facts, island, overall_table, page, styled, table
 from c2fa.showing.numbers import number
 from c2fa.showing.printing import shown_names
 from c2fa.views.images import Images, fitting_side
@@ -24,24 +24,42 @@ from c2fa.views.text import shortened
 __all__ = ["html", "repr_html", "repr_many"]
 
 
-Several: TypeAlias = Explanation | Iterable[Explanation] | Mapping[str, Explanation]
+Several: TypeAlias = Explanation | Iterable[Explanation | tuple[str, Explanation]] | Mapping[str, Explanation]
+Overall: TypeAlias = Mapping[str, Any]
+"""What ``c2fa.batch.views.overall`` says of many inputs."""
 
 
 @overload
-def html(explanations: Several, path: None = None, *, title: str | None = None) -> str: ...
+def html(
+    explanations: Several, path: None = None, *, title: str | None = None, overall: Overall | None = None
+) -> str: ...
 @overload
-def html(explanations: Several, path: str | PathLike[str] | None, *, title: str | None = None) -> str | None: ...
-def html(explanations: Several, path: str | PathLike[str] | None = None, *, title: str | None = None) -> str | None:
+def html(
+    explanations: Several,
+    path: str | PathLike[str] | None,
+    *,
+    title: str | None = None,
+    overall: Overall | None = None,
+) -> str | None: ...
+def html(
+    explanations: Several,
+    path: str | PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+    overall: Overall | None = None,
+) -> str | None:
     """Write an explanation, or many as a gallery, into one HTML file that needs nothing else.
 
     Parameters
     ----------
     explanations
-        One, several, or a mapping from titles to explanations.
+        One, several, or titles with explanations: pairs, or a mapping.
     path
         The file to write; None returns the page.
     title
         The page's title.
+    overall
+        What is said of all inputs before their cards, as ``to_html`` of a store and of ``many``'s explanations does.
 
     Returns
     -------
@@ -54,10 +72,16 @@ def html(explanations: Several, path: str | PathLike[str] | None = None, *, titl
         raise ValueError("there are no explanations to report: give at least one")
     title = title or (pairs[0][0] if len(pairs) == 1 else f"{len(pairs)} explanations")
     side = _side(e for _, e in pairs)
-    blocks = [pack(e, name, side) for name, e in pairs]
-    index = {"title": title, "cards": [summary(e, name) for name, e in pairs] if len(pairs) > 1 else []}
-    plain = "".join(table(e, f"c2fa-{k}") for k, (_, e) in enumerate(pairs[:20]))
-    text = page(title, index, blocks, plain)
+    blocks = [pack(e, name, side, numbers=4_000_000 // max(len(pairs), 10)) for name, e in pairs]
+    several = len(pairs) > 1 or overall is not None
+    index = {
+        "title": title,
+        "cards": [summary(e, name) for name, e in pairs] if several else [],
+        "overall": plain(overall),
+    }
+    tables = "" if overall is None else overall_table(overall)
+    tables += "".join(table(e, f"c2fa-{k}") for k, (_, e) in enumerate(pairs[:20]))
+    text = page(title, index, blocks, tables)
     if path is None:
         return text
     with atomic(path) as file:
@@ -94,7 +118,7 @@ def repr_many(title: str, inputs: Iterable[tuple[int, Explanation | str]]) -> st
             parts = "<br>".join(
                 f"<code>{n}</code> {escape(shorten(name, 60, placeholder=' …'))}" for n, name in largest
             )
-            shown, predicted = _title(e), f"{e.target_name}: {number(e.prediction)}"
+            shown, predicted = title_of(e), f"{e.target_name}: {number(e.prediction)}"
             beware = e.diagnostics.warnings
         parts += "".join(f"<div style='color:#8a1c14'>⚠ {escape(sentence)}</div>" for sentence in beware)
         cells = "".join(f"<td style='{cell}'>{text}</td>" for text in (escape(shown), escape(predicted), parts))
@@ -110,17 +134,18 @@ def _named(explanations: Several) -> list[tuple[str, Explanation]]:
     """Explanations with the titles they were given, or those of their inputs; of equal ones each has its number."""
     if isinstance(explanations, Explanation):
         explanations = [explanations]
-    given = explanations.items() if isinstance(explanations, Mapping) else [("", e) for e in explanations]
     named = []
-    for name, e in given:
+    for given in explanations.items() if isinstance(explanations, Mapping) else explanations:
+        name, e = given if isinstance(given, tuple) else ("", given)
         if not isinstance(e, Explanation):
             raise TypeError(f"a report is made of explanations, not of {type(e).__name__}")
-        named.append((str(name) or _title(e) or "Explanation", e))
+        named.append((str(name) or title_of(e) or "Explanation", e))
     count = Counter(name for name, _ in named)
     return [(f"{name} ({k + 1})" if count[name] > 1 else name, e) for k, (name, e) in enumerate(named)]
 
 
-def _title(e: Explanation) -> str:
+def title_of(e: Explanation) -> str:
+    """What an explanation's input, or its question, is called."""
     return e.view.title(e.structure) if e.answer is None else shortened(e.answer.query, 160)
 
 

@@ -45,7 +45,7 @@ def pack(e: Explanation, title: str, side: int, classes: int = 10, numbers: int 
     scale = 10.0 ** np.array([shown.digits for shown in rounded])
     names = [list(map(_cut, level)) for level in e.names]
     found = {
-        **vars(d),
+        **{name: value for name, value in vars(d).items() if name != "interactions"},  # which the notes tell
         "title": title,
         "kind": e.view.kind,
         "labels": e.level_names,
@@ -87,16 +87,19 @@ def summary(e: Explanation, title: str) -> dict[str, Any]:
     asked = "" if e.answer is None else f"{e.answer.query} {e.answer.text}"
     text = " ".join(f"{asked} {e.view.words()}".split())
     level = e.view.telling
-    lead = np.argsort(-np.abs(e.values[level]), kind="stable")[:6]
+    lead = np.argsort(-np.abs(e.values[level]), kind="stable")[:4]
+    fitted = [fit for fit in e.diagnostics.levels if fit.rows]
     found = {
         "title": title,
         "text": text[:1500] or " ".join(map(_cut, e.names[level][:100])),
-        "lead": [(_cut(e.names[level][i]), e.rounded.values[level][i]) for i in lead],
+        "lead": [
+            (_cut(e.names[level][i]), e.rounded.values[level][i] if settled(e.values[level][i]) else 0) for i in lead
+        ],
         "digits": e.rounded.digits,
         "target": _cut(e.target_name),
         "prediction": e.prediction,
-        "parts": [float(f"{v:.3g}") for v in settled(e.high[:60]).tolist()],
         "warnings": len(e.diagnostics.warnings),
+        "fit": min((fit.r2 if fit.r2_left_out is None else fit.r2_left_out for fit in fitted), default=None),
         "unsupported": "" if e.answer is None else e.answer.unsupported(e),
     }
     return cast(dict[str, Any], plain(found))

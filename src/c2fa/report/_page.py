@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -45,9 +46,10 @@ def style() -> str:
 
 
 @cache
-def script(cited: bool = False) -> str:
-    """The functions of every view, and of cited answers where there are any, without anything that starts them."""
-    names = ["core", "model", "tree", "text", "images", "series", "table", "view", "gallery", *["answer"] * cited]
+def script(cited: bool = False, several: bool = False) -> str:
+    """The functions of every view, of cited answers and of galleries where there are any; nothing starts them."""
+    names = ["core", "model", "tree", "text", "images", "series", "table", "view", "page"]
+    names += ["answer"] * cited + ["gallery"] * several
     return "\n".join(asset(f"{name}.js") for name in names)
 
 
@@ -58,7 +60,7 @@ def fingerprint(text: str) -> str:
 
 def page(title: str, index: dict[str, Any], blocks: list[dict[str, Any]], plain: str) -> str:
     """The whole file. ``plain`` is what is shown where scripts do not run."""
-    functions = script(any(block["answer"] for block in blocks))
+    functions = script(any(block["answer"] for block in blocks), bool(index["cards"]))
     code = f'(() => {{\n"use strict";\n{functions}\nbootReport();\n}})();'
     policy = (
         f"default-src 'none'; script-src {fingerprint(code)}; style-src {fingerprint(style())}; "
@@ -116,6 +118,22 @@ def table(e: Explanation, key: str) -> str:
         value = e.rounded.signed(e.rounded.values[0][j])
         rows.append(f"<tr><th scope='row'>{escape(name)}</th><td>{value}</td><td>{escape(best)}</td></tr>")
     return f"{head}<table>{''.join(rows)}</table>"
+
+
+def overall_table(overall: Mapping[str, Any]) -> str:
+    """What many inputs have in common, as tables without any style."""
+    told = [f"<p>{overall['inputs']:,} inputs, {overall['failed']:,} of them set aside.</p>"]
+    for output in overall["outputs"]:
+        rows = "".join(
+            f"<tr><th scope='row'>{escape(f['name'])}</th><td>{f['inputs']:,}</td><td>{number(f['mean'])}</td></tr>"
+            for f in output["features"]
+        )
+        heads = "".join(f"<th scope='col'>{head}</th>" for head in (overall["level"], "inputs", "mean attribution"))
+        caption = escape(f"{output['name'] or 'answers'}: {output['inputs']:,} inputs")
+        told.append(f"<table><caption>{caption}</caption><tr>{heads}</tr>{rows}</table>")
+    told += [f"<p>{doubt['inputs']:,} × {escape(doubt['text'])}</p>" for doubt in overall["warnings"]]
+    told += [f"<p>{error['inputs']:,} set aside: {escape(error['text'])}</p>" for error in overall["errors"]]
+    return "".join(told)
 
 
 def styled(e: Explanation, key: str = "c2fa") -> str:

@@ -1,6 +1,0 @@
-"""``python -m c2fa.cli``: the command line where the script is not on PATH."""
-
-from c2fa.cli import main
-
-if __name__ == "__main__":
-    main()
