@@ -230,6 +230,10 @@ class Shell(ModelProxy, abc.ABC):
     def around(self, model: Any) -> Shell:
         """The same around another model."""
 
+    def beside(self, model: Any) -> Shell:
+        """The same around another model, which is asked about what this one says where inputs leave that open."""
+        return self.around(model)
+
 
 def innermost(model: Any) -> Any:
     """The model inside all that is around it."""
