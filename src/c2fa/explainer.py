@@ -282,10 +282,7 @@ class Explainer:
         return masked.apart() if self.preset == "paper" and masked.apart is not None else masked
 
     def rows(self, masked: Masked, purse: Purse | None = None) -> tuple[int, ...]:
-        """The masks of each level for an input, after the one for its prediction and those beside it.
-
-        A budget in money buys them at the price that a purse tells; until then it is the most rows.
-        """
+        """The masks of each level for an input, after the one for its prediction and those beside it; see ``Money``."""
         budget = self.budget
         if self.money is not None and purse is not None:
             least = masked.structure.depth + 1 + len(masked.beside)
@@ -300,8 +297,7 @@ class Explainer:
             identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
         masks = 1 + len(masked.beside) + sum(self.rows(masked))
-        purse = Purse(None if self.money is None else self.money.amount)
-        return Queries(cache, masks * masked.rows_per_mask, purse)
+        return Queries(cache, masks * masked.rows_per_mask, Purse(None if self.money is None else self.money.amount))
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
@@ -313,7 +309,7 @@ class Explainer:
 
     def _conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """The same for an input all of whose leaves may matter."""
-        structure = masked.structure
+        structure, rows = masked.structure, self.rows(masked)
         tell = describe(self.model).outputs_of(masked.content, queries.cache.ledger, queries.cache.model_name)
         answer = yield Ask(structure.depth - 1, np.ones((1, structure.leaves), dtype=np.bool_))
         if not answer.ok[0]:
@@ -326,7 +322,8 @@ class Explainer:
         if len(masked.beside):
             beside = (yield Ask(structure.depth - 1, np.asarray(masked.beside))).outputs
         told = tell(beside)
-        rows = self.rows(masked, queries.purse)
+        if self.money is not None:
+            rows = self.rows(masked, queries.purse)
         queries.notes += told.notes
         given = self.output_names or told.names  # which some servers tell in their answers
         names = tuple(map(str, given or (range(len(prediction)) if len(prediction) > 1 else ("output",))))

@@ -81,14 +81,15 @@ class Scout:
     def check(self, other: Any) -> None:
         """Refuse a model that cannot go ahead of another one, before anything is asked."""
         if isinstance(other, Shell):
-            other.beside(self.model)
+            if not isinstance(self.model, Lazy):  # which is not to be made yet
+                other.scouting(self.model).check()
         elif not callable(self.model):
             raise TypeError(f"{type(self.model).__name__} is a language model, which scouts for c2fa.cite alone")
 
     def explained(self, explainer: Explainer, masked: Masked, identity: Identity, target: int) -> Explanation:
         """What the scout's model says of an input, explained as the other's is: by its method and under its masks."""
         own = copy.copy(explainer)
-        own.model = explainer.model.beside(self.model) if isinstance(explainer.model, Shell) else self.model
+        own.model = explainer.model.scouting(self.model) if isinstance(explainer.model, Shell) else self.model
         kind = explainer.link.name.removesuffix("-of-log")  # the other model may return probabilities themselves
         own.link = ensure(kind, log_probabilities=describe(own.model).log_probabilities)
         own.budget, own.target, own.outputs, own.prior, own.until = self.rows, target, "all", None, None

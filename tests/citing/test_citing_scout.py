@@ -70,3 +70,13 @@ def test_a_small_model_that_cannot_score_is_refused_before_anything_is_asked() -
         c2fa.cite(large, DOCUMENTS, "What?", prior=c2fa.scout(Writer()))
     assert not large.written
     assert not large.scored
+
+
+def test_answers_are_explained_for_money_and_verified_for_rows() -> None:
+    large = Reader("large", 1.0, "An answer.", 0.01)
+    e = c2fa.cite(large, DOCUMENTS, "What?", budget="$0.12")
+    assert (e.queries, len(large.scored)) == (12, 12)
+    assert e.diagnostics.cost == pytest.approx(0.12)
+    with pytest.raises(ValueError, match=r"verify splits its rows by itself: give budget= one number, not \$1"):
+        c2fa.Citer(large, budget="$1").verify({"documents": DOCUMENTS, "query": "What?"}, "An answer [d1].")
+    assert len(large.scored) == 12

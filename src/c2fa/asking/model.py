@@ -230,9 +230,17 @@ class Shell(ModelProxy, abc.ABC):
     def around(self, model: Any) -> Shell:
         """The same around another model."""
 
-    def beside(self, model: Any) -> Shell:
-        """The same around another model, which is asked about what this one says where inputs leave that open."""
-        return self.around(model)
+    ahead_of: Any = None
+    """The shell whose own answers are asked about, where inputs leave open what they are."""
+
+    def scouting(self, model: Any) -> Shell:
+        """The same around a model that goes ahead of this one."""
+        made = self.around(model)
+        made.ahead_of = self
+        return made
+
+    def check(self) -> None:
+        """Refuse a model that cannot do what is asked of it."""
 
 
 def innermost(model: Any) -> Any:

@@ -20,7 +20,6 @@ from c2fa.asking.ledger import DamagedTextError, Ledger
 from c2fa.asking.model import Outputs, Shell, describe, innermost
 from c2fa.citing.questions import MARK, Asking, Messages, Question, Rows, check_answer
 from c2fa.maskers._words import sentence_starts
-from c2fa.models.loading import Lazy
 from c2fa.showing.codec import walk
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views import Cited, CitedDocument
@@ -86,19 +85,10 @@ class Scorer(Shell):
         self._known: dict[str, _Known] = {}
         self._marks: dict[tuple[str, ...], re.Pattern[str]] = {}  # by the roles of a chat
         self._checked = False
-        self._writer: Scorer | None = None  # whose answers are scored in place of one's own
 
     def around(self, model: Any) -> Scorer:
         """The same with another language model."""
         return Scorer(model, self.asking, self.language, self.similarity, self.model_name)
-
-    def beside(self, model: Any) -> Scorer:
-        """The same with another language model, which scores the answers that this one writes."""
-        made = self.around(model)
-        made._writer = self
-        if not isinstance(model, Lazy):  # whose model is not to be made yet
-            made.check()
-        return made
 
     # -- what it says of itself
 
@@ -304,8 +294,8 @@ class Scorer(Shell):
         return all(hasattr(self.model, name) for name in names)
 
     def _write(self, question: Question) -> str:
-        if self._writer is not None:
-            return self._writer.answered(question).text
+        if self.ahead_of is not None:
+            return str(self.ahead_of.answered(question).text)
         if not self._can("generate"):
             raise TypeError(f"{type(self.model).__name__} writes no answers; give answer='…'")
         answer: str = self.model.generate(self._full(question))

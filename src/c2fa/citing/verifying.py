@@ -106,7 +106,7 @@ class Verifier(Explainer):
                 sent=queries.sent,
                 recalled=queries.recalled,
                 dropped=queries.dropped,
-                cost=None if e.diagnostics.cost is None else queries.cost,
+                cost=None if e.diagnostics.cost is None else queries.purse.cost,
             ),
             answer=dataclasses.replace(e.answer, verified=tuple(found)),
         )
