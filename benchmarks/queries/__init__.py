@@ -9,6 +9,7 @@ until      how many rows a stopping rule saves against a fixed budget that is ri
 coverage   how often 95 % intervals hold the truth
 cost       how long the library itself takes
 prior      what explained inputs teach about others: a fine-tuned text network, and a table
+scout      what a small classifier that goes ahead of a fine-tuned text network is worth
 images     bags of images and a fine-tuned network, from a file of results
 text       reviews and a fine-tuned network, from a file of results
 ========== ========================================================================================================

@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import queries
-from benchmarks.queries import additive, cost, coverage, networks, prior_tables, prior_words, stopping, synthetic
+from benchmarks.queries import (
+    additive,
+    cost,
+    coverage,
+    networks,
+    prior_tables,
+    prior_words,
+    scouts,
+    stopping,
+    synthetic,
+)
 from benchmarks.queries.tables import Table
 
 import c2fa
@@ -25,6 +35,7 @@ PARTS: Mapping[str, Callable[[argparse.Namespace], list[Table]]] = {
         *prior_words.tables(args.quick, args.data, args.answers, args.weights, args.device, args.workers, args.inputs),
         *prior_tables.tables(args.quick, args.data, args.workers),
     ],
+    "scout": lambda args: scouts.tables(args.quick, args.data),
     "images": lambda args: networks.tables("images", args.results),
     "text": lambda args: networks.tables("text", args.results),
 }

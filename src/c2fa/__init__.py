@@ -16,6 +16,7 @@ from c2fa.explanation import Explanation
 from c2fa.penalties import L1, L2, Auto, ElasticNet, L2Each, NonNegative
 from c2fa.prior import Prior
 from c2fa.problem import Level, Problem
+from c2fa.scouting import scout
 from c2fa.showing.files import load
 from c2fa.solution import Diagnostics, Solution, Status
 from c2fa.solvers import solve
@@ -53,6 +54,7 @@ __all__ = [
     "plots",
     "report",
     "samplers",
+    "scout",
     "solve",
     "to_shap",
     "until",

@@ -22,16 +22,17 @@ from c2fa.asking.masking import Masked, Masker, check_masked, check_takes_one
 from c2fa.asking.model import Model, Shell, describe, resolve_target
 from c2fa.asking.querying import Ask, Cache, Conversation, OnError, Queries
 from c2fa.asking.replies import QueryError
+from c2fa.asking.spending import Purse
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation
 from c2fa.maskers import Array, Bag, Custom, Default, ImageBag, Tabular, Text, TimeSeries
 from c2fa.methods import AnyMethod, Task, make, options_of
-from c2fa.methods.budget import as_budget, masks_of
+from c2fa.methods.budget import masks_of, rows_and_money
 from c2fa.methods.c2fa import PRESETS
-from c2fa.models.loading import wrap
+from c2fa.models.loading import Lazy, wrap
 from c2fa.prior import Prior
+from c2fa.scouting import Scout, expectation
 from c2fa.showing.progress import Bar
-from c2fa.solvers.expected import expected_part
 from c2fa.stopping import Judge, Rule, as_rule, in_stages
 from c2fa.views.descriptors import Descriptors
 from c2fa.views.from_prior import FromPrior
@@ -58,7 +59,8 @@ class Explainer:
     budget
         Model rows, every one of them counted, never exceeded: a number that the method splits over the levels, or a
         tuple with the rows of each level, coarse to fine (the prediction itself is one of the first level's). None, the
-        default, is 200 rows.
+        default, is 200 rows. ``"$2.00"`` is money for each input, in whatever unit the model's ``cost`` counts: it buys
+        rows at the price of the first, 10,000 at most, and none when it is spent.
     target
         The output to explain: an index, a name, or None for the predicted class.
     seed
@@ -95,8 +97,9 @@ class Explainer:
         has the options; single ones may still be given. With ``"paper"`` masks are the paper's too, whatever the
         method: an image is removed from a bag where it is masked as a whole, and never by masks of its super-pixels.
     prior
-        What other inputs taught, or the file where it is: ``c2fa.Prior.learn(explanations)``. It counts as far as this
-        input's answers bear it out, and ``from_prior`` of the explanation tells how much of each value it is.
+        What other inputs taught, or the file where it is: ``c2fa.Prior.learn(explanations)``; or a cheap model that is
+        asked about the same input first, ``c2fa.scout(model)``. It counts as far as this input's answers bear it out,
+        and ``from_prior`` of the explanation tells how much of each value it is.
     options
         The method's own options: ``kernel``, ``sampler``, ``penalty``, ``intercept``, ``solver``, …; an unknown one is
         refused.
@@ -117,7 +120,7 @@ class Explainer:
         masker: Masker | None = None,
         *,
         method: str | AnyMethod | None = None,
-        budget: int | Sequence[int] | None = None,
+        budget: int | Sequence[int] | str | None = None,
         target: int | str | None = None,
         seed: int = 0,
         until: str | Rule | None = None,
@@ -130,7 +133,7 @@ class Explainer:
         outputs: Literal["auto", "all", "target"] = "auto",
         progress: bool | None = None,
         preset: str | None = None,
-        prior: Prior | str | PathLike[str] | None = None,
+        prior: Prior | Scout | str | PathLike[str] | None = None,
         **options: Any,
     ) -> None:
         if isinstance(model, Array | Bag | Custom | Default | ImageBag | Tabular | Text | TimeSeries):
@@ -160,10 +163,12 @@ class Explainer:
         self.masker, self.preset = masker, preset
         self.method = make(method, options, also=Explainer.__init__.__kwdefaults__ or ())
         self.method_name = method if isinstance(method, str) else type(method).__name__
-        self.budget = as_budget(budget)
+        self.budget, self.money = rows_and_money(budget)
+        if self.money is not None and not isinstance(model, Lazy):  # whose model is not to be made yet
+            self.money.check(model)
         self.until = None if until is None else as_rule(until)
         self.link = ensure(link, log_probabilities=str(link) == "logit" and describe(model).log_probabilities)
-        self.prior = prior if prior is None or isinstance(prior, Prior) else Prior.load(prior)
+        self.prior = prior if isinstance(prior, Prior | Scout | None) else Prior.load(prior)
         if self.prior is not None:
             self.check_prior(self.prior)
         if self.until is not None and not self.method.can_stop_early:
@@ -190,9 +195,11 @@ class Explainer:
         # Last, so that an explainer that is refused leaves no file behind.
         self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger)
 
-    def check_prior(self, prior: Prior | None) -> None:
+    def check_prior(self, prior: Prior | Scout | None) -> None:
         """Refuse a prior that cannot be used; None asks whether one that is still to be learned can be."""
-        if prior is not None and prior.link != self.link.name:
+        if isinstance(prior, Scout):
+            prior.check(self.model)
+        elif prior is not None and prior.link != self.link.name:
             raise ValueError(
                 f"the prior was learned with link={prior.link!r} and this explainer has link={self.link.name!r}; give "
                 "both the same"
@@ -260,11 +267,13 @@ class Explainer:
         made.model = self.model.around(model) if isinstance(self.model, Shell) else model
         return made
 
-    def with_prior(self, prior: Prior, budget: int | Sequence[int] | None = None) -> Explainer:
+    def with_prior(self, prior: Prior | Scout, budget: int | Sequence[int] | None = None) -> Explainer:
         """The same explainer with what other inputs taught, and another budget where one is given."""
         self.check_prior(prior)
         made = copy.copy(self)
-        made.prior, made.budget = prior, self.budget if budget is None else as_budget(budget)
+        made.prior = prior
+        if budget is not None:
+            made.budget, made.money = rows_and_money(budget)
         return made
 
     def under(self, masked: Masked) -> Masked:
@@ -272,9 +281,13 @@ class Explainer:
         check_masked(masked)
         return masked.apart() if self.preset == "paper" and masked.apart is not None else masked
 
-    def rows(self, masked: Masked) -> tuple[int, ...]:
-        """The masks of each level for an input, after the one for its prediction and those beside it."""
-        masks = masks_of(self.budget, masked.rows_per_mask, masked.structure.depth, len(masked.beside))
+    def rows(self, masked: Masked, purse: Purse | None = None) -> tuple[int, ...]:
+        """The masks of each level for an input, after the one for its prediction and those beside it; see ``Money``."""
+        budget = self.budget
+        if self.money is not None and purse is not None:
+            least = masked.structure.depth + 1 + len(masked.beside)
+            budget = min(int(np.sum(budget)), self.money.masks(purse, least) * masked.rows_per_mask)
+        masks = masks_of(budget, masked.rows_per_mask, masked.structure.depth, len(masked.beside))
         return self.method.split(masks, masked.structure)
 
     def queries(self, x: Any, masked: Masked, key: str | None = None, cache: Cache | None = None) -> Queries:
@@ -284,7 +297,7 @@ class Explainer:
             identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
         masks = 1 + len(masked.beside) + sum(self.rows(masked))
-        return Queries(cache, masks * masked.rows_per_mask)
+        return Queries(cache, masks * masked.rows_per_mask, Purse(None if self.money is None else self.money.amount))
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
@@ -309,6 +322,8 @@ class Explainer:
         if len(masked.beside):
             beside = (yield Ask(structure.depth - 1, np.asarray(masked.beside))).outputs
         told = tell(beside)
+        if self.money is not None:
+            rows = self.rows(masked, queries.purse)
         queries.notes += told.notes
         given = self.output_names or told.names  # which some servers tell in their answers
         names = tuple(map(str, given or (range(len(prediction)) if len(prediction) > 1 else ("output",))))
@@ -320,8 +335,11 @@ class Explainer:
             columns = np.array([target])
         scale = self.link.at(prediction)
         descriptors = Descriptors.of(masked)
-        expected = None
-        if self.prior is not None:
+        expected = scouted = None
+        if isinstance(self.prior, Scout):
+            scouted = self.prior.explained(self, masked, queries.identity, target)
+            expected = expectation(scouted, [names[c] for c in columns])
+        elif self.prior is not None:
             expected = self.prior.expected(descriptors, [names[c] for c in columns], self.prior.kind(prediction, names))
         task = Task(
             structure,
@@ -346,14 +364,9 @@ class Explainer:
             found, rows = yield from on_scale(in_stages(self.method, task, judge, self.budget), scale)
         from_prior = None
         if self.prior is not None:
-            leaves, without = found.values[-1][:, column], found.without_prior
-            from_prior = FromPrior(
-                share=found.prior_share or 0.0,
-                part=0.0 if without is None else expected_part(leaves, without[-1][:, column]),
-                worth=self.prior.worth.get(names[target], 0.0),
-                without=without,
-            )
-        cost = None if describe(self.model).cost is None else queries.cost
+            worth = self.prior.worth.get(names[target], 0.0) if isinstance(self.prior, Prior) else 0.0
+            from_prior = FromPrior.of(found.values[-1], found.without_prior, column, found.prior_share, worth, scouted)
+        cost = None if describe(self.model).cost is None else queries.purse.cost
         notes = (*scale.notes(queries.answers[:, target]), *describe(self.model).notes)
         return Explanation(
             structure=structure,
@@ -382,6 +395,7 @@ class Explainer:
                 **({"masks": "the paper's"} if masked.by_level else {}),
                 **({} if self.until is None else {"until": str(self.until)}),
                 **({} if self.prior is None else {"prior": self.prior.name}),
+                **({} if self.money is None else {"money": self.money.text}),
             },
             descriptors=descriptors,
         )

@@ -314,6 +314,7 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
         (("a.txt", "-m", "demo", "--out", "nowhere/x.html"), 3, "there is no folder"),
         (("a.txt", "-m", "demo", "--out", "a.txt/x.html"), 3, "there is no folder"),
         (("a.txt", "-m", "demo", "--budget", "many"), 2, "not a number of model rows"),
+        (("a.txt", "-m", "demo", "--budget", "$2.00"), 2, "'$2.00' is money, and this model counts no cost; give it"),
         (("a.txt", "-m", "demo", "--budget", "2"), 3, "too small"),
         (("a.txt", "-m", "demo", "--budget", "5,5,5"), 3, "3 entries"),
         (("a.txt", "-m", "demo", "--until", "soon"), 2, "got 'soon'"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("experiments", reason="the benchmarks are in a clone, not in a source distribution")
-from benchmarks.cite import asking, command, items, planted, recipes, reference, rows, scoring, tables
+from benchmarks.cite import asking, command, items, planted, recipes, reference, rows, scoring, scouting, tables
 
 import c2fa
 
@@ -535,3 +535,39 @@ def test_planted_citations_are_told_apart(tmp_path, monkeypatch, capsys):
         assert count == of
     planted.main(["--frozen", path])
     assert capsys.readouterr().out.splitlines()[1:] == printed
+
+
+class Blurred(Fake):
+    """A smaller model, which sees the same less sharply, in other pieces, and on another scale."""
+
+    def pieces(self, answer):
+        return [answer]
+
+    def score(self, prompts, answer):
+        return 0.1 * super().score(prompts, answer) + 0.05 * np.array([[p.count("zoo")] for p in prompts])
+
+
+def test_a_scout_is_scored_beside_those_that_mislead(data):
+    some = items.load(data, ("nq10",), "second", 2)
+    large, small = scouting.Remembering(Fake()), scouting.Remembering(Blurred())
+    first, second = [scouting.Asked(item, "It is Basel, the port.") for item in some]
+    found = [scouting.scores(large, small, first, second, (8, 16), 64, 32) for _ in range(2)]
+    assert found[0] == found[1]
+    assert max(large.lm.prompts.values()) == max(small.lm.prompts.values()) == 1
+    one = found[0]
+    assert one[scouting.SCOUTED, 8] > one[scouting.ALONE, 8] - 0.02
+    assert {label for label, _ in one} >= {"negated", "shuffled", "another question", "the scout's own"}
+    printed = list(scouting.lines(found, (8, 16)))
+    assert printed[0].startswith("2 questions")
+    assert sum("with a scout" in line for line in printed) == 2
+    assert "8 for 16 rows" in printed[-1]
+
+
+def test_real_networks_scout(causal_lm, data):
+    some = items.load(data, ("nq10",), "second", 2)
+    asked = scouting.answered(causal_lm, some)
+    assert len(asked) == 2
+    lm = scouting.Remembering(causal_lm)
+    found = scouting.scores(lm, lm, *asked, (8,), 24, 16)
+    assert all(-1.0 <= value <= 1.0 for value in found.values())
+    assert lm.asked == len(lm.known)

@@ -279,8 +279,9 @@ class _Driver(Generic[T]):
             masks = room // job.queries.rows_per_mask
             if shares and (masks == 0 or not mixes):
                 break
-            masks = max(masks, 1)  # the rows of one mask stay together
-            rows, job._unsent = unsent[:masks], unsent[masks:] or None
+            rows, job._unsent = job.queries.take(unsent, max(masks, 1), bool(job._under_way))
+            if not rows:
+                continue
             job._under_way += 1
             shares.append(Share(job, rows))
             room -= shares[-1].size
@@ -339,10 +340,9 @@ class _Driver(Generic[T]):
         for share, piece in pieces:
             job = share.job
             job._under_way -= 1
-            job.queries.cost += share.cost
             self.unwritten[job.queries.cache] = None
             try:
-                job.queries.record(share.rows, piece)
+                job.queries.record(share.rows, piece, share.cost)
             except QueryError as error:
                 if not job.ended:
                     self._fail(job, error)

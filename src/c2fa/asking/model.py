@@ -230,6 +230,18 @@ class Shell(ModelProxy, abc.ABC):
     def around(self, model: Any) -> Shell:
         """The same around another model."""
 
+    ahead_of: Any = None
+    """The shell whose own answers are asked about, where inputs leave open what they are."""
+
+    def scouting(self, model: Any) -> Shell:
+        """The same around a model that goes ahead of this one."""
+        made = self.around(model)
+        made.ahead_of = self
+        return made
+
+    def check(self) -> None:
+        """Refuse a model that cannot do what is asked of it."""
+
 
 def innermost(model: Any) -> Any:
     """The model inside all that is around it."""

@@ -19,6 +19,7 @@ from c2fa.asking.fingerprint import Identity
 from c2fa.asking.ledger import Ledger, LedgerError, Name, Row, as_row
 from c2fa.asking.masking import Inputs, Masked
 from c2fa.asking.replies import Failed, QueryError, is_good
+from c2fa.asking.spending import Purse
 from c2fa.masks import mask_keys
 from c2fa.structure import BoolArray, FloatArray
 
@@ -56,8 +57,9 @@ Conversation: TypeAlias = Generator[Ask, Answer, T]
 Key: TypeAlias = bytes
 """A masked input: two bytes with the level and the packed bits of its mask, in one piece that remembers its hash."""
 
-# Added to the level in the key of a row that is asked again, or that is of a level by itself. No tree is as deep.
-_AGAIN, _BY_LEVEL = 1 << 15, 1 << 14
+# Added to the level in the key of a row that is asked again, or that is of a level by itself, and in the ledger to that
+# of what a row cost. No tree is as deep.
+_AGAIN, _BY_LEVEL, _COST = 1 << 15, 1 << 14, 1 << 13
 
 
 def _keys_of(level: int, masks: Iterable[bytes]) -> list[Key]:
@@ -118,6 +120,7 @@ class Cache:
     model_name: str = ""
     sent: int = 0
     known: dict[Key, FloatArray | None] = field(default_factory=dict)
+    costs: dict[Key, float] = field(default_factory=dict)
     under_way: dict[Key, Queries] = field(default_factory=dict)
     unwritten: list[Row] = field(default_factory=list)
     back: list[Name] = field(default_factory=list)
@@ -133,7 +136,7 @@ class Cache:
         """The name of a row in the ledger."""
         return self.model_name, self.identity.key, *_level_and_mask(key)
 
-    def recall(self, keys: Iterable[Key]) -> list[str]:
+    def recall(self, keys: Iterable[Key], and_costs: bool = False) -> list[str]:
         """Take in what the ledger has of rows, checked like what the model returns; say what cannot be used of it."""
         if self.ledger is None:
             return []
@@ -144,6 +147,10 @@ class Cache:
         for level, masks in levels.items():
             rows = self.ledger.get(self.model_name, self.identity.key, level, masks)
             found.update(zip(_keys_of(level, rows), rows.values(), strict=True))
+            if and_costs:
+                costs = self.ledger.get(self.model_name, self.identity.key, level | _COST, list(rows))
+                paid = zip(_keys_of(level, costs), costs.values(), strict=True)
+                self.costs |= {key: float(row.sum()) for key, row in paid if row is not None}
         whole = {key: row for key, row in found.items() if row is not None and row.size and is_good(row)}
         width = self.width
         if width is None and whole:  # what most have
@@ -160,11 +167,20 @@ class Cache:
             f"input {self.identity.key[:12]}); their rows are asked again"
         ]
 
-    def put(self, rows: Mapping[Key, FloatArray | None]) -> None:
-        """Keep answers, None for a row that was dropped; the ledger has them once the driver has written them."""
+    def put(self, rows: Mapping[Key, FloatArray | None], cost: float = 0.0) -> None:
+        """Keep answers, None for a row that was dropped, and what each cost, where it did.
+
+        The ledger has them once the driver has written them.
+        """
         self.known.update(rows)
+        if cost:
+            self.costs.update(dict.fromkeys(rows, cost))
         if self.ledger is not None:
-            self.unwritten += [as_row(self.name(key), row) for key, row in rows.items() if row is not None]
+            good = [(self.name(key), row) for key, row in rows.items() if row is not None]
+            self.unwritten += [as_row(name, row) for name, row in good]
+            if cost:
+                paid = np.array([cost])
+                self.unwritten += [as_row((model, x, level | _COST, mask), paid) for (model, x, level, mask), _ in good]
 
     def release(self, keys: Iterable[Key]) -> None:
         """Take away the marks of rows that came back, or that will not be sent; the ledger's with the next answers."""
@@ -186,14 +202,16 @@ class Queries:
         that an explanation uses as many rows whether or not others ask about the same input.
     budget
         The most rows that may ever be used; a question that would exceed it is not asked.
+    purse
+        What they may cost, and have cost.
     """
 
     cache: Cache
     budget: int
+    purse: Purse = field(default_factory=Purse)
     sent: int = 0
     recalled: int = 0
     dropped: int = 0
-    cost: float = 0.0
     notes: list[str] = field(default_factory=list)
     awaits: list[Key] = field(default_factory=list)
     _used_keys: dict[Key, None] = field(default_factory=dict)
@@ -208,6 +226,23 @@ class Queries:
     def used(self) -> int:
         """The rows used so far: sent to the model, or recalled where they were paid for before."""
         return self.sent + self.recalled
+
+    def take(self, unsent: Pending, masks: int, waits: bool) -> tuple[Pending, Pending | None]:
+        """The rows to be sent next, of so many masks at the most, and those behind them; rows of a mask stay together.
+
+        With money none while others are under way, whose cost is not known; what it cannot pay for is left out.
+        """
+        affordable = self.purse.affordable
+        if affordable is not None:
+            masks = 0 if waits else min(masks, affordable)
+            if not waits and not affordable:
+                self.cache.release(unsent.keys)
+                self.cache.put(left_out := dict.fromkeys(unsent.keys))
+                self._use(left_out)
+                spent = self.purse.cost + self.purse.paid_before
+                self.notes.append(f"{len(unsent)} masks were not asked: the money is spent, with {spent:.4g} by now")
+                return unsent[:0], None
+        return unsent[:masks], unsent[masks:] or None
 
     @property
     def identity(self) -> Identity:
@@ -259,7 +294,8 @@ class Queries:
                 f"{needed}; raise the budget"
             )
         cache = self.cache
-        self.notes += cache.recall(key for key in places if key not in cache.known and key not in cache.under_way)
+        new = [key for key in places if key not in cache.known and key not in cache.under_way]
+        self.notes += cache.recall(new, and_costs=self.purse.money is not None)
         here: dict[Key, FloatArray | None] = {}
         rows: dict[Key, int] = {}
         self.awaits = []
@@ -272,6 +308,7 @@ class Queries:
                 self.awaits.append(key)
         self._use(here)
         self.recalled += len(here) * self.rows_per_mask
+        self.purse.recall(cache.costs[key] for key in here if key in cache.costs)
         at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
         features = cache.masked.level_names[ask.level]
         return Pending(level, list(rows), masks[at], range(len(rows)), len(rows), features)
@@ -304,12 +341,13 @@ class Queries:
         # One memory layout, whoever else's rows are in the batch: sums over columns may depend on it in the last bit.
         return np.ascontiguousarray(inputs) if isinstance(inputs, np.ndarray) else inputs
 
-    def record(self, pending: Pending, reply: FloatArray | Failed) -> None:
-        """Check what came back for rows that were sent, and keep what is good; raise or note what is not.
+    def record(self, pending: Pending, reply: FloatArray | Failed, cost: float = 0.0) -> None:
+        """Check what came back for rows that were sent at a cost, and keep what is good; raise or note what is not.
 
         Of a reply that ``Failed``, what it brought along is kept.
         """
         cache = self.cache
+        self.purse.pay(cost, len(pending))
         self.sent += len(pending) * self.rows_per_mask
         cache.sent += len(pending) * self.rows_per_mask
         cache.release(pending.keys)
@@ -318,7 +356,7 @@ class Queries:
         drop = cache.on_error == "drop" and not interrupted
         answered = zip(pending.keys, outputs, good.tolist(), strict=True)
         rows = {key: row if fine else None for key, row, fine in answered if fine or drop}
-        cache.put(rows)
+        cache.put(rows, cost / len(pending))
         self._use(rows)
         if bad is None or interrupted:
             return

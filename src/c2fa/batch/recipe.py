@@ -143,6 +143,7 @@ def settings_of(explainer: Explainer, **of_the_store: Any) -> dict[str, Any]:
         "method": explainer.method_name,
         "options": text(explainer.method),
         "budget": list(explainer.budget) if isinstance(explainer.budget, tuple) else explainer.budget,
+        "money": explainer.money and explainer.money.text,
         "target": explainer.target,
         "seed": explainer.seed,
         "until": None if explainer.until is None else text(explainer.until),

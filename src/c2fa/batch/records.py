@@ -222,7 +222,7 @@ def _encodings(schema: Any) -> tuple[list[str], list[str]]:
 def provenance(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """What all explanations of a shard share: method, settings, versions, seed, model."""
     first = next((o.explanation for o in outcomes if o.explanation is not None), None)
-    constant = ("c2fa", "numpy", "method", "settings", "seed", "model", "until", "link", "prior")
+    constant = ("c2fa", "numpy", "method", "settings", "seed", "model", "until", "link", "prior", "money")
     return {} if first is None else {k: first.provenance[k] for k in constant if k in first.provenance}
 
 

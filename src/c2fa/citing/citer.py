@@ -15,7 +15,7 @@ from c2fa.citing.verdicts import Verification, Verifications
 from c2fa.citing.verifying import Verifier
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
-from c2fa.methods.budget import as_budget, masks_of
+from c2fa.methods.budget import masks_of, rows_and_money
 from c2fa.models.loading import Lazy
 
 
@@ -157,7 +157,7 @@ class Citer:
         ``"words"``. Words are asked about only inside the sentences that are found to matter (``c2fa-focused``), or
         everywhere with ``until``.
     budget
-        Rows of the model, or those of each level; the one without any document is among them.
+        Rows of the model, or those of each level; the one without any document is among them. Or money, as ``"$0.50"``.
     prompt
         A text with ``{context}`` and ``{query}``, or a function of both; it is put into the model's own chat template
         where the model has one, with ``system`` before it. A chat of a system's and a user's message, as a list of
@@ -191,7 +191,7 @@ class Citer:
         lm: LanguageModel,
         *,
         levels: Sequence[str] = ("documents", "sentences"),
-        budget: int | Sequence[int] = 64,
+        budget: int | Sequence[int] | str = 64,
         prompt: Prompt = PROMPT,
         system: str | None = None,
         document: str | None = None,
@@ -209,7 +209,8 @@ class Citer:
         self.scorer = Scorer(lm, asking, language, similarity, options.pop("model_name", None))
         if not isinstance(lm, Lazy):  # whose model is not to be made yet
             self.scorer.check()
-        masks_of(as_budget(budget), 1, len(masker.levels), beside=1)  # refused now where no question has room in it
+        # Refused now where no question has room in it.
+        masks_of(rows_and_money(budget)[0], 1, len(masker.levels), beside=1)
         options = {"target": 0, "outputs": "all", **options}
         self.explainer = Explainer(self.scorer, masker, budget=budget, **options)
 

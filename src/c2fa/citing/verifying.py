@@ -36,8 +36,9 @@ class Verifier(Explainer):
     @classmethod
     def of(cls, explainer: Explainer) -> Verifier:
         """Whoever verifies as this explainer explains."""
-        if isinstance(explainer.budget, tuple):
-            raise ValueError(f"verify splits its rows by itself: give budget= one number, not {explainer.budget}")
+        if isinstance(explainer.budget, tuple) or explainer.money is not None:
+            given = explainer.budget if explainer.money is None else explainer.money.text
+            raise ValueError(f"verify splits its rows by itself: give budget= one number, not {given}")
         if explainer.link.name != "identity":
             raise ValueError(f"verify compares log-probabilities as they are; leave link={explainer.link.name!r} out")
         assert isinstance(explainer.masker, QuestionMasker)
@@ -105,7 +106,7 @@ class Verifier(Explainer):
                 sent=queries.sent,
                 recalled=queries.recalled,
                 dropped=queries.dropped,
-                cost=None if e.diagnostics.cost is None else queries.cost,
+                cost=None if e.diagnostics.cost is None else queries.purse.cost,
             ),
             answer=dataclasses.replace(e.answer, verified=tuple(found)),
         )

@@ -54,7 +54,7 @@ Budget = Annotated[
     str,
     o.flag(
         o.ASKING,
-        "Most rows for a question: a number, or one for each level.",
+        "Most rows for a question: a number, one for each level, or money ('$0.50').",
         "--budget",
         "-b",
         metavar="ROWS",

@@ -12,6 +12,7 @@ import typer
 
 from c2fa import penalties, samplers
 from c2fa._system import did_you_mean
+from c2fa.asking.spending import Money
 from c2fa.cli.output import USAGE, RefusedError
 from c2fa.methods import METHODS
 
@@ -110,7 +111,7 @@ Budget = Annotated[
     str | None,
     flag(
         ASKING,
-        "Most model rows for an input: a number, or one for each level.",
+        "Most model rows for an input: a number, one for each level, or money ('$2.00').",
         "--budget",
         "-b",
         metavar="ROWS",
@@ -305,15 +306,15 @@ def number(text: str) -> float:
     return float(text)
 
 
-def budget(text: str | None) -> int | tuple[int, ...] | None:
-    """Read rows in all, or rows for each level; None is left to the explainer.
+def budget(text: str | None) -> int | tuple[int, ...] | str | None:
+    """Read rows in all, rows for each level, or money, which the explainer reads; None is left to it too.
 
-    >>> budget("200"), budget("50,150"), budget(None)
-    (200, (50, 150), None)
+    >>> budget("200"), budget("50,150"), budget("$2.00"), budget(None)
+    (200, (50, 150), '$2.00', None)
     """
-    if text is None:
-        return None
-    wrong = f"--budget {text!r} is not a number of model rows: write 200, or 50,150 with one for each level"
+    if text is None or Money.of(text) is not None:
+        return text
+    wrong = f"--budget {text!r} is not a number of model rows: write 200, 50,150 with one for each level, or '$2.00'"
     counts = _counts(text, wrong)
     return counts[0] if len(counts) == 1 else counts
 

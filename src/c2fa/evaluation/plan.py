@@ -226,7 +226,7 @@ class Grid:
         return {
             "levels": cache.masked.level_names,
             "rows": asdict(rows),
-            "cost": sum(job.queries.cost for job in jobs),
+            "cost": sum(job.queries.purse.cost for job in jobs),
             "refused": [
                 (run.label, str(run.size), str(job.error))
                 for run, job in zip(self.runs, explaining, strict=True)

@@ -1,4 +1,4 @@
-"""How many rows each level gets: the budget as it was given, checked, and split over the levels."""
+"""How many rows each level gets: the budget as it was given, in rows or in money, checked, and split over levels."""
 
 from __future__ import annotations
 
@@ -8,12 +8,23 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from c2fa._system import is_whole
+from c2fa.asking.spending import Money
 from c2fa.structure import Structure
 
 Budget: TypeAlias = int | tuple[int, ...]
 
 
-def as_budget(budget: int | Sequence[int] | None, most: int = 10**9) -> Budget:
+def rows_and_money(budget: int | Sequence[int] | str | None) -> tuple[Budget, Money | None]:
+    """A budget as the most rows, and as money where it is that; a fit of more rows than 10,000 takes long.
+
+    >>> rows_and_money(60), rows_and_money("$2")[0]
+    ((60, None), 10000)
+    """
+    money = Money.of(budget)
+    return (as_budget(budget), None) if money is None else (10_000, money)
+
+
+def as_budget(budget: int | Sequence[int] | str | None, most: int = 10**9) -> Budget:
     """Check a budget: rows in all, or rows for each level; None is 200 rows. No memory holds the masks of the most.
 
     >>> as_budget(None), as_budget(60), as_budget([20, 50])

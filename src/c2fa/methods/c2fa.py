@@ -112,7 +112,9 @@ class C2FA(Fitting):
         problem = Problem(task.structure, tuple(levels))
         if task.expected is None:
             return Attribution.of(self._solve(task, problem))
-        about = solve_about(problem, task.expected, functools.partial(self._solve, task))
+        finest = levels[-1]
+        expected = task.expected.scaled(finest.masks @ task.expected.effects, finest.outputs)
+        about = solve_about(problem, expected, functools.partial(self._solve, task))
         found = Attribution.of(about.solution)
         return replace(found, without_prior=about.without.values, prior_share=about.share)
 

@@ -139,7 +139,8 @@ class Owen(BaseMethod):
     def _attribution(self, task: Task, game: Game, levels: IntArray, noise: float) -> Attribution:
         """The values of the game, with what is needed to judge them."""
         s = task.structure
-        about = None if task.expected is None else solve_game_about(game, task.expected)
+        expected = task.expected and task.expected.scaled(game.masks @ task.expected.effects, game.outputs)
+        about = None if expected is None else solve_game_about(game, expected)
         found = solve_game(game) if about is None else about.solution
         notes = []
         if noise:

@@ -160,7 +160,7 @@ class Live(AnyWidget):  # type: ignore[misc]
     def _drive(self, explainer: Explainer, conversation: Conversation[Any], queries: Queries) -> Any:
         [job] = drive([Job(conversation, queries)], explainer.model, batch_size=explainer.batch_size)
         self._rows += queries.sent
-        self._cost += queries.cost
+        self._cost += queries.purse.cost
         return job.result()
 
     def _show(self, queries: Queries) -> None:

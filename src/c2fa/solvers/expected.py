@@ -61,6 +61,19 @@ class Expectation:
 
     effects: FloatArray
     sizes: FloatArray
+    in_units: bool = True
+    """Whether effects are in the units of the outputs; those of another model are not."""
+
+    def scaled(self, rows: FloatArray, outputs: FloatArray) -> Expectation:
+        """The same in units, from what the effects come to in rows and the outputs there.
+
+        Each output's effects are made as large as its outputs vary, and the share is what is left to be found.
+        """
+        if self.in_units:
+            return self
+        spread, wanted = rows.std(axis=0), outputs.reshape(len(rows), -1).std(axis=0)
+        scales: FloatArray = np.divide(wanted, spread, out=np.zeros_like(spread), where=spread > 0.0)
+        return Expectation(self.effects * scales, self.sizes)
 
 
 @dataclass(frozen=True, eq=False)

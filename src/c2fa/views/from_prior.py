@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class FromPrior:
-    """How much of an explanation is what other inputs taught.
+    """How much of an explanation is what other inputs taught, or what a scout found.
 
     Attributes
     ----------
@@ -24,16 +24,37 @@ class FromPrior:
     part
         What part of the leaves it is, between 0 and 1, for the target that was explained.
     worth
-        The correlation that it had with effects in inputs that it was not learned from.
+        The correlation that it had with effects in inputs that it was not learned from; 0 for a scout.
     without
         What ``all_values`` would be without it, from this input's answers alone; None where it knew nothing of the
         leaves.
+    scouted, scout_cost
+        The rows that a scout was asked, and what they cost where its model counts it: neither is in the explanation's
+        own. 0 and None for what was learned.
     """
 
     share: float
     part: float
     worth: float
     without: tuple[FloatArray, ...] | None
+    scouted: int = 0
+    scout_cost: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        values: FloatArray,
+        without: tuple[FloatArray, ...] | None,
+        column: int,
+        share: float | None,
+        worth: float,
+        scout: Explanation | None,
+    ) -> FromPrior:
+        """From the leaves' values with it and those of every level without it, and what a scout found."""
+        part = 0.0 if without is None else expected_part(values[:, column], without[-1][:, column])
+        if scout is None:
+            return cls(share or 0.0, part, worth, without)
+        return cls(share or 0.0, part, worth, without, scout.queries, scout.diagnostics.cost)
 
     def note(self, e: Explanation) -> str:
         """How much of the leaves' values it is, in words."""

@@ -1,0 +1,181 @@
+"""A small language model that scouts for a large one: ``python -m benchmarks.cite.scouting``.
+
+    python -m benchmarks.cite.scouting --model hf:LARGE --scout hf:SMALL --device cuda --families nq10 --items 40
+
+The large model writes an answer to each question, which ``cite`` explains by some of its rows: alone, and with what the
+small model makes of the same answer and passages as a prior (``c2fa.scout``). Explanations are scored on fresh masks of
+sentences by the rank correlation of what they predict with what the large model says (LDS). A prompt is asked once,
+whoever asks for it.
+
+Scouts that mislead are shown too: *negated* has the opposite of every value, *shuffled* the values of other sentences
+of the context, and *another question* what the small model says of the item before. None may cost more than .02.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from benchmarks.cite.asking import write_answers
+from benchmarks.cite.command import ANSWER_TOKENS, flags, model
+from benchmarks.cite.items import Item, load
+from benchmarks.cite.rows import message
+from benchmarks.queries.tables import Estimate
+
+import c2fa
+from c2fa import metrics
+from c2fa.citing import Question
+from c2fa.scouting import Scout
+from c2fa.structure import FloatArray
+
+ALONE, SCOUTED = "alone", "with a scout"
+
+
+class Remembering:
+    """A language model that is asked each prompt once."""
+
+    def __init__(self, lm: Any) -> None:
+        self.lm = lm
+        self.known: dict[tuple[str, str], FloatArray] = {}
+        self.asked, self.seconds = 0, 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lm, name)
+
+    def score(self, prompts: Sequence[str], answer: str) -> FloatArray:
+        """The log-probabilities of the answer's tokens after each prompt."""
+        missing = [prompt for prompt in dict.fromkeys(prompts) if (prompt, answer) not in self.known]
+        if missing:
+            start = time.perf_counter()
+            scores = np.asarray(self.lm.score(missing, answer), dtype=np.float64)
+            self.seconds += time.perf_counter() - start
+            self.asked += len(missing)
+            self.known.update({(prompt, answer): row for prompt, row in zip(missing, scores, strict=True)})
+        return np.array([self.known[prompt, answer] for prompt in prompts])
+
+    def forget(self) -> None:
+        """Of prompts of other questions nothing is asked again."""
+        self.known.clear()
+
+
+@dataclass(frozen=True, eq=False)
+class Misleading(Scout):
+    """A scout of whose values something else is told."""
+
+    change: Callable[[FloatArray], FloatArray] = np.negative
+
+    def explained(self, *given: Any) -> c2fa.Explanation:
+        """The explanation of the scout, with other values of the leaves."""
+        e = super().explained(*given)
+        return replace(e, all_values=(*e.all_values[:-1], self.change(e.all_values[-1])))
+
+
+def _shuffled(values: FloatArray) -> FloatArray:
+    return np.random.default_rng(len(values)).permutation(values)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question with the large model's answer."""
+
+    item: Item
+    answer: str
+
+    @property
+    def question(self) -> Question:
+        """What ``cite`` takes."""
+        return Question(dict(self.item.documents), self.item.query, self.answer)
+
+
+def answered(lm: Any, items: Sequence[Item]) -> list[Asked]:
+    """The questions that the model answers with something that can be scored."""
+    template = getattr(lm, "template", None)
+    texts = [message(item.documents, item.query) for item in items]
+    prompts = texts if template is None else [template([{"role": "user", "content": text}]) for text in texts]
+    written = write_answers(lm, prompts, ANSWER_TOKENS)
+    return [Asked(item, text) for item, text in zip(items, written, strict=True) if text.strip()]
+
+
+def scores(
+    large: Remembering, small: Remembering, one: Asked, before: Asked, rows: Sequence[int], of_scout: int, fresh: int
+) -> dict[tuple[str, int], float]:
+    """The LDS of every way and budget, for one question; ``before`` is another."""
+    explainer = c2fa.Citer(large, progress=False).explainer
+    masked = explainer.masker(explainer.model.asking.of(one.question))
+    masks = metrics.held_out(masked.structure.leaves, fresh, one.item.number)
+    elsewhere = c2fa.Citer(small, budget=of_scout, progress=False)(before.question).low
+    scout = c2fa.scout(small, rows=of_scout)
+
+    def told(change: Callable[[FloatArray], FloatArray]) -> Scout:
+        return Misleading(scout.model, scout.rows, change)
+
+    priors: Mapping[str, Scout | None] = {
+        ALONE: None,
+        SCOUTED: scout,
+        "negated": told(np.negative),
+        "shuffled": told(_shuffled),
+        "another question": told(lambda values: np.resize(elsewhere, (values.shape[1], len(values))).T),
+    }
+    found = {}
+    for label, prior in priors.items():
+        for budget in rows:
+            e = c2fa.Citer(large, budget=budget, prior=prior, progress=False)(one.question)
+            lds = metrics.lds(e.low, masks)
+            found[label, budget] = float(metrics.measure(lds, masked, explainer.model))
+    alone = c2fa.Citer(small, budget=of_scout, progress=False)(one.question).low
+    found["the scout's own", of_scout] = float(metrics.measure(metrics.lds(alone, masks), masked, explainer.model))
+    return found
+
+
+def lines(found: Sequence[Mapping[tuple[str, int], float]], rows: Sequence[int]) -> Iterator[str]:
+    """The tables: the mean of each way at each budget, and what scouts gain, paired, over questions."""
+    whole = [one for one in found if all(np.isfinite(list(one.values())))]
+    yield f"{len(whole)} questions; LDS of sentences, mean [95 %]"
+    labels = list(dict.fromkeys(label for one in whole for label, _ in one))
+    for label in labels:
+        budgets = sorted({n for name, n in whole[0] if name == label})
+        cells = (f"{n} rows {Estimate.of([one[label, n] for one in whole])}" for n in budgets)
+        yield f"  {label:<20}" + "   ".join(cells)
+    yield "gain over as many rows alone, paired"
+    for label in [label for label in labels if (label, rows[0]) in whole[0] and label != ALONE]:
+        gains = {n: Estimate.of([one[label, n] - one[ALONE, n] for one in whole]) for n in rows}
+        yield f"  {label:<20}" + "   ".join(f"{n} rows {gain}" for n, gain in gains.items())
+    yield "gain over the next larger budget alone, paired"
+    pairs = {(few, more): [one[SCOUTED, few] - one[ALONE, more] for one in whole] for few, more in pairwise(rows)}
+    yield "   ".join(f"  {few} for {more} rows {Estimate.of(gain)}" for (few, more), gain in pairs.items())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run it, and print the tables after every ten questions and at the end."""
+    parser = flags()
+    parser.prog, parser.description = "benchmarks.cite.scouting", __doc__
+    parser.add_argument("--scout", required=True, help="hf:FOLDER or a .gguf file, the small model")
+    parser.add_argument("--scout-rows", type=int, default=128, help="the rows that the small model is asked")
+    given = parser.parse_args(arguments)
+    large = Remembering(model(given))
+    given.model = given.scout
+    small = Remembering(model(given))
+    rows = given.rows or (16, 32, 64, 128)
+    asked = answered(large.lm, load(given.data, given.families, given.half, given.items))
+    begin, found = time.monotonic(), list[dict[tuple[str, int], float]]()
+    for before, one in pairwise([asked[-1], *asked]):
+        if time.monotonic() - begin > given.seconds:
+            break
+        try:
+            found.append(scores(large, small, one, before, rows, given.scout_rows, given.fresh or 64))
+        except ValueError as error:  # a window that is too short, or an answer that cannot be read as it was written
+            print(f"left out: {one.item.name}: {error}", flush=True)
+        large.forget()
+        small.forget()
+        if len(found) % 10 == 0 or one is asked[-1]:
+            print(*lines(found, rows), sep="\n", flush=True)
+    for name, lm in {"large": large, "small": small}.items():
+        print(f"{lm.asked} rows of the {name} model in {lm.seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""A small language model scouts for a large one: it scores what the large one wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import c2fa
+
+WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "ivory", "jolly", "karst", "larch"]
+DOCUMENTS = {f"d{i}": " ".join(f"The {word} {i} is here." for word in WORDS[3 * i : 3 * i + 3]) for i in range(4)}
+WORTH = dict(zip(WORDS, np.random.default_rng(0).gamma(0.5, size=len(WORDS)), strict=True))
+
+
+class Reader:
+    """A language model that finds an answer likelier by the words it reads, each worth something to it."""
+
+    def __init__(self, name: str, scale: float, answer: str, cost: float = 0.0) -> None:
+        self.name, self.scale, self.answer, self.price = name, scale, answer, cost
+        self.cost, self.scored, self.written = 0.0, list[str](), 0
+
+    def generate(self, prompt: str) -> str:
+        self.written += 1
+        return self.answer
+
+    def pieces(self, answer: str) -> list[str]:
+        return [answer[:5], answer[5:]]
+
+    def score(self, prompts: Sequence[str], answer: str) -> Any:
+        self.cost += self.price * len(prompts)
+        self.scored += [answer] * len(prompts)
+        found = [sum(worth for word, worth in WORTH.items() if word in prompt) for prompt in prompts]
+        return [[self.scale * one - 20.0, -1.0] for one in found]
+
+
+def test_the_small_model_scores_what_the_large_one_wrote() -> None:
+    large = Reader("large", 1.0, "It is the large one's answer.", 1.0)
+    small = Reader("small", 0.3, "Mine would be another.", 0.01)
+    e = c2fa.cite(large, DOCUMENTS, "What is here?", budget=10, prior=c2fa.scout(small, rows=40))
+    assert (large.written, small.written) == (1, 0)
+    assert set(small.scored) == {large.answer}
+    assert (e.queries, len(small.scored)) == (10, e.prior.scouted)
+    assert e.prior.scouted <= 40
+    assert (e.diagnostics.cost, e.prior.scout_cost) == (pytest.approx(10.0), pytest.approx(0.01 * e.prior.scouted))
+    alone = c2fa.cite(Reader("large", 1.0, large.answer), DOCUMENTS, "What is here?", budget=10)
+    truth = np.array([WORTH[word] for word in WORDS])
+    assert e.prior.share > 0.5
+    assert np.abs(e.low - truth).max() < 0.5 * np.abs(alone.low - truth).max()
+
+
+def test_many_questions_have_scouts_of_their_own() -> None:
+    large, small = Reader("large", 1.0, "An answer of mine."), Reader("small", 2.0, "No.")
+    citer = c2fa.Citer(large, budget=10, prior=c2fa.scout(small, rows=30))
+    questions = [{"documents": DOCUMENTS, "query": q} for q in ("What?", "Which one?")]
+    for question, e in zip(questions, citer.many(questions), strict=True):
+        np.testing.assert_allclose(e.low, citer(question).low)
+        assert e.prior.scouted > 0
+
+
+def test_a_small_model_that_cannot_score_is_refused_before_anything_is_asked() -> None:
+    class Writer:
+        def generate(self, prompt: str) -> str:
+            return "yes"
+
+    large = Reader("large", 1.0, "An answer.")
+    with pytest.raises(TypeError, match="Writer cannot score a given answer: it has no pieces and score"):
+        c2fa.cite(large, DOCUMENTS, "What?", prior=c2fa.scout(Writer()))
+    assert not large.written
+    assert not large.scored
+
+
+def test_answers_are_explained_for_money_and_verified_for_rows() -> None:
+    large = Reader("large", 1.0, "An answer.", 0.01)
+    e = c2fa.cite(large, DOCUMENTS, "What?", budget="$0.12")
+    assert (e.queries, len(large.scored)) == (12, 12)
+    assert e.diagnostics.cost == pytest.approx(0.12)
+    with pytest.raises(ValueError, match=r"verify splits its rows by itself: give budget= one number, not \$1"):
+        c2fa.Citer(large, budget="$1").verify({"documents": DOCUMENTS, "query": "What?"}, "An answer [d1].")
+    assert len(large.scored) == 12

@@ -1,0 +1,191 @@
+"""A budget in money: rows are bought at the price of the first, and what is recalled counts as it was paid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import c2fa
+from c2fa.asking.model import charge
+from c2fa.asking.spending import Money
+
+LEAVES = 24
+STRUCTURE = c2fa.Structure.from_groups([f"part {i // 6}" for i in range(LEAVES)])
+MASKER = c2fa.maskers.Array(STRUCTURE)
+WEIGHTS = np.random.default_rng(0).normal(size=LEAVES)
+X = np.ones(LEAVES)
+
+
+class Shop:
+    """A model that charges for each row, more for those that keep more."""
+
+    name = "shop"
+
+    def __init__(self, price: Any = lambda rows: np.full(len(rows), 0.01), after: float = np.inf) -> None:
+        self.price, self.cost, self.rows, self.after = price, 0.0, 0, after
+        self.dearest = 0.0
+
+    def __call__(self, rows: Any) -> Any:
+        if self.rows + len(rows) > self.after:
+            raise RuntimeError("out of stock")
+        prices = self.price(np.asarray(rows))
+        self.cost += float(prices.sum())
+        self.dearest = max(self.dearest, float(prices.max()))
+        self.rows += len(rows)
+        return (np.asarray(rows) * WEIGHTS[: np.shape(rows)[1]]).sum(axis=1)
+
+
+def explainer(model: Any, budget: Any = "$1.00", **options: Any) -> c2fa.Explainer:
+    return c2fa.Explainer(model, MASKER, budget=budget, progress=False, **options)
+
+
+@pytest.mark.parametrize("method", ["owen", "c2fa", "lime", "shapley"])
+def test_money_buys_as_many_rows_as_it_pays_for(method: str) -> None:
+    model = Shop()
+    e = explainer(model, method=method)(X)
+    in_rows = explainer(Shop(), 100, method=method)(X)
+    assert (model.rows, e.queries) == (in_rows.queries, in_rows.queries)
+    np.testing.assert_allclose(e.low, in_rows.low, atol=1e-9)
+    assert e.diagnostics.cost == pytest.approx(0.01 * e.queries)
+    assert e.diagnostics.cost <= 1.0 + 1e-9
+    assert e.provenance["money"] == "$1.00"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_of_any_price_exceed_it_by_no_more_than_one(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    model = Shop(lambda rows: draw.uniform(0.5, 1.0, size=len(rows)))
+    e = explainer(model, "20 credits", method="c2fa")(X)
+    assert model.cost <= 20.0 + model.dearest
+    assert e.diagnostics.cost == pytest.approx(model.cost)
+
+
+def test_rows_that_turn_out_dearer_than_the_first_are_left_out_and_told() -> None:
+    model = Shop(lambda rows: np.where(rows.all(axis=1), 0.1, 0.19))
+    e = explainer(model, "$5", method="c2fa")(X)
+    assert model.cost <= 5.0 + 0.19
+    assert model.cost > 4.5
+    assert e.queries == model.rows < 50
+    assert e.diagnostics.dropped == 50 - model.rows
+    assert any("masks were not asked: the money is spent, with 5" in note for note in e.diagnostics.warnings)
+
+
+def test_the_ledger_counts_the_same_money(tmp_path: Any) -> None:
+    def price(rows: Any) -> Any:
+        return np.full(len(rows), 0.02)
+
+    file = tmp_path / "answers.sqlite"
+    whole = explainer(Shop(price))(X)
+    broken = Shop(price, after=20)
+    with pytest.raises(c2fa.QueryError, match="out of stock"):
+        explainer(broken, ledger=file, batch_size=8)(X)
+    assert 0 < broken.rows <= 20
+    again = Shop(price)
+    resumed = explainer(again, ledger=file)(X)
+    np.testing.assert_array_equal(resumed.low, whole.low)
+    assert resumed.queries == whole.queries == 50
+    assert broken.cost + again.cost == pytest.approx(1.0)
+    assert resumed.diagnostics.cost == pytest.approx(again.cost)  # what this run paid
+    third = Shop(price)
+    np.testing.assert_array_equal(explainer(third, ledger=file)(X).low, whole.low)
+    assert third.rows == 0
+    more = Shop(price)
+    assert explainer(more, "$1.50", ledger=file)(X).queries == 75
+    assert more.cost == pytest.approx(0.5)
+
+
+def test_what_a_call_is_charged_counts_as_cost_does() -> None:
+    class Charging:
+        cost = 0.0
+
+        def __call__(self, rows: Any) -> Any:
+            charge(0.05 * len(rows))
+            return np.asarray(rows) @ WEIGHTS
+
+    assert explainer(Charging())(X).queries == 20
+
+
+def test_in_many_each_input_has_the_money(tmp_path: Any) -> None:
+    model = Shop()
+    found = explainer(model).many([X, 2.0 * X])
+    assert [e.queries for e in found] == [100, 100]
+    store = explainer(Shop()).many([X, 2.0 * X], tmp_path / "store", workers=1)
+    for e, other in zip(store, found, strict=True):
+        np.testing.assert_allclose(e.low, other.low)
+        assert e.provenance["money"] == "$1.00"
+
+
+def test_a_rule_may_stop_before_the_money_is_spent() -> None:
+    model = Shop()
+    e = explainer(model, "$100", until="stderr:1.0", method="c2fa")(X)
+    assert e.queries == model.rows < 10_000
+
+
+def test_no_more_rows_than_can_be_fitted() -> None:
+    model = Shop(lambda rows: np.full(len(rows), 1e-9))
+    e = c2fa.Explainer(model, c2fa.maskers.Array(c2fa.Structure.flat(3)), budget="$1", progress=False)(np.ones(3))
+    assert e.queries <= 10_000
+
+
+@pytest.mark.parametrize(
+    ("budget", "error", "sentence"),
+    [
+        ("$0", ValueError, r"budget must be more than nothing; got '\$0'"),
+        ("2.00", TypeError, "budget must be a whole number of model rows"),
+        ("$2.00 EUR", TypeError, "budget must be a whole number of model rows"),
+        ("$-2", TypeError, "budget must be a whole number of model rows"),
+        ("$", TypeError, "budget must be a whole number of model rows"),
+    ],
+)
+def test_what_is_no_money_is_refused(budget: str, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        explainer(Shop(), budget)
+
+
+def test_a_model_without_a_cost_is_refused_before_anything_is_asked() -> None:
+    asked = []
+    with pytest.raises(ValueError, match=r"budget='\$2' is money, and this model counts no cost; give it a price"):
+        explainer(lambda rows: asked.append(rows), "$2")
+    assert not asked
+
+
+def test_a_model_whose_first_row_is_free_is_refused_after_it() -> None:
+    model = Shop(lambda rows: np.zeros(len(rows)))
+    with pytest.raises(ValueError, match=r"budget='\$1.00' is money, and the first row cost nothing; give the model"):
+        explainer(model)(X)
+    assert model.rows == 1
+
+
+def test_too_little_money_says_what_it_pays_for() -> None:
+    model = Shop()
+    with pytest.raises(ValueError, match=r"\$0.02 pays for 2 masks at 0.01 each, and this input takes 3"):
+        explainer(model, "$0.02")(X)
+    assert model.rows == 1
+
+
+def test_amounts_are_read_with_their_unit() -> None:
+    assert [Money.of(text).amount for text in ("$2", "€1.50", "3 USD", ".5credits", " 7 ¢ ")] == [2, 1.5, 3, 0.5, 7]  # type: ignore[union-attr]
+
+
+def test_the_command_line_takes_money(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    testing = pytest.importorskip("typer.testing")
+    from c2fa.cli import app
+
+    (tmp_path / "shop_of_texts.py").write_text(
+        "class Shop:\n"
+        "    cost = 0.0\n"
+        "    def __call__(self, texts):\n"
+        "        self.cost += 0.01 * len(texts)\n"
+        "        return [text.count('good') for text in texts]\n"
+        "model = Shop()\n"
+    )
+    (tmp_path / "a.txt").write_text("A good book of a good author. I read it in a day, and lent it to all my friends.")
+    monkeypatch.chdir(tmp_path)
+    arguments = ["explain", "a.txt", "-m", "python:shop_of_texts:model", "--budget", "$0.30", "--out", "e.json"]
+    result = testing.CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    e = c2fa.load("e.json")
+    assert e.provenance["money"] == "$0.30"
+    assert (e.queries, e.diagnostics.cost) == (30, pytest.approx(0.3))

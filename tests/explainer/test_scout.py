@@ -1,0 +1,170 @@
+"""A cheap model goes ahead: what it finds counts as far as the large model's answers bear it out."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import c2fa
+
+LEAVES = 60
+STRUCTURE = c2fa.Structure.from_groups([f"part {i // 10}" for i in range(LEAVES)])
+MASKER = c2fa.maskers.Array(STRUCTURE)
+WEIGHTS = np.random.default_rng(3).standard_t(3, size=LEAVES)
+X = np.ones(LEAVES)
+
+
+def large(rows: Any) -> Any:
+    score = np.asarray(rows) @ WEIGHTS
+    return score + 0.2 * np.tanh(score)
+
+
+def small(rows: Any) -> Any:
+    """Mostly the same weights, on another scale."""
+    off = np.random.default_rng(5).normal(scale=0.4, size=LEAVES)
+    return 0.01 * (np.asarray(rows) @ (WEIGHTS + off))
+
+
+def misled(rows: Any) -> Any:
+    return np.asarray(rows) @ np.random.default_rng(7).permutation(WEIGHTS)
+
+
+class Priced:
+    """A model that counts what it costs."""
+
+    name = "priced"
+
+    def __init__(self, model: Any, price: float) -> None:
+        self.model, self.price, self.cost, self.rows = model, price, 0.0, 0
+
+    def __call__(self, rows: Any) -> Any:
+        self.cost += self.price * len(rows)
+        self.rows += len(rows)
+        return self.model(rows)
+
+
+def explained(prior: Any, method: str, budget: int = 30, model: Any = large, **options: Any) -> c2fa.Explanation:
+    return c2fa.Explainer(model, MASKER, method=method, budget=budget, prior=prior, progress=False, **options)(X)
+
+
+def held_out(e: c2fa.Explanation) -> float:
+    masks = c2fa.metrics.held_out(LEAVES, 300, seed=1)
+    return float(np.corrcoef(masks @ e.low, large(masks))[0, 1])
+
+
+@pytest.mark.parametrize("method", ["owen", "c2fa", "shapley"])
+def test_thirty_rows_and_a_scout_say_more_than_forty(method: str) -> None:
+    with_scout = explained(c2fa.scout(small), method)
+    assert held_out(with_scout) > held_out(explained(None, method, 40)) + 0.01
+    assert with_scout.prior is not None
+    assert with_scout.prior.share > 0.5
+    for level, above in zip(with_scout.values[1:], with_scout.values, strict=False):
+        np.testing.assert_allclose(STRUCTURE.sums(level, 0), above, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["owen", "c2fa"])
+@pytest.mark.parametrize("wrong", [misled, lambda rows: -large(rows), lambda rows: np.zeros(len(rows))])
+def test_a_scout_that_misleads_costs_next_to_nothing(method: str, wrong: Any) -> None:
+    alone = explained(None, method)
+    e = explained(c2fa.scout(wrong), method)
+    assert held_out(e) > held_out(alone) - 0.02
+    assert e.prior is not None
+    assert e.prior.without is not None
+    np.testing.assert_allclose(e.prior.without[-1], alone.all_values[-1])
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e5])
+def test_the_scale_of_a_scout_does_not_matter(scale: float) -> None:
+    one = explained(c2fa.scout(small), "c2fa")
+    other = explained(c2fa.scout(lambda rows: scale * small(rows)), "c2fa")
+    np.testing.assert_allclose(other.low, one.low, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_and_costs_of_both_stand_apart() -> None:
+    dear, cheap = Priced(large, 1.0), Priced(small, 0.001)
+    e = explained(c2fa.scout(cheap, rows=100), "owen", model=dear)
+    assert (e.queries, dear.rows, cheap.rows) == (30, 30, 100)
+    assert e.diagnostics.cost == pytest.approx(30.0)
+    assert e.prior is not None
+    assert (e.prior.scouted, e.prior.scout_cost) == (100, pytest.approx(0.1))
+    assert e.provenance["prior"].endswith(", 100 rows of priced")
+    assert "come from the prior (100 rows of priced)" in str(e)
+
+
+def test_an_explanation_with_a_scout_is_saved_and_read(tmp_path: Any) -> None:
+    e = explained(c2fa.scout(small), "owen")
+    e.save(tmp_path / "e.json")
+    again = c2fa.load(tmp_path / "e.json")
+    assert again.prior is not None
+    assert again.prior.scouted == 200
+    np.testing.assert_array_equal(again.low, e.low)
+
+
+def test_in_many_each_input_has_its_own_scouting(tmp_path: Any) -> None:
+    explainer = c2fa.Explainer(large, MASKER, budget=30, prior=c2fa.scout(small), progress=False)
+    inputs = [X, 0.5 * X, 2.0 * X]
+    one_by_one = [explainer(x).low for x in inputs]
+    for found in (explainer.many(inputs), explainer.many(inputs, tmp_path / "store", workers=1)):
+        for e, alone in zip(found, one_by_one, strict=True):
+            np.testing.assert_allclose(e.low, alone)
+            assert e.prior.scouted == 200
+
+
+def test_outputs_are_matched_by_name_and_else_by_place() -> None:
+    def two(model: Any, names: tuple[str, ...], turned: bool = False) -> Any:
+        class Two:
+            output_names = names
+
+            def __call__(self, rows: Any) -> Any:
+                outputs = np.column_stack([-model(rows), model(rows)])
+                return outputs[:, ::-1] if turned else outputs
+
+        return Two()
+
+    dear = two(large, ("no", "yes"))
+    options: dict[str, Any] = {"target": "yes", "model": dear}
+    by_name = explained(c2fa.scout(two(small, ("yes", "no"), turned=True)), "c2fa", **options)
+    by_place = explained(c2fa.scout(two(small, ("a", "b"))), "c2fa", **options)
+    np.testing.assert_allclose(by_name.low, by_place.low, rtol=1e-3, atol=1e-3)
+    with pytest.raises(ValueError, match="the scout has the outputs output and the model no, yes: give a scout with"):
+        explained(c2fa.scout(small), "c2fa", model=dear, target=0)
+
+
+def test_a_scout_from_a_line_of_text_is_loaded_where_it_is_needed() -> None:
+    explainer = c2fa.Explainer(
+        c2fa.models.load("demo"), c2fa.maskers.Text(), budget=20, prior=c2fa.scout("demo", rows=40), progress=False
+    )
+    explainer = pickle.loads(pickle.dumps(explainer))
+    e = explainer("What a lovely book. I would read it again.")
+    assert e.prior.scouted == 40
+    assert e.provenance["prior"].endswith("40 rows of demo")
+
+
+def test_what_cannot_scout_is_refused_before_anything_is_asked() -> None:
+    model = Priced(large, 1.0)
+    with pytest.raises(TypeError, match="a model must be callable or have predict_proba, not int"):
+        c2fa.scout(3)
+    with pytest.raises(TypeError, match="rows must be a whole number above 0; got '50'"):
+        c2fa.scout(small, rows="50")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cannot use a prior"):
+        c2fa.Explainer(model, MASKER, method="lime", prior=c2fa.scout(small))
+
+    class Writer:
+        def generate(self, prompt: str) -> str:
+            return "yes"
+
+    with pytest.raises(TypeError, match=r"Writer is a language model, which scouts for c2fa\.cite alone"):
+        c2fa.Explainer(model, MASKER, prior=c2fa.scout(Writer()))
+    assert model.rows == 0
+
+
+def test_a_scout_that_fails_says_who_it_was() -> None:
+    def broken(rows: Any) -> Any:
+        raise RuntimeError("no battery")
+
+    with pytest.raises(c2fa.QueryError, match="no battery") as caught:
+        explained(c2fa.scout(broken), "owen")
+    assert any("it is the scout that failed, broken" in note for note in caught.value.__notes__)
