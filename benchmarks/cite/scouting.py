@@ -29,7 +29,7 @@ from benchmarks.queries.tables import Estimate
 import c2fa
 from c2fa import metrics
 from c2fa.citing import Question
-from c2fa.scouting import Scout
+from c2fa.priors.scouting import Scout
 from c2fa.structure import FloatArray
 
 ALONE, SCOUTED = "alone", "with a scout"

@@ -7,7 +7,7 @@ the same masked reviews. The class that is explained is taken to be the review's
 
 Scouts that mislead are shown too: *negated* has the opposite of every value, *shuffled* the values of other pieces of
 the review, *another review* those of the one before it. How much larger what is left of large values is taken to be
-(``c2fa.scouting.expectation``) was chosen on the first 40 reviews; the table is of the 60 others.
+(``c2fa.priors.scouting.expectation``) was chosen on the first 40 reviews; the table is of the 60 others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.validation import Input, read
 
 import c2fa
 from c2fa.methods import METHODS
-from c2fa.scouting import sizes_of
+from c2fa.priors.scouting import sizes_of
 from c2fa.solvers.expected import Expectation, solve_about
 from c2fa.structure import BoolArray
 

@@ -30,8 +30,8 @@ from c2fa.methods import AnyMethod, Task, make, options_of
 from c2fa.methods.budget import masks_of, rows_and_money
 from c2fa.methods.c2fa import PRESETS
 from c2fa.models.loading import Lazy, wrap
-from c2fa.prior import Prior
-from c2fa.scouting import Scout, expectation
+from c2fa.priors.prior import Prior
+from c2fa.priors.scouting import Scout, expectation
 from c2fa.showing.progress import Bar
 from c2fa.stopping import Judge, Rule, as_rule, in_stages
 from c2fa.views.descriptors import Descriptors

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import c2fa
 from c2fa.graph import Graph
-from c2fa.learning import Field
 from c2fa.penalties import L2, Auto
+from c2fa.priors.learning import Field
 from c2fa.problem import Level, Problem
 from c2fa.solvers.expected import Expectation, solve_about
 from c2fa.solvers.solve import smoothed, solve
@@ -445,7 +445,7 @@ def masked_alike(text):
 
 def test_where_leaves_are_alike_no_sizes_are_learned():
     rng = np.random.default_rng(0)
-    from c2fa.learning import Field, Lessons, features_of
+    from c2fa.priors.learning import Field, Lessons, features_of
 
     table = {"word": [str(word) for word in rng.integers(40, size=4000)]}
     fields = {"word": Field.of(table["word"])}
@@ -551,7 +551,7 @@ def test_what_was_expected_is_not_learned_again(prior, taught):
 @settings(max_examples=10, deadline=None)
 def test_values_that_few_rows_shrank_are_learned_as_large_as_they_are(seed):
     """Half of the rows leave values smaller, and what is learned of them about as large."""
-    from c2fa.learning import _unshrunk
+    from c2fa.priors.learning import _unshrunk
 
     rng = np.random.default_rng(seed)
     truth, noise = rng.normal(size=2000), 0.5 * rng.normal(size=2000)

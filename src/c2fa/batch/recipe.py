@@ -17,7 +17,7 @@ from c2fa.batch.store import Store
 from c2fa.explainer import Explainer
 from c2fa.methods.budget import as_budget
 from c2fa.models.loading import is_language_model, load, taken
-from c2fa.prior import Prior
+from c2fa.priors.prior import Prior
 
 MakeModel: TypeAlias = str | Callable[[], Any]
 Divided: TypeAlias = tuple[Callable[[], Model], Callable[[Any], Explainer]]

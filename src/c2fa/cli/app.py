@@ -27,7 +27,7 @@ from c2fa.cli.verify import verify
 from c2fa.explanation import Explanation
 from c2fa.methods import METHODS, PEERS
 from c2fa.models.lm.demo import DOCUMENTS, QUERY, demo_language_model
-from c2fa.prior import Prior
+from c2fa.priors.prior import Prior
 from c2fa.showing.files import load_all
 
 app = typer.Typer(

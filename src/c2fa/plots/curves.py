@@ -32,7 +32,7 @@ from c2fa.structure import FloatArray
 if TYPE_CHECKING:
     import pandas as pd
 
-    from c2fa.prior import Prior
+    from c2fa.priors.prior import Prior
 
 
 class CurveLike(Protocol):

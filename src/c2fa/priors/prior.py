@@ -16,7 +16,7 @@ import numpy as np
 from c2fa._system import atomic, did_you_mean, is_whole, need
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.explanation import Explanation
-from c2fa.learning import MOST, Field, Lessons, features_of, kind_of, names_of, of_kind
+from c2fa.priors.learning import MOST, Field, Lessons, features_of, kind_of, names_of, of_kind
 from c2fa.showing.codec import check_unpacked, decode, dumps, encode, read, seal, unseal
 from c2fa.solvers.expected import Expectation
 from c2fa.structure import FloatArray, IntArray
