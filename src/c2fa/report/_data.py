@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from c2fa.explanation import Explanation
 from c2fa.showing.codec import walk
 from c2fa.showing.numbers import settled
 from c2fa.structure import IntArray
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
 
 
 def plain(value: Any) -> Any:

@@ -10,14 +10,16 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from c2fa.explanation import Explanation
 from c2fa.showing.numbers import number, of_largest
 from c2fa.showing.printing import fit, on_scale, printable, shown_names
 from c2fa.structure import IntArray
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
 
 
 def embed(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import traitlets
@@ -15,13 +15,15 @@ from c2fa.asking.driver import Job, drive
 from c2fa.asking.masking import Masked
 from c2fa.asking.model import ModelProxy, Shell, describe
 from c2fa.asking.querying import Ask, Cache, Conversation, Queries
-from c2fa.explainer import Explainer
-from c2fa.explanation import Explanation
 from c2fa.report import _side, repr_html
 from c2fa.report._data import pack
 from c2fa.report._page import asset, facts, script, style
 from c2fa.structure import BoolArray, FloatArray, Structure
 from c2fa.views.answer import cited_level
+
+if TYPE_CHECKING:
+    from c2fa.explainer import Explainer
+    from c2fa.explanation import Explanation
 
 AnyWidget: Any = need("anywidget", "live").AnyWidget
 
