@@ -244,6 +244,19 @@ def test_a_display_draws_as_often_as_wanted() -> None:
     assert {"excellent!", "terrible", "top 5 words", "sentences"} <= drawn
 
 
+def test_words_of_sentences_that_are_leaves_are_placed_one_by_one() -> None:
+    text = (
+        "Bern is the capital of Switzerland. " + "It lies on a river, and on hills, in the middle of it all. " * 3
+    )
+    masker = c2fa.maskers.Text(levels=("paragraphs", "sentences"))
+    e = c2fa.Explainer(lambda texts: np.array([float(len(t)) for t in texts]), masker, budget=20)(text)
+    words = [piece for piece in plots.TextDisplay.from_explanation(e).pieces if piece.leaf >= 0]
+    assert [piece.text for piece in words] == text.split()
+    assert {piece.leaf for piece in words} == set(range(4))
+    for one, other in pairwise(words):
+        assert other.line > one.line or other.x > one.x + one.width
+
+
 def test_a_long_text_shows_its_most_important_sentences() -> None:
     e = showcases.explain_text(showcases.long_text(800), budget=(80, 200))
     display = plots.TextDisplay.from_explanation(e, words=100)

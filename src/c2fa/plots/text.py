@@ -112,11 +112,14 @@ class TextDisplay:
         ax.axis("off")
         shrink = min(1.0, ax.get_position().width * figure_of(ax).get_size_inches()[0] * 72 / _WIDTH)
         of_parts, of_leaves = of_largest(self.e.values[self.inner]), of_largest(self.e.low)
-        for piece in self.pieces:
+        for piece, following in zip(self.pieces, (*self.pieces[1:], None), strict=True):
+            left, right = piece.x, piece.x + piece.width
+            if following and (following.leaf, following.line) == (piece.leaf, piece.line):  # one box for both words
+                left, right = min(left, following.x + following.width), max(right, following.x)
             if piece.part >= 0 and not self._flat:  # the line under a word that shows its sentence's attribution
-                at = (piece.x - 1.6, piece.line + 0.76)
-                ax.add_patch(Rectangle(at, piece.width + 3.6, 0.13, fc=colour(of_parts[piece.part]), ec="none", lw=0))
-            _word(ax, piece, 0.0 if piece.leaf < 0 else of_leaves[piece.leaf], _SIZE * shrink)
+                at, wide = (left - 1.6, piece.line + 0.76), right - left + 3.6
+                ax.add_patch(Rectangle(at, wide, 0.13, fc=colour(of_parts[piece.part]), ec="none", lw=0))
+            _word(ax, piece, (left, right), 0.0 if piece.leaf < 0 else of_leaves[piece.leaf], _SIZE * shrink)
         title = clip(headline(self.e), _WIDTH * shrink, 10, bold=True)
         ax.set_title(title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
         return figure_of(ax)
@@ -191,11 +194,11 @@ def _place(made: Figure, x: float, y: float, width: float, height: float) -> Axe
     return made.add_axes((x / across, 1 - (y + height) / down, width / across, height / down))
 
 
-def _word(ax: Axes, piece: Piece, share: float, size: float) -> None:
+def _word(ax: Axes, piece: Piece, ends: tuple[float, float], share: float, size: float) -> None:
     if abs(share) > 0.02:
         box = FancyBboxPatch(
-            (piece.x - 1, piece.line + 0.06),
-            piece.width + 2,
+            (ends[0] - 1, piece.line + 0.06),
+            ends[1] - ends[0] + 2,
             0.64,
             boxstyle="round,pad=0,rounding_size=2.4",
             mutation_aspect=1 / _LINE,
@@ -269,12 +272,14 @@ def _lay_out(view: Text, owner: IntArray, shown: set[int], numbered: bool) -> _L
             skipped = False
         if "\n" in between and layout.at:
             layout.new_line()
-        word = clip(text[a:b], _WIDTH - 30, _SIZE)
+        # Words of a sentence that is a leaf are placed one by one: letters are drawn wider than they are measured.
+        words = [clip(word, _WIDTH - 30, _SIZE) for word in text[a:b].split()] or [text[a:b]]
         if part != last and numbered:
-            layout.put(f"{part + 1}", 0.72 * _SIZE, -1, part, 2.2 * _SPACE, _SPACE + width_of(word, _SIZE))
+            layout.put(f"{part + 1}", 0.72 * _SIZE, -1, part, 2.2 * _SPACE, _SPACE + width_of(words[0], _SIZE))
         # Pieces of one word stand close together; between words there are blanks or tags.
-        apart = last != part or any(c.isspace() or c == "<" for c in between)
-        layout.put(word, _SIZE, leaf, part, _SPACE if apart else 0.5)
+        apart = last != part or len(words) > 1 or any(c.isspace() or c == "<" for c in between)
+        for word in words:
+            layout.put(word, _SIZE, leaf, part, _SPACE if apart else 0.5)
         last = part
     if skipped:
         layout.put_ellipsis()
