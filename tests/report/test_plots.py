@@ -245,9 +245,7 @@ def test_a_display_draws_as_often_as_wanted() -> None:
 
 
 def test_words_of_sentences_that_are_leaves_are_placed_one_by_one() -> None:
-    text = (
-        "Bern is the capital of Switzerland. " + "It lies on a river, and on hills, in the middle of it all. " * 3
-    )
+    text = "Bern is the capital of Switzerland. " + "It lies on a river, and on hills, in the middle of it all. " * 3
     masker = c2fa.maskers.Text(levels=("paragraphs", "sentences"))
     e = c2fa.Explainer(lambda texts: np.array([float(len(t)) for t in texts]), masker, budget=20)(text)
     words = [piece for piece in plots.TextDisplay.from_explanation(e).pieces if piece.leaf >= 0]
