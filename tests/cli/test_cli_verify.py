@@ -157,7 +157,7 @@ def test_after_kill_9_the_same_command_asks_only_for_the_rest(folder: Path, many
     (folder / "mine.py").write_text(SLOW)
     (folder / "answers.jsonl").write_text(json.dumps({"query": ASK[3], "docs": "docs", "answer": ANSWER}))
     question = ("--questions", "answers.jsonl") if many else (*ASK[:4], "--answer", ANSWER)
-    command = [sys.executable, "-m", "c2fa.cli", "verify", *question, "--model", "python:mine:stalls"]
+    command = [sys.executable, "-m", "c2fa", "verify", *question, "--model", "python:mine:stalls"]
     command += ["--budget", "40", "--batch-size", "4", "--json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     (folder / "stall").touch()

@@ -270,6 +270,7 @@ ANSWER = {
     "stays": [],
     "verified": [],
 }
+PRIOR = {"share": 1.0, "part": 1.0, "worth": 1.0, "without": None, "scouted": 0, "scout_cost": None}
 FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "lacks target": lambda d: d.pop("target"),
     "all_values has shapes": lambda d: d["all_values"].pop(),
@@ -295,12 +296,8 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "shows its input by 'Hologram', a class that is not known here": lambda d: d["view"].update({"class": "Hologram"}),
     "the view has 19 values, and there are 20 leaves": lambda d: d["view"]["values"].pop(),
     "provenance cannot be 3": lambda d: d.update(provenance=3),
-    "prior.share cannot be 'all'": lambda d: d.update(
-        prior={"share": "all", "part": 1.0, "worth": 1.0, "without": None}
-    ),
-    "prior.without has shapes": lambda d: d.update(
-        prior={"share": 1.0, "part": 1.0, "worth": 1.0, "without": d["all_values"][:1]}
-    ),
+    "prior.share cannot be 'all'": lambda d: d.update(prior={**PRIOR, "share": "all"}),
+    "prior.without has shapes": lambda d: d.update(prior={**PRIOR, "without": d["all_values"][:1]}),
     "an answer of 2 statements": lambda d: d.update(answer=ANSWER),
 }
 
