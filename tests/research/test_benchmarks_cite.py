@@ -469,9 +469,9 @@ def test_context_cites_loop_has_the_log_odds_that_cite_has(causal_lm, data):
     response = causal_lm.tokenizer.encode(answer, add_special_tokens=False)
     prompts = [rows.message({"a": text}, item.query) for text in SENTENCES[:3]]
     said = [causal_lm.template([{"role": "user", "content": prompt}]) for prompt in prompts]
-    rows = [causal_lm.tokenizer.encode(prompt, add_special_tokens=False) + response for prompt in said]
+    tokens = [causal_lm.tokenizer.encode(prompt, add_special_tokens=False) + response for prompt in said]
     loop = speed.ContextCiteLoop(causal_lm, 2, None)
-    log_odds = loop._logit_probs(rows, response)
+    log_odds = loop._logit_probs(tokens, response)
     pieces = causal_lm.score(said, answer)
     np.testing.assert_allclose(-np.logaddexp(0, -log_odds).sum(axis=1), pieces.sum(axis=1), atol=1e-3)
     assert loop(item, answer) is not None
