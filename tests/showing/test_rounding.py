@@ -196,7 +196,7 @@ def test_the_page_adds_up_as_its_card_says(kind: str, tmp_path: Any) -> None:
     pages = report.html({"one": e, "two": replace(e)})
     with browsing.browser() as driver, browsing.watched(driver, tmp_path) as show:
         show(pages)
-        lead = browsing.texts(driver, ".card-text")[0]
+        lead = browsing.texts(driver, ".card-bars")[0]
         browsing.all_of(driver, ".card-head")[0].click()
         for own, below in sums_of_page(browsing, driver):
             assert own == below
