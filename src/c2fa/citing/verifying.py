@@ -202,12 +202,14 @@ class _Removals:
             likely = self.without[k] >= -math.log(2.0) * max(self.words(k), self.tokens[k])
         else:
             likely = self.without[k] >= 0.5
-        return bool(likely) and all(self.effect(k, i) < self.limit(k) for i in self.everything)
-
-    def effect(self, k: int, i: int) -> float:
-        """The most that a document was seen to do for a statement, or its value where it was never removed."""
-        seen = [x for x in (self.lost(k, [i]), self.back(k, i)) if x is not None]
-        return max(seen, default=float(self.values(k)[0][i]))
+        if not likely:
+            return False
+        limit, values = self.limit(k), self.values(k)[0]
+        for i in self.everything:  # the most that it was seen to do, or its value where it was never removed
+            seen = [lost for lost in (self.lost(k, [i]), self.back(k, i)) if lost is not None]
+            if max(seen, default=values[i]) >= limit:
+                return False
+        return True
 
     def unsure(self, k: int) -> float:
         """How far a difference of two answers may be off, 95 times in 100; 0 where the model has no noise.
