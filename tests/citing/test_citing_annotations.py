@@ -51,6 +51,12 @@ def test_markers_are_read_and_left_out(answer, found):
     assert read_citations(answer, None, DOCUMENTS).text == ANSWER
 
 
+def test_a_marker_may_name_many_documents_at_length():
+    documents = {f"https://example.org/{'long/' * 12}{i}": {} for i in range(20)}
+    marked = read_citations(f"It rains [{', '.join(documents)}].", None, documents)
+    assert (marked.text, [claim.source for claim in marked.claims]) == ("It rains.", list(documents))
+
+
 def test_what_is_no_citation_stays():
     for answer in ("He wrote [sic] that.", "See [the page](https://example.org).", "It is (in short) long."):
         assert read_citations(answer, None, DOCUMENTS) == read_citations(answer, [], DOCUMENTS)

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 Citations: TypeAlias = Any
 """Whatever ``read_citations`` makes claims of."""
 
-_MARKER = re.compile(r"\s*(?:\[(?P<square>[^\[\]\n]{1,200})\](?!\()|【(?P<wide>[^【】\n]{1,200})】)")
-_SOURCE = re.compile(r"\s*[(\[]\s*sources?:\s*(?P<named>[^()\[\]\n]{1,200})[)\]]", re.IGNORECASE)
+_MARKER = re.compile(r"\s*(?:\[(?P<square>[^\[\]\n]{1,2000})\](?!\()|【(?P<wide>[^【】\n]{1,2000})】)")
+_SOURCE = re.compile(r"\s*[(\[]\s*sources?:\s*(?P<named>[^()\[\]\n]{1,2000})[)\]]", re.IGNORECASE)
 _RANGE = re.compile(r"(\d{1,4})\s*[-–]\s*(\d{1,4})")
 _NAMES = ("id", "source", "url", "uri", "title", "document_title", "document_id", "file_id", "filename", "file_name")
 _PLACES = ("document_index", "search_result_index")  # counted from 0
