@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.graph import Graph
 from c2fa.penalties import L2, Auto
-from c2fa.priors.learning import Field
+from c2fa.priors.learning import Field, Lessons
 from c2fa.problem import Level, Problem
 from c2fa.solvers.expected import Expectation, solve_about
 from c2fa.solvers.solve import smoothed, solve
@@ -445,7 +445,7 @@ def masked_alike(text):
 
 def test_where_leaves_are_alike_no_sizes_are_learned():
     rng = np.random.default_rng(0)
-    from c2fa.priors.learning import Field, Lessons, features_of
+    from c2fa.priors.learning import features_of
 
     table = {"word": [str(word) for word in rng.integers(40, size=4000)]}
     fields = {"word": Field.of(table["word"])}
@@ -536,15 +536,20 @@ def test_the_page_has_what_is_the_priors_beside_every_value(prior):
 
 
 def test_what_was_expected_is_not_learned_again(prior, taught):
-    """Of a run whose first inputs taught, the first teach again."""
-    again = c2fa.Prior.learn(taught)
-    assert again.inputs == 8
-    assert again.fingerprint == c2fa.Prior.load(taught.path / "prior.json").fingerprint
-    had = [explainer(budget=12, prior=prior)(text) for text in reviews(5)]
-    with pytest.raises(
-        ValueError, match=r"5 of 5 explanations had a prior themselves, .*; explain inputs without prior="
-    ):
-        c2fa.Prior.learn(had)
+    """An explanation that had a prior teaches what its answers say alone."""
+    assert c2fa.Prior.learn(taught).inputs == 14
+    texts = reviews(30)
+    had = explainer(budget=12, prior=prior).many(texts)
+    assert any(np.abs(e.from_prior[-1]).max() > 0.1 for e in had)
+    told, alone = c2fa.Prior.learn(had), c2fa.Prior.learn(explainer(budget=12).many(texts))
+    lessons = [Lessons.of(some) for some in (had, explainer(budget=12).many(texts))]
+    assert told.inputs == alone.inputs
+    unshrunk = [one.values["liking"] / np.abs(one.values["liking"]).max() for one in lessons]
+    assert np.corrcoef(*unshrunk)[0, 1] > 0.9  # but for how large each input's values are taken to be
+    # A prior that says the opposite teaches nothing of it.
+    wrong = dataclasses.replace(prior, effects={name: -10.0 * v for name, v in prior.effects.items()})
+    misled = c2fa.Prior.learn(explainer(budget=12, prior=wrong).many(texts))
+    assert np.corrcoef(misled.effects["liking"], alone.effects["liking"])[0, 1] > 0.9
 
 
 @given(st.integers(0, 10_000))
@@ -613,7 +618,8 @@ def test_on_the_command_line(tmp_path, monkeypatch):
 
 
 def learning(inputs, folder, **options):
-    return explainer(budget=40).many(inputs, folder, learn=8, budget_after=12, precision="float64", **options)
+    options = {"learn": 8, "budget_after": 12, "precision": "float64", **options}
+    return explainer(budget=40).many(inputs, folder, **options)
 
 
 @pytest.fixture(scope="module")
@@ -635,6 +641,50 @@ def test_the_first_inputs_teach_about_the_others(taught):
     alone = explainer(budget=12, prior=learned)(reviews(14, seed=5)[10])
     np.testing.assert_allclose(taught[10].low, alone.low, atol=1e-12)
     assert taught[10].provenance["prior"] == learned.name
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("staged") / "store"
+    return learning(reviews(18, seed=5), folder, engine="serial", learn=(6, 10, 14))
+
+
+def test_learning_goes_on_in_stages(staged):
+    """Each stage has the prior of all inputs before it, learned from what these say by themselves."""
+    priors = {n: c2fa.Prior.load(staged.path / f"prior-{n}.json") for n in (6, 10, 14)}
+    assert [prior.inputs for prior in priors.values()] == [6, 10, 14]
+    names = [e.provenance.get("prior") for e in staged]
+    assert names == [None] * 6 + [priors[n].name for n in (6, 10, 14) for _ in range(4)]
+    assert priors[10].fingerprint == c2fa.Prior.learn(staged[:10]).fingerprint
+    alone = explainer(budget=12, prior=priors[14])(reviews(18, seed=5)[15])
+    np.testing.assert_allclose(staged[15].low, alone.low, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"shard_size": 2}, pytest.param({"engine": "processes", "workers": 2}, marks=pytest.mark.slow)],
+)
+def test_stages_give_the_same_numbers_on_any_engine(staged, tmp_path, options):
+    again = learning(reviews(18, seed=5), tmp_path / "store", **{"engine": "serial", "learn": (6, 10, 14), **options})
+    for e, found in zip(staged, again, strict=True):
+        assert found.provenance.get("prior") == e.provenance.get("prior")
+        np.testing.assert_allclose(found.low, e.low, atol=1e-12)
+
+
+def test_stages_go_on_where_a_run_was_killed(staged, tmp_path):
+    """Whatever a killed run left: some shards of a stage, with the priors up to it or without the last."""
+    inputs = reviews(18, seed=5)
+    for lost, left in (("prior-14.json", 7), ("prior-10.json", 4)):
+        store = tmp_path / lost
+        shutil.copytree(staged.path, store)
+        for name in [f"prior-{n}.json" for n in (10, 14) if n >= int(lost[6:8])]:
+            (store / name).unlink()
+        for shard in sorted(store.glob("part-*.parquet"))[left:]:
+            shard.unlink()
+        for e, whole in zip(learning(inputs, store, engine="serial", learn=(6, 10, 14)), staged, strict=True):
+            np.testing.assert_allclose(e.low, whole.low, atol=1e-12)
+    with pytest.raises(c2fa.batch.StoreError, match=r"learn is \[6, 10, 14\] there and \[6, 10\] now"):
+        learning(inputs, staged.path, engine="serial", learn=(6, 10))
 
 
 @pytest.mark.parametrize(
@@ -768,7 +818,10 @@ def test_fewer_inputs_than_there_are_to_learn_from(tmp_path):
 
 def test_a_lesson_that_cannot_be_is_refused_before_anything_is_asked(tmp_path):
     for options, said in (
-        ({"learn": 0}, "learn must be a whole number of inputs above 0, not 0"),
+        ({"learn": 0}, r"learn must be a whole number of inputs above 0, or several .*, not 0"),
+        ({"learn": ()}, r"learn must be a whole number of inputs above 0, or several .*, not \(\)"),
+        ({"learn": (8, 8)}, r"learn=\(8, 8\) must increase"),
+        ({"learn": (8, 12), "shard_size": 8}, "learn=12 must be a multiple of shard_size=8"),
         ({"budget_after": 12}, "budget_after=12 is for inputs after"),
         ({"learn": 8, "shard_size": 3}, "learn=8 must be a multiple of shard_size=3"),
     ):

@@ -50,7 +50,7 @@ def many(
     precision: Precision = "float32",
     views: Views = "auto",
     retry_failed: bool = False,
-    learn: int | None = None,
+    learn: int | Sequence[int] | None = None,
     budget_after: int | Sequence[int] | None = None,
     progress: bool | None = None,
 ) -> Store:
@@ -108,7 +108,8 @@ def many(
         Whether to ask again about the inputs that an earlier run set aside.
     learn
         How many inputs to learn from: they are explained first, with the explainer's own budget, and what they teach
-        (``c2fa.Prior``, ``prior.json`` in the store) is the prior of all others.
+        (``c2fa.Prior``, ``prior.json`` in the store) is the prior of all others. Several such as ``(50, 200, 1000)`` go
+        on learning: after so many inputs in all the prior is learned anew (``prior-50.json``, …) for those behind them.
     budget_after
         The budget of those others; the same by default.
     progress
@@ -209,9 +210,12 @@ def many(
 
     with contextlib.closing(Bar(progress, run.source.total, "input", "explaining")) as bar:
         if lesson is not None and isinstance(make, Recipe):
-            run.go(on, *prepared(make), bar, shards=lesson.inputs // size)
-            if run.held is not None:  # else the inputs to learn from are all that there are
-                make = lesson.applied(make, run.store)
+            first = make
+            for stage in lesson.stages:
+                run.go(on, *prepared(make), bar, shards=stage // size)
+                if run.held is None:  # the inputs to learn from are all that there are
+                    break
+                make = lesson.applied(first, run.store, stage)
         run.go(on, *prepared(make), bar)
     done = Store(store)
     done.run = run.report

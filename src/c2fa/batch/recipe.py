@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from c2fa._system import is_whole
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model, Shell, describe
@@ -161,15 +163,22 @@ def settings_of(explainer: Explainer, **of_the_store: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """How many inputs are learned from, the budget of those behind them, and the settings that bind the store."""
+    """After how many inputs to learn, the budget of those behind the first, and the settings that bind the store.
 
-    inputs: int
+    After each stage the prior is learned anew from all inputs so far, and it serves those of the next stage. No stage
+    begins before the one before it is whole, so that numbers do not depend on the order of workers.
+    """
+
+    stages: tuple[int, ...]
     budget_after: int | Sequence[int] | None
     bound: Mapping[str, Any]
 
     @classmethod
     def of(
-        cls, make: Callable[..., Explainer], learn: int | None, budget_after: int | Sequence[int] | None
+        cls,
+        make: Callable[..., Explainer],
+        learn: int | Sequence[int] | None,
+        budget_after: int | Sequence[int] | None,
     ) -> Lesson | None:
         """Refuse what cannot be done before anything is explained; None where nothing is to be learned."""
         if learn is None and budget_after is not None:
@@ -178,8 +187,13 @@ class Lesson:
             )
         if learn is None:
             return None
-        if isinstance(learn, bool) or not isinstance(learn, int) or learn < 1:
-            raise ValueError(f"learn must be a whole number of inputs above 0, not {learn!r}")
+        stages: tuple[Any, ...] = tuple(learn) if isinstance(learn, Sequence) else (learn,)
+        if not stages or not all(is_whole(n) and n > 0 for n in stages):
+            raise ValueError(
+                f"learn must be a whole number of inputs above 0, or several such as (50, 200, 1000), not {learn!r}"
+            )
+        if any(n >= later for n, later in pairwise(stages)):
+            raise ValueError(f"learn={learn!r} must increase: the prior is learned anew after so many inputs in all")
         if not isinstance(make, Recipe):
             raise TypeError("learn= needs an explainer or c2fa.batch.Recipe(…), which can be given a prior")
         first = make.bare()
@@ -187,29 +201,34 @@ class Lesson:
         after = as_budget(budget_after) if budget_after is not None else first.budget
         own = {name: settings_of(first)[name] for name in ("budget", "prior")}
         shown = list(after) if isinstance(after, tuple) else after
-        return cls(learn, budget_after, {**own, "learn": learn, "budget_after": shown})
+        told = list(stages) if len(stages) > 1 else stages[0]
+        return cls(stages, budget_after, {**own, "learn": told, "budget_after": shown})
 
     def shard_size(self, wanted: int, given: bool) -> int:
-        """A size of which the inputs to learn from are whole shards, so that numbers do not depend on it."""
-        if given and self.inputs % wanted:
-            raise ValueError(
-                f"learn={self.inputs} must be a multiple of shard_size={wanted}, so that the inputs to learn from are "
-                "whole shards"
-            )
-        return next(size for size in range(min(wanted, self.inputs), 0, -1) if self.inputs % size == 0)
+        """A size of which the inputs of each stage are whole shards, so that numbers do not depend on it."""
+        common = math.gcd(*self.stages)
+        for stage in self.stages:
+            if given and stage % wanted:
+                raise ValueError(
+                    f"learn={stage} must be a multiple of shard_size={wanted}, so that the inputs to learn from are "
+                    "whole shards"
+                )
+        return next(size for size in range(min(wanted, common), 0, -1) if common % size == 0)
 
-    def applied(self, recipe: Recipe, store: Store) -> Recipe:
-        """The recipe with what the first shards taught; what was learned once is kept in the store."""
-        file = store.path / "prior.json"
+    def applied(self, recipe: Recipe, store: Store, stage: int) -> Recipe:
+        """The recipe with what the inputs up to a stage taught; what was learned once is kept in the store."""
+        file = store.path / ("prior.json" if len(self.stages) == 1 else f"prior-{stage}.json")
         if not file.exists():
-            first = takewhile(lambda item: item[0] < self.inputs, Store(store.path).items())
+            first = takewhile(lambda item: item[0] < stage, Store(store.path).items())
             Prior.learn(e for _, e in first).save(file)
         try:
             prior = Prior.load(file)
         except ValueError as error:
             raise StoreError(f"{error}; delete it, and the same command learns it again") from error
+        end = next((later for later in self.stages if later > stage), math.inf)
         shards = (store.shard(number) for number in store.finished())
-        used = {s.shared.get("prior", prior.name) for s in shards if s.number * s.settings["shard_size"] >= self.inputs}
+        served = (shard for shard in shards if stage <= shard.number * shard.settings["shard_size"] < end)
+        used = {shard.shared.get("prior", prior.name) for shard in served}
         if not used <= {prior.name}:
             raise StoreError(
                 f"{str(file)!r} is the prior {prior.name}, and inputs in the store were explained with "

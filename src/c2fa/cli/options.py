@@ -315,8 +315,8 @@ def budget(text: str | None) -> int | tuple[int, ...] | str | None:
     if text is None or Money.of(text) is not None:
         return text
     wrong = f"--budget {text!r} is not a number of model rows: write 200, 50,150 with one for each level, or '$2.00'"
-    counts = _counts(text, wrong)
-    return counts[0] if len(counts) == 1 else counts
+    rows = counts(text, wrong)
+    return rows[0] if len(rows) == 1 else rows
 
 
 def masks(text: str) -> tuple[int, ...]:
@@ -325,10 +325,11 @@ def masks(text: str) -> tuple[int, ...]:
     >>> masks("20,50")
     (20, 50)
     """
-    return _counts(text, f"--masks {text!r} are not numbers of masks: write 20,50 with one for each level")
+    return counts(text, f"--masks {text!r} are not numbers of masks: write 20,50 with one for each level")
 
 
-def _counts(text: str, wrong: str) -> tuple[int, ...]:
+def counts(text: str, wrong: str) -> tuple[int, ...]:
+    """Read whole numbers with commas between them, or refuse the text in these words."""
     try:
         return tuple(int(part.replace("_", "")) for part in text.split(","))
     except ValueError:

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 STORE_OPTIONS: o.Readers = {
     **dict.fromkeys(("engine", "key", "precision", "views"), str),
-    **dict.fromkeys(("shard_size", "gpus", "models", "learn", "tries", "in_flight"), o.whole),
+    **dict.fromkeys(("shard_size", "gpus", "models", "tries", "in_flight"), o.whole),
     **dict.fromkeys(("timeout", "patience"), o.number),
+    "learn": lambda text: o.counts(
+        text, f"learn={text!r} are no numbers of inputs: write learn=500, or learn=50,200,1000"
+    ),
     "budget_after": o.budget,
 }
 

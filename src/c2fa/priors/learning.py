@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -103,12 +103,7 @@ def features_of(fields: Mapping[str, Field], descriptors: Mapping[str, Column]) 
 
 def _usable(given: Sequence[Explanation]) -> tuple[list[Explanation], list[Mapping[str, Column]]]:
     """The explanations that can be learned from, each once, and what each knows of its leaves."""
-    usable = [e for e in given if e.all_from_prior is None]
-    if len(usable) < _FOLDS <= len(given):
-        raise ValueError(
-            f"{len(given) - len(usable)} of {len(given)} explanations had a prior themselves, and what it expected "
-            "would come back as what was found; explain inputs without prior= and learn from those"
-        )
+    usable = [_by_itself(e) for e in given]
     usable = list({(e.names[-1], e.outputs.tobytes(), e.all_values[-1].tobytes()): e for e in usable}.values())
     tables = [e.descriptors for e in usable if e.descriptors is not None]
     if len(tables) < len(usable):
@@ -119,6 +114,20 @@ def _usable(given: Sequence[Explanation]) -> tuple[list[Explanation], list[Mappi
     if len(links) > 1:
         raise ValueError(f"the explanations are on different scales, {sorted(links)}; give those of one link")
     return usable, tables
+
+
+def _by_itself(e: Explanation) -> Explanation:
+    """What an input's own answers say: what a prior expected of it must not come back as what was found.
+
+    Where values are ``v ± s`` with the prior and ``w`` without it, the mean square error of ``w`` is ``(v − w)² + s²``.
+    """
+    if e.prior is None or e.prior.without is None:
+        return e
+    errors = e.all_stderr
+    if errors is not None:
+        levels = zip(errors, e.all_values, e.prior.without, strict=True)
+        errors = tuple(np.hypot(error, whole - alone) for error, whole, alone in levels)
+    return replace(e, all_values=e.prior.without, all_stderr=errors, prior=None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,8 +95,8 @@ class Prior:
 
         Effects are a ridge fit on what is known of the leaves, one strength for each field. Strengths are chosen on a
         quarter of the inputs, and what they are worth is measured on another. Sizes are learned from what effects leave
-        unexplained on inputs that were not learned from. Explanations that had a prior themselves are left out: what
-        was expected of them would come back as what was found.
+        unexplained on inputs that were not learned from. An explanation that had a prior itself teaches what it would
+        be without it: what was only expected would come back as what was found.
         """
         data = Lessons.of(explanations)
         effects, sizes, errors, worth = {}, {}, {}, {}
