@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 
 from c2fa.batch import NotExplainedError, Store, StoreError, many
 from c2fa.batch.packing import Item, packed
-from c2fa.batch.recipe import settings_of
+from c2fa.batch.store import settings_of
 
 
 def small(path: Path, count: int = 10, **options: object) -> Store:

@@ -600,7 +600,8 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     for name, some in (("first", reviews(6)), ("others", reviews(2, seed=3))):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in some))
     run = CliRunner()
-    first = run.invoke(app, ["explain", "first.jsonl", "--field", "text", "-m", "demo", "-b", "40", "--store", "kept"])
+    first_command = ["explain", "first.jsonl", "--field", "text", "-m", "demo", "-b", "40"]
+    first = run.invoke(app, [*first_command, "--store", "kept"])
     assert first.exit_code == 0, first.output
     learned = run.invoke(app, ["learn", "kept", "--out", "prior.json"])
     assert learned.exit_code == 0, learned.output
@@ -609,6 +610,13 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     told = run.invoke(app, [*few, "--prior", "prior.json"])
     assert told.exit_code == 0, told.output
     assert "come from the prior (from 6 inputs)" in told.output
+    stages = ["--store-option", "learn=4,5", "--store-option", "budget_after=12"]
+    both = run.invoke(app, [*first_command, "--store", "both", *stages])
+    assert both.exit_code == 0, both.output
+    assert [e.prior is not None for e in c2fa.batch.Store.open("both")] == [False] * 4 + [True] * 2
+    wrong = run.invoke(app, [*first_command, "--store", "other", "--store-option", "learn=few"])
+    assert wrong.exit_code == 2
+    assert "write learn=500, or learn=50,200,1000" in wrong.output
     lost = run.invoke(app, [*few, "--prior", "nowhere.json"])
     assert lost.exit_code == 3
     assert "nowhere.json" in lost.output

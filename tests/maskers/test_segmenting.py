@@ -272,7 +272,7 @@ def test_a_masker_that_keeps_label_maps_is_the_same_masker(tmp_path):
     assert plain == keeping
 
     def settings_with(masker):
-        return c2fa.batch.recipe.settings_of(c2fa.Explainer(lambda bags: [0.0] * len(bags), masker, progress=False))
+        return c2fa.batch.store.settings_of(c2fa.Explainer(lambda bags: [0.0] * len(bags), masker, progress=False))
 
     assert settings_with(plain) == settings_with(keeping)
     bag = [PHOTO, PHOTO[:20]]

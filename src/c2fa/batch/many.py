@@ -18,12 +18,11 @@ from c2fa.asking.model import describe
 from c2fa.batch.isolation import Health, Isolation
 from c2fa.batch.overview import Explanations, NotExplainedError
 from c2fa.batch.packing import packed, together
-from c2fa.batch.recipe import Divisible, Lesson, MakeModel, Recipe, settings_of
+from c2fa.batch.recipe import Divisible, Lesson, MakeModel, MakeWorker, Recipe, Teachable
 from c2fa.batch.records import Precision, Views, arrow
 from c2fa.batch.run import Run, at_least
 from c2fa.batch.sources import Pick, source
-from c2fa.batch.store import Store
-from c2fa.batch.worker import MakeWorker
+from c2fa.batch.store import Store, settings_of
 from c2fa.engines import Contact, Crew, Engine, Serving
 from c2fa.explainer import Explainer
 from c2fa.showing.progress import Bar
@@ -209,7 +208,7 @@ def many(
         return worker, serving
 
     with contextlib.closing(Bar(progress, run.source.total, "input", "explaining")) as bar:
-        if lesson is not None and isinstance(make, Recipe):
+        if lesson is not None and isinstance(make, Teachable):
             first = make
             for stage in lesson.stages:
                 run.go(on, *prepared(make), bar, shards=stage // size)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from c2fa._system import is_whole
-from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model, Shell, describe
-from c2fa.batch.records import StoreError
-from c2fa.batch.store import Store
+from c2fa.batch.isolation import Health
+from c2fa.batch.records import Precision, StoreError, Views
+from c2fa.batch.store import Store, settings_of
+from c2fa.batch.worker import Worker
 from c2fa.explainer import Explainer
 from c2fa.methods.budget import as_budget
 from c2fa.models.loading import is_language_model, load, taken
@@ -36,6 +37,23 @@ class Divisible(Protocol):
 
     def divided(self) -> Divided:
         """What makes the model, and what makes the rest around one."""
+        ...
+
+
+@runtime_checkable
+class Teachable(Protocol):
+    """What makes an explainer, and can give it what other inputs taught."""
+
+    def __call__(self, model: Any = None) -> Explainer:
+        """Make the explainer, with its own model or around one."""
+        ...
+
+    def bare(self) -> Explainer:
+        """An explainer that cannot explain, to see its settings before a model is loaded."""
+        ...
+
+    def taught(self, prior: Prior, budget: int | Sequence[int] | None) -> Teachable:
+        """The same with what other inputs taught, and another budget where one is given."""
         ...
 
 
@@ -126,39 +144,43 @@ def make_model(model: MakeModel) -> Model:
     return taken(made)
 
 
-def settings_of(explainer: Explainer, **of_the_store: Any) -> dict[str, Any]:
-    """What the answers of an explainer depend on, in plain values, which bind a store; batch sizes are not among it."""
-    model = explainer.model
-    name = explainer.model_name or describe(model).name
-    name = name or getattr(model, "__qualname__", type(model).__qualname__)
-    try:
-        masker: str = fingerprint(explainer.masker)[:16]
-    except TypeError:
-        masker = ""
+@dataclass(frozen=True, eq=False)
+class MakeWorker:
+    """Everything a worker needs, ready to travel; calling it loads the model, or takes one, and gives the worker."""
 
-    def text(thing: object) -> str:
-        """Its text without addresses, which are others in every process."""
-        return re.sub(r" at 0x[0-9a-fA-F]+", "", str(thing))
+    make: Callable[..., Explainer]
+    store: str
+    shard_size: int
+    run: str
+    batch_size: int | None = None
+    tries: int = 3
+    timeout: float | None = None
+    patience: float = 60.0
+    in_flight: int = 1
+    precision: Precision = "float32"
+    views: Views = "auto"
+    settings: Mapping[str, Any] | None = None
+    bound: Mapping[str, Any] = field(default_factory=dict)  # settings of the store that are not the explainer's
 
-    shown = text(repr(explainer.masker))
-    return {
-        "method": explainer.method_name,
-        "options": text(explainer.method),
-        "budget": list(explainer.budget) if isinstance(explainer.budget, tuple) else explainer.budget,
-        "money": explainer.money and explainer.money.text,
-        "target": explainer.target,
-        "seed": explainer.seed,
-        "until": None if explainer.until is None else text(explainer.until),
-        "link": explainer.link.name if explainer.link.unit else None,  # as in stores from before there were links
-        "masks": "the paper's" if explainer.preset == "paper" else None,
-        "prior": None if explainer.prior is None else explainer.prior.fingerprint,
-        "on_error": explainer.on_error,
-        "outputs": explainer.outputs,
-        "model": str(name),
-        "masker": shown if len(shown) <= 300 else f"{shown[:299]}…",
-        "masker_digest": masker,
-        **of_the_store,
-    }
+    def __call__(self, model: Model | None = None) -> Worker:
+        explainer = self.make() if model is None else self.make(model)
+        if not isinstance(explainer, Explainer):
+            raise TypeError(f"the factory must return a c2fa.Explainer; it returned {type(explainer).__name__}")
+        settings = self.settings
+        if settings is None:
+            settings = settings_of(explainer, **self.bound)
+            Store(self.store).check(settings)
+        return Worker(
+            self,
+            explainer,
+            settings,
+            Health(self.patience, describe(explainer.model).outputs_vary, on_answer=self._tell_the_run),
+        )
+
+    def _tell_the_run(self) -> None:
+        """The model has answered this worker, so that it is not down."""
+        with contextlib.suppress(OSError):
+            Store(self.store).sign_of_life(self.run).touch()
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +216,7 @@ class Lesson:
             )
         if any(n >= later for n, later in pairwise(stages)):
             raise ValueError(f"learn={learn!r} must increase: the prior is learned anew after so many inputs in all")
-        if not isinstance(make, Recipe):
+        if not isinstance(make, Teachable):
             raise TypeError("learn= needs an explainer or c2fa.batch.Recipe(…), which can be given a prior")
         first = make.bare()
         first.check_prior(None)
@@ -215,7 +237,7 @@ class Lesson:
                 )
         return next(size for size in range(min(wanted, common), 0, -1) if common % size == 0)
 
-    def applied(self, recipe: Recipe, store: Store, stage: int) -> Recipe:
+    def applied(self, recipe: Teachable, store: Store, stage: int) -> Teachable:
         """The recipe with what the inputs up to a stage taught; what was learned once is kept in the store."""
         file = store.path / ("prior.json" if len(self.stages) == 1 else f"prior-{stage}.json")
         if not file.exists():

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from c2fa._system import Signals, this_process
 from c2fa.asking.ledger import LedgerError
@@ -19,9 +20,12 @@ from c2fa.batch.packing import Item
 from c2fa.batch.records import StoreError
 from c2fa.batch.sources import Source, digest
 from c2fa.batch.store import Store
-from c2fa.batch.worker import Assignment, MakeWorker
+from c2fa.batch.worker import Assignment
 from c2fa.engines import Crew, Done, Engine, Serving
 from c2fa.showing.progress import Bar
+
+if TYPE_CHECKING:
+    from c2fa.batch.recipe import MakeWorker
 
 
 class BatchError(RuntimeError):

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from c2fa._system import is_gone
+from c2fa.asking.fingerprint import fingerprint
+from c2fa.asking.model import describe
 from c2fa.batch.overview import Brief, Failure, Flat, NotExplainedError, Overview
 from c2fa.batch.packing import Outcome
 from c2fa.batch.records import (
@@ -34,6 +36,8 @@ from c2fa.explanation import Explanation
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from c2fa.explainer import Explainer
 
 _SCHEMA = 2
 _SHARD_FILE = re.compile(r"part-(\d+)\.parquet")
@@ -268,3 +272,38 @@ class Store(Overview):
                     or time.time() - left.stat().st_mtime > 3600.0  # of another machine, or by a file of no process
                 ):
                     left.unlink()
+
+
+def settings_of(explainer: Explainer, **of_the_store: Any) -> dict[str, Any]:
+    """What the answers of an explainer depend on, in plain values, which bind a store; batch sizes are not among it."""
+    model = explainer.model
+    name = explainer.model_name or describe(model).name
+    name = name or getattr(model, "__qualname__", type(model).__qualname__)
+    try:
+        masker: str = fingerprint(explainer.masker)[:16]
+    except TypeError:
+        masker = ""
+
+    def text(thing: object) -> str:
+        """Its text without addresses, which are others in every process."""
+        return re.sub(r" at 0x[0-9a-fA-F]+", "", str(thing))
+
+    shown = text(repr(explainer.masker))
+    return {
+        "method": explainer.method_name,
+        "options": text(explainer.method),
+        "budget": list(explainer.budget) if isinstance(explainer.budget, tuple) else explainer.budget,
+        "money": explainer.money and explainer.money.text,
+        "target": explainer.target,
+        "seed": explainer.seed,
+        "until": None if explainer.until is None else text(explainer.until),
+        "link": explainer.link.name if explainer.link.unit else None,  # as in stores from before there were links
+        "masks": "the paper's" if explainer.preset == "paper" else None,
+        "prior": None if explainer.prior is None else explainer.prior.fingerprint,
+        "on_error": explainer.on_error,
+        "outputs": explainer.outputs,
+        "model": str(name),
+        "masker": shown if len(shown) <= 300 else f"{shown[:299]}…",
+        "masker_digest": masker,
+        **of_the_store,
+    }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from c2fa.cli.inputs import Inputs, Kind, Request, is_dataset, make_masker, must
 from c2fa.cli.order import Order, method_options
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, guarded
+from c2fa.priors.prior import Prior
 
 
 def explain(
@@ -144,6 +145,15 @@ class MakeExplainer:
             )
         return Explainer(model, make_masker(self.kind, self.masking, model), **self.settings)
 
+    def bare(self) -> Explainer:
+        """An explainer without its model, to see its settings before one is loaded."""
+        return Explainer(len, make_masker(self.kind, self.masking), **{**self.settings, "ledger": None})
+
+    def taught(self, prior: Prior, budget: int | Sequence[int] | None) -> MakeExplainer:
+        """The same with what other inputs taught, and another budget where one is given."""
+        after = {} if budget is None else {"budget": budget}
+        return replace(self, settings={**self.settings, "prior": prior, **after})
+
     def divided(self) -> tuple[Callable[[], Any], Callable[[Any], Explainer]]:
         """What makes the model, for its own process, and what makes an explainer around it, for workers."""
         return self.request.load, self
@@ -166,7 +176,7 @@ def _explain_dataset(order: Order) -> None:
     own = {"target": o.target(order.settings["target"]), "ledger": order.ledger, "model_name": name}
     make = MakeExplainer(request, inputs.kind, inputs.masking, {**order.settings, **own})
     with as_usage():
-        bare = Explainer(len, make_masker(make.kind, make.masking), **{**make.settings, "ledger": None})
+        bare = make.bare()
     unknown = {"model"} if name is None else set()
     if request.spec.startswith("hf:") and "mask" not in make.masking:  # only the tokenizer knows its mask
         unknown |= {"masker", "masker_digest"}

@@ -169,7 +169,7 @@ class Order:
         ``bare`` is an explainer without its model, of which the settings in ``unknown`` are not known yet.
         """
         from c2fa.batch import Store, many
-        from c2fa.batch.recipe import settings_of
+        from c2fa.batch.store import settings_of
 
         assert self.store is not None
         output.check_folder(self.store, "--store")
