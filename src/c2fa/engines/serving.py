@@ -29,7 +29,7 @@ from c2fa._system import swift
 from c2fa.asking.model import Model, contained, describe
 from c2fa.asking.replies import Call, Calls, QueryError
 from c2fa.engines.contact import LOCAL, Address, Contact, WorkerError, dumps, open_door, remove_socket
-from c2fa.engines.guest import BESIDE, CALLS, Guest, Request, Unreadable
+from c2fa.engines.guest import BESIDE, CALLS, Guest, Request
 from c2fa.engines.journal import Journal
 from c2fa.engines.load import Meter, TimeLimit, has_gpu
 
@@ -113,6 +113,7 @@ class Server:
         self.asides: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self.calls = Calls(model)
         self.expect = describe(model).expect
+        self.prepare = dumps(describe(model).prepare, "the model's prepare")
         self.limit = TimeLimit(serving.timeout, journal.late, first=2)  # one to begin a call, one to wait for it
         self.meter, self.has_gpu = Meter(), has_gpu()
         self.guests: weakref.WeakSet[Guest] = weakref.WeakSet()
@@ -337,9 +338,6 @@ class Server:
                 images = [image for request in requests for image in request.body[0]]
                 maps = iter(_segmenting.label_maps(images, segment, options))
                 answers = [[next(maps) for _ in request.body[0]] for request in requests]
-            elif requests[0].what == "renders":
-                renders = describe(self.model).renders
-                answers = [not isinstance(r.body, Unreadable) and bool(renders(r.body)) for r in requests]
             elif requests[0].what in BESIDE:
                 with contained():
                     answers = [getattr(self.model, requests[0].what)(*requests[0].body)]
