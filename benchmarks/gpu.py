@@ -113,13 +113,15 @@ def stages_of_a_worker(notes: Notes) -> None:
     """Time what a worker does."""
     from c2fa.asking.querying import Queries
     from c2fa.batch.store import Store
-    from c2fa.methods.c2fa import C2FA
+    from c2fa.methods.owen import Owen
+    from c2fa.models.local._tokens import Tokenize
 
     notes.stage(c2fa.maskers.Text, "__call__", "split texts")
     notes.stage(c2fa.maskers.ImageBag, "__call__", "read and segment photos")
+    notes.stage(Tokenize, "__call__", "tokenise")
     for name in ("plan", "record", "answer"):
         notes.stage(Queries, name, "plan and keep rows")
-    notes.stage(C2FA, "_fit", "fit")
+    notes.stage(Owen, "_attribution", "fit")
     notes.stage(c2fa.explainer, "diagnose", "diagnose")
     notes.stage(Store, "write", "write")
 
@@ -159,7 +161,6 @@ def text_model(network: str, data: str, device: str, batch: int, shapes: str) ->
         name = network
 
     notes = Notes(shapes)
-    notes.stage(Noted, "_table", "tokenise")
     notes.stage(huggingface, "token_rows", "choose tokens")
     notes.stage(Noted, "_outputs", "start the network")
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -308,17 +309,33 @@ class Run:
         [load] = store.run.loads.values()
         return {"rows": store.run.rows, "seconds": seconds, "answering": load.seconds, "waiting": load.waiting}
 
+    def here(self, inputs: Any) -> dict[str, float]:
+        """`many` with workers around the model of this process, which is made before the clock runs."""
+        return self._around(inputs, os.path.join(self.folder, "here"), models="here", workers=self.a.workers)
+
+    def in_memory(self, inputs: Any) -> dict[str, float]:
+        """The same in memory."""
+        return self._around(inputs, workers=self.a.workers)
+
     def one_process(self, inputs: Any) -> dict[str, float]:
-        """`many` in this process; the model is made before the clock runs."""
+        """`many` in memory, all in this process."""
+        return self._around(inputs)
+
+    def _around(self, inputs: Any, *store: str, **options: Any) -> dict[str, float]:
         explainer = c2fa.Explainer(self.make(), self.masker, **self.options)
         explainer(next(iter(inputs)))
-        stages_of_a_worker(explainer.model.notes_kept)
-        explainer.model.notes_kept.clear()
+        notes = explainer.model.notes_kept
+        if not options:
+            stages_of_a_worker(notes)
+        notes.clear()
         begin = time.perf_counter()
-        store = explainer.many(inputs, os.path.join(self.folder, "serial"), engine="serial")
+        found = explainer.many(inputs, *store, **options)
         seconds = time.perf_counter() - begin
-        explainer.model.notes_kept.write()
-        return {"rows": store.run.rows, "seconds": seconds, "answering": seconds}
+        notes.write()
+        numbers = {"rows": found.run.rows, "seconds": seconds, "answering": seconds}
+        for load in found.run.loads.values():
+            numbers |= {"answering": load.seconds, "waiting": load.waiting}
+        return numbers
 
     def loop(self, inputs: Any) -> dict[str, float]:
         """A plain loop over explainer(x)."""
@@ -370,6 +387,8 @@ def texts(a: argparse.Namespace) -> None:
     few = max(a.inputs // 8, 1)
     ways = {
         "one_call": (reviews(a.data, a.inputs), a.inputs, 4 * a.batch),
+        "here": (reviews(a.data, a.inputs), a.inputs, 4 * a.batch),
+        "in_memory": (reviews(a.data, a.inputs), a.inputs, 4 * a.batch),
         "one_process": (reviews(a.data, a.inputs // 4), a.inputs // 4, 4 * a.batch),
         "loop": (reviews(a.data, few), few, a.batch),
     }
@@ -384,6 +403,7 @@ def images(a: argparse.Namespace) -> None:
     print(f"\nbags of four photos, {a.budget} rows each, batches of {size} bags, quickshift included", flush=True)
     ways = {
         "one_call": (list(bags(pictures, count)), count, 16 * size),
+        "in_memory": (list(bags(pictures, count)), count, 16 * size),
         "one_process": (list(bags(pictures, few)), few, 4 * size),
     }
     masker = c2fa.maskers.ImageBag(absent="fill")
@@ -488,7 +508,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=ROWS)
     parser.add_argument("--batch", type=int, default=2048)
     parser.add_argument("--workers", type=int, default=14)
-    parser.add_argument("--ways", default="one_call,one_process,loop")
+    parser.add_argument("--ways", default="one_call,here,in_memory,one_process,loop")
     a = parser.parse_args()
     a.gpus = int(a.device.startswith("cuda"))
     a.ways = a.ways.split(",")

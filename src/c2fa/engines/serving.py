@@ -18,7 +18,7 @@ import time
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -46,8 +46,10 @@ class Serving:
         Where workers find it.
     models
         How many processes have the model.
+    here
+        Whether it is this process that has it, and answers in threads of its own.
     gpu
-        Whether each of them has a GPU.
+        Whether each process that has it has a GPU, and workers none.
     batch_size
         The most rows in one call; by default what the model says of itself, else 64.
     timeout
@@ -57,6 +59,7 @@ class Serving:
     make: Callable[[], Model]
     contact: Contact
     models: int = 1
+    here: bool = False
     gpu: bool = False
     batch_size: int | None = None
     timeout: float | None = None
@@ -86,6 +89,18 @@ class Serving:
             server.stop()
             raise
         return server
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Answer workers from threads of this process, until the context is left."""
+        server = self.start(0)
+        thread = threading.Thread(target=server.run, name="c2fa-model", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.stop()
+            thread.join()
 
 
 @dataclass(frozen=True, eq=False)
