@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
 import subprocess
 import sys
-import threading
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import c2fa
+from c2fa._system import without_plans
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.masking import MaskedBatch, MaskedRows
 from c2fa.maskers import _pictures
@@ -331,40 +329,12 @@ def test_texts_that_are_too_long_are_cut_as_the_tokenizer_cuts_them(side):
         check(model, text, None, 1)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 15, 16, 40, 63, 64, 65, 200])
-def test_large_batches_have_few_sizes(rows, monkeypatch):
-    model = classifier(wordpiece(), batch=64)
-    small = [len(index) for index in model._cut(np.arange(rows), 10)]
-    assert sum(small) == rows
-    assert small == [64] * (rows // 64) + [rows % 64] * (rows % 64 > 0)
-    monkeypatch.setattr(model, "_is_large", lambda tokens: True)
-    large = np.concatenate(list(model._cut(np.arange(rows), 10)))
-    np.testing.assert_array_equal(large, np.arange(rows))
-    assert all(len(index) in (64, 32, 16) or len(index) < 16 for index in model._cut(np.arange(rows), 10))
-
-
-def test_threads_that_want_other_kernels_of_attention_leave_the_setting_as_it_was():
-    import torch
-
-    from c2fa._system import attention
-
-    before, wrong = torch.backends.cuda.cudnn_sdp_enabled(), []
-
-    def run(seed):
-        rng = random.Random(seed)
-        for _ in range(60):
-            plans = rng.random() < 0.7
-            with attention(plans):
-                time.sleep(rng.random() * 1e-3)
-                wrong.extend([] if torch.backends.cuda.cudnn_sdp_enabled() == (before and plans) else [plans])
-
-    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert not any(thread.is_alive() for thread in threads)
-    assert not wrong
+def test_attention_is_kept_from_planning_and_the_setting_is_put_back():
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    with without_plans:
+        with without_plans:
+            assert not torch.backends.cuda.cudnn_sdp_enabled()
+        assert not torch.backends.cuda.cudnn_sdp_enabled()  # others are still inside
     assert torch.backends.cuda.cudnn_sdp_enabled() == before
 
 

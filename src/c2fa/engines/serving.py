@@ -230,7 +230,8 @@ class Server:
             while not self.stopped:
                 while self.waiting and self.waiting[0].guest.gone:
                     self.waiting.popleft()
-                if self.waiting and len(self.under_way) < (1 if self.waiting[0].careful else 2):
+                # One is at work, one waits on the device, and one is being prepared for it.
+                if self.waiting and len(self.under_way) < (1 if self.waiting[0].careful else 3):
                     return self.waiting[0]
                 begin, idle = time.monotonic(), not (self.waiting or self.under_way)
                 self.changed.wait()

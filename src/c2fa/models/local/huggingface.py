@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from c2fa._system import attention, on_device, refuse_older
+from c2fa._system import on_device, refuse_older, without_plans
 from c2fa.asking.masking import MaskedBatch
 from c2fa.models.local._tokens import Tokenize, TokenTable, token_rows
 from c2fa.models.local.torch import (
@@ -173,28 +173,10 @@ class HuggingFace(Pretrained):
                 "token_type_ids": self.tokenizer.pad_token_type_id,
             }
             columns = token_rows(tables, masks, width, filler, self._left, self.device)
-            outputs = [self._outputs(columns, lengths, index) for index in self._cut(order, width)]
+            cuts = np.array_split(order, -(-len(order) // self.batch))
+            outputs = [self._outputs(columns, lengths, index) for index in cuts]
             answers = to_host(torch.cat(outputs))
         return lambda: restored(order, answers())
-
-    def _cut(self, rows: Any, width: int) -> Iterator[Any]:
-        """Rows in batches: full ones, a half and a quarter of one where that is still large, then the rest.
-
-        Large batches then have few sizes, for which attention can be planned.
-        """
-        sizes = [self.batch] * (len(rows) // self.batch)
-        for size in (self.batch // 2, self.batch // 4):
-            if len(rows) - sum(sizes) >= size and self._is_large(size * width):
-                sizes.append(size)
-        start = 0
-        for size in (*sizes, len(rows) - sum(sizes)):
-            if size:
-                yield rows[start : start + size]
-            start += size
-
-    def _is_large(self, tokens: int) -> bool:
-        """Whether a batch of so many tokens keeps a GPU busy for so long that a plan for its attention pays."""
-        return self.device.type == "cuda" and tokens >= 2**16
 
     def _outputs(self, columns: Mapping[str, torch.Tensor], lengths: Any, index: Any) -> torch.Tensor:
         """What the model says of some of the rows, which are cut to the longest of them."""
@@ -207,14 +189,11 @@ class HuggingFace(Pretrained):
             place = torch.arange(width, device=self.device)
             size = on_device(own, self.device)[:, None]
             inputs["attention_mask"] = ((place >= width - size) if self._left else (place < size)).long()
-        if self.device.type != "cuda":
-            return self._activated(tensor_of(self.model(**inputs)).float())
-        is_common = len(index) in (self.batch, self.batch // 2, self.batch // 4)
-        with attention(plans=is_common and self._is_large(len(index) * width)):
+        with without_plans:
             return self._activated(tensor_of(self.model(**inputs)).float())
 
     def _width(self, longest: int) -> int:
-        """The width of a batch: on a GPU a multiple of 16, so that there are few to be prepared for."""
+        """The width of a batch: on a GPU a multiple of 16, which its kernels like."""
         if self.device.type != "cuda":
             return longest
         return min(-(-longest // 16) * 16, max(self.max_length or longest + 16, longest))
