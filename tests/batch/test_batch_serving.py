@@ -403,6 +403,14 @@ def test_what_a_model_says_of_itself_is_told(serve: Any) -> None:
     assert model.__name__ == "Said"
 
 
+def test_what_a_model_says_wrongly_of_itself_ends_the_start(tmp_path: Any) -> None:
+    class Wrong(Model):
+        notes = 3
+
+    with pytest.raises(TypeError, match="not iterable"):
+        Serving(Wrong, Contact(str(tmp_path))).start(0)
+
+
 def test_what_a_model_masks_itself_travels_once_and_is_forgotten(serve: Any) -> None:
     server, contact = serve(Renders())
     model = RemoteModel(contact, 0)

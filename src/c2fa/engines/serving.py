@@ -143,6 +143,7 @@ class Server:
             name: getattr(model, name) for name in ("special_tokens", "max_new_tokens") if hasattr(model, name)
         }
         self.language["methods"] = tuple(name for name in (*CALLS, *BESIDE) if hasattr(model, name))
+        self.told()  # what the model says of itself may be wrong, which ends the run here and not in each connection
 
     def told(self) -> dict[str, Any]:
         """What the model says of itself."""
