@@ -88,7 +88,7 @@ class Plan:
 
     def _runs(self, model: Model) -> list[Run]:
         if isinstance(self.methods, str) or not self.methods:
-            raise ValueError(f"methods must be a list such as ['c2fa', 'lime']; got {self.methods!r}")
+            raise ValueError(f"methods must be a list such as ['owen', 'c2fa', 'lime']; got {self.methods!r}")
         specs: list[tuple[str, str | AnyMethod, Mapping[str, Any]]] = [
             (method, method, {}) if isinstance(method, str) else (*method, {}) if len(method) == 2 else method
             for method in self.methods
