@@ -122,7 +122,7 @@ def test_the_scores_of_sources_are_those_of_the_metrics():
     truth = (None, (np.arange(24) < 2).astype(float))
     names = ["lds", "top1-drop", "top3-drop", "top1-recall", "top3-recall"]
     result = evaluate(
-        ["leave-one-out", "context-cite"],
+        ["leave-one-out", "bu-lime"],
         INPUTS[:1],
         Counting(),
         MASKER,
@@ -134,7 +134,7 @@ def test_the_scores_of_sources_are_those_of_the_metrics():
     frame = result.frame.set_index(["method", "metric", "level"])["value"]
     assert set(result.frame.query("level == 0").metric) == {"lds"}
     masked = MASKER(INPUTS[0])
-    for method in ("leave-one-out", "context-cite"):
+    for method in ("leave-one-out", "bu-lime"):
         e = c2fa.Explainer(Counting(), MASKER, method=method, budget=40, seed=4)(INPUTS[0])
         for k in (1, 3):
             drop = metrics.measure(metrics.topk_drop(e.low, k), masked, Counting())

@@ -714,15 +714,13 @@ def test_strengths_must_fit_the_level():
             L2Each(bad)
 
 
-@pytest.mark.parametrize("method", ["c2fa", "c2fa-milli"])
-def test_parts_without_a_penalty_beside_auto_leaves_are_auto_too(method):
+def test_parts_without_a_penalty_beside_auto_leaves_are_auto_too():
     """Masks that fair coins repeat are one answer there as well."""
     s = c2fa.Structure.from_groups("aaabbbcc")
     w = np.random.default_rng(0).normal(size=8)
-    sampler = {} if method == "c2fa-milli" else {"sampler": "uniform"}
     found = [
         c2fa.Explainer(
-            lambda b: np.tanh(b @ w), c2fa.maskers.Array(s), method=method, budget=(20, 9), penalty=penalty, **sampler
+            lambda b: np.tanh(b @ w), c2fa.maskers.Array(s), budget=(20, 9), penalty=penalty, sampler="uniform"
         )(np.ones(8)).low
         for penalty in ("auto", (c2fa.L2(0.0), Auto()))
     ]

@@ -22,10 +22,10 @@ from c2fa.evaluation.results import Record, RowCount, Size, Store
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
-from c2fa.methods import AnyMethod
+from c2fa.methods import BaseMethod
 from c2fa.methods.budget import as_budget
 
-MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
+MethodSpec: TypeAlias = str | tuple[str, str | BaseMethod] | tuple[str, str | BaseMethod, Mapping[str, Any]]
 Scores: TypeAlias = list[tuple[str, int, float]]
 """Of one explanation: metric, level, value."""
 
@@ -89,7 +89,7 @@ class Plan:
     def _runs(self, model: Model) -> list[Run]:
         if isinstance(self.methods, str) or not self.methods:
             raise ValueError(f"methods must be a list such as ['owen', 'c2fa', 'lime']; got {self.methods!r}")
-        specs: list[tuple[str, str | AnyMethod, Mapping[str, Any]]] = [
+        specs: list[tuple[str, str | BaseMethod, Mapping[str, Any]]] = [
             (method, method, {}) if isinstance(method, str) else (*method, {}) if len(method) == 2 else method
             for method in self.methods
         ]

@@ -94,8 +94,6 @@ class Attribution:
         The share of what was expected that the answers bear out; None where nothing was.
     game
         The values of a game with their posterior, where all levels' are of one; else None.
-    partial
-        Whether some leaves were never looked at, and have 0 for that.
     """
 
     values: tuple[FloatArray, ...]
@@ -111,7 +109,6 @@ class Attribution:
     without_prior: tuple[FloatArray, ...] | None = None
     prior_share: float | None = None
     game: Solved | None = None
-    partial: bool = False
 
     @classmethod
     def of(cls, solution: Solution) -> Attribution:
@@ -166,38 +163,6 @@ class BaseMethod(abc.ABC):
     @abc.abstractmethod
     def __call__(self, task: Task) -> Conversation[Attribution]:
         """Ask what must be asked, and return the attributions."""
-
-
-Method: TypeAlias = BaseMethod
-AnyMethod: TypeAlias = Callable[[Task], Conversation[Attribution]]
-"""A method, or a callable that says nothing about its rows."""
-
-
-def as_method(method: AnyMethod) -> BaseMethod:
-    """Return a method as it is; a callable that says nothing about rows answers what most methods do."""
-    if isinstance(method, BaseMethod):
-        return method
-    about_rows = ("can_stop_early", "min_rows", "preferred_rows", "split", "uses_prior")
-    missing = [name for name in about_rows if not hasattr(method, name)]
-    if len(missing) < len(about_rows):
-        raise TypeError(
-            f"method {type(method).__name__} lacks {', '.join(missing)}; derive it from c2fa.methods.BaseMethod, which "
-            "has them"
-        )
-    return _Plain(method)
-
-
-@dataclass(frozen=True, repr=False)
-class _Plain(BaseMethod):
-    """A callable of a user as a method; it prints as the callable does."""
-
-    function: AnyMethod
-
-    def __call__(self, task: Task) -> Conversation[Attribution]:
-        return self.function(task)
-
-    def __repr__(self) -> str:
-        return repr(self.function)
 
 
 def gather(
