@@ -11,7 +11,6 @@ import c2fa
 import oracles_methods as oracle
 from c2fa import methods
 from c2fa.asking.querying import Answer, step
-from c2fa.methods import bridge as bridging
 from c2fa.methods import lime, peers
 from c2fa.methods.lime import inclusion_weights
 from c2fa.samplers import milli as milli_sampler
@@ -304,22 +303,6 @@ def test_peers_are_not_imported_with_the_package():
     assert out.stdout.strip() == "[]"
 
 
-def test_bad_options_of_peers_are_refused():
-    for package, kind, options, words in [
-        ("shap", methods.ShapPartition, {"fixed_context": 2}, "fixed_context must be None, 0 or 1; got 2"),
-        (
-            "lime",
-            methods.LimePeer,
-            {"kernel_width": 0.0},
-            "kernel_width must be a finite number above 0; got 0.0",
-        ),
-        ("captum", methods.CaptumLime, {"alpha": -1.0}, "alpha must be a finite number above 0; got -1.0"),
-    ]:
-        if installed(package):
-            with pytest.raises(ValueError, match=words):
-                kind(**options)
-
-
 @pytest.mark.skipif(not installed("shap"), reason="shap is not installed")
 def test_shap_partition_fully_expanded_is_the_owen_value_by_hand():
     two = c2fa.Structure.from_groups("ab")
@@ -367,34 +350,48 @@ def test_linkage_halves_children_and_keeps_parts_together():
             assert set(np.flatnonzero(THREE.owners(level) == j).tolist()) in members
 
 
-def test_the_bridge_asks_a_mask_once_and_the_full_one_never():
+class Scripted(peers.Peer):
+    """A library that does what a test says."""
+
+    package = "numpy"
+
+    def __init__(self, work):
+        self.work = work
+
+    def _run(self, task, play, rows):
+        return self.work(play)
+
+
+def test_a_peer_runs_again_until_it_has_its_rows_and_asks_a_mask_once_and_the_full_one_never():
     given = task(budget=(2, 3))
-    half = np.zeros(12, bool)
-    half[:6] = True
+    half = np.arange(12) < 6
+    drawn = []
 
     def work(play):
+        drawn.append(np.random.random())  # noqa: NPY002 - as the libraries draw
         first = play(np.stack([half, half, np.ones(12, bool)]))
-        return first, play(half[None])
+        np.testing.assert_array_equal(first, play(np.stack([half, half, np.ones(12, bool)])))
+        return np.outer(np.ones(12), play(~half[None])[0]), first[0]
 
-    conversation = bridging.bridge(given, "test", work)
-    ask, _ = step(conversation, None)
-    np.testing.assert_array_equal(ask.masks, half[None])
-    ask, (first, again) = step(conversation, Answer(np.array([[5.0, 6.0]]), np.ones(1, bool)))
-    assert ask is None
-    np.testing.assert_array_equal(first, [[5.0, 6.0], [5.0, 6.0], given.prediction])
-    np.testing.assert_array_equal(again, [[5.0, 6.0]])
+    outside = np.random.get_state()[1]  # noqa: NPY002
+    found, asks = drive(Scripted(work), given)
+    np.testing.assert_array_equal([ask.masks for ask in asks], [half[None], ~half[None]])
+    np.testing.assert_allclose(found.values[1], np.tile(model(~half[None] * 1.0) - given.prediction, (12, 1)))
+    np.testing.assert_allclose(found.intercepts[1], model(half[None] * 1.0)[0])
+    assert len(drawn) == 3
+    assert len(set(drawn)) == 1
+    np.testing.assert_array_equal(np.random.get_state()[1], outside)  # noqa: NPY002
 
 
-def test_the_bridge_does_not_ask_beyond_the_budget_and_passes_errors_on():
-    conversation = bridging.bridge(task(budget=(2, 3)), "test", lambda play: play(np.eye(12, dtype=bool)))
-    with pytest.raises(c2fa.BudgetError, match="test asked for 12 more rows with 5 left"):
-        step(conversation, None)
+def test_a_peer_does_not_ask_beyond_the_budget_and_its_errors_are_passed_on():
+    with pytest.raises(c2fa.BudgetError, match="Scripted asked for 12 more rows with 5 left"):
+        drive(Scripted(lambda play: play(np.eye(12, dtype=bool))), task(budget=(2, 3)))
 
     def fails(play):
         raise KeyError("theirs")
 
     with pytest.raises(KeyError, match="theirs"):
-        step(bridging.bridge(task(), "test", fails), None)
+        drive(Scripted(fails), task())
 
 
 # -- leave one out ---------------------------------------------------------------------------------
