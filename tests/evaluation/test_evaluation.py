@@ -166,7 +166,7 @@ def test_the_grid_is_deterministic_whatever_the_batches():
             MASKER,
             masks=BUDGETS[:2],
             seeds=2,
-            metrics=["insertion", "aopc-r", "stability"],
+            metrics=["insertion", "top3-drop", "stability"],
             batch_size=b,
         )
         for b in (7, 64)
@@ -178,7 +178,7 @@ def test_the_grid_is_deterministic_whatever_the_batches():
         MASKER,
         masks=BUDGETS[:2],
         seeds=2,
-        metrics=["insertion", "aopc-r", "stability"],
+        metrics=["insertion", "top3-drop", "stability"],
         batch_size=7,
     )
     pd.testing.assert_frame_equal(runs[0].frame, again.frame, check_exact=True)
@@ -308,7 +308,7 @@ def test_bags_from_which_instances_are_removed():
         return np.array([np.tanh(rows.sum()) for rows in batch])
 
     result = evaluate(
-        SIX, [bag], model, c2fa.maskers.Bag(), masks=[(10, 20)], seeds=2, metrics=["insertion", "deletion", "aopc-r"]
+        SIX, [bag], model, c2fa.maskers.Bag(), masks=[(10, 20)], seeds=2, metrics=["insertion", "deletion", "lds"]
     )
     assert min(seen) >= 1
     assert result.frame["value"].notna().all()

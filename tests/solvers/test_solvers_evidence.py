@@ -208,7 +208,6 @@ def test_leaves_that_are_expected_to_be_larger_take_more_and_equal_sizes_change_
             Auto(sizes=wrong)
     given = Auto(output=1, sizes=np.array([1, 2]))
     assert eval(repr(given)) == given == Auto(1, sizes=(1.0, 2.0))
-    assert repr(Auto()) == "Auto(output=None, tail=None, noiseless=None)"
 
 
 @given(

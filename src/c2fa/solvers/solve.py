@@ -19,11 +19,10 @@ from c2fa.graph import Graph, Smoother
 from c2fa.penalties import Auto, Penalty
 from c2fa.problem import Problem
 from c2fa.solution import Solution
-from c2fa.solvers.admm import admm
+from c2fa.solvers.admm import admm, paper
 from c2fa.solvers.auto import check_alike, choose
 from c2fa.solvers.direct import direct
 from c2fa.solvers.intervals import calibrated, with_choice
-from c2fa.solvers.paper import paper
 from c2fa.structure import FloatArray
 
 SOLVERS: Mapping[str, Callable[..., Solution]] = {"direct": direct, "admm": admm, "paper": paper}
