@@ -246,8 +246,7 @@ def test_plot_draws_one_line_a_method_with_error_bars():
     result = evaluate(
         ["c2fa", "lime"], INPUTS, Counting(), MASKER, masks=[(4, 10), (8, 10), (8, 20)], seeds=2, metrics=["deletion"]
     )
-    figure = result.plot("deletion", level=1, at={"N_H": 8})
-    (axis,) = figure.axes
+    _, axis = result.plot("deletion", level=1).axes  # of two values of N_H
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["c2fa", "lime"]
     assert len(axis.containers) == 2
     assert axis.get_xlabel() == "N_L"

@@ -627,7 +627,6 @@ def test_other_solvers_solve_what_was_chosen():
         np.testing.assert_allclose(near.values[1], exact.values[1], atol=1e-5)
         np.testing.assert_allclose(near.losses[1], exact.losses[1], rtol=1e-3)
         assert near.stderr is None
-    np.testing.assert_allclose(c2fa.solve(problem, stderr=False).values[1], exact.values[1])
     values, _, _ = dense(chooser.choose(problem).problem)
     np.testing.assert_allclose(exact.values[1], values[1][:, 0], atol=1e-9)
     levels = problem.levels

@@ -58,9 +58,8 @@ def evaluate(
 ) -> Result:
     """Run every method at every budget and seed on every input, and score what comes out.
 
-    All runs on one input share one pool of answers, so that methods that draw the same masks pay for them once, and
-    a run of 50 masks is the beginning of the run of 300. What a method sees and what it may use is the same as if it
-    had run alone.
+    All runs on one input share one pool of answers, so that methods that draw the same masks pay for them once. What a
+    method sees and may use is the same as if it had run alone.
 
     Parameters
     ----------
@@ -73,12 +72,10 @@ def evaluate(
         The masks of each level, coarse to fine, in the paper's sense: ``(5, 50)`` is N_H = 5 and N_L = 50, and the row
         of the prediction itself comes on top.
     budgets
-        In place of ``masks``, budgets as ``Explainer`` takes them, the prediction's row among them: numbers of rows in
-        all, that each method splits, or tuples with the rows of each level. ``(6, 50)`` is the same run as masks of
-        ``(5, 50)``, and the table says N_H = 5 for both.
+        In place of ``masks``, budgets as ``Explainer`` takes them, the prediction's row among them: ``(6, 50)`` is the
+        same run as masks of ``(5, 50)``, and the table says N_H = 5 for both.
     seeds
-        Their number, or the seeds themselves. At one seed every input has masks of its own, the same for all methods
-        and those that ``Explainer`` asks it; see ``seed`` there.
+        Their number, or the seeds themselves; see ``seed`` of ``Explainer``.
     metrics
         Names, taken at the levels where they make sense or at one (``"deletion@0"``), or ``(name, function)`` with a
         function ``(explanation, truth)`` to a number, or to a conversation that asks the model. Their rows are
@@ -95,8 +92,7 @@ def evaluate(
         The label to which the summary compares; ``"owen"``, or ``"c2fa"``, where there is one, else the first.
     store
         A folder that keeps every answer and every finished input. A second call with the same settings goes on where
-        the first stopped; with other settings it repeats no question. Several processes may evaluate their inputs into
-        one folder: a call with all inputs then reads what they did. It needs a name of the model.
+        the first stopped; with other settings it repeats no question. It needs a name of the model.
     keep_answers
         Whether the store keeps the answers too. Without them an input that was not finished is asked about again.
     seconds
@@ -108,8 +104,8 @@ def evaluate(
         Whether work of over a second shows a bar; None shows one in notebooks and terminals.
     workers
         Processes that share the inputs; 0 does all of them in this one. An input whose worker is killed is done again,
-        three times at most. What is given must be such that it can be pickled; a model may be ``c2fa.models.Lazy``,
-        which travels as its constructor and is made where it is asked.
+        three times at most. What is given must be picklable; ``c2fa.models.Lazy`` is a model that is made where it is
+        asked.
     gpus, models
         How many processes own the model, each with a GPU of its own (``gpus``) or without one (``models``); workers
         send them masks. By default each worker has a model of its own.

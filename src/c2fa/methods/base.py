@@ -212,21 +212,12 @@ def per_level(name: str, option: Any, depth: int) -> tuple[Any, ...]:
     return tuple(option)
 
 
-def check_each(name: str, option: Any, check: Any) -> None:
-    """Check an option that may be one for all levels or a sequence with one for each."""
-    items = option if isinstance(option, Sequence) and not isinstance(option, str) else (option,)
+def listed(name: str, option: Any) -> tuple[Any, ...]:
+    """An option that is one for all levels, or a sequence with one for each, as a tuple."""
+    items = tuple(option) if isinstance(option, Sequence) and not isinstance(option, str) else (option,)
     if not items:
         raise ValueError(f"{name} is empty; give one for all levels, or one for each")
-    for item in items:
-        check(item)
-
-
-def check_switches(**switches: Any) -> None:
-    """Refuse what is neither True nor False: ``"no"`` would count as yes."""
-    for name, option in switches.items():
-        for value in option if isinstance(option, Sequence) and not isinstance(option, str) else (option,):
-            if not isinstance(value, bool | np.bool_):
-                raise TypeError(f"{name} must be True or False; got {value!r}")
+    return items
 
 
 def as_kernel(kernel: str | Kernel) -> Kernel:
@@ -280,15 +271,10 @@ def given_penalties(option: Penalties) -> tuple[Penalty, ...]:
     """The penalties as far as they are known before the input is; None is l2 of any strength, and gives none."""
     if option is None:
         return ()
-    if isinstance(option, Sequence):
-        return (Auto(),) if isinstance(option, str) else tuple(option)
-    return (option,)
-
-
-def check_penalties(option: Penalties) -> None:
-    """Refuse what is no penalty, before any query is made."""
-    if option is not None and not (isinstance(option, str) and option == "auto"):
-        check_each("penalty", option, check_penalty)
+    given = (Auto(),) if isinstance(option, str) and option == "auto" else listed("penalty", option)
+    for penalty in given:
+        check_penalty(penalty)
+    return given
 
 
 @dataclass(frozen=True)
@@ -302,10 +288,15 @@ class Fitting(BaseMethod):
     anchor: bool = True
 
     def __post_init__(self) -> None:
-        check_each("kernel", self.kernel, as_kernel)
-        check_each("sampler", self.sampler, ensure)
-        check_penalties(self.penalty)
-        check_switches(intercept=self.intercept, anchor=self.anchor)
+        for kernel in listed("kernel", self.kernel):
+            as_kernel(kernel)
+        for sampler in listed("sampler", self.sampler):
+            ensure(sampler)
+        given_penalties(self.penalty)
+        for name, option in (("intercept", self.intercept), ("anchor", self.anchor)):
+            for value in listed(name, option):
+                if not isinstance(value, bool | np.bool_):  # "no" would count as yes
+                    raise TypeError(f"{name} must be True or False; got {value!r}")
 
     def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
         """The rows that the samplers of the levels prefer for parts."""

@@ -18,7 +18,7 @@ from c2fa.problem import Level, Problem
 from c2fa.samplers import AnySampler, Together, ensure
 from c2fa.solution import Solution
 from c2fa.solvers.expected import solve_about
-from c2fa.solvers.solve import STRENGTHS, check_together, smoothed, solve, solve_smooth
+from c2fa.solvers.solve import STRENGTHS, check_together, solve, solve_smooth
 from c2fa.structure import Structure
 
 PAPER: Mapping[str, Any] = {
@@ -97,7 +97,7 @@ class C2FA(Fitting):
         """Refuse a task that lacks what is wanted, before anything is asked."""
         if _asked(self.smooth) and task.neighbours is None:
             raise ValueError(f"smooth={self.smooth} needs neighbours, and the masker knows of none; leave it out")
-        if task.neighbours is not None and self._smoothing(task):
+        if self._smoothing(task) and task.neighbours is not None:
             task.neighbours().check(task.structure)
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
@@ -120,19 +120,18 @@ class C2FA(Fitting):
 
     def _solve(self, task: Task, problem: Problem) -> Solution:
         strengths = self._smoothing(task)
-        graph = task.neighbours() if strengths and task.neighbours is not None else None
-        if graph is not None and len(graph.edges) and len(strengths) > 1:
-            return solve_smooth(problem, graph, strengths, self.solver, **self.solver_options)
-        if graph is not None and len(graph.edges):
-            problem = smoothed(problem, graph, strengths[0])
-        return solve(problem, self.solver, **self.solver_options)
+        if not strengths:
+            return solve(problem, self.solver, **self.solver_options)
+        assert task.neighbours is not None
+        return solve_smooth(problem, task.neighbours(), strengths, self.solver, **self.solver_options)
 
     def _smoothing(self, task: Task) -> tuple[float, ...]:
         """The strengths among which the answers decide; one of them is that; none is no smoothing."""
-        if not isinstance(self.smooth, str):
-            return _asked(self.smooth)
-        exact = self.solver in ("auto", "direct") and self._chooses_strengths
-        return STRENGTHS if exact and task.smooth_by_default else ()
+        strengths = _asked(self.smooth)
+        if self.smooth == "auto" and self.uses_prior and task.smooth_by_default:
+            strengths = STRENGTHS
+        tied = bool(strengths) and task.neighbours is not None and len(task.neighbours().edges) > 0
+        return strengths if tied else ()
 
     @property
     def _chooses_strengths(self) -> bool:
@@ -145,8 +144,8 @@ def _asked(smooth: float | Sequence[float] | str | None) -> tuple[float, ...]:
     """The strengths that were asked for in numbers."""
     if smooth is None or isinstance(smooth, str):
         return ()
-    found = tuple(np.atleast_1d(np.asarray(smooth, dtype=np.float64)).tolist())
-    return () if found == (0.0,) else found
+    strengths = tuple(smooth) if isinstance(smooth, Sequence) else (float(smooth),)
+    return () if strengths == (0.0,) else strengths
 
 
 def as_strengths(smooth: Any) -> Any:

@@ -30,14 +30,7 @@ from c2fa.solvers.matrices import Strength, squares
 from c2fa.structure import FloatArray
 
 
-def admm(
-    problem: Problem,
-    *,
-    atol: float = 1e-7,
-    rtol: float = 1e-6,
-    max_iterations: int = 20_000,
-    rho: float | None = None,
-) -> Solution:
+def admm(problem: Problem, *, atol: float = 1e-7, rtol: float = 1e-6, max_iterations: int = 20_000) -> Solution:
     """Solve a problem with any penalties.
 
     Which iterate is returned: the leaves' proximal variable where the leaves have a penalty other than l2, so
@@ -51,10 +44,8 @@ def admm(
         Tolerance of both residuals: in units of the outputs' spread, and relative to the values themselves.
     max_iterations
         Where to stop at the latest; the status then says so.
-    rho
-        The step, kept as it is; by default chosen from the size of the rows and adapted.
     """
-    state = _State.begin(problem, _step(problem) if rho is None else rho)
+    state = _State.begin(problem, _step(problem))
     size = np.sqrt(sum(len(v) for v in state.a.values()))
     floor = atol * size * _spread(problem)
     status, iteration = Status.MAX_ITERATIONS, 0
@@ -65,7 +56,7 @@ def admm(
         if (primal <= floor + rtol * residuals.values).all() and (dual <= floor + rtol * residuals.multipliers).all():
             status = Status.CONVERGED
             break
-        if rho is None and iteration == look:
+        if iteration == look:
             look *= 2
             state.rebalance(residuals)
     leaves = state.a.get(problem.structure.depth - 1, state.beta)
