@@ -12,7 +12,7 @@ from c2fa.kernels import milli as milli_kernel
 from c2fa.masks import mask_keys
 from c2fa.methods import C2FA, Attribution, BaseMethod, Task
 from c2fa.methods.base import Penalties, gather, joint_penalties
-from c2fa.methods.lime import inclusion_weights
+from c2fa.methods.compared import inclusion_weights
 from c2fa.samplers import milli as milli_sampler
 
 

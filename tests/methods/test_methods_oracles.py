@@ -11,8 +11,8 @@ import c2fa
 import oracles_methods as oracle
 from c2fa import methods
 from c2fa.asking.querying import Answer, step
-from c2fa.methods import lime, peers
-from c2fa.methods.lime import inclusion_weights
+from c2fa.methods import peers
+from c2fa.methods.compared import inclusion_weights, scatter
 from c2fa.samplers import milli as milli_sampler
 from driving import THREE, S, drive, model, task
 
@@ -244,7 +244,7 @@ def test_top_down_draws_around_the_whole_part_and_resets_one_child():
     parts = np.array([[2.0], [-1.0]])
     seen = []
     for seed in range(200):
-        values = lime.scatter(np.random.default_rng(seed), parts, owner)[:, 0]
+        values = scatter(np.random.default_rng(seed), parts, owner)[:, 0]
         assert values[:400].sum() == pytest.approx(2.0)
         assert values[400:].sum() == pytest.approx(-1.0)
         far = np.flatnonzero(np.abs(values[:400] - 2.0) > 10 / 400)
@@ -257,7 +257,7 @@ def test_top_down_draws_around_the_whole_part_and_resets_one_child():
 
 
 def test_a_part_with_one_child_hands_its_value_down():
-    values = lime.scatter(np.random.default_rng(0), np.array([[0.3], [0.7]]), np.array([1, 0]))
+    values = scatter(np.random.default_rng(0), np.array([[0.3], [0.7]]), np.array([1, 0]))
     np.testing.assert_allclose(values, [[0.7], [0.3]])
 
 

@@ -15,7 +15,7 @@ import c2fa
 from c2fa import samplers
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.masks import distinct, up_to
-from c2fa.methods.lime import inclusion_weights
+from c2fa.methods.compared import inclusion_weights
 from c2fa.samplers import SAMPLERS, Exhaustive, Keep, Planned, draw, ensure
 from strategies import structures
 

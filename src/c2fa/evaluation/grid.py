@@ -145,9 +145,9 @@ def evaluate(
         reference = next((name for name in ("owen", "c2fa") if name in labels), labels[0])
     if reference not in labels:
         raise ValueError(f"reference {reference!r} is not one of the methods {list(labels)}")
-    open_store = _no_store
-    if store is not None:  # the settings' hash is made once, for some options have other texts elsewhere
-        open_store = functools.partial(Store, Path(store).absolute(), grid.settings(), keep_answers)
+    # The settings' hash is made once, for some options have other texts elsewhere.
+    folder = None if store is None else Path(store).absolute()
+    open_store = functools.partial(Store.open, folder, "" if folder is None else grid.settings(), keep_answers)
     tasks = (
         Task(i, x, None if truths is None else truths[i], None if keys is None else keys[i])
         for i, x in enumerate(inputs)
@@ -165,7 +165,7 @@ def evaluate(
             here = stack.enter_context(tempfile.TemporaryDirectory(prefix="c2fa-"))
             serving: Serving | None = None
             if gpus or models:
-                contact = Contact(here if store is None else str(Path(store).absolute()))  # workers elsewhere see it
+                contact = Contact(str(folder or here))  # workers elsewhere see the store's
                 stack.callback(contact.clear)
                 make_model = functools.partial(_made, model)
                 serving = Serving(make_model, contact, gpus or models, bool(gpus), batch_size)
@@ -280,10 +280,6 @@ def _work(
         begin(task.number)
         record = grid.record(task)
     return _Finished(task.number, record, {} if remote is None else remote.loads)
-
-
-def _no_store() -> None:
-    """Nothing is kept."""
 
 
 def _made(model: Model) -> Model:

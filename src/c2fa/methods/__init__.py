@@ -9,8 +9,7 @@ from typing import Any
 from c2fa._system import did_you_mean
 from c2fa.methods.base import Attribution, BaseMethod, Task
 from c2fa.methods.c2fa import C2FA, Focused
-from c2fa.methods.leave_one_out import LeaveOneOut
-from c2fa.methods.lime import BottomUp, Lime, Milli, TopDown, TopDownMilli
+from c2fa.methods.compared import BottomUp, LeaveOneOut, Lime, Milli, TopDown, TopDownMilli
 from c2fa.methods.owen import Owen, Shapley
 from c2fa.methods.peers import CaptumKernelShap, CaptumLime, LimePeer, ShapKernel, ShapPartition
 

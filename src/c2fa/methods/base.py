@@ -232,14 +232,11 @@ def as_kernel(kernel: str | Kernel) -> Kernel:
 def per_level_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:
     """Give every level its penalty; None gives each level ``L2(width / 50)``.
 
-    An l2 penalty is a prior on how much one feature matters. What a level explains is shared by its features, so the
-    more there are the less each of them should matter, in proportion: the level as a whole is then expected to explain
-    as much whether it has five features or five thousand. For five parts of ten leaves these are the paper's 0.1 and
-    1. ``benchmarks/defaults.py`` compares it with other strengths.
+    What a level explains is shared by its features, so the more there are the less each of them should matter, in
+    proportion. For five parts of ten leaves these are the paper's 0.1 and 1 (``benchmarks/defaults.py``).
 
     ``"auto"`` has the strengths chosen from the target's answers, so that they are the same whichever other outputs are
-    explained beside it. An output that ``Auto`` names is one of the model's, and must be among those explained. The
-    log-probabilities of a given text are known to come without noise.
+    explained beside it. The log-probabilities of a given text are known to come without noise.
     """
     if option is None:
         return tuple(L2(width / 50) for width in task.structure.widths)
