@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 
-def make(method: str | BaseMethod, options: Mapping[str, Any], also: Iterable[str] = ()) -> BaseMethod:
+def make(method: object, options: Mapping[str, Any], also: Iterable[str] = ()) -> BaseMethod:
     """Return a method by its name with its options, or the method itself; what it does not take is refused.
 
     ``also`` is what a misspelt option may have been meant to be.

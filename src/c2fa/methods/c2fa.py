@@ -144,7 +144,7 @@ def _asked(smooth: float | Sequence[float] | str | None) -> tuple[float, ...]:
     """The strengths that were asked for in numbers."""
     if smooth is None or isinstance(smooth, str):
         return ()
-    strengths = tuple(smooth) if isinstance(smooth, Sequence) else (float(smooth),)
+    strengths = (float(smooth),) if isinstance(smooth, float | int | np.number) else tuple(smooth)
     return () if strengths == (0.0,) else strengths
 
 

@@ -248,11 +248,12 @@ def inclusion_weights(ranks: IntArray, alpha: float, beta: float) -> FloatArray:
     last = len(ranks) - 1
     if last == 0:  # one part has no rank to speak of: a fair coin
         return np.full(1, 0.5)
+    rank = ranks.astype(np.float64)
     if alpha > 0.5:
         beta = -beta
     if beta >= 0:
-        return (1 - alpha) - (1 - 2 * alpha) * (1 - ranks / last) * np.exp(-beta * ranks)
-    return alpha + (1 - 2 * alpha) * (ranks / last) * np.exp(beta * (last - ranks))
+        return (1 - alpha) - (1 - 2 * alpha) * (1 - rank / last) * np.exp(-beta * rank)
+    return alpha + (1 - 2 * alpha) * (rank / last) * np.exp(beta * (last - rank))
 
 
 @dataclass(frozen=True)
