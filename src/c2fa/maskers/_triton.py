@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from c2fa.maskers._segmenting import LINEAR, WHITE, XYZ, Photo, Quickshift, features, noise, shifts
+from c2fa.maskers._quickshift import LINEAR, WHITE, XYZ, Photo, Quickshift, noise, shifts
 from c2fa.structure import IntArray
 
 _STEP = 8  # neighbours between two looks at whether to go on
@@ -62,15 +62,12 @@ def segments(images: Tensor, how: Quickshift) -> Tensor:
     """The label maps, (n, H, W), of photos of one size, (n, H, W, 3) bytes, on their device."""
     count, height, width = images.shape[:3]
     colours = torch.nn.functional.pad(_features(images, how), (how.reach,) * 4, value=float("inf"))
-    densities = density(colours, how) + _noise(how.rng, height, width, images.device)
+    densities = density(colours, how) + _noise(height, width, images.device)
     return _labels(parent(colours, densities, how)).view(count, height, width)
 
 
 def _features(images: Tensor, how: Quickshift) -> Tensor:
     """The colours between which distances are taken, (n, 3, H, W)."""
-    if how.sigma or not how.convert2lab:
-        host = images.cpu().numpy()
-        return torch.from_numpy(np.stack([features(image, how) for image in host])).to(images.device)
     linear, xyz = _constants(images.device)
     red, green, blue = linear[images.long()].unbind(-1)
     light = red[:, None] * xyz[0] + green[:, None] * xyz[1] + blue[:, None] * xyz[2]
@@ -87,8 +84,8 @@ def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=4)
-def _noise(rng: int, height: int, width: int, device: torch.device) -> Tensor:
-    return torch.from_numpy(noise(rng, height, width).copy()).to(device)
+def _noise(height: int, width: int, device: torch.device) -> Tensor:
+    return torch.from_numpy(noise(height, width).copy()).to(device)
 
 
 def _labels(parent: Tensor) -> Tensor:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import html
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from c2fa._system import is_missing
 from c2fa.asking.masking import Masked
 from c2fa.showing.printing import printable
 from c2fa.structure import Structure
@@ -107,6 +110,35 @@ def own_fields(names: Sequence[str], values: Sequence[Any]) -> dict[str, list[An
     for leaf, (name, value) in enumerate(zip(names, values, strict=True)):
         table.setdefault(name, [None] * len(names))[leaf] = value
     return table
+
+
+def known_of(value: Any) -> str | float | None:
+    """A cell as a number or a category; times are days.
+
+    >>> [known_of(v) for v in (3, True, "Rome", None, date(1970, 1, 3), timedelta(hours=12), [1, 2])]
+    [3.0, 'True', 'Rome', 'missing', 2.0, 0.5, None]
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if is_missing(value):
+        return "missing"
+    if isinstance(value, Real | Decimal) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, timedelta):
+        return value / timedelta(days=1)
+    if isinstance(value, datetime):
+        own = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return (own - datetime(1970, 1, 1)) / timedelta(days=1)
+    if isinstance(value, date):
+        return float(value.toordinal() - date(1970, 1, 1).toordinal())
+    return category(value)
+
+
+def category(value: Any) -> str | None:
+    """A cell as a category; None of a list or an array, and of a text too long to come again."""
+    if is_missing(value):
+        return "missing"
+    text, is_one = str(value), isinstance(value, str) or not isinstance(value, Sized)
+    return text if is_one and len(text) <= 100 else None
 
 
 @dataclass(frozen=True, eq=False)
