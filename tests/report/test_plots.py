@@ -27,7 +27,7 @@ from matplotlib.text import Text
 
 from c2fa import plots
 from c2fa.plots import _style
-from c2fa.plots.images import outlines
+from c2fa.plots.maps import outlines
 
 _STORED = Path(__file__).parents[1] / "images"
 _SHAPED = tuple(map(int, matplotlib.__version__.split(".")[:2])) >= (3, 11)
@@ -292,12 +292,12 @@ def test_dollars_are_not_mathematics() -> None:
 def test_images_frame_and_threshold() -> None:
     e = showcases.explain_images()
     display = plots.ImagesDisplay.from_explanations(e)
-    assert display.framed == {2}
+    assert [j for j, panel in enumerate(display.images) if panel.framed] == [2]
     none = plots.ImagesDisplay.from_explanations(e, threshold=9.0, positive=None)
-    assert none.framed == frozenset()
-    plain = none.rows[0][1][2][1]
+    assert not any(panel.framed for panel in none.images)
+    plain = none.rows[0][1][2].picture
     assert np.ptp(plain.astype(int), axis=-1).max() <= 1  # all grey
-    tinted = display.rows[0][1][2][1]
+    tinted = display.rows[0][1][2].picture
     assert np.ptp(tinted.astype(int), axis=-1).max() > 60
 
 
@@ -306,13 +306,13 @@ def test_images_are_outlined_and_their_weightiest_numbered() -> None:
     lines = {tuple(line.ravel().tolist()) for line in outlines(labels)}
     assert lines == {(1.5, -0.5, 1.5, 0.5), (0.5, 0.5, 2.5, 0.5), (0.5, 0.5, 0.5, 1.5)}
     e = showcases.explain_images()
-    marks = plots.ImagesDisplay.from_explanations(e).marks[0]
-    assert marks[0].numbers == (), "nothing of weight is in the first image"
+    panels = plots.ImagesDisplay.from_explanations(e).rows[0][1]
+    assert panels[0].numbers == (), "nothing of weight is in the first image"
     best = int(np.argmax(e.low))
-    x, y, number = marks[2].numbers[0]
+    x, y, number = panels[2].numbers[0]
     assert e.names[1][best].startswith(f"image 3 #{number},")
     assert e.view.labels[2][int(y), int(x)] == int(number) - 1
-    assert len(plots.ImagesDisplay.from_explanations(e, threshold=9.0).marks[0][2].numbers) == 0
+    assert len(plots.ImagesDisplay.from_explanations(e, threshold=9.0).rows[0][1][2].numbers) == 0
 
 
 def test_the_scale_of_images_has_numbers() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import unicodedata
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -208,6 +208,15 @@ def say_contradiction(made: Figure, ax: Axes | None, *sentences: str) -> Figure:
             ours.set_position((x, (y * height + more) / (height + more), across, down * height / (height + more)))
     made.supxlabel("\n".join(lines), **place).set_parse_math(False)  # a name with dollars is no formula
     return made
+
+
+def named(explanations: Explanation | Sequence[Explanation] | Mapping[str, Explanation]) -> dict[str, Explanation]:
+    """Explanations by name: those of a sequence by number and method, a single one without a name."""
+    if isinstance(explanations, Mapping):
+        return dict(explanations)
+    if isinstance(explanations, Sequence):
+        return {f"{k + 1}: {e.provenance.get('method', '')}": e for k, e in enumerate(explanations)}
+    return {"": explanations}
 
 
 def contradictions(named: Mapping[str, Explanation]) -> list[str]:
