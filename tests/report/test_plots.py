@@ -20,7 +20,7 @@ import showcases
 from showcases import planted
 
 matplotlib = pytest.importorskip("matplotlib")
-pd = pytest.importorskip("pandas")
+pytest.importorskip("pandas")
 Image = pytest.importorskip("PIL.Image")
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -45,15 +45,13 @@ def example_curves() -> dict[str, Curve]:
     return {"deletion": Curve(x, np.exp(-5 * x), 0.2), "insertion": Curve(x, 1 - np.exp(-4 * x), 0.76)}
 
 
-def example_scores() -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    rows = [
-        {"method": m, "budget": b, "score": base + gain * np.log(b / 50) + 0.02 * rng.normal()}
-        for m, base, gain in (("C2FA", 0.8, 0.05), ("LIME", 0.6, 0.09), ("MILLI", 0.65, 0.07), ("BU-LIME", 0.5, 0.1))
-        for b in (50, 100, 150, 200)
-        for _ in range(3)
-    ]
-    return pd.DataFrame(rows)
+def example_scores(**options: Any) -> Figure:
+    rng, at = np.random.default_rng(0), np.array([50.0, 100.0, 150.0, 200.0])
+    lines = {}
+    for name, base, gain in (("C2FA", 0.8, 0.05), ("LIME", 0.6, 0.09), ("MILLI", 0.65, 0.07), ("BU-LIME", 0.5, 0.1)):
+        runs = base + gain * np.log(at / 50)[:, None] + 0.02 * rng.normal(size=(4, 3))
+        lines[name] = np.stack([at, runs.mean(axis=1), runs.std(axis=1)])
+    return plots.scores(lines, "budget", "score", **options)
 
 
 def explanations_of_two_methods() -> dict[str, Any]:
@@ -77,8 +75,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "bag": lambda: plots.plot(planted(showcases.explain_bag())),
     "deep": lambda: plots.plot(planted(showcases.explain_deep())),
     "curves": lambda: plots.curves(example_curves()),
-    "scores": lambda: plots.scores(example_scores(), better="higher"),
-    "convergence": lambda: plots.convergence({"primal": 0.5 ** np.arange(30), "dual": 0.7 ** np.arange(30)}),
+    "scores": lambda: example_scores(better="higher"),
     "compare": lambda: plots.compare(
         {name: planted(e, seed) for seed, (name, e) in enumerate(explanations_of_two_methods().items())}, leaves=2
     ),
@@ -192,7 +189,7 @@ CROWDED: dict[str, Callable[[], Figure]] = {
     "bag": lambda: plots.bag(showcases.explain_bag()),
     "series": lambda: plots.series(showcases.explain_series()),
     "compare": lambda: plots.compare({"one": crowd(), "two": crowd()}),
-    "scores": lambda: plots.scores(example_scores()),
+    "scores": example_scores,
     "curves": lambda: plots.curves(example_curves(), title="A title"),
 }  # fmt: skip
 
@@ -333,8 +330,8 @@ def test_dispatch_and_its_refusals() -> None:
         plots.plot(e, kind="pie")
     with pytest.raises(TypeError, match="leafs"):
         plots.plot(e, leafs=3)
-    with pytest.raises(ValueError, match="no column 'score'"):
-        plots.scores(pd.DataFrame({"method": [1], "budget": [2]}))
+    with pytest.raises(ValueError, match="better must be 'higher', 'lower' or None; got 'more'"):
+        example_scores(better="more")
     with pytest.raises(ValueError, match="at least two"):
         plots.compare([e])
     with pytest.raises(ValueError, match="different inputs"):

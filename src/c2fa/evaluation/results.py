@@ -221,7 +221,7 @@ class Result:
             Other budgets held fixed, such as ``{"N_H": 20}``; what is not fixed gets a row of panels for each value.
         """
         from c2fa.plots._style import figure
-        from c2fa.plots.curves import score_lines
+        from c2fa.plots.curves import scores
 
         table = self.summary(resamples=1)
         table = table[table["metric"] == metric]
@@ -251,7 +251,7 @@ class Result:
                     lines[str(method)] = ordered.to_numpy(float).T
                 of = [] if metric in self.whole else [self._level(depth)]
                 where = ", ".join([*of, *(f"{c} = {v}" for c, v in panel.items())])
-                score_lines(lines, across, metric, axis, title=where, better=better)
+                scores(lines, across, metric, axis, title=where, better=better)
         return made
 
 

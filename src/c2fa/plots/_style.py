@@ -293,6 +293,22 @@ def name_ticks(axis: Axis, at: npt.NDArray[Any], names: Iterable[str], size: flo
         label.set_parse_math(False)
 
 
+def draw_bars(
+    ax: Axes, names: Sequence[str], values: Sequence[float], errors: Sequence[float | None], room: float
+) -> None:
+    """Draw a bar for each value, with its error where all have one, beside its name in ``room`` points."""
+    ys, drawn = np.arange(len(values)), np.nan_to_num(np.array(values), posinf=0.0, neginf=0.0)
+    ax.barh(ys, drawn, height=0.62, color=signs(values), zorder=2)
+    if names and None not in errors:
+        ax.errorbar(drawn, ys, xerr=np.array(errors), fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
+    ax.axvline(0, color=MUTED, lw=0.8)
+    if np.all(np.abs(drawn) <= ROUNDING):
+        ax.set_xlim(-1, 1)
+    name_ticks(ax.yaxis, ys, (clip(name, room, 8.5) for name in names))
+    plain(ax)
+    ax.tick_params(axis="y", length=0)
+
+
 def title_and_scale(e: Explanation, ax: Axes, mesh: ScalarMappable, given: Axes | None) -> Figure:
     """Finish a map: the line above it, its colour bar beside it, and below it why its levels are no one answer."""
     ax.set_title(headline(e), loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)

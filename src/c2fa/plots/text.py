@@ -13,19 +13,16 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from c2fa.plots._style import (
     INK,
     MUTED,
-    ROUNDING,
     beside,
     clip,
     colour,
+    draw_bars,
     figure,
     figure_of,
     headline,
     legend_bar,
-    name_ticks,
-    plain,
     right_to_left,
     say_contradiction,
-    signs,
     width_of,
 )
 from c2fa.showing.numbers import of_largest
@@ -287,19 +284,9 @@ def _lay_out(view: Text, owner: IntArray, shown: set[int], numbered: bool) -> _L
 
 
 def _bars(ax: Axes, bars: list[Bar], title: str, room: float, rows: int) -> None:
-    values, errors = np.array([bar.value for bar in bars]), [bar.error for bar in bars]
-    ys, drawn = np.arange(len(bars)), np.where(np.isfinite(values), values, 0.0)
-    ax.barh(ys, drawn, height=0.62, color=signs(values), zorder=2)
-    if bars and None not in errors:
-        ax.errorbar(drawn, ys, xerr=np.array(errors), fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
-    ax.axvline(0, color=MUTED, lw=0.8)
+    draw_bars(ax, [bar.name for bar in bars], [bar.value for bar in bars], [bar.error for bar in bars], room)
     ax.set_ylim(rows - 0.4, -0.6)
-    name_ticks(ax.yaxis, ys, (clip(bar.name, room, 8.5) for bar in bars))
-    if np.all(np.abs(drawn) <= ROUNDING):
-        ax.set_xlim(-1, 1)
     for y, bar in enumerate(bars):
         beside(ax, y, bar.text, shift=(5, 0), fontsize=8, color=MUTED)
-    plain(ax)
     ax.locator_params(axis="x", nbins=3)
-    ax.tick_params(axis="y", length=0)
     ax.set_title(title, loc="left", fontsize=9, weight="bold", color=INK)
