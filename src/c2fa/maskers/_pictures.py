@@ -139,34 +139,18 @@ class Picture:
         if self.is_tensor:
             import torch
 
-            bits = _there(masks, self.values.device)
-            # The kernel numbers the entries of an image by 32 bits.
-            paint = _fused(bits.device) if self.values.numel() < 2**31 - 2**12 else None
-            if paint is None:
-                torch.where(self._spread(bits[:, self.labels.long()], 1), self.values, self.baseline, out=out)
-            else:
-                paint(bits, *self._whole, out)
+            kept = _there(masks, self.values.device)[:, self.labels.long()]
+            for axis, length in enumerate(self.size, start=1):
+                if kept.shape[axis] != length:
+                    kept = kept.index_select(axis, _there(block_of(length, kept.shape[axis]), kept.device))
+            if self.channel is not None:
+                kept = kept.unsqueeze(1 if self.channel == 0 else -1)
+            torch.where(kept, self.values, self.baseline, out=out)
             return
         baseline, entries = self._on_host
         for row, target in zip(masks, out, strict=True):
             np.copyto(target, baseline)
             np.copyto(target, self.values, where=enlarge(row.take(entries), self.size, self._sides))
-
-    @functools.cached_property
-    def _whole(self) -> tuple[Any, Any, Any]:
-        """Labels, values and baseline of all entries, in the order of an image that is contiguous."""
-        each = (self._spread(self.labels, 0), self.values, self.baseline)
-        labels, values, baseline = (tensor.expand(self.values.shape).contiguous() for tensor in each)
-        return labels, values, baseline
-
-    def _spread(self, small: Any, height: int) -> Any:
-        """A tensor whose axis ``height`` is that of the label map, and the next its width, made to fit the image."""
-        for axis, length in enumerate(self.size, start=height):
-            if small.shape[axis] != length:
-                small = small.index_select(axis, _there(block_of(length, small.shape[axis]), small.device))
-        if self.channel is None:
-            return small
-        return small.unsqueeze(height if self.channel == 0 else -1)
 
     def shown(self, mask: BoolArray) -> Any:
         """The image under one mask, in the type that came in; the very object where nothing is masked."""
@@ -184,23 +168,6 @@ class Picture:
 def _there(array: Any, device: Any) -> Any:
     """An array, or a tensor, as a tensor on a device."""
     return array.to(device) if is_tensor(array) else on_device(array, device)
-
-
-@functools.lru_cache(maxsize=16)
-def _fused(device: Any) -> Callable[..., None] | None:
-    """Triton's kernel, or None where it does not run: some systems have no Triton, or no compiler for it."""
-    import torch
-
-    if device.type != "cuda":
-        return None
-    try:
-        from c2fa.maskers._triton import paint
-
-        pixel = torch.zeros((1, 1), dtype=torch.uint8, device=device)
-        paint(pixel.bool(), pixel.short(), pixel, pixel, pixel[None])  # where one compiles, so do the others
-    except Exception:  # Triton raises whatever its compiler and driver do
-        return None
-    return paint
 
 
 def is_pil(x: Any) -> bool:
