@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -41,9 +41,6 @@ class LazyBatch(Sequence[Any]):
         if isinstance(chosen, range):
             return LazyBatch(len(chosen), lambda i: self.make(chosen[i]))
         return self.make(chosen)
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(self.make, range(self.rows))
 
 
 @dataclass(eq=False)

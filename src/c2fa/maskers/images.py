@@ -173,11 +173,8 @@ class ImageBag:
             return ()
         fewer = "a coarser segment="
         if isinstance(self.segment, str):
-            by_name = {
-                "quickshift": "segment='slic', or options={'kernel_size': 6}",
-                "slic": "options={'n_segments': 50}",
-            }
-            fewer = by_name[self.segment]
+            coarser = "options={'n_segments': 50}"
+            fewer = coarser if self.segment == "slic" else "segment='slic', or options={'kernel_size': 6}"
         return (
             f"{'the image' if parts is None else parts[most]} has {counts[most]:,} super-pixels, too many to look at "
             f"or to tell apart with a few hundred rows: take fewer with {fewer}",

@@ -131,25 +131,11 @@ class Text:
 
     def _leaves(self, text: str) -> Spans:
         """The spans of the leaves of one text, in order."""
-        if self.levels[-1] == "words":
-            return self._words(text)
-        cuts = [0] if self.levels[-1] in _WHOLE else self._starts(text, self.levels[-1])
-        pieces = [(a, b, text[a:b]) for a, b in pairwise([*cuts, len(text)])]
-        spans = [(a + len(t) - len(t.lstrip()), b - len(t) + len(t.rstrip())) for a, b, t in pieces if t.strip()]
-        if not spans:
-            raise ValueError(f"there is nothing in the text {text[:40]!r}: give one with at least a word")
-        return spans
-
-    def _starts(self, text: str, level: str) -> list[int]:
-        """Where the paragraphs of a text begin, or its sentences, which end with a paragraph where both are wanted."""
-        if level == "paragraphs":
-            return paragraph_starts(text)
-        paragraphs = paragraph_starts(text) if "paragraphs" in self.levels else []
-        return sorted({0, *paragraphs, *sentence_starts(text, self.language)})
-
-    def _words(self, text: str) -> Spans:
-        """The spans of the words of one text, in order."""
-        if self.tokenizer is None:
+        if self.levels[-1] in _WHOLE:
+            offsets: Iterable[tuple[int, int]] = [(0, len(text))]
+        elif self.levels[-1] != "words":
+            offsets = pairwise([*self._starts(text, self.levels[-1]), len(text)])
+        elif self.tokenizer is None:
             offsets = words(text)
         elif hasattr(self.tokenizer, "encode_batch"):  # tokenizers.Tokenizer
             offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
@@ -169,6 +155,13 @@ class Text:
             shown = text if len(text) <= 40 else text[:40] + "…"
             raise ValueError(f"there are no words in {shown!r}: give a text with at least one")
         return spans
+
+    def _starts(self, text: str, level: str) -> list[int]:
+        """Where the paragraphs of a text begin, or its sentences, which end with a paragraph where both are wanted."""
+        if level == "paragraphs":
+            return paragraph_starts(text)
+        paragraphs = paragraph_starts(text) if "paragraphs" in self.levels else []
+        return sorted({0, *paragraphs, *sentence_starts(text, self.language)})
 
     def _owners(self, text: str, spans: Spans, number: int) -> IntArray:
         """The numbers of the text and of the paragraph and sentence (where wanted) that hold each leaf."""
