@@ -29,6 +29,7 @@ from c2fa.maskers._words import (
 )
 from c2fa.structure import BoolArray, IntArray, Structure
 from c2fa.views.descriptors import WordFields
+from c2fa.views.inputs import shortened
 
 _LEVELS = ("texts", "paragraphs", "sentences", "words")
 _WHOLE = ("texts", "documents")  # what several texts may be called
@@ -182,8 +183,7 @@ class Text:
             shown = without_markup(text)
             for a, b in reversed(tags(text)):  # a blank where they break the line
                 text = text[:a] + (" " if "\n" in shown[a:b] else "") + text[b:]
-            line = " ".join(text[:320].split())
-            return line if len(line) <= 80 else line[:80].rsplit(" ", 1)[0] + "…"
+            return shortened(text[:320], 80)
 
         has_texts = self.levels[0] in _WHOLE and len(self.levels) > 1
         ids: list[IntArray] = []

@@ -156,13 +156,8 @@ def clip(text: str, room: float, size: float, bold: bool = False) -> str:
 
 def right_to_left(text: str) -> bool:
     """Whether a text begins in a script that runs from right to left."""
-    for character in text:
-        direction = unicodedata.bidirectional(character)
-        if direction in ("R", "AL"):
-            return True
-        if direction == "L":
-            return False
-    return False
+    directions = map(unicodedata.bidirectional, text)
+    return next((direction for direction in directions if direction in ("L", "R", "AL")), "L") != "L"
 
 
 def largest(values: FloatArray) -> float:
