@@ -61,14 +61,8 @@ class Panel:
 class ImagesDisplay:
     """The pictures of one or several explanations of the same bag, tinted once.
 
-    Attributes
-    ----------
-    images
-        The input, with its names; those that are positive are framed.
-    rows
-        For each explanation its name and tinted panels: one for each image, or the two levels of a single image.
-    scale
-        What a full tint stands for; None where explanations, or levels, have different ones.
+    ``rows`` has for each explanation its name and tinted panels: one for each image, or the two levels of a single
+    image. ``scale`` is what a full tint stands for; None where explanations, or levels, have different ones.
     """
 
     images: tuple[Panel, ...]

@@ -35,7 +35,7 @@ from c2fa.plots._style import (
 )
 from c2fa.showing.numbers import largest, minuses, shares
 from c2fa.showing.printing import shown_names, singular
-from c2fa.structure import FloatArray, IntArray
+from c2fa.structure import FloatArray, IntArray, Structure
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
@@ -80,10 +80,7 @@ class NestedDisplay:
 
         ``leaves=None`` takes as many, up to 5, as keep the chart to one page.
         """
-        if e.diagnostics.contradiction:
-            rows = _rows_apart(e, _choose_apart([e], parts))
-        else:
-            rows = _rows(e, _choose([e], parts, leaves))
+        [rows] = _columns([e], parts, leaves)
         return cls(tuple(rows), headline(e), _sum_note(e))
 
     def draw(self, ax: Axes | None = None, *, labels: bool = True) -> Figure:
@@ -118,14 +115,12 @@ class NestedDisplay:
         """The horizontal range that holds every bar and every error bar."""
         ends = [0.0]
         for row in self.rows:
-            if row.kind == "rest" and row.depth == 0:
-                continue
-            error = (row.error or 0.0) if row.kind == "part" else 0.0
-            end = row.start + row.value
-            ends += [row.start, end - error, end + error]
+            if row.kind != "rest" or row.depth:
+                error = (row.error or 0.0) if row.kind == "part" else 0.0
+                ends += [row.start, row.start + row.value - error, row.start + row.value + error]
         ends = [end for end in ends if np.isfinite(end)]
         low, high = min(ends), max(ends)
-        pad = 0.04 * ((high - low) or 1.0)
+        pad = 0.04 * (high - low)
         return (low - pad, high + pad) if high - low > ROUNDING else (-1.0, 1.0)
 
 
@@ -141,9 +136,26 @@ Names = tuple[tuple[str, ...], ...]
 _Chosen = dict[tuple[int, int], list[int]]  # (level, feature) -> its shown children; (-1, 0) -> the shown parts
 
 
-def _choose(explanations: Sequence[Explanation], parts: int, leaves: int | None) -> _Chosen:
-    """The ``parts`` parts that matter most to any of the explanations, in their own order, and children of each."""
-    s, weights = explanations[0].structure, _weights(explanations)
+def _columns(explanations: Sequence[Explanation], parts: int, leaves: int | None) -> list[list[Row]]:
+    """The rows of each explanation, of the features that matter most to any of them, so that they stay level."""
+    # How important the features of each level are to any of the explanations, each scaled to its own largest.
+    weights = [
+        np.max([np.abs(shares(e.values[k], largest(e.values[k]) or 1.0)) for e in explanations], axis=0)
+        for k in range(explanations[0].structure.depth)
+    ]
+    if any(e.diagnostics.contradiction for e in explanations):  # then all have their levels apart
+        orders = [np.argsort(-weight, kind="stable").tolist() for weight in weights]
+        apart = [*(sorted(order[:parts]) for order in orders[:-1]), orders[-1][: max(parts, 20)]]
+        return [_rows_apart(e, apart) for e in explanations]
+    chosen = _choose(explanations[0].structure, weights, parts, leaves)
+    columns = [_rows(e, chosen) for e in explanations]
+    if len(columns) > 1 and any(row.kind == "gap" for rows in columns for row in rows):  # then every part has one
+        columns = [_rows(e, chosen, gaps=True) for e in explanations]
+    return columns
+
+
+def _choose(s: Structure, weights: Sequence[FloatArray], parts: int, leaves: int | None) -> _Chosen:
+    """The ``parts`` most important parts in their own order, and the most important children of each."""
     top = np.argsort(-weights[0], kind="stable").tolist()
     for each in (5, 4, 3, 2, 1) if leaves is None else (leaves,):
         chosen: _Chosen = {(-1, 0): sorted(top[:parts]) if s.depth > 1 else top[: max(parts, 20)]}
@@ -157,20 +169,6 @@ def _choose(explanations: Sequence[Explanation], parts: int, leaves: int | None)
         if sum(len(features) + 1 for features in chosen.values()) <= 52:  # rows on a page
             break
     return chosen
-
-
-def _choose_apart(explanations: Sequence[Explanation], parts: int) -> list[list[int]]:
-    """The features of each level to show, important in any of the explanations: parts in their own order."""
-    orders = [np.argsort(-weight, kind="stable").tolist() for weight in _weights(explanations)]
-    return [*(sorted(order[:parts]) for order in orders[:-1]), orders[-1][: max(parts, 20)]]
-
-
-def _weights(explanations: Sequence[Explanation]) -> list[FloatArray]:
-    """How important the features of each level are to any of the explanations, each scaled to its own largest."""
-    return [
-        np.max([np.abs(shares(e.values[k], largest(e.values[k]) or 1.0)) for e in explanations], axis=0)
-        for k in range(explanations[0].structure.depth)
-    ]
 
 
 def _rows(e: Explanation, chosen: _Chosen, gaps: bool = False) -> list[Row]:
@@ -248,18 +246,15 @@ def _bar(ax: Axes, y: int, row: Row) -> None:
         return  # many small parts together would dwarf every bar that is shown
     if (row.kind == "gap" and not row.value) or not np.isfinite(row.start + row.value):
         return
-    colour = paint(row.value)
-    part, height = row.kind == "part", 0.36
-    if part:
-        height = 0.64 if row.depth == 0 else 0.5
-    style = {
-        "part": {"fc": colour, "ec": "none", "alpha": 1.0 if row.depth == 0 else 0.8},
-        "leaf": {"fc": colour, "ec": "none", "alpha": 0.55},
-        "rest": {"fc": "white", "ec": colour, "lw": 0.8, "alpha": 0.8, "hatch": "////"},
-        "gap": {"fc": "none", "ec": WARN, "lw": 1.0, "ls": "--"},
+    colour, outer = paint(row.value), row.depth == 0
+    height, style = {
+        "part": (0.64 if outer else 0.5, {"fc": colour, "ec": "none", "alpha": 1.0 if outer else 0.8}),
+        "leaf": (0.36, {"fc": colour, "ec": "none", "alpha": 0.55}),
+        "rest": (0.36, {"fc": "white", "ec": colour, "lw": 0.8, "alpha": 0.8, "hatch": "////"}),
+        "gap": (0.36, {"fc": "none", "ec": WARN, "lw": 1.0, "ls": "--"}),
     }[row.kind]
     ax.add_patch(Rectangle((row.start, y - height / 2), row.value, height, zorder=2, **style))  # type: ignore[arg-type]
-    if part and row.error and row.depth == 0:
+    if row.kind == "part" and row.error and outer:
         end = row.start + row.value
         ax.errorbar(end, y, xerr=row.error, color=INK, lw=1, capsize=2, capthick=1, zorder=3)
 
@@ -318,20 +313,12 @@ def compare(
         raise ValueError("give at least two explanations to compare")
     if any(e.structure.names != found[0].structure.names for e in found):
         raise ValueError("the explanations are of different inputs: their features differ")
-    told = contradictions(by_name)
-    if told:  # rows stay level only where all methods have their levels apart
-        apart = _choose_apart(found, parts)
-        columns = [_rows_apart(e, apart) for e in found]
-    else:
-        chosen = _choose(found, parts, leaves)
-        columns = [_rows(e, chosen) for e in found]
-        if any(row.kind == "gap" for rows in columns for row in rows):  # then every part of every method has one
-            columns = [_rows(e, chosen, gaps=True) for e in found]
+    columns = _columns(found, parts, leaves)
     made = figure(3.6 + 3.3 * len(found), 1.5 + _ROW * len(columns[0]))
     for k, (name, e, rows) in enumerate(zip(by_name, found, columns, strict=True)):
         NestedDisplay(tuple(rows), name, _note(e)).draw(made.add_subplot(1, len(found), k + 1), labels=k == 0)
     made.suptitle(predicted(found[0]), x=0.01, ha="left", fontsize=10.5, weight="bold", color=INK, parse_math=False)
-    return say_contradiction(made, None, *told)
+    return say_contradiction(made, None, *contradictions(by_name))
 
 
 def _note(e: Explanation) -> str:

@@ -65,17 +65,7 @@ class Bar:
 
 @dataclass(frozen=True, eq=False)
 class TextDisplay:
-    """A passage that is broken into lines and shaded.
-
-    Attributes
-    ----------
-    e
-        The explanation.
-    pieces
-        The words where they stand.
-    lines
-        How many lines there are.
-    """
+    """The words of an explained text where they stand in so many lines."""
 
     e: Explanation
     pieces: tuple[Piece, ...]
@@ -86,10 +76,12 @@ class TextDisplay:
         """Lay a text out; of a longer one the most important sentences that hold about ``words`` words."""
         assert isinstance(e.view, Text)
         inner = max(e.structure.depth - 2, 0)
-        owner, counts, shown = e.structure.owners(inner), np.bincount(e.structure.owners(inner)), set[int]()
-        for j in np.argsort(-np.abs(e.values[inner]), kind="stable").tolist():
-            if not shown or counts[list(shown)].sum() + counts[j] <= words:
+        owner, shown, room = e.structure.owners(inner), set[int](), words
+        counts = np.bincount(owner)
+        for j in _largest(e.values[inner], len(counts)):
+            if not shown or counts[j] <= room:
                 shown.add(j)
+                room -= counts[j]
         layout = _lay_out(e.view, owner, shown, numbered=e.structure.depth > 1)
         return cls(e, tuple(layout.pieces), layout.line + 1)
 
