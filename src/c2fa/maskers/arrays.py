@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa import views
-from c2fa._system import as_given, host_array, is_frame, is_tensor
+from c2fa._system import as_given, host_array, is_frame
 from c2fa.asking.masking import Masked
 from c2fa.graph import chain
 from c2fa.structure import BoolArray, IntArray, Structure
@@ -80,15 +80,14 @@ class Array:
 class Bag:
     """Masks a bag of vectors: its parts are the instances, its leaves the instances' entries.
 
-    The input is an array or a tensor (instances, features), or a sequence of vectors of one length. Where
-    absent instances are filled, the model receives one array (n, instances, features); where they are
-    removed, a list of n arrays, each with the instances that are present.
+    The input is an array or a tensor (instances, features), a frame, or a sequence of vectors of one length. The model
+    receives one array (n, instances, features), or, where absent instances are removed, a list of n arrays.
 
     Parameters
     ----------
     absent
-        What becomes of an instance whose entries are all masked: ``"remove"`` leaves it out, ``"fill"`` fills it. A bag
-        without any instance is no bag: in its place the model is asked about the first instance alone, filled.
+        What becomes of an instance whose entries are all masked: ``"remove"`` leaves it out, ``"fill"`` fills it. In
+        place of a bag without any instance the model is asked about the first one alone, filled.
     fill
         What a masked entry becomes: a number, one number for each feature, or ``"mean"``, the mean of that
         feature over the bag.
@@ -115,13 +114,11 @@ class Bag:
             raise ValueError(f"fill must be a number, one per feature, or 'mean', not {self.fill!r}")
 
     def __call__(self, x: Any) -> Masked:
-        array = _array(host_array(x) if is_tensor(x) else x)
-        kind = array.dtype if array.dtype.kind == "f" else np.result_type(array, np.float32)
-        values = array.astype(kind)
+        values = _vectors(x)
         instances, features = values.shape
         if self.names is not None and len(self.names) != features:
             raise ValueError(f"{len(self.names)} names for {features} features: give one name per feature")
-        baseline = values.mean(axis=0) if isinstance(self.fill, str) else np.asarray(self.fill, dtype=kind)
+        baseline = values.mean(axis=0) if isinstance(self.fill, str) else np.asarray(self.fill, dtype=values.dtype)
         if baseline.shape not in ((), (features,)):
             raise ValueError(f"fill has shape {baseline.shape} for {features} features: give one value per feature")
         columns = x.columns if self.names is None and is_frame(x) else self.names
@@ -163,9 +160,14 @@ class Bag:
         return masked
 
 
-def _array(x: Any) -> npt.NDArray[Any]:
+def _real(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The numbers as real ones, of the type that they have where it is such."""
+    return array.astype(array.dtype if array.dtype.kind == "f" else np.result_type(array, np.float32))
+
+
+def _vectors(x: Any) -> npt.NDArray[Any]:
     try:
-        array = np.asarray(x)
+        array = host_array(x)
     except ValueError:
         raise ValueError(
             f"the vectors of a bag must have one length; got {sorted({len(v) for v in x})}: use maskers.Custom"
@@ -174,7 +176,7 @@ def _array(x: Any) -> npt.NDArray[Any]:
         raise ValueError(
             f"a bag must hold numbers of shape (instances, features); got {array.dtype} of shape {array.shape}"
         )
-    return array
+    return _real(array)
 
 
 def left_in_bag(leaves: BoolArray, structure: Structure) -> BoolArray:
@@ -250,9 +252,8 @@ class TimeSeries:
             raise ValueError(
                 f"a series must hold numbers of shape (T,), (T, C) or (C, T); got {array.dtype} of shape {array.shape}"
             )
-        kind = array.dtype if array.dtype.kind == "f" else np.result_type(array, np.float32)
         time_axis = self._time_axis(array)
-        series = (array[None] if array.ndim == 1 else np.moveaxis(array, time_axis, -1)).astype(kind)
+        series = _real(array[None] if array.ndim == 1 else np.moveaxis(array, time_axis, -1))
         channels, steps = series.shape
         starts = self._starts(steps)
         windows = len(starts)

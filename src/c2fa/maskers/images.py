@@ -30,29 +30,25 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 class ImageBag:
     """Masks a bag of images: its parts are the images, its leaves their super-pixels.
 
-    A list, a tuple or a four-dimensional array is a bag, and so is a dict, whose keys name the images; they may differ
-    in size and be PIL images, numpy arrays, torch tensors or paths of files. A single image is taken as it is: its
-    parts are regions, its leaves the super-pixels inside them. A path is read with Pillow, turned as its camera was
-    held, and is a PIL image from there on.
+    A list, a tuple, a four-dimensional array or a dict, whose keys name the images, is a bag. Its images may differ in
+    size and be PIL images, numpy arrays, torch tensors or paths of files, which are read with Pillow and turned as the
+    camera was held. A single image is taken as it is: its parts are regions, its leaves the super-pixels inside them.
 
-    What the model receives is of the type, the order of channels and (for tensors) on the device of what
-    came in. Where absent images are filled and all have one size it is one array, (n, images, ...); for a
-    single image, (n, ...). In every other case it is a sequence of bags that are lists of images, each built
-    when it is read, in which an image with nothing masked is the very object that came in (a PIL image with a palette
-    or in inks becomes RGB).
+    What the model receives is of the type, the order of channels and (for tensors) on the device of what came in. Where
+    absent images are filled and all have one size it is one array, (n, images, ...); for a single image, (n, ...). In
+    every other case it is a sequence of lists of images, each built when it is read, in which an image with nothing
+    masked is the very object that came in (a PIL image with a palette or in inks becomes RGB).
 
     Parameters
     ----------
     segment
-        ``"quickshift"`` (the paper's, with LIME's parameters; about a tenth of a second for an image of 224 x 224
-        on a core), ``"slic"`` (a little faster), a function from an image, (H, W, 3) uint8, to an integer label
-        map, (H, W), or the label maps themselves, one for each image. The first two segment a copy of at most 512
-        pixels a side, and what is masked are its blocks; the model always gets images of full size. Quickshift runs on
-        the GPU where torch is loaded and has one.
+        ``"quickshift"`` (the paper's, with LIME's parameters, on the GPU where torch is loaded and has one),
+        ``"slic"``, a function from an image, (H, W, 3) uint8, to an integer label map, (H, W), or the label maps
+        themselves, one for each image. The first two segment a copy of at most 512 pixels a side, and what is masked
+        are its blocks; the model always gets images of full size.
     absent
         What becomes of an image whose super-pixels are all masked: ``"remove"`` leaves it out of the bag, ``"fill"``
-        fills it. A bag without any image is no bag: in its place the model is asked about the first image alone,
-        filled.
+        fills it. In place of a bag without any image the model is asked about the first image alone, filled.
     fill
         What a masked super-pixel shows: a number, or a colour with one number per channel, in the image's
         own units; ``"mean"``, the image's mean colour; ``"segments"``, the super-pixel's own mean colour, as

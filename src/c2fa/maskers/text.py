@@ -39,12 +39,11 @@ _WHOLE = ("texts", "documents")  # what several texts may be called
 class Text:
     """Masks a text, or several texts that the model reads together (a premise and its hypothesis).
 
-    Parts and words are found so that the words and the white space between them give back the text byte for
-    byte. Punctuation goes with the word it touches: an opening bracket or quote with the word after it,
-    anything else with the word before. HTML's tags between words count as white space: they are never masked, so
-    that markup stays valid, and get no attribution; where sentences are the leaves, a tag goes with its sentence.
-    An entity such as ``&quot;`` is the character that it stands for. A tuple, a list or a dict of texts is masked
-    as one input, and comes back as the same container; no part spans two of its texts.
+    What is kept is kept byte for byte, with the white space between words. Punctuation goes with the word it touches:
+    an opening bracket or quote with the word after it, anything else with the word before. HTML's tags count as white
+    space: they are never masked and get no attribution; where sentences are leaves, a tag goes with its sentence. An
+    entity such as ``&quot;`` is the character that it stands for. A tuple, a list or a dict of texts is masked as one
+    input, and comes back as the same container; no part spans two of its texts.
 
     Parameters
     ----------

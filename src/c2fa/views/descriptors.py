@@ -170,28 +170,27 @@ class WordFields:
         names, parents = self.structure.names[-1], self.structure.parents
         words = [name.lower() if name.isalnum() else _bare(name) for name in names]
         sentences = parents[-1].tolist() if parents else [0] * len(words)
-        table: dict[str, Column] = {"word": [*words], "stem": [word[:5] for word in words]}
-        table |= {name: [] for name in ("before", "after", "pair", "pair_after", "negated")}
-        before, reach = None, 0
-        for word, this, following, after in zip(
-            words, sentences, [*sentences[1:], None], [*words[1:], ""], strict=True
-        ):
-            table["before"].append(before)
-            table["pair"].append(None if before is None else f"{before} {word}")
-            table["negated"].append(word if reach > 0 else None)
+        follows = [k > 0 and sentences[k - 1] == this for k, this in enumerate(sentences)]
+        before = [words[k - 1] if follows[k] else None for k in range(len(words))]
+        after = [word if goes_on else None for word, goes_on in zip(words[1:], follows[1:], strict=True)] + [None]
+        negated: Column = []
+        reach = 0  # words after a negation that it may negate
+        for word, goes_on in zip(words, follows, strict=True):
+            reach = reach if goes_on else 0
+            negated.append(word if reach > 0 else None)
             is_negation = word in _NEGATIONS or word.endswith(("n't", "n’t"))
-            reach = 3 if is_negation else reach - 1  # words after it that it may negate
-            if following == this:
-                table["after"].append(after)
-                table["pair_after"].append(f"{word} {after}")
-                before = word
-            else:
-                table["after"].append(None)
-                table["pair_after"].append(None)
-                before, reach = None, 0
-        table["written"] = [_written(name) for name in names]
-        table["place"] = [leaf / max(len(words) - 1, 1) for leaf in range(len(words))]
-        return table
+            reach = 3 if is_negation else reach - 1
+        return {
+            "word": [*words],
+            "stem": [word[:5] for word in words],
+            "before": [*before],
+            "after": [*after],
+            "pair": [None if one is None else f"{one} {word}" for one, word in zip(before, words, strict=True)],
+            "pair_after": [None if one is None else f"{word} {one}" for one, word in zip(after, words, strict=True)],
+            "negated": negated,
+            "written": [_written(name) for name in names],
+            "place": [leaf / max(len(words) - 1, 1) for leaf in range(len(words))],
+        }
 
 
 def _written(name: str) -> str:
