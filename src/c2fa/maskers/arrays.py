@@ -114,7 +114,17 @@ class Bag:
             raise ValueError(f"fill must be a number, one per feature, or 'mean', not {self.fill!r}")
 
     def __call__(self, x: Any) -> Masked:
-        values = _vectors(x)
+        try:
+            array = host_array(x)
+        except ValueError:
+            raise ValueError(
+                f"the vectors of a bag must have one length; got {sorted({len(v) for v in x})}: use maskers.Custom"
+            ) from None
+        if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "buif":
+            raise ValueError(
+                f"a bag must hold numbers of shape (instances, features); got {array.dtype} of shape {array.shape}"
+            )
+        values = _real(array)
         instances, features = values.shape
         if self.names is not None and len(self.names) != features:
             raise ValueError(f"{len(self.names)} names for {features} features: give one name per feature")
@@ -163,20 +173,6 @@ class Bag:
 def _real(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The numbers as real ones, of the type that they have where it is such."""
     return array.astype(array.dtype if array.dtype.kind == "f" else np.result_type(array, np.float32))
-
-
-def _vectors(x: Any) -> npt.NDArray[Any]:
-    try:
-        array = host_array(x)
-    except ValueError:
-        raise ValueError(
-            f"the vectors of a bag must have one length; got {sorted({len(v) for v in x})}: use maskers.Custom"
-        ) from None
-    if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "buif":
-        raise ValueError(
-            f"a bag must hold numbers of shape (instances, features); got {array.dtype} of shape {array.shape}"
-        )
-    return _real(array)
 
 
 def left_in_bag(leaves: BoolArray, structure: Structure) -> BoolArray:
@@ -252,7 +248,13 @@ class TimeSeries:
             raise ValueError(
                 f"a series must hold numbers of shape (T,), (T, C) or (C, T); got {array.dtype} of shape {array.shape}"
             )
-        time_axis = self._time_axis(array)
+        time_axis = self.time_axis
+        if array.ndim == 1:
+            time_axis = 0
+        elif time_axis is None:
+            time_axis = int(np.argmax(array.shape))
+            if array.shape[0] == array.shape[1]:
+                raise ValueError(f"a series of shape {array.shape} has no longer axis: say time_axis=0 or time_axis=1")
         series = _real(array[None] if array.ndim == 1 else np.moveaxis(array, time_axis, -1))
         channels, steps = series.shape
         starts = self._starts(steps)
@@ -301,15 +303,6 @@ class TimeSeries:
             notes=notes,
             descriptors=descriptors,
         )
-
-    def _time_axis(self, array: npt.NDArray[Any]) -> int:
-        if array.ndim == 1:
-            return 0
-        if self.time_axis is not None:
-            return self.time_axis
-        if array.shape[0] == array.shape[1]:
-            raise ValueError(f"a series of shape {array.shape} has no longer axis: say time_axis=0 or time_axis=1")
-        return int(np.argmax(array.shape))
 
     def _starts(self, steps: int) -> IntArray:
         """The first step of each window."""

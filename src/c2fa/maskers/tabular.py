@@ -176,7 +176,7 @@ class Table:
             return
         pairs = [[v, *b] for v, b in zip(values, zip(*baselines, strict=True), strict=True)]
         if self.kind == "dict":
-            self.pairs = [_objects(pair) for pair in pairs]
+            self.pairs = [np.fromiter(pair, dtype=object) for pair in pairs]
         elif self.kind == "polars":
             self.pairs = [_polars(p, k, c) for p, (c, k) in zip(pairs, x.schema.items(), strict=True)]
         else:
@@ -309,18 +309,13 @@ def typical_row(background: list[list[Any]], structure: Structure) -> list[Any]:
     for part in range(structure.widths[-2]):
         own = np.flatnonzero(parents == part).tolist()
         combinations = list(zip(*(columns[j] for j in own), strict=True))
-        if len(own) > 1 and _one_hot(combinations):
+        array = np.asarray(combinations)
+        if len(own) == 1 or len(array) < 2 or array.dtype.kind not in "biuf":
+            continue
+        if np.isin(array, (0, 1)).all() and (array.sum(axis=1) <= 1).all():  # they are one-hot
             for j, value in zip(own, _most_frequent(combinations), strict=True):
                 row[j] = value
     return row
-
-
-def _one_hot(combinations: list[tuple[Any, ...]]) -> bool:
-    """Whether columns hold 0 and 1, with no more than one 1 in a row."""
-    array = np.asarray(combinations)
-    if array.dtype.kind not in "biuf" or len(combinations) < 2:
-        return False
-    return bool(np.isin(array, (0, 1)).all() and (array.sum(axis=1) <= 1).all())
 
 
 def typical(column: Sequence[Any]) -> Any:
@@ -390,9 +385,3 @@ def _polars(values: list[Any], kind: Any, column: str) -> Any:
     if kind.is_integer():
         values = [v if is_missing(v) else round(v) for v in values]
     return polars.Series(column, values, dtype=kind, strict=False)
-
-
-def _objects(values: list[Any]) -> npt.NDArray[Any]:
-    out = np.empty(len(values), dtype=object)
-    out[:] = values
-    return out

@@ -233,28 +233,16 @@ class MaskedTexts:
     @cached_property
     def _renderers(self) -> list[Callable[[BoolArray], list[str]]]:
         """A function for each text; they are made anew where the texts have travelled to another process."""
-        return [
-            _remover(text, spans, fixed) if self.mask is None else replacer(*_cut(text, spans), self.mask)
-            for text, spans, fixed in zip(self.texts, self.spans, self.fixed, strict=True)
-        ]
+        if self.mask is not None:
+            return [replacer(*_cut(t, spans), self.mask) for t, spans in zip(self.texts, self.spans, strict=True)]
+        renderers = []
+        for text, spans, fixed in zip(self.texts, self.spans, self.fixed, strict=True):
+            pieces, always = sorted([*spans, *fixed]), set(fixed)
+            renderers.append(remover(*_cut(text, pieces), np.array([piece in always for piece in pieces])))
+        return renderers
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_renderers"}
-
-
-def _remover(text: str, spans: Spans, fixed: Spans) -> Callable[[BoolArray], list[str]]:
-    """Leave masked leaves out, and keep what is fixed between them."""
-    if not fixed:
-        return remover(*_cut(text, spans))
-    both = sorted([*spans, *fixed])
-    render, at = remover(*_cut(text, both)), np.searchsorted([a for a, _ in both], [a for a, _ in spans])
-
-    def render_between(masks: BoolArray) -> list[str]:
-        full = np.ones((len(masks), len(both)), dtype=np.bool_)
-        full[:, at] = masks
-        return render(full)
-
-    return render_between
 
 
 def _cut(text: str, spans: Spans) -> tuple[list[str], list[str]]:
