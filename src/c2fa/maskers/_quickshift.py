@@ -65,7 +65,7 @@ def linear(srgb: FloatArray) -> FloatArray:
     return np.where(srgb > 0.04045, ((srgb + 0.055) / 1.055) ** 2.4, srgb / 12.92)
 
 
-LINEAR = linear(np.arange(256) * (1.0 / 255.0))  # of each byte of sRGB
+LINEAR = linear(np.arange(256, dtype=np.float64) * (1.0 / 255.0))  # of each byte of sRGB
 
 
 def lab(light: FloatArray, xyz_of_rgb: FloatArray = XYZ, white: FloatArray | float = WHITE) -> FloatArray:

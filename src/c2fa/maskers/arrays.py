@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa import views
-from c2fa._system import as_given, host_array, is_frame
+from c2fa._system import as_given, host_array, is_frame, is_whole
 from c2fa.asking.masking import Masked
 from c2fa.graph import chain
 from c2fa.structure import BoolArray, IntArray, Structure
@@ -231,7 +231,7 @@ class TimeSeries:
     names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.windows, str):
+        if not is_whole(self.windows) and np.ndim(self.windows) == 0:
             raise ValueError(f"windows must be a number or a list of cuts, not {self.windows!r}")
         if isinstance(self.windows, int) and self.windows < 1:
             raise ValueError(f"windows must be at least 1, not {self.windows}")
@@ -289,7 +289,7 @@ class TimeSeries:
             table = {"channel": of_leaves, "window": [f"{names[c]} {w + 1}" for c, w in pairs]}
             return table | own_fields([f"level of {name}" for name in of_leaves], levels)
 
-        notes = ()
+        notes: tuple[str, ...] = ()
         if isinstance(self.windows, int) and self.windows > steps:
             notes = (f"there are {self.windows} windows for {steps} steps, so each step is one: give fewer",)
         return Masked(

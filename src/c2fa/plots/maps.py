@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -204,7 +204,7 @@ def _numbers(part: Shown, values: FloatArray, most: int) -> tuple[tuple[float, f
 
 def _draw(ax: Axes, panel: Panel, room: float) -> None:
     ax.imshow(panel.picture, interpolation="nearest" if max(panel.picture.shape[:2]) < 64 else "antialiased")
-    style = {"color": MUTED, "weight": "normal"}  # of the input
+    style: dict[str, Any] = {"color": MUTED, "weight": "normal"}  # of the input
     if panel.edges is not None:
         style = {"color": INK, "weight": "bold"}
         ax.add_collection(LineCollection(list(panel.edges), colors=INK, linewidths=0.4, alpha=0.55), autolim=False)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from c2fa._system import is_missing
+from c2fa._system import is_missing, is_real
 from c2fa.asking.masking import Masked
 from c2fa.showing.printing import printable
 from c2fa.structure import Structure
@@ -121,7 +121,7 @@ def known_of(value: Any) -> str | float | None:
     value = value.item() if isinstance(value, np.generic) else value
     if is_missing(value):
         return "missing"
-    if isinstance(value, Real | Decimal) and not isinstance(value, bool):
+    if is_real(value) or isinstance(value, Decimal):
         return float(value)
     if isinstance(value, timedelta):
         return value / timedelta(days=1)
