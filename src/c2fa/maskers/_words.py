@@ -192,10 +192,10 @@ def check_language(language: Any) -> None:
 
 def sentence_starts(text: str, language: str) -> list[int]:
     """Where the sentences of a text begin, by sentencex; a fence of Markdown is one."""
-    try:
-        from sentencex import get_sentence_boundaries
-    except ImportError:
-        raise ImportError("splitting into sentences needs sentencex: pip install sentencex") from None
+    from sentencex import (
+        get_sentence_boundaries,  # imported where it is used: importing c2fa loads numpy and scipy alone
+    )
+
     shown = without_markup(text).translate(_BLANK)
     return _around_fences(text, [int(b["start_index"]) for b in get_sentence_boundaries(language, shown)])
 

@@ -257,28 +257,11 @@ def plain(ax: Axes) -> None:
 
 
 def beside(
-    ax: Axes,
-    y: float,
-    text: str,
-    *,
-    x: float = 1,
-    shift: tuple[float, float] = (6, 0),
-    y_in: str = "data",
-    va: str = "center",
-    **style: Any,
+    ax: Axes, y: float, text: str, x: float = 1, shift: tuple[float, float] = (6, 0), y_in: str = "data", **style: Any
 ) -> None:
     """Write a text beside a row: right of the axes, or left of them with ``x=0``; ``shift`` is in points."""
-    ax.annotate(
-        text,
-        (x, y),
-        xycoords=("axes fraction", y_in),
-        xytext=shift,
-        textcoords="offset points",
-        va=va,
-        parse_math=False,
-        annotation_clip=False,
-        **{"color": INK, **style},
-    )
+    style = {"color": INK, "va": "center", "parse_math": False, "annotation_clip": False, **style}
+    ax.annotate(text, (x, y), xycoords=("axes fraction", y_in), xytext=shift, textcoords="offset points", **style)
 
 
 def name_ticks(axis: Axis, at: npt.NDArray[Any], names: Iterable[str], size: float = 8.5) -> None:

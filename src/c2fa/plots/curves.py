@@ -42,14 +42,7 @@ class CurveLike(Protocol):
     def auc(self) -> float: ...
 
 
-def curves(
-    found: CurveLike | Mapping[str, CurveLike],
-    ax: Axes | None = None,
-    *,
-    title: str = "",
-    xlabel: str = "share of features",
-    ylabel: str = "model output",
-) -> Figure:
+def curves(found: CurveLike | Mapping[str, CurveLike], ax: Axes | None = None, *, title: str = "") -> Figure:
     """Draw curves of insertion or deletion, each with the area under it; a mapping names several."""
     named = found if isinstance(found, Mapping) else {"": found}
     ax = own_axes(ax, 5.2, 3.6)
@@ -59,7 +52,7 @@ def curves(
         ax.plot(x, y, **{**_line(k, label), "marker": None}, lw=1.8, zorder=3)
         if len(named) <= 2:
             ax.fill_between(x, y, color=_line(k, label)["color"], alpha=0.10, lw=0, zorder=1)
-    _finish(ax, title, xlabel, ylabel)
+    _finish(ax, title, "share of features", "model output")
     return figure_of(ax)
 
 
