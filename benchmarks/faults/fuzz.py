@@ -274,7 +274,7 @@ CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Sequence[Any]]]] = {
     "maskers.Custom": (_masked(maskers.Custom), {
         "x": [X], "structure": [toys.STRUCTURE], "inputs": [toys.rows], "allows_empty": [True]}),
     "maskers.TimeSeries": (_masked(maskers.TimeSeries), {
-        "x": [np.arange(24.0).reshape(12, 2)], "windows": [3, "changes", [0, 5]], "order": ["channels", "windows"],
+        "x": [np.arange(24.0).reshape(12, 2)], "windows": [3, [0, 5]], "order": ["channels", "windows"],
         "fill": ["mean", "zero", "linear", 1.0], "time_axis": [None, 0], "names": [None, ["a", "b"]]}),
     "maskers.Tabular": (_masked(maskers.Tabular), {
         "x": [TABLE.iloc[:1], TABLE.iloc[0], {"a": 1.0, "b": 2, "c": "x"}], "groups": [None, {"g": ["a", "b"]}],

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from c2fa.plots._style import INK, MUTED, PALETTES, figure, largest, width_of
-from c2fa.plots.images import ImagesDisplay, Marks, outlines
+from c2fa.plots.maps import ImagesDisplay, Panel, outlines
 from c2fa.plots.text import Bar, _bars, _place
 from c2fa.views.images import tint
 
@@ -215,18 +215,19 @@ def draw_bag(example: BagExample) -> Figure:
         shares = low / largest(low)
         shares = np.where(np.abs(shares) < SHOWN, 0.0, shares)
         panels = tuple(
-            (f"HiFA {_signed(float(high[j]), 2)}", tint(image, shares[starts[j] + example.labels[j].astype(int)]))
+            Panel(
+                f"HiFA {_signed(float(high[j]), 2)}",
+                tint(image, shares[starts[j] + example.labels[j].astype(int)]),
+                edges=outlines(example.labels[j]),
+            )
             for j, image in enumerate(example.images)
         )
         rows.append((method, panels))
     n_h, n_l = example.budget
-    marks = tuple(Marks(outlines(labels)) for labels in example.labels)
+    positive = np.asarray(example.positive).tolist()
     display = ImagesDisplay(
-        images=tuple(example.images),
-        captions=tuple("positive" if p else "" for p in np.asarray(example.positive)),
+        images=tuple(Panel("positive" * p, image, p) for image, p in zip(example.images, positive, strict=True)),
         rows=tuple(rows),
-        marks=(marks,) * len(rows),
-        framed=frozenset(np.flatnonzero(np.asarray(example.positive)).tolist()),
         title=f"cat: {example.prediction:.3f} · N_H = {n_h}, N_L = {n_l} · super-pixels above {SHOWN:g} of the largest",
         scale=None,
     )

@@ -16,7 +16,7 @@ import torch
 
 from c2fa import Explanation, metrics
 from c2fa.graph import disjoint_union
-from c2fa.maskers._pictures import superpixel_graph
+from c2fa.maskers._segmenting import superpixel_graph
 from c2fa.models import Lazy
 from experiments.harness.command import Defaults, Options, rate, run
 from experiments.harness.examples import BagExample, Values

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +14,6 @@ import c2fa
 from c2fa._system import without_plans
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.masking import MaskedBatch, MaskedRows
-from c2fa.maskers import _pictures
 
 torch = pytest.importorskip("torch")
 
@@ -138,77 +134,6 @@ def test_explanations_are_the_same_whoever_masks():
     ours = c2fa.Explainer(model, masker, budget=60)(bag)
     theirs = c2fa.Explainer(lambda batch: model(batch), masker, budget=60)(bag)
     np.testing.assert_allclose(ours.low, theirs.low, atol=1e-9 * np.abs(theirs.low).max())
-
-
-KERNEL = """
-import itertools
-import numpy as np, torch
-from c2fa.maskers import _pictures, _triton
-
-rng = np.random.default_rng(0)
-launches = 0
-
-def fused(device):
-    def paint(*given):
-        global launches
-        launches += 1
-        _triton.paint(*given)
-    return paint
-
-_pictures._fused = fused  # also on the CPU, where Triton interprets
-
-def check(values, channels, size, fill, rows=3, turned=False):
-    host = _pictures.picture(values, channels)
-    host.prepare(rng.permutation(size[0] * size[1]).reshape(size) % 37, fill)
-    image = host.on(device)
-    if turned:  # the same numbers in another order in memory
-        image.values = image.values.mT.contiguous().mT
-        assert not image.values.is_contiguous()
-    masks = (rng.random((rows, 99)) < 0.5)[:, 11:48]  # columns of a bag's masks, as here, are not contiguous
-    batch = image.empty(rows, 3).zero_()
-    wanted = np.zeros(tuple(batch.shape), values.dtype)
-    before = launches
-    image.paint(masks, batch[:, 1])
-    assert launches == before + 1
-    host.paint(masks, wanted[:, 1])
-    np.testing.assert_array_equal(batch.cpu().numpy(), wanted)
-
-def photo(kind, *shape):
-    return rng.integers(0, 2 if kind == "bool" else 100, shape).astype(kind)
-
-shapes = [((61, 50), "auto"), ((61, 50, 3), "last"), ((3, 61, 50), "first"), ((5, 64, 48), "first")]
-for (shape, channels), fill in itertools.product(shapes, (1, "segments")):  # one pixel, and a whole image
-    size = shape[1:] if channels == "first" else shape[:2]
-    for small in (size, (9, 11)):
-        check(photo("uint8", *shape), channels, small, fill)
-for kind in "bool int8 int16 int32 int64 float16 float32 float64".split():
-    check(photo(kind, 8, 9, 3), "last", (8, 9), "segments")
-check(photo("float32", 3, 8, 9), "first", (8, 9), "mean", turned=True)
-check(photo("uint8", 8, 9), "auto", (8, 9), 0, rows=0)
-
-# Rows that lie so far apart that 32 bits cannot count the bytes between them.
-host = _pictures.picture(photo("uint8", 8, 9), "auto")
-host.prepare(np.arange(72).reshape(8, 9), 0)
-far = torch.empty(2**31 + 72, dtype=torch.uint8, device=device).as_strided((3, 8, 9), (2**30, 9, 1))
-masks = rng.random((3, 72)) < 0.5
-host.on(device).paint(masks, far)
-np.testing.assert_array_equal(far.cpu().numpy(), np.where(masks.reshape(3, 8, 9), host.values, 0))
-"""
-
-
-def test_a_triton_kernel_masks_images_as_numpy_does():
-    """On a GPU, or step by step in Triton's interpreter, which must be chosen before Triton is imported."""
-    pytest.importorskip("triton")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    environment = {**os.environ, "TRITON_INTERPRET": str(int(device == "cpu"))}
-    code = f"device = {device!r}\n{KERNEL}"
-    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert told.returncode == 0, told.stderr
-
-
-def test_images_are_masked_by_plain_operations_where_triton_does_not_run(monkeypatch):
-    monkeypatch.setitem(sys.modules, "c2fa.maskers._triton", None)  # to import it raises
-    assert _pictures._fused.__wrapped__(torch.device("cuda")) is None
 
 
 # -- texts -----------------------------------------------------------------------------------------

@@ -140,8 +140,8 @@ CASES = {
     ),
     "series": lambda: Case(maskers.TimeSeries(windows=3), RNG.random((20, 2)), same_array),
     "series-line": lambda: Case(maskers.TimeSeries([3, 9], fill="linear"), RNG.random(12), same_array),
-    "series-changes": lambda: Case(
-        maskers.TimeSeries("changes", order="windows", fill="zero"),
+    "series-cuts": lambda: Case(
+        maskers.TimeSeries([3], order="windows", fill="zero"),
         tensor([[0.0] * 10 + [9.0] * 10, [1.0] * 20]),
         same_array,
     ),

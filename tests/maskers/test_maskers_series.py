@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from c2fa.maskers import TimeSeries
-from c2fa.maskers.series import change_points
 
 
 @settings(max_examples=60, deadline=None)
@@ -81,9 +80,6 @@ def test_missing_steps_are_passed_over():
     x = np.array([1.0, np.nan, 3.0, 5.0, 6.0, 6.0])
     assert TimeSeries(3)(x).inputs([[True, False, True]], 1)[0, 2:4].tolist() == [4.2, 4.2]
     np.testing.assert_array_equal(TimeSeries(3, fill="linear")(x).inputs([[True, False, True]], 1)[0, 2:4], [3.5, 4.75])
-    steps = np.repeat([0.0, 9.0], 20) + 0.01 * np.arange(40) % 0.03
-    steps[5] = np.nan
-    assert change_points(steps).tolist() == [0, 20]
     assert TimeSeries(2)(np.full(4, np.nan)).inputs([[False, False]], 1).tolist() == [[0.0] * 4]
 
 
@@ -106,47 +102,11 @@ def test_columns_of_a_frame_name_the_channels():
     assert TimeSeries(2)(frame.T).structure.names[0] == ("channel 1", "channel 2")
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_change_points_find_a_short_bump_in_one_of_many_channels(seed):
-    series = np.random.default_rng(seed).normal(size=(4, 200))
-    series[2, 80:100] += 4
-    found = change_points(series)
-    assert len(found) == 3
-    np.testing.assert_allclose(found[1:], [80, 100], atol=2)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_change_points_find_planted_changes_and_nothing_in_noise(seed):
-    rng = np.random.default_rng(seed)
-    noise = rng.normal(size=(2, 300))
-    assert change_points(noise).tolist() == [0]
-    steps = noise.copy()
-    steps[0, 100:] += 4
-    steps[1, 200:] -= 4
-    found = change_points(steps)
-    assert len(found) == 3
-    assert np.abs(found - [0, 100, 200]).max() <= 3
-
-
-def test_change_points_of_the_simplest_series():
-    assert change_points([1.0]).tolist() == [0]
-    assert change_points(np.ones(50)).tolist() == [0]
-    assert change_points(np.repeat([0.0, 1.0, 0.0], 10)).tolist() == [0, 10, 20]
-    x = np.concatenate((np.zeros(30), np.full(30, 7.0))) + np.random.default_rng(0).normal(size=60) * 0.1
-    assert TimeSeries("changes")(x).structure.names[1] == ("channel 1 · 0–29", "channel 1 · 30–59")
-
-
 @pytest.mark.parametrize("cuts", [[40, 80], [0, 40, 80], [40, 80, 120], [0, 40, 80, 120], np.array([0, 40, 80, 120])])
 def test_cuts_may_include_both_ends(cuts):
     masked = TimeSeries(cuts, fill="zero")(np.ones(120))
     assert masked.structure.names[1] == ("channel 1 · 0–39", "channel 1 · 40–79", "channel 1 · 80–119")
     assert np.flatnonzero(masked.inputs([[True, False, True]], 1)[0] == 0).tolist() == list(range(40, 80))
-
-
-def test_windows_by_name_are_of_equal_length():
-    masked = TimeSeries(["rest", "ride", "end"], order="windows", fill="zero")(np.ones(7))
-    assert masked.structure.names[0] == ("rest", "ride", "end")
-    assert masked.inputs([[True, False, True]], 0)[0].tolist() == [1, 1, 0, 0, 1, 1, 1]
 
 
 def test_what_is_refused():
@@ -158,8 +118,6 @@ def test_what_is_refused():
     for cuts in ([3, 2], [0, 0, 3], [3, 7], [-1, 3], [2.5], [[3]], ["a", 3]):
         with pytest.raises(ValueError, match="cuts must be whole numbers that rise from 0 to 6"):
             TimeSeries(cuts)(np.zeros(6))
-    with pytest.raises(ValueError, match="3 windows for a series of 2 steps"):
-        TimeSeries(["a", "b", "c"])(np.zeros(2))
     with pytest.raises(ValueError, match=r"shape \(0,\)"):
         TimeSeries()(np.zeros(0))
     with pytest.raises(ValueError, match="1 names for 2 channels"):

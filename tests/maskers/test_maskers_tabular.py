@@ -12,20 +12,14 @@ from scipy import sparse
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("sklearn")
-from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_diabetes, load_iris, load_wine
-from sklearn.decomposition import PCA
+from sklearn.datasets import load_diabetes, load_wine
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.feature_extraction import DictVectorizer
-from sklearn.feature_selection import SelectKBest, chi2
-from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import c2fa
-from c2fa.asking.fingerprint import fingerprint
-from c2fa.maskers import Tabular, groups_of
+from c2fa.maskers import Tabular
 
 FRAME = pd.DataFrame(
     {
@@ -312,62 +306,6 @@ def test_a_background_is_read_once():
     for _ in range(3):
         masker([0.0, 0.0])
     assert Counting.reads == 2
-
-
-def flowers():
-    """A real table with columns to encode: iris, its lengths cut into named classes."""
-    data = load_iris(as_frame=True)
-    frame = data.data.rename(columns=lambda c: c.removesuffix(" (cm)"))
-    for name in ("petal length", "sepal width"):
-        frame[name] = pd.cut(frame[name], 4, labels=["tiny", "small", "large", "huge"]).astype(str)
-    return frame, data.target
-
-
-def test_one_hot_columns_of_a_fitted_transformer_are_groups():
-    frame, _ = flowers()
-    transformer = ColumnTransformer(
-        [
-            ("number", make_pipeline(SimpleImputer(), StandardScaler()), ["sepal length", "petal width"]),
-            (
-                "class",
-                make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(drop="first")),
-                ["petal length", "sepal width"],
-            ),
-        ]
-    ).fit(frame)
-    groups = groups_of(transformer)
-    assert list(groups) == ["sepal length", "petal width", "petal length", "sepal width"]
-    assert [len(g) for g in groups.values()] == [1, 1, 3, 3]
-    assert [name for group in groups.values() for name in group] == list(transformer.get_feature_names_out())
-    matrix = transformer.transform(frame)
-    masker = Tabular(transformer, background=matrix)
-    assert masker(matrix[0]).structure.widths == (4, 8)
-    assert fingerprint(masker) == fingerprint(Tabular(groups, matrix, transformer.get_feature_names_out().tolist()))
-
-
-def test_one_hot_columns_in_other_arrangements():
-    frame, target = flowers()
-    words = ["petal length", "sepal width"]
-    rest = ColumnTransformer([("class", OneHotEncoder(), words)], remainder="passthrough").fit(frame)
-    assert list(groups_of(rest)) == [*words, "sepal length", "petal width"]
-    # A whole pipeline with its predictor, a transformer by positions, a step that mixes columns, a selection.
-    whole = make_pipeline(rest, LogisticRegression(max_iter=500)).fit(frame, target)
-    assert groups_of(whole) == groups_of(rest)
-    mixed = ColumnTransformer(
-        [
-            ("hot", OneHotEncoder(min_frequency=20), [1, 2]),
-            ("pca", PCA(2), slice(0, 4, 3)),
-            ("none", "drop", []),
-        ]
-    ).fit(frame.to_numpy())
-    groups = groups_of(mixed)
-    assert list(groups) == ["1", "2", "pca"]
-    assert len(groups["pca"]) == 2
-    chosen = make_pipeline(OneHotEncoder(sparse_output=False), SelectKBest(chi2, k=3)).fit(frame[words], target)
-    assert sum(map(len, groups_of(chosen).values())) == 3
-    assert groups_of(OneHotEncoder().fit(frame[words]))["sepal width"][0] == "sepal width_huge"
-    with pytest.raises(TypeError, match="not LogisticRegression"):
-        groups_of(LogisticRegression())
 
 
 def test_a_forest_on_real_wine_is_explained_in_groups():

@@ -1,4 +1,4 @@
-"""Label maps: quickshift's are scikit-image's, wherever they are made, and those that are kept come back."""
+"""Label maps: quickshift's are scikit-image's, wherever they are made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tarfile
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
@@ -17,10 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import c2fa
-from c2fa.asking.fingerprint import fingerprint
-from c2fa.maskers import ImageBag, _segmenting
-from c2fa.maskers._segmenting import Quickshift, cached_label_maps, label_maps
+from c2fa.maskers import ImageBag, _quickshift, _segmenting
+from c2fa.maskers._quickshift import Quickshift
+from c2fa.maskers._segmenting import label_maps
 
 scikit_image = pytest.importorskip("skimage.segmentation")
 
@@ -48,9 +46,6 @@ options = st.fixed_dictionaries(
         "ratio": st.sampled_from([0, 0.2, 0.5, 1.0]),
         "kernel_size": st.sampled_from([1, 1.7, 2, 4]),
         "max_dist": st.sampled_from([0, 1, 2.5, 10, 200]),
-        "sigma": st.sampled_from([0, 0.8]),
-        "convert2lab": st.booleans(),
-        "rng": st.integers(0, 3),
     },
 )
 
@@ -58,12 +53,12 @@ options = st.fixed_dictionaries(
 @given(photos(), options)
 @settings(max_examples=150, deadline=None)
 def test_numpy_makes_the_segments_of_scikit_image(photo, given_options):
-    found = _segmenting.quickshift(photo, Quickshift.of(given_options))
+    found = _quickshift.quickshift(photo, Quickshift.of(given_options))
     np.testing.assert_array_equal(found, scikit_image.quickshift(photo, **given_options))
 
 
 def test_a_photo_longer_than_a_chunk_has_no_seams(monkeypatch):
-    monkeypatch.setattr(_segmenting, "_densities", functools.partial(_segmenting._densities, chunk=101))
+    monkeypatch.setattr(_quickshift, "_densities", functools.partial(_quickshift._densities, chunk=101))
     np.testing.assert_array_equal(label_maps([PHOTO], "quickshift", LIME)[0], scikit_image.quickshift(PHOTO, **LIME))
 
 
@@ -118,7 +113,7 @@ def test_triton_kernels_make_the_segments_of_scikit_image():
     device, side = ("cuda", 40) if torch.cuda.is_available() else ("cpu", 5)
     code = (
         "import contextlib, numpy as np, torch\n"
-        "from c2fa.maskers import _triton as gpu, _segmenting\n"
+        "from c2fa.maskers import _triton as gpu, _quickshift\n"
         "from skimage.segmentation import quickshift\n"
         f"device, side = {device!r}, {side}\n"
         "if device == 'cpu':\n"
@@ -131,7 +126,7 @@ def test_triton_kernels_make_the_segments_of_scikit_image():
         "bag = [photos[0], photos[1][:, :3], photos[1], photos[0][:, 1:4]]  # of two sizes, by turns\n"
         "for options in {'kernel_size': 1, 'max_dist': 9, 'ratio': 0.1}, {'kernel_size': 1.2, 'max_dist': 1.5}:\n"
         "    for pixels in (2**21, side * side):  # all of a size at once, or one by one\n"
-        "        found = gpu.quickshift(bag, _segmenting.Quickshift(**options), pixels)\n"
+        "        found = gpu.quickshift(bag, _quickshift.Quickshift(**options), pixels)\n"
         "        for photo, labels in zip(bag, found, strict=True):\n"
         "            assert labels.dtype == np.intp\n"
         "            np.testing.assert_array_equal(labels, quickshift(photo, **options))\n"
@@ -152,7 +147,7 @@ def _kernels():
 # -- what is for others ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("other", [{"channel_axis": 2}, {"ratio": np.float32(0.2)}])
+@pytest.mark.parametrize("other", [{"sigma": 0.8}, {"convert2lab": False}, {"rng": 1}, {"ratio": np.float32(0.2)}])
 def test_what_is_not_supported_goes_to_scikit_image(other):
     assert Quickshift.of({**LIME, **other}) is None
     np.testing.assert_array_equal(
@@ -185,103 +180,3 @@ def test_another_process_may_be_asked(monkeypatch):
     assert asked == [("quickshift", {**LIME, "ratio": 0.5})]
     ImageBag("slic")([PHOTO])  # would only keep the other process from its GPU
     assert len(asked) == 1
-
-
-# -- what is kept ------------------------------------------------------------------------------------
-
-
-def test_label_maps_that_are_kept_come_back_and_are_not_made_again(tmp_path, monkeypatch):
-    bag, folder = [PHOTO, PHOTO[:20]], tmp_path / "a" / "folder"
-    made = cached_label_maps(folder, bag, "quickshift", LIME)
-    assert len(list(folder.iterdir())) == 2
-    monkeypatch.setattr(_segmenting, "elsewhere", lambda *_: pytest.fail("they were kept"))
-    again = cached_label_maps(folder, bag[::-1], "quickshift", dict(reversed(LIME.items())))[::-1]
-    for first, second in zip(made, again, strict=True):
-        np.testing.assert_array_equal(first, second)
-        assert first.dtype == second.dtype
-
-
-def test_other_pixels_options_and_names_are_other_label_maps(tmp_path):
-    for photo, segment, given_options in (
-        (PHOTO, "quickshift", LIME),
-        (PHOTO ^ 1, "quickshift", LIME),
-        (PHOTO, "quickshift", {**LIME, "rng": 1}),
-        (PHOTO, "slic", {"n_segments": 4}),
-    ):
-        before = len(list(tmp_path.iterdir()))
-        cached_label_maps(tmp_path, [photo], segment, given_options)
-        assert len(list(tmp_path.iterdir())) == before + 1
-
-
-def _cut(data: bytes) -> bytes:
-    return data[: len(data) // 2]
-
-
-def _flipped(data: bytes) -> bytes:
-    at = len(data) // 3
-    return data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :]
-
-
-def _of_another_photo(_: bytes) -> bytes:
-    file = io.BytesIO()
-    np.savez_compressed(file, labels=np.zeros((3, 3), dtype=np.uint8))
-    return file.getvalue()
-
-
-@pytest.mark.parametrize("damage", [_cut, _flipped, _of_another_photo, lambda _: b"", lambda _: b"text"])
-def test_a_damaged_file_is_made_again(tmp_path, damage):
-    [made] = cached_label_maps(tmp_path, [PHOTO], "quickshift", LIME)
-    [file] = tmp_path.iterdir()
-    whole = file.read_bytes()
-    file.write_bytes(damage(whole))
-    np.testing.assert_array_equal(cached_label_maps(tmp_path, [PHOTO], "quickshift", LIME)[0], made)
-    with np.load(file) as archive:
-        np.testing.assert_array_equal(archive["labels"], made)
-
-
-def test_a_folder_that_cannot_be_written_is_said_once_and_the_work_goes_on(tmp_path):
-    taken = tmp_path / "file"
-    taken.write_text("not a folder")
-    with pytest.warns(UserWarning, match=r"label maps cannot be kept in .*file, so they are made each time") as said:
-        first = cached_label_maps(taken, [PHOTO, PHOTO[:9]], "quickshift", LIME)
-    assert len(said) == 1
-    again = cached_label_maps(taken, [PHOTO, PHOTO[:9]], "quickshift", LIME)  # a second warning would be an error
-    for photo, *found in zip([PHOTO, PHOTO[:9]], first, again, strict=True):
-        np.testing.assert_array_equal(found, [scikit_image.quickshift(photo, **LIME)] * 2)
-
-
-def test_processes_share_a_folder(tmp_path):
-    code = (
-        "import sys, numpy as np; from c2fa.maskers._segmenting import cached_label_maps\n"
-        "photos = np.random.default_rng(1).integers(0, 256, (20, 9, 9, 3), dtype=np.uint8)\n"
-        "for _ in range(3): maps = cached_label_maps(sys.argv[1], photos, 'quickshift', {'kernel_size': 1})\n"
-        "print(np.stack(maps).tobytes().hex())"
-    )
-    command = [sys.executable, "-W", "error", "-c", code, str(tmp_path)]
-    with ThreadPoolExecutor() as pool:
-        told = list(pool.map(lambda _: subprocess.run(command, capture_output=True, text=True), range(2)))
-    assert [one.stderr for one in told] == ["", ""]
-    assert told[0].stdout == told[1].stdout != ""
-    assert len(list(tmp_path.iterdir())) == 20
-
-
-def test_a_masker_that_keeps_label_maps_is_the_same_masker(tmp_path):
-    plain, keeping = ImageBag(), ImageBag(cache=tmp_path)
-    assert fingerprint(plain) == fingerprint(keeping)
-    assert repr(plain) == repr(keeping)
-    assert plain == keeping
-
-    def settings_with(masker):
-        return c2fa.batch.store.settings_of(c2fa.Explainer(lambda bags: [0.0] * len(bags), masker, progress=False))
-
-    assert settings_with(plain) == settings_with(keeping)
-    bag = [PHOTO, PHOTO[:20]]
-    assert keeping(bag).structure.names == plain(bag).structure.names == keeping(bag).structure.names
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_a_cache_that_cannot_work_is_refused():
-    with pytest.raises(TypeError, match="cache must be the name of a folder, or None; got 3"):
-        ImageBag(cache=3)
-    with pytest.raises(ValueError, match="a function of yours may keep its own maps"):
-        ImageBag(segment=lambda image: image[..., 0], cache="folder")

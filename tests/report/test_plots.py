@@ -20,14 +20,14 @@ import showcases
 from showcases import planted
 
 matplotlib = pytest.importorskip("matplotlib")
-pd = pytest.importorskip("pandas")
+pytest.importorskip("pandas")
 Image = pytest.importorskip("PIL.Image")
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from c2fa import plots
 from c2fa.plots import _style
-from c2fa.plots.images import outlines
+from c2fa.plots.maps import outlines
 
 _STORED = Path(__file__).parents[1] / "images"
 _SHAPED = tuple(map(int, matplotlib.__version__.split(".")[:2])) >= (3, 11)
@@ -45,15 +45,13 @@ def example_curves() -> dict[str, Curve]:
     return {"deletion": Curve(x, np.exp(-5 * x), 0.2), "insertion": Curve(x, 1 - np.exp(-4 * x), 0.76)}
 
 
-def example_scores() -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    rows = [
-        {"method": m, "budget": b, "score": base + gain * np.log(b / 50) + 0.02 * rng.normal()}
-        for m, base, gain in (("C2FA", 0.8, 0.05), ("LIME", 0.6, 0.09), ("MILLI", 0.65, 0.07), ("BU-LIME", 0.5, 0.1))
-        for b in (50, 100, 150, 200)
-        for _ in range(3)
-    ]
-    return pd.DataFrame(rows)
+def example_scores(**options: Any) -> Figure:
+    rng, at = np.random.default_rng(0), np.array([50.0, 100.0, 150.0, 200.0])
+    lines = {}
+    for name, base, gain in (("C2FA", 0.8, 0.05), ("LIME", 0.6, 0.09), ("MILLI", 0.65, 0.07), ("BU-LIME", 0.5, 0.1)):
+        runs = base + gain * np.log(at / 50)[:, None] + 0.02 * rng.normal(size=(4, 3))
+        lines[name] = np.stack([at, runs.mean(axis=1), runs.std(axis=1)])
+    return plots.scores(lines, "budget", "score", **options)
 
 
 def explanations_of_two_methods() -> dict[str, Any]:
@@ -77,8 +75,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "bag": lambda: plots.plot(planted(showcases.explain_bag())),
     "deep": lambda: plots.plot(planted(showcases.explain_deep())),
     "curves": lambda: plots.curves(example_curves()),
-    "scores": lambda: plots.scores(example_scores(), better="higher"),
-    "convergence": lambda: plots.convergence({"primal": 0.5 ** np.arange(30), "dual": 0.7 ** np.arange(30)}),
+    "scores": lambda: example_scores(better="higher"),
     "compare": lambda: plots.compare(
         {name: planted(e, seed) for seed, (name, e) in enumerate(explanations_of_two_methods().items())}, leaves=2
     ),
@@ -192,7 +189,7 @@ CROWDED: dict[str, Callable[[], Figure]] = {
     "bag": lambda: plots.bag(showcases.explain_bag()),
     "series": lambda: plots.series(showcases.explain_series()),
     "compare": lambda: plots.compare({"one": crowd(), "two": crowd()}),
-    "scores": lambda: plots.scores(example_scores()),
+    "scores": example_scores,
     "curves": lambda: plots.curves(example_curves(), title="A title"),
 }  # fmt: skip
 
@@ -292,12 +289,12 @@ def test_dollars_are_not_mathematics() -> None:
 def test_images_frame_and_threshold() -> None:
     e = showcases.explain_images()
     display = plots.ImagesDisplay.from_explanations(e)
-    assert display.framed == {2}
+    assert [j for j, panel in enumerate(display.images) if panel.framed] == [2]
     none = plots.ImagesDisplay.from_explanations(e, threshold=9.0, positive=None)
-    assert none.framed == frozenset()
-    plain = none.rows[0][1][2][1]
+    assert not any(panel.framed for panel in none.images)
+    plain = none.rows[0][1][2].picture
     assert np.ptp(plain.astype(int), axis=-1).max() <= 1  # all grey
-    tinted = display.rows[0][1][2][1]
+    tinted = display.rows[0][1][2].picture
     assert np.ptp(tinted.astype(int), axis=-1).max() > 60
 
 
@@ -306,13 +303,13 @@ def test_images_are_outlined_and_their_weightiest_numbered() -> None:
     lines = {tuple(line.ravel().tolist()) for line in outlines(labels)}
     assert lines == {(1.5, -0.5, 1.5, 0.5), (0.5, 0.5, 2.5, 0.5), (0.5, 0.5, 0.5, 1.5)}
     e = showcases.explain_images()
-    marks = plots.ImagesDisplay.from_explanations(e).marks[0]
-    assert marks[0].numbers == (), "nothing of weight is in the first image"
+    panels = plots.ImagesDisplay.from_explanations(e).rows[0][1]
+    assert panels[0].numbers == (), "nothing of weight is in the first image"
     best = int(np.argmax(e.low))
-    x, y, number = marks[2].numbers[0]
+    x, y, number = panels[2].numbers[0]
     assert e.names[1][best].startswith(f"image 3 #{number},")
     assert e.view.labels[2][int(y), int(x)] == int(number) - 1
-    assert len(plots.ImagesDisplay.from_explanations(e, threshold=9.0).marks[0][2].numbers) == 0
+    assert len(plots.ImagesDisplay.from_explanations(e, threshold=9.0).rows[0][1][2].numbers) == 0
 
 
 def test_the_scale_of_images_has_numbers() -> None:
@@ -333,8 +330,8 @@ def test_dispatch_and_its_refusals() -> None:
         plots.plot(e, kind="pie")
     with pytest.raises(TypeError, match="leafs"):
         plots.plot(e, leafs=3)
-    with pytest.raises(ValueError, match="no column 'score'"):
-        plots.scores(pd.DataFrame({"method": [1], "budget": [2]}))
+    with pytest.raises(ValueError, match="better must be 'higher', 'lower' or None; got 'more'"):
+        example_scores(better="more")
     with pytest.raises(ValueError, match="at least two"):
         plots.compare([e])
     with pytest.raises(ValueError, match="different inputs"):

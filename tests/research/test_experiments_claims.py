@@ -482,8 +482,8 @@ def test_an_example_shows_input_and_attributions() -> None:
     bag, review = bag_example(rng), review_example(rng)
     titles = [ax.get_title() for ax in draw_example(bag).axes]
     high = np.asarray(bag.values["LIME"][0])
-    assert [f"HiFA {v:+.2f}".replace("-", "−") for v in high] == [titles[k] for k in (2, 5, 8)]
-    assert titles[3] == "positive"
+    assert [f"HiFA {v:+.2f}".replace("-", "−") for v in high] == titles[6:9]
+    assert titles[1] == "positive"
     made = draw_example(review)
     shown = [text.get_text() for text in made.axes[0].texts]
     assert [w for w in shown if w not in ("S1:", "S2:")] == [piece.removeprefix("##") for piece in review.pieces]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa import graph as graphs_
 from c2fa.graph import Graph, Smoother, chain, disjoint_union
-from c2fa.maskers._pictures import superpixel_graph
-from c2fa.maskers._segmenting import lab, linear
+from c2fa.maskers._quickshift import lab, linear
+from c2fa.maskers._segmenting import superpixel_graph
 
 
 def graphs(leaves):

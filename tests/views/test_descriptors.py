@@ -192,7 +192,6 @@ def test_windows_of_series() -> None:
     }
     turned = described(maskers.TimeSeries(2, order="windows", names=["ecg", "window"]), x)
     assert turned == {name: [column[i] for i in (0, 2, 1, 3)] for name, column in table.items()}
-    assert "window" not in described(maskers.TimeSeries("changes"), np.repeat([0.0, 9.0], 20))
 
 
 def test_features_of_bags_and_entries_of_vectors() -> None:

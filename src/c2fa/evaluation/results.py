@@ -213,7 +213,7 @@ class Result:
         draws one of them alone.
         """
         from c2fa.plots._style import figure
-        from c2fa.plots.curves import score_lines
+        from c2fa.plots.curves import scores
 
         table = self.summary(resamples=1)
         table = table[table["metric"] == metric]
@@ -238,7 +238,7 @@ class Result:
                     lines[str(method)] = ordered.to_numpy(float).T
                 of = [] if metric in self.whole else [self._level(depth)]
                 where = ", ".join([*of, *(f"{c} = {v}" for c, v in panel.items())])
-                score_lines(lines, across, metric, axis, title=where, better=better)
+                scores(lines, across, metric, axis, title=where, better=better)
         return made
 
 

@@ -1,12 +1,10 @@
 """Maskers: one for each kind of input that people have."""
 
 from c2fa.asking.masking import Masked, Masker
-from c2fa.maskers.bag import Bag
-from c2fa.maskers.custom import Array, Custom
-from c2fa.maskers.default import Default
+from c2fa.maskers.arrays import Array, Bag, TimeSeries
+from c2fa.maskers.custom import Custom, Default
 from c2fa.maskers.images import ImageBag
-from c2fa.maskers.series import TimeSeries
-from c2fa.maskers.tabular import Tabular, groups_of
+from c2fa.maskers.tabular import Tabular
 from c2fa.maskers.text import Text
 
 __all__ = [
@@ -20,5 +18,4 @@ __all__ = [
     "Tabular",
     "Text",
     "TimeSeries",
-    "groups_of",
 ]

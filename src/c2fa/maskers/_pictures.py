@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from c2fa._system import host_array, is_tensor, on_device
-from c2fa.graph import Graph
-from c2fa.maskers._segmenting import XYZ, lab, linear
-from c2fa.structure import BoolArray, FloatArray, IntArray
+from c2fa._system import host_array, is_tensor, need, on_device
+from c2fa.maskers._segmenting import segment_means
+from c2fa.structure import BoolArray, IntArray
 from c2fa.views.images import block_of, enlarge, shrink
 
 
@@ -41,9 +41,6 @@ class LazyBatch(Sequence[Any]):
         if isinstance(chosen, range):
             return LazyBatch(len(chosen), lambda i: self.make(chosen[i]))
         return self.make(chosen)
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(self.make, range(self.rows))
 
 
 @dataclass(eq=False)
@@ -139,34 +136,18 @@ class Picture:
         if self.is_tensor:
             import torch
 
-            bits = _there(masks, self.values.device)
-            # The kernel numbers the entries of an image by 32 bits.
-            paint = _fused(bits.device) if self.values.numel() < 2**31 - 2**12 else None
-            if paint is None:
-                torch.where(self._spread(bits[:, self.labels.long()], 1), self.values, self.baseline, out=out)
-            else:
-                paint(bits, *self._whole, out)
+            kept = _there(masks, self.values.device)[:, self.labels.long()]
+            for axis, length in enumerate(self.size, start=1):
+                if kept.shape[axis] != length:
+                    kept = kept.index_select(axis, _there(block_of(length, kept.shape[axis]), kept.device))
+            if self.channel is not None:
+                kept = kept.unsqueeze(1 if self.channel == 0 else -1)
+            torch.where(kept, self.values, self.baseline, out=out)
             return
         baseline, entries = self._on_host
         for row, target in zip(masks, out, strict=True):
             np.copyto(target, baseline)
             np.copyto(target, self.values, where=enlarge(row.take(entries), self.size, self._sides))
-
-    @functools.cached_property
-    def _whole(self) -> tuple[Any, Any, Any]:
-        """Labels, values and baseline of all entries, in the order of an image that is contiguous."""
-        each = (self._spread(self.labels, 0), self.values, self.baseline)
-        labels, values, baseline = (tensor.expand(self.values.shape).contiguous() for tensor in each)
-        return labels, values, baseline
-
-    def _spread(self, small: Any, height: int) -> Any:
-        """A tensor whose axis ``height`` is that of the label map, and the next its width, made to fit the image."""
-        for axis, length in enumerate(self.size, start=height):
-            if small.shape[axis] != length:
-                small = small.index_select(axis, _there(block_of(length, small.shape[axis]), small.device))
-        if self.channel is None:
-            return small
-        return small.unsqueeze(height if self.channel == 0 else -1)
 
     def shown(self, mask: BoolArray) -> Any:
         """The image under one mask, in the type that came in; the very object where nothing is masked."""
@@ -186,26 +167,30 @@ def _there(array: Any, device: Any) -> Any:
     return array.to(device) if is_tensor(array) else on_device(array, device)
 
 
-@functools.lru_cache(maxsize=16)
-def _fused(device: Any) -> Callable[..., None] | None:
-    """Triton's kernel, or None where it does not run: some systems have no Triton, or no compiler for it."""
-    import torch
-
-    if device.type != "cuda":
-        return None
-    try:
-        from c2fa.maskers._triton import paint
-
-        pixel = torch.zeros((1, 1), dtype=torch.uint8, device=device)
-        paint(pixel.bool(), pixel.short(), pixel, pixel, pixel[None])  # where one compiles, so do the others
-    except Exception:  # Triton raises whatever its compiler and driver do
-        return None
-    return paint
-
-
 def is_pil(x: Any) -> bool:
     """Whether it is an image of Pillow, which need not be installed."""
     return any(kind.__module__.startswith("PIL.") for kind in type(x).__mro__)
+
+
+def is_path(x: Any) -> bool:
+    """Whether an image is given by the name of a file."""
+    return isinstance(x, str | os.PathLike)
+
+
+def read_image(path: str | os.PathLike[str]) -> Any:
+    """The PIL image of a file, turned as its camera was held."""
+    pillow, operations = need("PIL.Image", "images"), need("PIL.ImageOps", "images")
+    if not os.path.isfile(path):
+        shown = os.fspath(path).partition("?")[0][:200]  # what follows in an address may be a key
+        raise FileNotFoundError(
+            f"there is no file {shown!r}; an image is an array or a path, and what is at an address "
+            "must be downloaded first"
+        )
+    try:
+        with pillow.open(path) as opened:
+            return operations.exif_transpose(opened)  # a copy that is read, also where there is nothing to turn
+    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
+        raise ValueError(f"cannot read {os.fspath(path)!r} as an image: {error}") from error
 
 
 def picture(x: Any, channels: str) -> Picture:
@@ -266,7 +251,7 @@ def _baseline(values: npt.NDArray[Any], labels: IntArray, fill: Any) -> npt.NDAr
         baseline = np.broadcast_to(real.mean(axis=(0, 1)), real.shape)
     elif fill == "segments":
         full = enlarge(labels, (real.shape[0], real.shape[1]))
-        baseline = _segment_means(real, full)[full]
+        baseline = segment_means(real, full)[full]
     elif fill == "blur":
         from scipy.ndimage import gaussian_filter
 
@@ -282,94 +267,3 @@ def _baseline(values: npt.NDArray[Any], labels: IntArray, fill: Any) -> npt.NDAr
             raise ValueError(f"fill {fill!r} does not fit an image of {values.dtype}: it is in the image's own units")
         baseline = np.broadcast_to(colour, real.shape)
     return np.rint(baseline) if values.dtype.kind in "uib" else baseline
-
-
-def _segment_means(values: npt.NDArray[Any], labels: IntArray) -> FloatArray:
-    """The mean of each segment in each channel, (segments, C), of values (H, W, C)."""
-    flat = labels.ravel()
-    sizes = np.bincount(flat)
-    sums = [np.bincount(flat, values[..., c].ravel()) for c in range(values.shape[-1])]
-    return np.stack(sums, axis=1) / sizes[:, None]
-
-
-def places(labels: IntArray) -> list[str]:
-    """For each label, in words, the ninth of the image where its middle is.
-
-    What surrounds its own middle, so that little of it is there, is said to be where most of it is.
-
-    >>> places(np.array([[0, 1, 2], [0, 1, 3], [0, 1, 4]]))
-    ['centre left', 'centre', 'top right', 'centre right', 'bottom right']
-    """
-    (height, width), count, flat = labels.shape, int(labels.max()) + 1, labels.ravel()
-    ninth = 3 * (np.arange(height) * 3 // height)[:, None] + np.arange(width) * 3 // width
-    held = np.bincount(9 * flat + ninth.ravel(), minlength=9 * count).reshape(count, 9)
-    sizes, most = held.sum(axis=1), held.argmax(axis=1)
-    y = np.bincount(flat, np.repeat((np.arange(height) + 0.5) / height, width)) / sizes
-    x = np.bincount(flat, np.tile((np.arange(width) + 0.5) / width, height)) / sizes
-    middle = 3 * (3 * y).astype(np.intp) + (3 * x).astype(np.intp)
-    every = np.arange(count)
-    best = np.where(2 * held[every, middle] >= held[every, most], middle, most)
-    names = [f"{row} {column}" for row in ("top", "centre", "bottom") for column in ("left", "centre", "right")]
-    names[4] = "centre"
-    return [names[k] for k in best.tolist()]
-
-
-def looks(rgb: npt.NDArray[np.uint8], labels: npt.NDArray[np.int32]) -> dict[str, list[float]]:
-    """What each super-pixel looks like and where its middle is, all from 0 to 1.
-
-    >>> white_and_black = np.array([[[255] * 3, [0] * 3], [[255] * 3, [255] * 3]], dtype=np.uint8)
-    >>> looks(white_and_black, np.array([[0, 1], [0, 1]]))["texture"]
-    [0.0, 0.5]
-    """
-    (height, width), flat = labels.shape, labels.ravel()
-    sizes = np.bincount(flat)
-
-    def mean(values: npt.NDArray[Any]) -> FloatArray:
-        return np.bincount(flat, values.ravel()) / sizes
-
-    shown = enlarge(rgb, (height, width))  # labels of one's own may be those of the image at full size
-    red, green, blue = (shown[..., c] / 255 for c in range(3))
-    grey = (red + green + blue) / 3
-    fields = {
-        "red": mean(red),
-        "green": mean(green),
-        "blue": mean(blue),
-        "row": mean(np.repeat((np.arange(height) + 0.5) / height, width)),
-        "column": mean(np.tile((np.arange(width) + 0.5) / width, height)),
-        "texture": np.sqrt(np.maximum(mean(grey**2) - mean(grey) ** 2, 0)),
-    }
-    return {name: values.round(4).tolist() for name, values in fields.items()}  # more digits would fill the store
-
-
-def superpixel_graph(rgb: npt.NDArray[np.uint8], labels: IntArray) -> Graph:
-    """Tie super-pixels that touch, and each to the five nearest to it in colour; the nearer in colour, the stronger.
-
-    A tie weighs ``exp(−(distance of mean colours in CIE Lab / 20)²)``, half of it where the two do not touch: at a
-    distance of 20 two colours are plainly different. The values were chosen on bags of images with known objects
-    (``docs/budget.md``).
-    """
-    count = int(labels.max()) + 1
-    # White is what the three lights make together, and not the standard's, which is rounded otherwise.
-    colours = lab(linear(_segment_means(rgb, labels) / 255.0), XYZ / XYZ.sum(axis=1, keepdims=True), white=1.0)
-    across = np.stack([labels[:, 1:].ravel(), labels[:, :-1].ravel()], axis=1)
-    down = np.stack([labels[1:].ravel(), labels[:-1].ravel()], axis=1)
-    touching = _unique_pairs(np.concatenate([across, down]))
-    coloured = np.empty((0, 2), dtype=np.intp)
-    if count > 1:
-        from scipy.spatial import cKDTree  # imported where it is used: it is slow to load
-
-        _, near = cKDTree(colours).query(colours, k=min(6, count))  # itself and the five nearest
-        own = np.repeat(np.arange(count), near.shape[1])
-        coloured = _unique_pairs(np.stack([own, near.ravel()], axis=1))
-    place = np.array([count, 1])  # numbers the pairs
-    coloured = coloured[~np.isin(coloured @ place, touching @ place)]
-    edges = np.concatenate([touching, coloured])
-    share = np.repeat([1.0, 0.5], [len(touching), len(coloured)])
-    distance2 = np.square(colours[edges[:, 0]] - colours[edges[:, 1]]).sum(axis=1)
-    return Graph(edges, share * np.exp(-distance2 / 20.0**2))
-
-
-def _unique_pairs(pairs: IntArray) -> IntArray:
-    """Each pair of different numbers once, the smaller first."""
-    pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
-    return np.unique(pairs, axis=0).astype(np.intp)

@@ -1,42 +1,23 @@
-"""Segments photos by name: quickshift as array operations, and whatever else scikit-image has.
-
-Quickshift (Vedaldi and Soatto, 2008) links each pixel to the nearest one of higher density and cuts long links; the
-trees are the segments. They are the very segments of scikit-image's ``quickshift``. Three things make it faster: a pair
-of pixels adds to the density of both; long lines of numbers are computed at a time, on a GPU where there is one; and a
-pixel looks for its parent from the nearest neighbours outwards, and stops where none further out can be nearer in
-colour and place, which in photos is after a few.
-"""
+"""Super-pixels: how photos are cut into them, where they are, what they look like and which are neighbours."""
 
 from __future__ import annotations
 
-import io
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import lru_cache
 from importlib.util import find_spec
-from math import ceil, isfinite
-from os import PathLike
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from c2fa._system import atomic, need
-from c2fa.asking.fingerprint import fingerprint
+from c2fa._system import need
+from c2fa.graph import Graph
+from c2fa.maskers._quickshift import XYZ, Photo, Quickshift, lab, linear, quickshift
 from c2fa.structure import FloatArray, IntArray
-
-Photo: TypeAlias = npt.NDArray[np.uint8]  # (H, W, 3)
+from c2fa.views.images import enlarge
 
 # Where it is set, it segments what a GPU is good at in place of this process: it asks the process that owns the GPU.
 elsewhere: Callable[[Sequence[Photo], str, Mapping[str, Any]], list[IntArray]] | None = None
-
-_read_only: set[Path] = set()  # folders of which it was said that nothing can be kept in them
-
-XYZ = np.array([[0.412453, 0.357580, 0.180423], [0.212671, 0.715160, 0.072169], [0.019334, 0.119193, 0.950227]])
-WHITE = np.array([0.95047, 1.0, 1.08883])  # daylight (D65) seen at two degrees
 
 
 def label_maps(images: Sequence[Photo], segment: str, options: Mapping[str, Any]) -> list[IntArray]:
@@ -50,8 +31,8 @@ def label_maps(images: Sequence[Photo], segment: str, options: Mapping[str, Any]
     """
     how = Quickshift.of(options) if segment == "quickshift" else None
     if how is None:
-        segmenter = getattr(need("skimage.segmentation", "images"), segment)
-        maps = []
+        scikit_image, maps = need("skimage.segmentation", "images"), []
+        segmenter = scikit_image.slic if segment == "slic" else scikit_image.quickshift
         for image in images:
             labels = segmenter(image, **options)
             if np.shape(labels) != image.shape[:2]:
@@ -73,231 +54,92 @@ def label_maps(images: Sequence[Photo], segment: str, options: Mapping[str, Any]
     return [quickshift(image, how) for image in images]
 
 
-def cached_label_maps(
-    folder: str | PathLike[str], images: Sequence[Photo], segment: str, options: Mapping[str, Any]
-) -> list[IntArray]:
-    """The same, read from a folder where they were made before, and kept there where they were not."""
-    files = [_file(Path(folder), image, segment, options) for image in images]
-    maps = [_read(file, image) for file, image in zip(files, images, strict=True)]
-    missing = [k for k, labels in enumerate(maps) if labels is None]
-    made = label_maps([images[k] for k in missing], segment, options) if missing else []
-    for k, labels in zip(missing, made, strict=True):
-        _keep(files[k], labels)
-    new = iter(made)
-    return [next(new) if labels is None else labels for labels in maps]
+def segment_means(values: npt.NDArray[Any], labels: IntArray) -> FloatArray:
+    """The mean of each segment in each channel, (segments, C), of values (H, W, C)."""
+    flat = labels.ravel()
+    sizes = np.bincount(flat)
+    sums = [np.bincount(flat, values[..., c].ravel()) for c in range(values.shape[-1])]
+    return np.stack(sums, axis=1) / sizes[:, None]
 
 
-def _file(folder: Path, image: Photo, segment: str, options: Mapping[str, Any]) -> Path:
-    ours = segment == "quickshift" and Quickshift.of(options) is not None
-    maker = "" if ours else need("skimage", "images").__version__  # another version may segment in another way
-    return folder / f"{fingerprint(image, segment, dict(sorted(options.items())), maker)[:32]}.npz"
+def places(labels: IntArray) -> list[str]:
+    """For each label, in words, the ninth of the image where its middle is.
 
+    What surrounds its own middle, so that little of it is there, is said to be where most of it is.
 
-def _read(file: Path, image: Photo) -> IntArray | None:
-    """The label map in a file, or None where there is none or it is damaged."""
-    try:
-        with np.load(io.BytesIO(file.read_bytes())) as archive:  # which compares what it reads with a checksum
-            labels = archive["labels"]
-    except Exception:  # a damaged file may be broken in any way; it is made again
-        return None
-    fits = labels.shape == image.shape[:2] and np.issubdtype(labels.dtype, np.unsignedinteger)
-    return labels.astype(np.intp) if fits else None
-
-
-def _keep(file: Path, labels: IntArray) -> None:
-    if file.parent in _read_only:
-        return
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(file) as whole:
-            np.savez_compressed(whole, labels=labels.astype(np.min_scalar_type(labels.max())))
-    except OSError as error:
-        _read_only.add(file.parent)
-        why = error.strerror or error
-        warnings.warn(f"label maps cannot be kept in {file.parent}, so they are made each time: {why}", stacklevel=2)
-
-
-@dataclass(frozen=True)
-class Quickshift:
-    """The options of scikit-image's ``quickshift``, with its defaults."""
-
-    ratio: float = 1.0
-    kernel_size: float = 5
-    max_dist: float = 10
-    sigma: float = 0
-    convert2lab: bool = True
-    rng: int = 42
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Quickshift | None:
-        """These options, or None where they are for scikit-image itself to take or to refuse."""
-        numbers = {name: options.get(name, 1.0) for name in ("ratio", "kernel_size", "max_dist", "sigma")}
-        if not set(options) <= {field.name for field in fields(cls)}:
-            return None
-        if not all(isinstance(number, int | float) and isfinite(number) for number in numbers.values()):
-            return None
-        if not isinstance(options.get("rng", 0), int) or options.get("rng", 0) < 0:
-            return None
-        if numbers["kernel_size"] < 1 or numbers["sigma"] < 0:
-            return None
-        return cls(**options)
-
-    @property
-    def reach(self) -> int:
-        """How many rows and columns away a pixel's neighbours are at most."""
-        return ceil(3 * self.kernel_size)
-
-    @property
-    def falloff(self) -> float:
-        """The factor of a squared distance in the logarithm of what a neighbour adds to a density."""
-        return -0.5 / (self.kernel_size * self.kernel_size)
-
-
-def quickshift(image: Photo, how: Quickshift) -> IntArray:
-    """The label map of a photo, by numpy."""
-    colours = features(image, how)
-    densities = _densities(colours, how) + noise(how.rng, *image.shape[:2])
-    return _labels(_parents(colours, densities, how)).reshape(image.shape[:2])
-
-
-def features(image: Photo, how: Quickshift) -> FloatArray:
-    """The colours between which distances are taken, (3, H, W)."""
-    colours = np.moveaxis(lab(LINEAR[image]) if how.convert2lab else _SRGB[image], -1, 0)
-    if how.sigma:
-        from scipy.ndimage import gaussian_filter  # imported where it is used: it is slow to load
-
-        colours = np.stack([gaussian_filter(channel, how.sigma, mode="reflect") for channel in colours])
-    return np.asarray(colours * how.ratio, dtype=np.float64)
-
-
-_SRGB = np.arange(256, dtype=np.float64) * (1.0 / 255.0)
-
-
-def linear(srgb: FloatArray) -> FloatArray:
-    """The light of sRGB from 0 to 1."""
-    return np.where(srgb > 0.04045, ((srgb + 0.055) / 1.055) ** 2.4, srgb / 12.92)
-
-
-LINEAR = linear(_SRGB)  # of each byte of sRGB
-
-
-def lab(light: FloatArray, xyz_of_rgb: FloatArray = XYZ, white: FloatArray | float = WHITE) -> FloatArray:
-    """Light of red, green and blue, (…, 3), in CIE Lab, where distances are about what the eye makes of them.
-
-    >>> lab(np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])).round().astype(int).tolist()
-    [[100, 0, 0], [53, 80, 67]]
+    >>> places(np.array([[0, 1, 2], [0, 1, 3], [0, 1, 4]]))
+    ['centre left', 'centre', 'top right', 'centre right', 'bottom right']
     """
-    xyz = light @ xyz_of_rgb.T / white
-    root = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16.0 / 116.0)
-    x, y, z = np.moveaxis(root, -1, 0)
-    return np.stack([116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)], axis=-1)
+    (height, width), count, flat = labels.shape, int(labels.max()) + 1, labels.ravel()
+    ninth = 3 * (np.arange(height) * 3 // height)[:, None] + np.arange(width) * 3 // width
+    held = np.bincount(9 * flat + ninth.ravel(), minlength=9 * count).reshape(count, 9)
+    sizes, most = held.sum(axis=1), held.argmax(axis=1)
+    y = np.bincount(flat, np.repeat((np.arange(height) + 0.5) / height, width)) / sizes
+    x = np.bincount(flat, np.tile((np.arange(width) + 0.5) / width, height)) / sizes
+    middle = 3 * (3 * y).astype(np.intp) + (3 * x).astype(np.intp)
+    every = np.arange(count)
+    best = np.where(2 * held[every, middle] >= held[every, most], middle, most)
+    names = [f"{row} {column}" for row in ("top", "centre", "bottom") for column in ("left", "centre", "right")]
+    names[4] = "centre"
+    return [names[k] for k in best.tolist()]
 
 
-@lru_cache(maxsize=4)
-def noise(rng: int, height: int, width: int) -> FloatArray:
-    """What breaks ties between densities: the same for all photos of a size."""
-    drawn: FloatArray = np.random.default_rng(rng).normal(scale=0.00001, size=(height, width))
-    drawn.flags.writeable = False
-    return drawn
+def looks(rgb: npt.NDArray[np.uint8], labels: npt.NDArray[np.int32]) -> dict[str, list[float]]:
+    """What each super-pixel looks like and where its middle is, all from 0 to 1.
 
-
-@lru_cache(maxsize=16)
-def shifts(reach: int, height: int, width: int) -> tuple[tuple[int, int, int], ...]:
-    """From a pixel to its neighbours, the nearest first: squared distance, rows, columns."""
-    rows, columns = min(reach, height - 1), min(reach, width - 1)
-    return tuple(
-        sorted(
-            (down * down + right * right, down, right)
-            for down in range(-rows, rows + 1)
-            for right in range(-columns, columns + 1)
-            if down or right
-        )
-    )
-
-
-def _densities(colours: FloatArray, how: Quickshift, chunk: int = 2**15) -> FloatArray:
-    """The sum over a pixel's neighbours, and itself, of a Gaussian of their distance in colour and place.
-
-    Rows are laid out in one line with a margin of colours between them that are too far to add anything, so that a
-    shift is one offset for all pixels, and numpy runs over long stretches of memory. The numbers of a chunk of pixels
-    stay in a core's own cache.
+    >>> white_and_black = np.array([[[255] * 3, [0] * 3], [[255] * 3, [255] * 3]], dtype=np.uint8)
+    >>> looks(white_and_black, np.array([[0, 1], [0, 1]]))["texture"]
+    [0.0, 0.5]
     """
-    _, height, width = colours.shape
-    stride = width + how.reach
-    line = np.full((3, height, stride), 1e100)
-    line[:, :, :width] = colours * np.sqrt(-how.falloff)
-    line = line.reshape(3, -1)
-    size = line.shape[1]
-    total = np.ones(size)
-    buffers = np.empty((2, min(chunk, size)))
-    window = shifts(how.reach, height, width)
-    half = [shift for shift in window if shift[1:] > (0, 0)]  # the other half is its mirror image
-    for start in range(0, size, chunk):
-        for apart, down, right in half:
-            offset = down * stride + right
-            stop = min(start + chunk, size - offset)
-            if stop <= start:
-                continue
-            squares, square = buffers[:, : stop - start]
-            for k in range(3):
-                into = square if k else squares
-                np.subtract(line[k, start:stop], line[k, start + offset : stop + offset], out=into)
-                np.multiply(into, into, out=into)
-                if k:
-                    squares += square
-            np.subtract(apart * how.falloff, squares, out=squares)
-            np.exp(squares, out=squares)
-            total[start:stop] += squares
-            total[start + offset : stop + offset] += squares
-    return total.reshape(height, stride)[:, :width]
+    (height, width), flat = labels.shape, labels.ravel()
+    sizes = np.bincount(flat)
+
+    def mean(values: npt.NDArray[Any]) -> FloatArray:
+        return np.bincount(flat, values.ravel()) / sizes
+
+    shown = enlarge(rgb, (height, width))  # labels of one's own may be those of the image at full size
+    red, green, blue = (shown[..., c] / 255 for c in range(3))
+    grey = (red + green + blue) / 3
+    fields = {
+        "red": mean(red),
+        "green": mean(green),
+        "blue": mean(blue),
+        "row": mean(np.repeat((np.arange(height) + 0.5) / height, width)),
+        "column": mean(np.tile((np.arange(width) + 0.5) / width, height)),
+        "texture": np.sqrt(np.maximum(mean(grey**2) - mean(grey) ** 2, 0)),
+    }
+    return {name: values.round(4).tolist() for name, values in fields.items()}  # more digits would fill the store
 
 
-def _parents(colours: FloatArray, densities: FloatArray, how: Quickshift) -> IntArray:
-    """For each pixel, in one line, the nearest of higher density within reach and ``max_dist``, or itself.
+def superpixel_graph(rgb: npt.NDArray[np.uint8], labels: IntArray) -> Graph:
+    """Tie super-pixels that touch, and each to the five nearest to it in colour; the nearer in colour, the stronger.
 
-    Of two as near as one another it is the one that comes first in the photo.
+    A tie weighs ``exp(−(distance of mean colours in CIE Lab / 20)²)``, half of it where the two do not touch: at a
+    distance of 20 two colours are plainly different. The values were chosen on bags of images with known objects
+    (``docs/budget.md``).
     """
-    height, width = densities.shape
-    stride, margin = width + how.reach, how.reach * (width + how.reach)
-    # Nothing is lower than what lies outside; numpy takes what lies before the first margin from the end of the last.
-    line = np.full((height + 2 * how.reach, stride), -np.inf)
-    line[how.reach : -how.reach, :width] = densities
-    density = line.ravel()
-    padded = np.zeros((3, height + 2 * how.reach, stride))
-    padded[:, how.reach : -how.reach, :width] = colours
-    colour = padded.reshape(3, -1)
-    pixels = (margin + np.arange(height)[:, None] * stride + np.arange(width)).ravel()
-    closest = np.full(density.size, np.inf)
-    parent = np.arange(density.size)
-    searching, ring = pixels, 0
-    for apart, down, right in shifts(how.reach, height, width):
-        if apart > ring:  # no neighbour from here on is nearer than this
-            ring = apart
-            searching = searching[closest[searching] >= apart]
-            if not searching.size:
-                break
-        other = searching + (down * stride + right)
-        higher = density[other] > density[searching]
-        here, other = searching[higher], other[higher]
-        between = colour[:, here] - colour[:, other]
-        between *= between
-        distance = between[0] + between[1] + between[2] + float(down * down) + float(right * right)
-        found = closest[here]
-        better = (distance < found) | ((distance == found) & (other < parent[here]))
-        closest[here[better]] = distance[better]
-        parent[here[better]] = other[better]
-    too_far = np.sqrt(closest) > how.max_dist
-    parent[too_far] = np.flatnonzero(too_far)
-    number = np.zeros(density.size, dtype=np.intp)
-    number[pixels] = np.arange(pixels.size)
-    result: IntArray = number[parent[pixels]]
-    return result
+    count = int(labels.max()) + 1
+    # White is what the three lights make together, and not the standard's, which is rounded otherwise.
+    colours = lab(linear(segment_means(rgb, labels) / 255.0), XYZ / XYZ.sum(axis=1, keepdims=True), white=1.0)
+    across = np.stack([labels[:, 1:].ravel(), labels[:, :-1].ravel()], axis=1)
+    down = np.stack([labels[1:].ravel(), labels[:-1].ravel()], axis=1)
+    touching = _unique_pairs(np.concatenate([across, down]))
+    coloured = np.empty((0, 2), dtype=np.intp)
+    if count > 1:
+        from scipy.spatial import cKDTree  # imported where it is used: it is slow to load
+
+        _, near = cKDTree(colours).query(colours, k=min(6, count))  # itself and the five nearest
+        own = np.repeat(np.arange(count), near.shape[1])
+        coloured = _unique_pairs(np.stack([own, near.ravel()], axis=1))
+    place = np.array([count, 1])  # numbers the pairs
+    coloured = coloured[~np.isin(coloured @ place, touching @ place)]
+    edges = np.concatenate([touching, coloured])
+    share = np.repeat([1.0, 0.5], [len(touching), len(coloured)])
+    distance2 = np.square(colours[edges[:, 0]] - colours[edges[:, 1]]).sum(axis=1)
+    return Graph(edges, share * np.exp(-distance2 / 20.0**2))
 
 
-def _labels(parent: IntArray) -> IntArray:
-    """The number of each pixel's tree; trees are numbered in the order of their roots."""
-    while not np.array_equal(grandparent := parent[parent], parent):
-        parent = grandparent
-    is_root = parent == np.arange(parent.size)
-    labels: IntArray = (np.cumsum(is_root) - 1)[parent]
-    return labels
+def _unique_pairs(pairs: IntArray) -> IntArray:
+    """Each pair of different numbers once, the smaller first."""
+    pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
+    return np.unique(pairs, axis=0).astype(np.intp)

@@ -1,8 +1,8 @@
-"""Images on a GPU, by Triton's kernels: masked, and segmented. Import this only where torch is loaded.
+"""Quickshift on a GPU, by Triton's kernels. Import this only where torch is loaded.
 
-One launch writes each entry of all masked images once. Quickshift of many photos takes all neighbours of a block of
-pixels in one launch, and nothing waits for the device until the labels are copied back. Multiplications and additions
-are not fused into one rounding, since ties between distances are decided in the last bit.
+All neighbours of a block of pixels of many photos are taken in one launch, and nothing waits for the device until the
+labels are copied back. Multiplications and additions are not fused into one rounding, since ties between distances are
+decided in the last bit.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from c2fa.maskers._segmenting import LINEAR, WHITE, XYZ, Photo, Quickshift, features, noise, shifts
+from c2fa.maskers._quickshift import LINEAR, WHITE, XYZ, Photo, Quickshift, noise, shifts
 from c2fa.structure import IntArray
 
 _STEP = 8  # neighbours between two looks at whether to go on
@@ -62,15 +62,12 @@ def segments(images: Tensor, how: Quickshift) -> Tensor:
     """The label maps, (n, H, W), of photos of one size, (n, H, W, 3) bytes, on their device."""
     count, height, width = images.shape[:3]
     colours = torch.nn.functional.pad(_features(images, how), (how.reach,) * 4, value=float("inf"))
-    densities = density(colours, how) + _noise(how.rng, height, width, images.device)
+    densities = density(colours, how) + _noise(height, width, images.device)
     return _labels(parent(colours, densities, how)).view(count, height, width)
 
 
 def _features(images: Tensor, how: Quickshift) -> Tensor:
     """The colours between which distances are taken, (n, 3, H, W)."""
-    if how.sigma or not how.convert2lab:
-        host = images.cpu().numpy()
-        return torch.from_numpy(np.stack([features(image, how) for image in host])).to(images.device)
     linear, xyz = _constants(images.device)
     red, green, blue = linear[images.long()].unbind(-1)
     light = red[:, None] * xyz[0] + green[:, None] * xyz[1] + blue[:, None] * xyz[2]
@@ -87,8 +84,8 @@ def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=4)
-def _noise(rng: int, height: int, width: int, device: torch.device) -> Tensor:
-    return torch.from_numpy(noise(rng, height, width).copy()).to(device)
+def _noise(height: int, width: int, device: torch.device) -> Tensor:
+    return torch.from_numpy(noise(height, width).copy()).to(device)
 
 
 def _labels(parent: Tensor) -> Tensor:
@@ -214,34 +211,3 @@ def _parent(
     max_dist = tl.load(numbers + 1).to(first.dtype)
     best = tl.where(tl.sqrt(closest) > max_dist, pixel, best)
     tl.store(found + photo * height * width + pixel, best.to(tl.int64), mask=inside)
-
-
-def paint(bits: Tensor, labels: Tensor, values: Tensor, baseline: Tensor, out: Tensor, block: int = 2048) -> None:
-    """Write an image into each row of out, with the baseline where the segment of an entry is masked.
-
-    Labels, values and baseline have one shape; they are contiguous, as are bits, (n, segments), and each row of out,
-    while rows may lie apart. A block has the entries of one program: each of its 128 threads writes 16, at once where
-    they are bytes.
-    """
-    # To copy is not to calculate: one kernel serves all types of one width, also those that Triton does not know.
-    kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]
-    blocks = triton.cdiv(values.numel(), block)
-    with torch.cuda.device_of(out):  # Triton launches on the current device, which may be another
-        # The grid has one axis, since the others end at 65,535.
-        _paint[(len(bits) * blocks,)](
-            bits.view(torch.uint8), labels, values.view(kind), baseline.view(kind), out.view(kind),
-            bits.shape[1], values.numel(), out.stride(0), blocks, BLOCK=block, num_warps=4,
-        )  # fmt: skip
-
-
-# Sizes and strides are specialised, since multiples of 16 make for wide reads and writes.
-@triton.jit(do_not_specialize=["segments", "blocks"])
-def _paint(bits, labels, values, baseline, out, segments, size, stride, blocks, BLOCK: tl.constexpr) -> Any:
-    row = (tl.program_id(0) // blocks).to(tl.int64)  # 32 bits cannot count the entries of a large batch
-    entry = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
-    inside = entry < size
-    label = tl.load(labels + entry, mask=inside, other=0)
-    kept = tl.load(bits + row * segments + label, mask=inside, other=0) != 0
-    value = tl.load(values + entry, mask=inside)
-    masked = tl.load(baseline + entry, mask=inside)
-    tl.store(out + row * stride + entry, tl.where(kept, value, masked), mask=inside)

@@ -192,10 +192,10 @@ def check_language(language: Any) -> None:
 
 def sentence_starts(text: str, language: str) -> list[int]:
     """Where the sentences of a text begin, by sentencex; a fence of Markdown is one."""
-    try:
-        from sentencex import get_sentence_boundaries
-    except ImportError:
-        raise ImportError("splitting into sentences needs sentencex: pip install sentencex") from None
+    from sentencex import (
+        get_sentence_boundaries,  # imported where it is used: importing c2fa loads numpy and scipy alone
+    )
+
     shown = without_markup(text).translate(_BLANK)
     return _around_fences(text, [int(b["start_index"]) for b in get_sentence_boundaries(language, shown)])
 
@@ -242,8 +242,8 @@ def replacer(gaps: list[str], leaves: list[str], mask: str) -> Callable[[BoolArr
     return render
 
 
-def remover(gaps: list[str], leaves: list[str]) -> Callable[[BoolArray], list[str]]:
-    """Leave masked leaves out, and put the strongest gap between two neighbours that are kept."""
+def remover(gaps: list[str], leaves: list[str], fixed: BoolArray) -> Callable[[BoolArray], list[str]]:
+    """Leave masked leaves out, and put the strongest gap between two neighbours; what is fixed is always kept."""
     # How far a gap sets words apart: a blank line 3, a line break 2, a space 1.
     strength = np.array(
         [3 if re.search(r"\n[^\S\n]*\n", gap) else 2 if "\n" in gap else int(bool(gap)) for gap in gaps[:-1]]
@@ -256,6 +256,10 @@ def remover(gaps: list[str], leaves: list[str]) -> Callable[[BoolArray], list[st
     end = len(leaves)
 
     def render(masks: BoolArray) -> list[str]:
+        if fixed.any():
+            both = np.ones((len(masks), end), dtype=np.bool_)
+            both[:, ~fixed] = masks
+            masks = both
         at = np.nonzero(masks)[1]
         counts = np.count_nonzero(masks, axis=1)
         stops = np.cumsum(counts)

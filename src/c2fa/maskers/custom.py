@@ -1,19 +1,21 @@
-"""Maskers for a structure of your own: any object with a function that masks it, or a vector of features."""
+"""Maskers for inputs of any kind: by a function of yours, and by default, what fits the input."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from c2fa import views
-from c2fa._system import host_array
-from c2fa.asking.masking import Inputs, Masked
+from c2fa._system import is_frame
+from c2fa.asking.masking import Inputs, Masked, Masker
+from c2fa.maskers._pictures import is_pil
+from c2fa.maskers.images import ImageBag
+from c2fa.maskers.tabular import Tabular, read_row
+from c2fa.maskers.text import Text
 from c2fa.structure import BoolArray, Structure
-from c2fa.views.descriptors import own_fields
 
 
 @dataclass(frozen=True)
@@ -76,58 +78,44 @@ class Custom:
 
 
 @dataclass(frozen=True)
-class Array:
-    """Masks a vector of features: a masked entry becomes the baseline's.
+class Default:
+    """Masks a text as ``Text()`` does, an image as ``ImageBag()``, and a row of a table, of which 0 is taken for usual.
 
-    Parameters
-    ----------
-    structure
-        The tree of features; its leaves are the vector's entries, in order.
-    baseline
-        A number, or a vector with one value for each entry.
+    A row is a DataFrame of one row, a Series, a dict or a vector. Its masked numbers become 0 and its masked texts
+    empty, and the explanation says so, because nobody said what is usual. Other inputs need a masker.
 
-    Examples
-    --------
-    >>> masked = Array(Structure.from_groups("aab"), baseline=-1.0)([1.0, 2.0, 3.0])
-    >>> masked.inputs(np.array([[True, False]]), 0)
-    array([[ 1.,  2., -1.]])
+    >>> Default()("Good room. Bad food.").structure.names[0]
+    ('Good room.', 'Bad food.')
     """
 
-    structure: Structure
-    baseline: float | npt.ArrayLike = 0.0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.structure, Structure):
-            raise TypeError(
-                f"structure must be a Structure, such as c2fa.Structure.from_groups('aab'); got {self.structure!r}"
-            )
-        try:
-            base = np.asarray(self.baseline, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise TypeError(f"baseline must be a number or one for each leaf; got {self.baseline!r}") from None
-        if base.shape not in ((), (1,), (self.structure.leaves,)):
-            raise ValueError(
-                f"baseline must be a number or {self.structure.leaves} values, one per leaf; got shape {base.shape}"
-            )
-
     def __call__(self, x: Any) -> Masked:
-        vector = host_array(x)
-        if vector.shape != (self.structure.leaves,):
-            raise ValueError(
-                f"the input must be a vector of {self.structure.leaves} values, one per leaf of the "
-                f"structure; got shape {vector.shape}; explainer.many(rows) explains each of several"
+        if isinstance(x, list):
+            raise TypeError(
+                f"explainer(x) explains one input, and this is a list of {len(x)}: explainer.many(inputs) explains each"
             )
-        if vector.dtype.kind not in "biuf":
-            raise TypeError(f"the input must be real numbers, not {vector.dtype}; use maskers.Custom for others")
-        base = np.asarray(self.baseline, dtype=np.result_type(vector, np.float32))
+        dimensions = len(getattr(x, "shape", ()))
+        if isinstance(x, str):
+            masker: Masker = Text()
+        elif isinstance(x, os.PathLike) or dimensions == 3 or is_pil(x):
+            masker = ImageBag()
+        elif isinstance(x, dict) or is_frame(x) or dimensions == 1:
+            return _row(x)
+        else:
+            of_shape, remedy = "", "give one of c2fa.maskers, such as TimeSeries(), Bag() or Custom(…)"
+            if dimensions:
+                of_shape = f" of shape {tuple(x.shape)}"
+            if dimensions == 4:
+                remedy = "give x[0], the image itself" if len(x) == 1 else "explainer.many(x) explains each image"
+            raise TypeError(f"there is no masker by default for {type(x).__name__}{of_shape}: {remedy}")
+        return replace(masker(x), chosen=f"{type(masker).__name__}(), by default")
 
-        def inputs(masks: BoolArray, level: int) -> npt.NDArray[Any]:
-            return np.where(self.structure.expand(masks, level), vector, base)
 
-        values = vector.astype(np.float64).tolist()
-        names = list(self.structure.names[-1])
-        if len(set(names)) < len(names):  # entries of one name go by their places too
-            names = [f"{i} {name}" for i, name in enumerate(names)]
-        view = views.Vector(tuple(values))
-        same = np.broadcast_to(vector == base, vector.shape).tolist()
-        return Masked(self.structure, inputs, view=view, descriptors=lambda: own_fields(names, values), inert=same)
+def _row(x: Any) -> Masked:
+    names, values = read_row(x)
+    # What has nothing like 0, such as a date, stays.
+    numbers = bool | int | float | np.generic
+    empty = ["" if isinstance(v, str) else type(v)(0) if isinstance(v, numbers) else v for v in values]
+    background = [empty] if names is None else dict(zip(names, empty, strict=True))
+    masked = Tabular(background=background, strategy="row")(x)
+    note = "what is masked became 0, or empty, because no masker said what is usual: c2fa.maskers.Tabular(background=…)"
+    return replace(masked, chosen="Tabular(background=0), by default", notes=(*masked.notes, note))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,9 @@ from c2fa import views
 from c2fa._system import host_array, is_tensor
 from c2fa.asking.masking import Masked
 from c2fa.graph import Graph, disjoint_union
-from c2fa.maskers._pictures import LazyBatch, Picture, looks, picture, places, superpixel_graph
-from c2fa.maskers._reading import is_name, read_image, short_name
-from c2fa.maskers._segmenting import cached_label_maps, label_maps
-from c2fa.maskers.bag import left_in_bag
+from c2fa.maskers._pictures import LazyBatch, Picture, is_path, is_pil, picture, read_image
+from c2fa.maskers._segmenting import label_maps, looks, places, superpixel_graph
+from c2fa.maskers.arrays import left_in_bag
 from c2fa.structure import BoolArray, IntArray, Structure
 from c2fa.views.images import enlarge
 
@@ -31,31 +30,25 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 class ImageBag:
     """Masks a bag of images: its parts are the images, its leaves their super-pixels.
 
-    A list, a tuple or a four-dimensional array is a bag, and so is a dict, whose keys name the images; they may differ
-    in size and be PIL images, numpy arrays, torch tensors, paths of files or http(s) addresses. A single image is taken
-    as it is: its parts are regions, its leaves the super-pixels inside them.
+    A list, a tuple, a four-dimensional array or a dict, whose keys name the images, is a bag. Its images may differ in
+    size and be PIL images, numpy arrays, torch tensors or paths of files, which are read with Pillow and turned as the
+    camera was held. A single image is taken as it is: its parts are regions, its leaves the super-pixels inside them.
 
-    A path or an address is read with Pillow, turned as its camera was held, and is a PIL image from there on. It is
-    opened with the rights of this process, an address also inside its network: give none that a stranger wrote.
-
-    What the model receives is of the type, the order of channels and (for tensors) on the device of what
-    came in. Where absent images are filled and all have one size it is one array, (n, images, ...); for a
-    single image, (n, ...). In every other case it is a sequence of bags that are lists of images, each built
-    when it is read, in which an image with nothing masked is the very object that came in (a PIL image with a palette
-    or in inks becomes RGB).
+    What the model receives is of the type, the order of channels and (for tensors) on the device of what came in. Where
+    absent images are filled and all have one size it is one array, (n, images, ...); for a single image, (n, ...). In
+    every other case it is a sequence of lists of images, each built when it is read, in which an image with nothing
+    masked is the very object that came in (a PIL image with a palette or in inks becomes RGB).
 
     Parameters
     ----------
     segment
-        ``"quickshift"`` (the paper's, with LIME's parameters; about a tenth of a second for an image of 224 x 224
-        on a core), ``"slic"`` (a little faster), a function from an image, (H, W, 3) uint8, to an integer label
-        map, (H, W), or the label maps themselves, one for each image. The first two segment a copy of at most 512
-        pixels a side, and what is masked are its blocks; the model always gets images of full size. Quickshift runs on
-        the GPU where torch is loaded and has one.
+        ``"quickshift"`` (the paper's, with LIME's parameters, on the GPU where torch is loaded and has one),
+        ``"slic"``, a function from an image, (H, W, 3) uint8, to an integer label map, (H, W), or the label maps
+        themselves, one for each image. The first two segment a copy of at most 512 pixels a side, and what is masked
+        are its blocks; the model always gets images of full size.
     absent
         What becomes of an image whose super-pixels are all masked: ``"remove"`` leaves it out of the bag, ``"fill"``
-        fills it. A bag without any image is no bag: in its place the model is asked about the first image alone,
-        filled.
+        fills it. In place of a bag without any image the model is asked about the first image alone, filled.
     fill
         What a masked super-pixel shows: a number, or a colour with one number per channel, in the image's
         own units; ``"mean"``, the image's mean colour; ``"segments"``, the super-pixel's own mean colour, as
@@ -68,9 +61,6 @@ class ImageBag:
         has 1, 3 or 4 entries (for a tensor the first, for an array the last, where both have).
     options
         Parameters for quickshift or slic, in place of the defaults.
-    cache
-        A folder that keeps the label maps of quickshift or slic, about 3 KB for an image of 224 x 224, so that a
-        dataset that is explained again is not segmented again. Several processes may share it.
 
     Examples
     --------
@@ -89,8 +79,6 @@ class ImageBag:
     regions: int | Callable[..., Any] | npt.ArrayLike = 8
     channels: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)
-    # Not shown, and so no part of what tells a masker from others: the same label maps come out of it.
-    cache: str | PathLike[str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.segment, str) and self.segment not in _DEFAULTS:
@@ -105,22 +93,19 @@ class ImageBag:
             raise ValueError(f"regions must be at least 1, not {self.regions}")
         if self.options and not isinstance(self.segment, str):
             raise ValueError("options are for segment='quickshift' or 'slic'; a function of yours has its own")
-        if self.cache is not None and not isinstance(self.cache, str | PathLike):
-            raise TypeError(f"cache must be the name of a folder, or None; got {self.cache!r}")
-        if self.cache is not None and not isinstance(self.segment, str):
-            raise ValueError("cache is for segment='quickshift' or 'slic'; a function of yours may keep its own maps")
 
     def __call__(self, x: Any) -> Masked:
-        given = _Given.of(x)
-        single = given.names is None
-        images = [picture(image, self.channels) for image in given.images]
+        names, given = _named(x)
+        single = names is None
+        read = [read_image(image) if is_path(image) else image for image in given]
+        images = [picture(image, self.channels) for image in read]
         maps = self._label_maps(images, single)
         for image, labels in zip(images, maps, strict=True):
             image.prepare(labels, self.fill)
         counts = [int(labels.max()) + 1 for labels in maps]
         owner = self._regions(images[0], maps[0]) if single else np.repeat(np.arange(len(maps)), counts)
-        parts = given.names or _region_names(maps[0], owner)
-        structure = Structure((owner,), (tuple(parts), _leaf_names(maps, given.names)))
+        parts = names or _region_names(maps[0], owner)
+        structure = Structure((owner,), (tuple(parts), _leaf_names(maps, names)))
         removes = self.absent == "remove" and not single
 
         def neighbours() -> Graph:
@@ -144,11 +129,11 @@ class ImageBag:
             images=tuple(shown),
             labels=tuple(labels_shown),
             sizes=tuple(image.size for image in images),
-            name=given.title or "",
+            name=Path(x).name if is_path(x) else "",
             levels=("regions" if single else "images", "super-pixels"),
         )
         inputs = _MaskedImages(images, counts, structure, single, removes)
-        notes, hint = self._notes(counts, given.names), ""
+        notes, hint = self._notes(counts, names), ""
         shape = tuple(images[0].values.shape)
         if single and images[0].is_plain and len(shape) == 3:
             here, there, axes = ("first", "last", (1, 2, 0)) if images[0].channel == 0 else ("last", "first", (2, 0, 1))
@@ -168,7 +153,8 @@ class ImageBag:
             view=view,
             neighbours=neighbours,
             smooth_by_default=True,
-            content=given.content,
+            # What files hold tells inputs apart, and what they are called does not.
+            content=read if any(map(is_path, given)) else None,
             notes=notes,
             hint=hint,
             descriptors=descriptors,
@@ -183,11 +169,8 @@ class ImageBag:
             return ()
         fewer = "a coarser segment="
         if isinstance(self.segment, str):
-            by_name = {
-                "quickshift": "segment='slic', or options={'kernel_size': 6}",
-                "slic": "options={'n_segments': 50}",
-            }
-            fewer = by_name[self.segment]
+            coarser = "options={'n_segments': 50}"
+            fewer = coarser if self.segment == "slic" else "segment='slic', or options={'kernel_size': 6}"
         return (
             f"{'the image' if parts is None else parts[most]} has {counts[most]:,} super-pixels, too many to look at "
             f"or to tell apart with a few hundred rows: take fewer with {fewer}",
@@ -197,8 +180,8 @@ class ImageBag:
         """One label map for each image, with labels 0, 1, 2, ... none of which is unused."""
         if isinstance(self.segment, str):
             options = {**_DEFAULTS[self.segment], **self.options}
-            return self._segments([image.small for image in images], self.segment, options)
-        elif callable(self.segment):
+            return label_maps([image.small for image in images], self.segment, options)
+        if callable(self.segment):
             maps = [self.segment(image.rgb) for image in images]
         else:
             is_one_map = single and getattr(self.segment, "ndim", 3) == 2
@@ -207,18 +190,11 @@ class ImageBag:
                 raise ValueError(f"{len(maps)} label maps for {len(images)} images: give one for each image")
         return [_label_map(labels, images[k].size, k) for k, labels in enumerate(maps)]
 
-    def _segments(
-        self, images: list[npt.NDArray[np.uint8]], segment: str, options: Mapping[str, Any]
-    ) -> list[IntArray]:
-        if self.cache is None:
-            return label_maps(images, segment, options)
-        return cached_label_maps(self.cache, images, segment, options)
-
     def _regions(self, image: Picture, labels: IntArray) -> IntArray:
         """The region of each super-pixel of a single image."""
         if isinstance(self.regions, int):
             options = {"n_segments": self.regions, "compactness": 20.0, "start_label": 0}
-            [region] = self._segments([image.small], "slic", options)
+            [region] = label_maps([image.small], "slic", options)
         else:
             regions = self.regions(image.rgb) if callable(self.regions) else self.regions
             region = _label_map(regions, image.size, 0)
@@ -228,40 +204,6 @@ class ImageBag:
         np.add.at(overlap, (labels.ravel(), region.ravel()), 1)
         owner: IntArray = np.unique(overlap.argmax(axis=1), return_inverse=True)[1]
         return owner
-
-
-@dataclass(frozen=True, eq=False)
-class _Given:
-    """The images that came in, read where they were given by name.
-
-    ``names`` are those of a bag's images, None for a single image. ``content`` is what the files hold, where there are
-    any: it tells inputs apart, and what files are called does not.
-    """
-
-    images: list[Any]
-    names: list[str] | None
-    title: str = ""
-    content: Any = None
-
-    @classmethod
-    def of(cls, x: Any) -> _Given:
-        if isinstance(x, Mapping):
-            return cls._bag(list(x.values()), [str(name) for name in x])
-        if isinstance(x, list | tuple) or getattr(x, "ndim", 3) == 4:
-            # The names of files, whole where two have the same; "image 1" where an image has none.
-            names = [short_name(item) if is_name(item) else f"image {j + 1}" for j, item in enumerate(x)]
-            return cls._bag(list(x), [str(x[j]) if names.count(name) > 1 else name for j, name in enumerate(names)])
-        if not is_name(x):
-            return cls([x], None)
-        image = read_image(x)
-        return cls([image], None, short_name(x), image)
-
-    @classmethod
-    def _bag(cls, bag: list[Any], names: list[str]) -> _Given:
-        if not bag:
-            raise ValueError("the bag is empty: give at least one image")
-        images = [read_image(item) if is_name(item) else item for item in bag]
-        return cls(images, names, content=images if any(map(is_name, bag)) else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,6 +271,22 @@ class _ImagesOnDevice(_MaskedImages):
         import torch
 
         return [torch.stack([bag[j] for j in np.flatnonzero(row)]) for bag, row in zip(batch, left, strict=True)]
+
+
+def _named(x: Any) -> tuple[list[str] | None, list[Any]]:
+    """The images of a bag with their names; None in place of names for a single image."""
+    if isinstance(x, Mapping):
+        names, images = [str(name) for name in x], list(x.values())
+    elif isinstance(x, list | tuple) or (not is_pil(x) and np.ndim(x) == 4):
+        images = list(x)
+        # The names of files, whole where two have the same; "image 1" where an image has none.
+        short = [Path(item).name if is_path(item) else f"image {j + 1}" for j, item in enumerate(images)]
+        names = [str(images[j]) if short.count(name) > 1 else name for j, name in enumerate(short)]
+    else:
+        return None, [x]
+    if not images:
+        raise ValueError("the bag is empty: give at least one image")
+    return names, images
 
 
 def _label_map(given: Any, size: tuple[int, int], k: int) -> IntArray:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from c2fa import views
-from c2fa._system import is_frame
+from c2fa._system import is_frame, is_missing, is_real, need
 from c2fa.asking.masking import Masked
-from c2fa.maskers._tables import Table, described, kind_of, read_background, read_row, typical_row
 from c2fa.structure import BoolArray, Structure
-from c2fa.views.descriptors import own_fields
-
-__all__ = ["Tabular", "groups_of"]
+from c2fa.views.descriptors import category, known_of, own_fields
 
 
 @dataclass(frozen=True)
@@ -30,22 +28,19 @@ class Tabular:
     Parameters
     ----------
     groups
-        A dict from part to columns (names or positions), nested to any depth, such as shap's
-        ``partition_tree``; or a fitted scikit-learn ``ColumnTransformer`` or ``Pipeline``, when the input is
-        what that transformer gives: the columns that come from one column (as one-hot columns do) form a
-        part. A column that no group names is a part of its own. None makes one level, of columns alone.
+        A dict from part to columns (names or positions), nested to any depth, such as shap's ``partition_tree``. A
+        column that no group names is a part of its own. None makes one level, of columns alone.
     background
         What the model is used to see: a DataFrame, an array, or one row, whose columns are the input's.
     names
         The names of the columns where neither the input nor the background has them.
     strategy
-        What a masked column becomes. ``"mean"``: what is usual in the background. That is a column's mean where it
-        holds measurements (rounded for integers), the median of dates, times and periods, and the most frequent value
-        of anything else: texts, truth values, and numbers of which there are at most ten, each twice or more on
-        average, because these are codes or counts. Columns of one group that are one-hot take their most frequent
-        combination. Empty cells do not count. ``"row"``: the value of the one row that the background is.
-        ``"average"``: the values of each of the background's rows in turn; the model's outputs are averaged. A mask
-        then takes as many rows of the model as the background has, and the budget counts each of them.
+        What a masked column becomes. ``"mean"``: what is usual in the background, the mean of measurements (rounded
+        for integers), the median of dates, times and periods, and the most frequent value of anything else: texts,
+        truth values, and numbers of which there are at most ten, each twice or more on average, because these are
+        codes or counts. Columns of one group that are one-hot take their most frequent combination. Empty cells do
+        not count. ``"row"``: the value of the one row that the background is. ``"average"``: the values of each of the
+        background's rows in turn; the model's outputs are averaged, and the budget counts each of these rows.
 
     Examples
     --------
@@ -73,10 +68,6 @@ class Tabular:
             raise ValueError("Tabular needs a background: give rows that the model is used to, or one row")
         if isinstance(self.names, str):
             raise TypeError(f"names must be a sequence of column names, not the string {self.names!r}")
-        if hasattr(self.groups, "get_params"):  # scikit-learn's: what it says is kept in its place
-            if self.names is None:
-                object.__setattr__(self, "names", names_of(self.groups))
-            object.__setattr__(self, "groups", groups_of(self.groups))
 
     def __call__(self, x: Any) -> Masked:
         columns, values = read_row(x)
@@ -92,8 +83,14 @@ class Tabular:
         structure = tree_of(self.groups, columns)
         baselines = self._baselines.get(tuple(columns))
         if baselines is None:  # a large background is read once, however many rows are explained
-            background = read_background(self.background, columns)
-            baselines = background if self.strategy == "average" else [self._baseline(background, structure)]
+            baselines = read_background(self.background, columns)
+            if self.strategy == "mean":
+                baselines = [typical_row(baselines, structure)]
+            elif self.strategy == "row" and len(baselines) != 1:
+                raise ValueError(
+                    f"strategy='row' needs a background of one row, not {len(baselines)}: give one row, "
+                    "or take strategy='mean' or 'average'"
+                )
             self._baselines[tuple(columns)] = baselines
         is_typed = is_frame(self.background) and kind_of(self.background) == "frame"
         dtypes = self.background.dtypes if is_typed else None
@@ -105,119 +102,17 @@ class Tabular:
             return table.rows(np.repeat(leaves, m, axis=0), np.tile(np.arange(m), len(leaves)))
 
         def descriptors() -> dict[str, list[Any]]:
-            return own_fields([str(c) for c in columns], described(x, columns, values, dtypes))
+            kinds = _dtypes(x, columns, dtypes) if kind_of(x) == "frame" else [None] * len(columns)
+            # A code that is a category is none of many numbers.
+            known = [category(v) if str(k) == "category" else known_of(v) for v, k in zip(values, kinds, strict=True)]
+            return own_fields([str(c) for c in columns], known)
 
         same = tuple(table.at_baseline())
         view = views.Table(tuple(values), same)
         return Masked(structure, inputs, view=view, rows_per_mask=m, descriptors=descriptors, inert=same)
 
-    def _baseline(self, background: list[list[Any]], structure: Structure) -> list[Any]:
-        if self.strategy == "row":
-            if len(background) != 1:
-                raise ValueError(
-                    f"strategy='row' needs a background of one row, not {len(background)}: give one row, "
-                    "or take strategy='mean' or 'average'"
-                )
-            return background[0]
-        return typical_row(background, structure)
 
-
-def groups_of(transformer: Any) -> dict[str, list[str]]:
-    """Group what a fitted ``ColumnTransformer`` or ``Pipeline`` gives by the columns that it comes from.
-
-    The columns that a ``OneHotEncoder`` makes of one column are one group; a column that is scaled, imputed
-    or passed on is a group of its own; what cannot be told apart (principal components, say) is one group for
-    each step. A predictor at the end of a pipeline is left out.
-
-    Returns
-    -------
-    dict
-        From the name of a column of the table to the names of the transformed columns, in their order.
-    """
-    fitted = _transforming(transformer)
-    names = names_of(fitted)
-    owners = _through(fitted, _names_in(fitted, range(fitted.n_features_in_)), "all")
-    groups: dict[str, list[str]] = {}
-    for owner, name in zip(owners, names, strict=True):
-        groups.setdefault(owner, []).append(name)
-    return groups
-
-
-def names_of(transformer: Any) -> list[str]:
-    """The names of the columns that a fitted transformer gives."""
-    return [str(name) for name in _transforming(transformer).get_feature_names_out()]
-
-
-def _transforming(transformer: Any) -> Any:
-    """A pipeline without the predictor at its end."""
-    if hasattr(transformer, "steps") and hasattr(transformer.steps[-1][1], "predict"):
-        transformer = transformer[:-1]
-    if not hasattr(transformer, "get_feature_names_out"):
-        raise TypeError(
-            f"groups must be a dict of columns or a fitted ColumnTransformer or Pipeline, "
-            f"not {type(transformer).__name__}"
-        )
-    return transformer
-
-
-def _names_in(step: Any, numbers: Iterable[Any]) -> list[str]:
-    """The names of the columns that a step was fitted on; their numbers where they had none."""
-    return [str(c) for c in getattr(step, "feature_names_in_", numbers)]
-
-
-def _through(step: Any, owners: list[str], name: str) -> list[str]:
-    """Follow the owners of a step's input columns to its output columns."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import OneHotEncoder
-
-    if step is None or step == "passthrough":
-        return owners
-    if isinstance(step, Pipeline):
-        for inner_name, inner in step.steps:
-            owners = _through(inner, owners, inner_name)
-        return owners
-    if isinstance(step, ColumnTransformer):
-        return _through_columns(step, owners)
-    if isinstance(step, OneHotEncoder):
-        return _through_encoder(step, owners)
-    places = {c: k for k, c in enumerate(_names_in(step, (f"x{k}" for k in range(len(owners)))))}
-    outputs = [str(c) for c in step.get_feature_names_out()]
-    if all(c in places for c in outputs):
-        return [owners[places[c]] for c in outputs]
-    return [name] * len(outputs)
-
-
-def _through_encoder(encoder: Any, owners: list[str]) -> list[str]:
-    """Ask a OneHotEncoder to name each column by its origin."""
-    plain = copy.copy(encoder)
-    plain.feature_name_combiner = lambda feature, category: feature
-    vars(plain).pop("feature_names_in_", None)
-    return [owners[int(k)] for k in plain.get_feature_names_out([str(k) for k in range(len(owners))])]
-
-
-def _through_columns(step: Any, owners: list[str]) -> list[str]:
-    """Follow the owners through each transformer of a ColumnTransformer."""
-    inputs = _names_in(step, range(len(owners)))
-    out = [""] * len(step.get_feature_names_out())
-    for name, inner, columns in step.transformers_:
-        if isinstance(inner, str) and inner == "drop":
-            continue
-        chosen = [inputs.index(c) if isinstance(c, str) else int(c) for c in _listed(columns, len(owners))]
-        out[step.output_indices_[name]] = _through(inner, [owners[k] for k in chosen], name)
-    return out
-
-
-def _listed(columns: Any, count: int) -> list[Any]:
-    """Columns chosen by a name, names, positions, a slice or a boolean mask, as a list."""
-    if isinstance(columns, str | int):
-        return [columns]
-    if isinstance(columns, slice):
-        return list(range(count))[columns]
-    chosen = list(columns)
-    if chosen and all(isinstance(c, bool | np.bool_) for c in chosen):
-        return [k for k, on in enumerate(chosen) if on]
-    return chosen
+# -- groups ------------------------------------------------------------------------------------------
 
 
 def tree_of(groups: Any, columns: list[Any]) -> Structure:
@@ -225,18 +120,16 @@ def tree_of(groups: Any, columns: list[Any]) -> Structure:
     leaves = [str(c) for c in columns]
     if groups is None:
         return Structure.flat(leaves)
-    repeated = _repeated(leaves)
-    if repeated is not None:
-        raise ValueError(f"two columns are called {repeated!r}: groups go by name, so give each a name of its own")
+    for name in _repeated(leaves):
+        raise ValueError(f"two columns are called {name!r}: groups go by name, so give each a name of its own")
     places = {name: j for j, name in enumerate(leaves)}
     try:
         tree = _named(groups, leaves, places)
     except (RecursionError, TypeError):  # a list that holds itself, a sparse array
         raise TypeError(f"groups must be lists of columns, or dicts of them by name; got {groups!r:.100}") from None
     grouped = Structure.from_tree(tree).names[-1]
-    repeated = _repeated(grouped)
-    if repeated is not None:
-        raise ValueError(f"column {repeated!r} is in two groups: put it into one")
+    for name in _repeated(grouped):
+        raise ValueError(f"column {name!r} is in two groups: put it into one")
     ungrouped = [name for name in leaves if name not in set(grouped)]
     branches = [tree] if isinstance(tree, Mapping) else list(tree)
     whole = Structure.from_tree([*branches, *ungrouped])
@@ -246,9 +139,8 @@ def tree_of(groups: Any, columns: list[Any]) -> Structure:
     return Structure((*whole.parents[:-1], whole.parents[-1][order]), (*whole.names[:-1], tuple(leaves)))
 
 
-def _repeated(names: Sequence[str]) -> str | None:
-    """The first name that comes more than once."""
-    return next((name for name, times in Counter(names).items() if times > 1), None)
+def _repeated(names: Iterable[Any]) -> list[Any]:
+    return [name for name, times in Counter(names).items() if times > 1]
 
 
 def _named(node: Any, leaves: list[str], places: Mapping[str, int]) -> Any:
@@ -262,3 +154,234 @@ def _named(node: Any, leaves: list[str], places: Mapping[str, int]) -> Any:
     if isinstance(node, int | np.integer) and 0 <= node < len(leaves):
         return leaves[node]
     raise ValueError(f"the groups name a column {node!r} that the input does not have: {leaves[:20]}")
+
+
+# -- rows --------------------------------------------------------------------------------------------
+
+
+class Table:
+    """The input and its baselines, and the rows that masks make of them, in the type that came in."""
+
+    def __init__(
+        self, x: Any, columns: list[Any], values: list[Any], baselines: list[list[Any]], dtypes: Any = None
+    ) -> None:
+        self.columns = columns
+        self.kind = kind_of(x)
+        if self.kind == "vector":
+            own = array_of(x)
+            others = np.array(baselines, dtype=object if own.dtype.kind == "O" else None)
+            kind = own.dtype if own.dtype.kind == "f" else np.result_type(own, others)
+            self.vector, self.baselines = own.astype(kind), others.astype(kind)
+            self.pairs: list[Any] = list(np.vstack((self.vector, self.baselines)).T)
+            return
+        pairs = [[v, *b] for v, b in zip(values, zip(*baselines, strict=True), strict=True)]
+        if self.kind == "dict":
+            self.pairs = [np.fromiter(pair, dtype=object) for pair in pairs]
+        elif self.kind == "polars":
+            self.pairs = [_polars(p, k, c) for p, (c, k) in zip(pairs, x.schema.items(), strict=True)]
+        else:
+            kinds = _dtypes(x, columns, dtypes)
+            self.pairs = [_typed(p, k, c) for p, k, c in zip(pairs, kinds, columns, strict=True)]
+
+    def rows(self, leaves: BoolArray, which: npt.NDArray[np.intp]) -> Any:
+        """One row for each row of leaves: the input's values where True, elsewhere those of baseline ``which``."""
+        if self.kind == "vector":
+            return np.where(leaves, self.vector, self.baselines[which])
+        at = np.where(leaves, 0, which[:, None] + 1)
+        picked = [pair[at[:, j]] for j, pair in enumerate(self.pairs)]
+        if self.kind == "dict":
+            return [dict(zip(self.columns, row, strict=True)) for row in zip(*picked, strict=True)]
+        if self.kind == "polars":
+            import polars
+
+            return polars.DataFrame(picked)
+        pandas = need("pandas", "tabular")
+        # Without a type of its own a column of objects would be guessed anew, and texts become another type.
+        own = [isinstance(p, np.ndarray) and p.dtype.kind == "O" for p in picked]
+        kept = (pandas.Series(p, dtype=object) if o else p for p, o in zip(picked, own, strict=True))
+        frame = pandas.DataFrame(dict(enumerate(kept)))
+        frame.columns = self.columns
+        return frame
+
+    def at_baseline(self) -> list[bool]:
+        """Of each column, whether masking it changes nothing: every baseline has the value of the input."""
+
+        def same(one: Any, other: Any) -> bool:
+            if is_missing(one) or is_missing(other):
+                return is_missing(one) and is_missing(other)
+            return bool(np.all(one == other))
+
+        return [all(same(first, other) for other in others) for first, *others in map(list, self.pairs)]
+
+
+def kind_of(x: Any) -> str:
+    """What an input is: a "frame" or a Series of pandas, a frame of "polars", a "dict" or a "vector"."""
+    if hasattr(x, "iloc"):
+        return "frame"
+    if isinstance(x, Mapping):
+        return "dict"
+    return "polars" if is_frame(x) and type(x).__module__.startswith("polars.") else "vector"
+
+
+def _dtypes(x: Any, columns: list[Any], dtypes: Any) -> list[Any]:
+    """The types of a frame's columns; a Series of mixed values takes those of the background."""
+    if is_frame(x):
+        return list(x.dtypes)
+    if x.dtype != object:
+        return [x.dtype] * len(columns)
+    return [None if dtypes is None else dtypes[c] for c in columns]
+
+
+def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
+    """The names and values of a row."""
+    kind = kind_of(x)
+    if kind == "dict":
+        return list(x), list(x.values())
+    if is_frame(x):
+        row = "df[i]" if kind == "polars" else "df.iloc[[i]]"
+        if len(x) != 1:
+            raise ValueError(
+                f"the input must be one row of a DataFrame, not {len(x)}: give {row}, or explainer.many(df)"
+            )
+        return list(x.columns), list(x.row(0)) if kind == "polars" else [x.iloc[0, j] for j in range(x.shape[1])]
+    if kind == "frame":
+        return list(x.index), x.tolist()
+    vector = array_of(x)
+    if vector.ndim != 1:
+        hint = "give x[0]" if vector.shape[:1] == (1,) else "explainer.many(rows) explains each of several"
+        raise ValueError(f"the input must be one row, (columns,); got an array of shape {vector.shape}: {hint}")
+    return None, vector.tolist()
+
+
+def array_of(x: Any) -> npt.NDArray[Any]:
+    """A row, or rows, as an array; numbers beside texts stay numbers, and what is sparse is written out."""
+    if hasattr(x, "toarray"):
+        full = np.asarray(x.toarray())
+        return full[0] if len(full) == 1 else full
+    array = np.asarray(x)
+    return np.asarray(x, dtype=object) if array.dtype.kind in "US" and isinstance(x, list | tuple) else array
+
+
+# -- the background ----------------------------------------------------------------------------------
+
+
+def read_background(background: Any, columns: list[Any]) -> list[list[Any]]:
+    """The background as rows of plain values, in the order of the input's columns."""
+    if isinstance(background, Mapping):
+        background = [background]
+    if isinstance(background, Sequence) and background and isinstance(background[0], Mapping):
+        _require_columns(columns, {c for c in columns if all(c in record for record in background)})
+        rows = [[record[c] for c in columns] for record in background]
+    elif kind_of(background) in ("frame", "polars"):
+        frame = background if is_frame(background) else background.to_frame().T
+        for name in _repeated(frame.columns):
+            raise ValueError(f"the background has two columns {name!r}")
+        _require_columns(columns, set(frame.columns))
+        rows = [list(row) for row in zip(*(frame[c].to_list() for c in columns), strict=True)]
+    else:
+        array = array_of(background)
+        array = array[None] if array.ndim == 1 else array
+        if array.ndim != 2 or array.shape[1] != len(columns):
+            raise ValueError(f"the background has shape {array.shape}; it must be (rows, {len(columns)}) as the input")
+        # As lists, dates in nanoseconds would be whole numbers.
+        rows = [list(row) for row in array] if array.dtype.kind in "mM" else array.tolist()
+    if not rows:
+        raise ValueError("the background has no rows: give at least one")
+    return rows
+
+
+def _require_columns(columns: list[Any], there: set[Any]) -> None:
+    for column in columns:
+        if column not in there:
+            raise ValueError(f"the background has no column {column!r}; it must have the input's columns")
+
+
+def typical_row(background: list[list[Any]], structure: Structure) -> list[Any]:
+    """What is usual in each column, and in one-hot columns of one part together.
+
+    One by one, the columns of three colours could all be most often 0, which is no colour.
+    """
+    columns = list(zip(*background, strict=True))
+    row = [typical(column) for column in columns]
+    if structure.depth == 1:
+        return row
+    parents = structure.parents[-1]
+    for part in range(structure.widths[-2]):
+        own = np.flatnonzero(parents == part).tolist()
+        combinations = list(zip(*(columns[j] for j in own), strict=True))
+        array = np.asarray(combinations)
+        if len(own) == 1 or len(array) < 2 or array.dtype.kind not in "biuf":
+            continue
+        if np.isin(array, (0, 1)).all() and (array.sum(axis=1) <= 1).all():  # they are one-hot
+            for j, value in zip(own, _most_frequent(combinations), strict=True):
+                row[j] = value
+    return row
+
+
+def typical(column: Sequence[Any]) -> Any:
+    """What is usual in a column: the mean of measurements, the median of dates, else the most frequent value.
+
+    Numbers are measurements where there are more than a few different ones, or hardly any comes twice. What is missing
+    does not count.
+
+    >>> typical([1, None, 4]), typical(["b", "a", "b", float("nan"), float("nan"), float("nan")])
+    (2.5, 'b')
+    >>> typical([1.0, 2.0, 1.0, 1.0]), typical([date(2020, 1, 1), date(2021, 5, 1), date(2024, 1, 1)])
+    (1.0, datetime.date(2021, 5, 1))
+    """
+    times = (date, timedelta, np.datetime64, np.timedelta64)
+    array = np.asarray(column)
+    numbers = array.dtype.kind in "iuf"  # told at once, since a background may be large
+    known = array[~np.isnan(array)].tolist() if numbers else [v for v in column if not is_missing(v)]
+    if not known:
+        return column[0]
+    if numbers or all(map(is_real, known)):
+        # A column of no more than ten numbers holds codes or counts, whose mean may be no value that the model knows.
+        different = len(set(known))
+        if different > 10 or 2 * different > len(known):
+            return float(np.mean(known))
+    elif all(isinstance(v, times) or type(v).__name__ == "Period" for v in known):  # of any library
+        try:
+            return sorted(known)[(len(known) - 1) // 2]  # a date that occurs, with its time zone
+        except TypeError:  # some of them have a time zone and others none
+            pass
+    return _most_frequent(known)
+
+
+def _most_frequent(known: Sequence[Any]) -> Any:
+    """The most frequent value, the smallest text of those that are equally frequent."""
+    counts = Counter(map(str, known))
+    wanted = min(counts, key=lambda text: (-counts[text], text))
+    return next(v for v in known if str(v) == wanted)
+
+
+def _typed(values: list[Any], kind: Any, column: Any) -> Any:
+    """A column as a pandas array of the type that the input has."""
+    pandas = need("pandas", "tabular")
+    if kind is None:
+        return pandas.Series(values).array
+    if isinstance(kind, pandas.CategoricalDtype):
+        unknown = next((v for v in values if not is_missing(v) and v not in kind.categories), None)
+        if unknown is not None:
+            raise ValueError(
+                f"the background has {unknown!r} in column {column!r}, which is no category of the input's"
+            )
+        return pandas.Categorical(values, dtype=kind)
+    if pandas.api.types.is_integer_dtype(kind):
+        if isinstance(kind, np.dtype) and any(map(is_missing, values)):
+            raise ValueError(
+                f"the background has an empty cell in column {column!r}, which holds whole numbers in the input: "
+                "make it a column of real numbers, or fill the cell"
+            )
+        values = [v if is_missing(v) else round(v) for v in values]
+    plain = isinstance(kind, np.dtype) and kind.kind not in "mM"  # numpy does not know pandas' NaT
+    return np.array(values, dtype=kind) if plain else pandas.array(values, dtype=kind)
+
+
+def _polars(values: list[Any], kind: Any, column: str) -> Any:
+    """A column as a polars Series of the type that the input has."""
+    import polars
+
+    if kind.is_integer():
+        values = [v if is_missing(v) else round(v) for v in values]
+    return polars.Series(column, values, dtype=kind, strict=False)

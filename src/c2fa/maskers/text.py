@@ -29,6 +29,7 @@ from c2fa.maskers._words import (
 )
 from c2fa.structure import BoolArray, IntArray, Structure
 from c2fa.views.descriptors import WordFields
+from c2fa.views.inputs import shortened
 
 _LEVELS = ("texts", "paragraphs", "sentences", "words")
 _WHOLE = ("texts", "documents")  # what several texts may be called
@@ -38,12 +39,11 @@ _WHOLE = ("texts", "documents")  # what several texts may be called
 class Text:
     """Masks a text, or several texts that the model reads together (a premise and its hypothesis).
 
-    Parts and words are found so that the words and the white space between them give back the text byte for
-    byte. Punctuation goes with the word it touches: an opening bracket or quote with the word after it,
-    anything else with the word before. HTML's tags between words count as white space: they are never masked, so
-    that markup stays valid, and get no attribution; where sentences are the leaves, a tag goes with its sentence.
-    An entity such as ``&quot;`` is the character that it stands for. A tuple, a list or a dict of texts is masked
-    as one input, and comes back as the same container; no part spans two of its texts.
+    What is kept is kept byte for byte, with the white space between words. Punctuation goes with the word it touches:
+    an opening bracket or quote with the word after it, anything else with the word before. HTML's tags count as white
+    space: they are never masked and get no attribution; where sentences are leaves, a tag goes with its sentence. An
+    entity such as ``&quot;`` is the character that it stands for. A tuple, a list or a dict of texts is masked as one
+    input, and comes back as the same container; no part spans two of its texts.
 
     Parameters
     ----------
@@ -131,25 +131,11 @@ class Text:
 
     def _leaves(self, text: str) -> Spans:
         """The spans of the leaves of one text, in order."""
-        if self.levels[-1] == "words":
-            return self._words(text)
-        cuts = [0] if self.levels[-1] in _WHOLE else self._starts(text, self.levels[-1])
-        pieces = [(a, b, text[a:b]) for a, b in pairwise([*cuts, len(text)])]
-        spans = [(a + len(t) - len(t.lstrip()), b - len(t) + len(t.rstrip())) for a, b, t in pieces if t.strip()]
-        if not spans:
-            raise ValueError(f"there is nothing in the text {text[:40]!r}: give one with at least a word")
-        return spans
-
-    def _starts(self, text: str, level: str) -> list[int]:
-        """Where the paragraphs of a text begin, or its sentences, which end with a paragraph where both are wanted."""
-        if level == "paragraphs":
-            return paragraph_starts(text)
-        paragraphs = paragraph_starts(text) if "paragraphs" in self.levels else []
-        return sorted({0, *paragraphs, *sentence_starts(text, self.language)})
-
-    def _words(self, text: str) -> Spans:
-        """The spans of the words of one text, in order."""
-        if self.tokenizer is None:
+        if self.levels[-1] in _WHOLE:
+            offsets: Iterable[tuple[int, int]] = [(0, len(text))]
+        elif self.levels[-1] != "words":
+            offsets = pairwise([*self._starts(text, self.levels[-1]), len(text)])
+        elif self.tokenizer is None:
             offsets = words(text)
         elif hasattr(self.tokenizer, "encode_batch"):  # tokenizers.Tokenizer
             offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
@@ -170,6 +156,13 @@ class Text:
             raise ValueError(f"there are no words in {shown!r}: give a text with at least one")
         return spans
 
+    def _starts(self, text: str, level: str) -> list[int]:
+        """Where the paragraphs of a text begin, or its sentences, which end with a paragraph where both are wanted."""
+        if level == "paragraphs":
+            return paragraph_starts(text)
+        paragraphs = paragraph_starts(text) if "paragraphs" in self.levels else []
+        return sorted({0, *paragraphs, *sentence_starts(text, self.language)})
+
     def _owners(self, text: str, spans: Spans, number: int) -> IntArray:
         """The numbers of the text and of the paragraph and sentence (where wanted) that hold each leaf."""
         at = np.array([a for a, _ in spans])
@@ -189,8 +182,7 @@ class Text:
             shown = without_markup(text)
             for a, b in reversed(tags(text)):  # a blank where they break the line
                 text = text[:a] + (" " if "\n" in shown[a:b] else "") + text[b:]
-            line = " ".join(text[:320].split())
-            return line if len(line) <= 80 else line[:80].rsplit(" ", 1)[0] + "…"
+            return shortened(text[:320], 80)
 
         has_texts = self.levels[0] in _WHOLE and len(self.levels) > 1
         ids: list[IntArray] = []
@@ -241,28 +233,16 @@ class MaskedTexts:
     @cached_property
     def _renderers(self) -> list[Callable[[BoolArray], list[str]]]:
         """A function for each text; they are made anew where the texts have travelled to another process."""
-        return [
-            _remover(text, spans, fixed) if self.mask is None else replacer(*_cut(text, spans), self.mask)
-            for text, spans, fixed in zip(self.texts, self.spans, self.fixed, strict=True)
-        ]
+        if self.mask is not None:
+            return [replacer(*_cut(t, spans), self.mask) for t, spans in zip(self.texts, self.spans, strict=True)]
+        renderers = []
+        for text, spans, fixed in zip(self.texts, self.spans, self.fixed, strict=True):
+            pieces, always = sorted([*spans, *fixed]), set(fixed)
+            renderers.append(remover(*_cut(text, pieces), np.array([piece in always for piece in pieces])))
+        return renderers
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_renderers"}
-
-
-def _remover(text: str, spans: Spans, fixed: Spans) -> Callable[[BoolArray], list[str]]:
-    """Leave masked leaves out, and keep what is fixed between them."""
-    if not fixed:
-        return remover(*_cut(text, spans))
-    both = sorted([*spans, *fixed])
-    render, at = remover(*_cut(text, both)), np.searchsorted([a for a, _ in both], [a for a, _ in spans])
-
-    def render_between(masks: BoolArray) -> list[str]:
-        full = np.ones((len(masks), len(both)), dtype=np.bool_)
-        full[:, at] = masks
-        return render(full)
-
-    return render_between
 
 
 def _cut(text: str, spans: Spans) -> tuple[list[str], list[str]]:

@@ -17,9 +17,8 @@ except ImportError as error:
 
 from c2fa._system import did_you_mean
 from c2fa.plots._style import PALETTES, palette
-from c2fa.plots.curves import convergence, curves, prior, scores
-from c2fa.plots.grids import bag, series
-from c2fa.plots.images import ImagesDisplay, images
+from c2fa.plots.curves import curves, prior, scores
+from c2fa.plots.maps import ImagesDisplay, bag, images, series
 from c2fa.plots.nested import NestedDisplay, compare, nested
 from c2fa.plots.text import TextDisplay, text
 
@@ -33,7 +32,6 @@ __all__ = [
     "TextDisplay",
     "bag",
     "compare",
-    "convergence",
     "curves",
     "images",
     "nested",

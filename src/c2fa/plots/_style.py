@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import unicodedata
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -156,13 +156,8 @@ def clip(text: str, room: float, size: float, bold: bool = False) -> str:
 
 def right_to_left(text: str) -> bool:
     """Whether a text begins in a script that runs from right to left."""
-    for character in text:
-        direction = unicodedata.bidirectional(character)
-        if direction in ("R", "AL"):
-            return True
-        if direction == "L":
-            return False
-    return False
+    directions = map(unicodedata.bidirectional, text)
+    return next((direction for direction in directions if direction in ("L", "R", "AL")), "L") != "L"
 
 
 def largest(values: FloatArray) -> float:
@@ -210,6 +205,15 @@ def say_contradiction(made: Figure, ax: Axes | None, *sentences: str) -> Figure:
     return made
 
 
+def named(explanations: Explanation | Sequence[Explanation] | Mapping[str, Explanation]) -> dict[str, Explanation]:
+    """Explanations by name: those of a sequence by number and method, a single one without a name."""
+    if isinstance(explanations, Mapping):
+        return dict(explanations)
+    if isinstance(explanations, Sequence):
+        return {f"{k + 1}: {e.provenance.get('method', '')}": e for k, e in enumerate(explanations)}
+    return {"": explanations}
+
+
 def contradictions(named: Mapping[str, Explanation]) -> list[str]:
     """What is said of those of several explanations whose levels contradict each other, under their names."""
     told = {name: e.diagnostics.contradiction for name, e in named.items()}
@@ -253,28 +257,11 @@ def plain(ax: Axes) -> None:
 
 
 def beside(
-    ax: Axes,
-    y: float,
-    text: str,
-    *,
-    x: float = 1,
-    shift: tuple[float, float] = (6, 0),
-    y_in: str = "data",
-    va: str = "center",
-    **style: Any,
+    ax: Axes, y: float, text: str, x: float = 1, shift: tuple[float, float] = (6, 0), y_in: str = "data", **style: Any
 ) -> None:
     """Write a text beside a row: right of the axes, or left of them with ``x=0``; ``shift`` is in points."""
-    ax.annotate(
-        text,
-        (x, y),
-        xycoords=("axes fraction", y_in),
-        xytext=shift,
-        textcoords="offset points",
-        va=va,
-        parse_math=False,
-        annotation_clip=False,
-        **{"color": INK, **style},
-    )
+    style = {"color": INK, "va": "center", "parse_math": False, "annotation_clip": False, **style}
+    ax.annotate(text, (x, y), xycoords=("axes fraction", y_in), xytext=shift, textcoords="offset points", **style)
 
 
 def name_ticks(axis: Axis, at: npt.NDArray[Any], names: Iterable[str], size: float = 8.5) -> None:
@@ -282,6 +269,22 @@ def name_ticks(axis: Axis, at: npt.NDArray[Any], names: Iterable[str], size: flo
     axis.set_ticks(at, labels=list(names), fontsize=size, color=INK)
     for label in axis.get_ticklabels():
         label.set_parse_math(False)
+
+
+def draw_bars(
+    ax: Axes, names: Sequence[str], values: Sequence[float], errors: Sequence[float | None], room: float
+) -> None:
+    """Draw a bar for each value, with its error where all have one, beside its name in ``room`` points."""
+    ys, drawn = np.arange(len(values)), np.nan_to_num(np.array(values), posinf=0.0, neginf=0.0)
+    ax.barh(ys, drawn, height=0.62, color=signs(values), zorder=2)
+    if names and None not in errors:
+        ax.errorbar(drawn, ys, xerr=np.array(errors), fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
+    ax.axvline(0, color=MUTED, lw=0.8)
+    if np.all(np.abs(drawn) <= ROUNDING):
+        ax.set_xlim(-1, 1)
+    name_ticks(ax.yaxis, ys, (clip(name, room, 8.5) for name in names))
+    plain(ax)
+    ax.tick_params(axis="y", length=0)
 
 
 def title_and_scale(e: Explanation, ax: Axes, mesh: ScalarMappable, given: Axes | None) -> Figure:

@@ -1,8 +1,8 @@
-"""Lines: insertion and deletion, score over budget, convergence; and bars of what a prior has learned."""
+"""Lines: insertion and deletion, score over budget; and bars of what a prior has learned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -19,19 +19,15 @@ from c2fa.plots._style import (
     RULE,
     SERIES,
     clip,
+    draw_bars,
     figure_of,
-    name_ticks,
     own_axes,
-    plain,
-    signs,
 )
 from c2fa.showing.numbers import number
 from c2fa.showing.printing import one_line
 from c2fa.structure import FloatArray
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from c2fa.priors.prior import Prior
 
 
@@ -46,14 +42,7 @@ class CurveLike(Protocol):
     def auc(self) -> float: ...
 
 
-def curves(
-    found: CurveLike | Mapping[str, CurveLike],
-    ax: Axes | None = None,
-    *,
-    title: str = "",
-    xlabel: str = "share of features",
-    ylabel: str = "model output",
-) -> Figure:
+def curves(found: CurveLike | Mapping[str, CurveLike], ax: Axes | None = None, *, title: str = "") -> Figure:
     """Draw curves of insertion or deletion, each with the area under it; a mapping names several."""
     named = found if isinstance(found, Mapping) else {"": found}
     ax = own_axes(ax, 5.2, 3.6)
@@ -63,35 +52,11 @@ def curves(
         ax.plot(x, y, **{**_line(k, label), "marker": None}, lw=1.8, zorder=3)
         if len(named) <= 2:
             ax.fill_between(x, y, color=_line(k, label)["color"], alpha=0.10, lw=0, zorder=1)
-    _finish(ax, title, xlabel, ylabel)
+    _finish(ax, title, "share of features", "model output")
     return figure_of(ax)
 
 
 def scores(
-    frame: pd.DataFrame,
-    ax: Axes | None = None,
-    *,
-    x: str = "budget",
-    y: str = "score",
-    method: str = "method",
-    title: str = "",
-    better: str | None = None,
-) -> Figure:
-    """Draw score over budget for several methods, from a tidy table with one row for each run.
-
-    Error bars are standard deviations over the runs; ``better`` is ``"higher"``, ``"lower"`` or None.
-    """
-    missing = [column for column in (x, y, method) if column not in frame.columns]
-    if missing:
-        raise ValueError(f"the table has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
-    lines = {}
-    for name in frame[method].drop_duplicates().tolist():
-        own = frame[frame[method] == name].groupby(x)[y]
-        lines[str(name)] = own.agg(mean="mean", spread=lambda runs: runs.std(ddof=0)).reset_index().to_numpy(float).T
-    return score_lines(lines, x, y, ax, title=title, better=better)
-
-
-def score_lines(
     lines: Mapping[str, FloatArray],
     x: str,
     y: str,
@@ -100,7 +65,10 @@ def score_lines(
     title: str = "",
     better: str | None = None,
 ) -> Figure:
-    """Draw a line with error bars for each method, given where it is known, its mean there and its spread."""
+    """Draw a line with error bars for each method, given by name as places, means there and their spreads.
+
+    ``better`` is ``"higher"``, ``"lower"`` or None.
+    """
     if better not in (None, "higher", "lower"):
         raise ValueError(f"better must be 'higher', 'lower' or None; got {better!r}")
     ax = own_axes(ax, 5.2, 3.6)
@@ -117,25 +85,12 @@ def score_lines(
     return figure_of(ax)
 
 
-def convergence(
-    residuals: Mapping[str, Sequence[float]], ax: Axes | None = None, *, title: str = "", ylabel: str = "residual"
-) -> Figure:
-    """Draw what is left after each iteration, by name, on a logarithmic scale that ends at rounding error."""
-    ax = own_axes(ax, 5.2, 3.6)
-    top = max((float(np.max(y)) for y in residuals.values() if len(y)), default=1.0) or 1.0
-    for k, (name, y) in enumerate(residuals.items()):
-        ax.plot(np.arange(1, len(y) + 1), np.maximum(y, 1e-14 * top), **_line(k, one_line(name)), ms=4, lw=1.6)
-    ax.set_yscale("log")
-    _finish(ax, title, "iterations", ylabel, locate=False)
-    return figure_of(ax)
-
-
 def _line(k: int, label: str) -> dict[str, Any]:
     """How the line of the k-th method looks."""
     return {"color": SERIES[k % 8], "ls": DASHES[k % 8], "marker": MARKERS[k % 8], "label": label}
 
 
-def _finish(ax: Axes, title: str, xlabel: str, ylabel: str, *, outside: bool = False, locate: bool = True) -> None:
+def _finish(ax: Axes, title: str, xlabel: str, ylabel: str, *, outside: bool = False) -> None:
     ax.grid(axis="y", color=RULE, lw=0.6)
     ax.set_axisbelow(True)
     for side in ("top", "right"):
@@ -145,8 +100,7 @@ def _finish(ax: Axes, title: str, xlabel: str, ylabel: str, *, outside: bool = F
     ax.tick_params(labelsize=8.5, colors=MUTED, length=2)
     ax.set_xlabel(xlabel, fontsize=9, color=INK, parse_math=False)
     ax.set_ylabel(ylabel, fontsize=9, color=INK, parse_math=False)
-    if locate:
-        ax.yaxis.set_major_locator(MaxNLocator(6))
+    ax.yaxis.set_major_locator(MaxNLocator(6))
     if title:
         ax.set_title(title, loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)
     if any(not label.startswith("_") for label in ax.get_legend_handles_labels()[1]):
@@ -170,14 +124,9 @@ def prior(learned: Prior, n: int = 15, output: str | None = None, ax: Axes | Non
     """
     rows = learned.top(n, output)
     ax = own_axes(ax, 7.4, 1.2 + 0.25 * len(rows))
-    effects, places = np.array([row.effect for row in rows]), np.arange(len(rows))
-    ax.barh(places, effects, height=0.62, color=signs(effects))
-    ax.errorbar(effects, places, xerr=[row.stderr for row in rows], fmt="none", ecolor=INK, elinewidth=1, capsize=2)
-    ax.axvline(0.0, color=MUTED, linewidth=0.8)
+    names = [f"{row.name} ({row.inputs})" for row in rows]
+    draw_bars(ax, names, [row.effect for row in rows], [row.stderr for row in rows], 200)
     ax.invert_yaxis()
-    name_ticks(ax.yaxis, places, (clip(f"{row.name} ({row.inputs})", 200, 8.5) for row in rows))
-    ax.tick_params(axis="y", length=0)
-    plain(ax)
     worth = number(learned.worth[rows[0].output]).replace("-", "−")
     title = f"{rows[0].output}: learned from {learned.inputs} inputs, correlation {worth} with effects on others"
     ax.set_title(clip(title, 500, 10, bold=True), loc="left", fontsize=10, weight="bold", color=INK, parse_math=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,7 @@ from c2fa.plots._style import (
     figure,
     figure_of,
     headline,
+    named,
     own_axes,
     paint,
     plain,
@@ -34,7 +35,7 @@ from c2fa.plots._style import (
 )
 from c2fa.showing.numbers import largest, minuses, shares
 from c2fa.showing.printing import shown_names, singular
-from c2fa.structure import FloatArray, Structure
+from c2fa.structure import FloatArray, IntArray, Structure
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
@@ -47,8 +48,8 @@ class Row:
     """One bar: it runs from ``start`` to ``start + value``; ``text`` is the number beside it.
 
     ``kind`` is ``"part"``, ``"leaf"``, ``"rest"`` (features that are not shown, together), ``"gap"`` (what a part's
-    children miss of it, for methods whose levels do not add up) or ``"level"`` (the name of a level, above its
-    features, where levels that contradict each other are shown apart).
+    children miss of it, for methods whose levels do not add up) or ``"level"`` (the name of a level that is shown
+    apart).
     """
 
     name: str
@@ -79,19 +80,15 @@ class NestedDisplay:
 
         ``leaves=None`` takes as many, up to 5, as keep the chart to one page.
         """
-        if e.diagnostics.contradiction:
-            rows = _rows_apart(e, _choose_apart([e], parts))
-        else:
-            rows = _rows(e, _choose([e], parts, leaves))
+        [rows] = _columns([e], parts, leaves)
         return cls(tuple(rows), headline(e), _sum_note(e))
 
-    def draw(self, ax: Axes | None = None, *, limits: tuple[float, float] | None = None, labels: bool = True) -> Figure:
+    def draw(self, ax: Axes | None = None, *, labels: bool = True) -> Figure:
         """Draw on axes, or on a new figure as tall as the rows need."""
         ax = own_axes(ax, 8.4, 1.0 + _ROW * len(self.rows))
         height = ax.get_position().height * figure_of(ax).get_size_inches()[1]
         size = float(np.clip(72 * 0.8 * height / max(len(self.rows), 1) / 1.25, 4, 9))  # given axes may be low
-        low, high = limits or self.limits
-        ax.set_xlim(low, high)
+        ax.set_xlim(self.limits)
         ax.set_ylim(len(self.rows) - 0.5, -0.5)
         starts = [y for y, row in enumerate(self.rows) if row.depth == 0]
         for a, b in list(zip(starts, [*starts[1:], len(self.rows)], strict=True))[::2]:
@@ -118,14 +115,12 @@ class NestedDisplay:
         """The horizontal range that holds every bar and every error bar."""
         ends = [0.0]
         for row in self.rows:
-            if row.kind == "rest" and row.depth == 0:
-                continue
-            error = (row.error or 0.0) if row.kind == "part" else 0.0
-            end = row.start + row.value
-            ends += [row.start, end - error, end + error]
+            if row.kind != "rest" or row.depth:
+                error = (row.error or 0.0) if row.kind == "part" else 0.0
+                ends += [row.start, row.start + row.value - error, row.start + row.value + error]
         ends = [end for end in ends if np.isfinite(end)]
         low, high = min(ends), max(ends)
-        pad = 0.04 * ((high - low) or 1.0)
+        pad = 0.04 * (high - low)
         return (low - pad, high + pad) if high - low > ROUNDING else (-1.0, 1.0)
 
 
@@ -137,107 +132,102 @@ def nested(e: Explanation, ax: Axes | None = None, *, parts: int = 12, leaves: i
 
 # -- what is shown -----------------------------------------------------------------------------------
 
+Names = tuple[tuple[str, ...], ...]
 _Chosen = dict[tuple[int, int], list[int]]  # (level, feature) -> its shown children; (-1, 0) -> the shown parts
 
 
-def _choose(explanations: Sequence[Explanation], parts: int, leaves: int | None) -> _Chosen:
-    """The features to show, important in any of the explanations, each scaled to its own largest."""
-    s, weights = explanations[0].structure, _weights(explanations)
-    if leaves is not None:
-        return _most_important(s, weights, parts, leaves)
-    for each in (5, 4, 3, 2, 1):
-        found = _most_important(s, weights, parts, each)
-        if sum(len(shown) + 1 for shown in found.values()) <= 52:  # rows on a page
-            break
-    return found
-
-
-def _weights(explanations: Sequence[Explanation]) -> list[FloatArray]:
-    """How important the features of each level are to any of the explanations, each scaled to its own largest."""
-    return [
+def _columns(explanations: Sequence[Explanation], parts: int, leaves: int | None) -> list[list[Row]]:
+    """The rows of each explanation, of the features that matter most to any of them, so that they stay level."""
+    # How important the features of each level are to any of the explanations, each scaled to its own largest.
+    weights = [
         np.max([np.abs(shares(e.values[k], largest(e.values[k]) or 1.0)) for e in explanations], axis=0)
         for k in range(explanations[0].structure.depth)
     ]
+    if any(e.diagnostics.contradiction for e in explanations):  # then all have their levels apart
+        orders = [np.argsort(-weight, kind="stable").tolist() for weight in weights]
+        apart = [*(sorted(order[:parts]) for order in orders[:-1]), orders[-1][: max(parts, 20)]]
+        return [_rows_apart(e, apart) for e in explanations]
+    chosen = _choose(explanations[0].structure, weights, parts, leaves)
+    columns = [_rows(e, chosen) for e in explanations]
+    if len(columns) > 1 and any(row.kind == "gap" for rows in columns for row in rows):  # then every part has one
+        columns = [_rows(e, chosen, gaps=True) for e in explanations]
+    return columns
 
 
-def _choose_apart(explanations: Sequence[Explanation], parts: int) -> list[list[int]]:
-    """The features of each level to show, important in any of the explanations: parts in their own order."""
-    orders = [np.argsort(-weight, kind="stable").tolist() for weight in _weights(explanations)]
-    return [*(sorted(order[:parts]) for order in orders[:-1]), orders[-1][: max(parts, 20)]]
+def _choose(s: Structure, weights: Sequence[FloatArray], parts: int, leaves: int | None) -> _Chosen:
+    """The ``parts`` most important parts in their own order, and the most important children of each."""
+    top = np.argsort(-weights[0], kind="stable").tolist()
+    for each in (5, 4, 3, 2, 1) if leaves is None else (leaves,):
+        chosen: _Chosen = {(-1, 0): sorted(top[:parts]) if s.depth > 1 else top[: max(parts, 20)]}
+        shown = [(0, i) for i in chosen[(-1, 0)]]
+        while shown and shown[0][0] < s.depth - 1:
+            for level, i in shown:
+                children = np.flatnonzero(s.parents[level] == i)
+                order = np.argsort(-weights[level + 1][children], kind="stable")
+                chosen[(level, i)] = children[order[:each]].tolist()
+            shown = [(level + 1, j) for level, i in shown for j in chosen[(level, i)]]
+        if sum(len(features) + 1 for features in chosen.values()) <= 52:  # rows on a page
+            break
+    return chosen
+
+
+def _rows(e: Explanation, chosen: _Chosen, gaps: bool = False) -> list[Row]:
+    """The rows of a chart in which children follow their part; with ``gaps`` every part has a row for its gap."""
+    shown, names = chosen[(-1, 0)], shown_names(e)
+    rows = [row for i in shown for row in _branch(e, chosen, names, gaps, 0, i, 0.0)]
+    return rows + _rest(e, 0, np.arange(e.structure.widths[0]), shown, f"more {e.level_names[0]}")
 
 
 def _rows_apart(e: Explanation, chosen: Sequence[Sequence[int]]) -> list[Row]:
-    rows, names, finest = [], shown_names(e), e.structure.depth - 1
+    """The rows of a chart in which every level is a block."""
+    rows, names = [], shown_names(e)
     for k, (label, shown) in enumerate(zip(e.level_names, chosen, strict=True)):
         rows.append(Row(f"{label}:", 0, 0.0, 0.0, None, "level", ""))
-        for i in shown:
-            error = None if e.stderr is None else float(e.stderr[k][i])
-            text = e.rounded.signed(e.rounded.values[k][i], error)
-            kind = "leaf" if k == finest else "part"
-            rows.append(Row(names[k][i], 0, 0.0, float(e.values[k][i]), error, kind, text))
-        hidden = np.setdiff1d(np.arange(e.structure.widths[k]), shown)
-        if len(hidden):
-            text = e.rounded.signed(e.rounded.values[k][hidden].sum())
-            rows.append(Row(f"{len(hidden)} more", 0, 0.0, float(e.values[k][hidden].sum()), None, "rest", text))
+        rows += [_row(e, names, k, i) for i in shown]
+        rows += _rest(e, k, np.arange(e.structure.widths[k]), shown, "more")
     return rows
 
 
-def _most_important(s: Structure, weights: Sequence[FloatArray], parts: int, each: int) -> _Chosen:
-    """The ``parts`` most important parts in their own order, and ``each`` most important children of every part."""
-    top = np.argsort(-weights[0], kind="stable").tolist()
-    found: _Chosen = {(-1, 0): sorted(top[:parts]) if s.depth > 1 else top[: max(parts, 20)]}
-    queue = [(0, i) for i in found[(-1, 0)]]
-    while queue:
-        level, i = queue.pop()
-        if level == s.depth - 1:
-            continue
-        children = np.flatnonzero(s.parents[level] == i)
-        order = np.argsort(-weights[level + 1][children], kind="stable")
-        found[(level, i)] = children[order[:each]].tolist()
-        queue += [(level + 1, j) for j in found[(level, i)]]
-    return found
-
-
-def _rows(e: Explanation, chosen: _Chosen) -> list[Row]:
-    shown, values, units = chosen[(-1, 0)], e.values[0], e.rounded.values[0]
-    names = shown_names(e)
-    rows = [row for i in shown for row in _branch(e, chosen, names, 0, i, 0.0)]
-    hidden = np.setdiff1d(np.arange(len(values)), shown)
-    if len(hidden):
-        name = f"{len(hidden)} more {e.level_names[0]}"
-        text = e.rounded.signed(units[hidden].sum())
-        rows.append(Row(name, 0, 0.0, float(values[hidden].sum()), None, "rest", text))
-    return rows
-
-
-def _branch(
-    e: Explanation, chosen: _Chosen, names: tuple[tuple[str, ...], ...], level: int, i: int, start: float
-) -> list[Row]:
+def _branch(e: Explanation, chosen: _Chosen, names: Names, gaps: bool, level: int, i: int, start: float) -> list[Row]:
     """A feature's row, and below it the waterfall of its children."""
-    s, name, value, own = e.structure, names[level][i], float(e.values[level][i]), e.rounded.values[level][i]
-    error = None if e.stderr is None else float(e.stderr[level][i])
-    text = e.rounded.signed(own, None if level else error)
-    if level == s.depth - 1:
-        return [Row(name, level, start, value, error, "leaf" if level else "part", text)]
-    rows = [Row(name, level, start, value, error, "part", text)]
-    below, children, shown = level + 1, np.flatnonzero(s.parents[level] == i), chosen[(level, i)]
-    if len(children) == 1 and names[below][children[0]] == name:  # a part that is one leaf, called as the leaf is
-        return rows
-    at = start
+    row = _row(e, names, level, i, depth=level, start=start)
+    if level == e.structure.depth - 1:
+        return [row]
+    below, children, shown = level + 1, np.flatnonzero(e.structure.parents[level] == i), chosen[(level, i)]
+    if len(children) == 1 and names[below][children[0]] == row.name:  # a part that is one leaf, called as the leaf is
+        return [row]
+    rows, at = [row], start
     for child in shown:
-        rows += _branch(e, chosen, names, below, child, at)
+        rows += _branch(e, chosen, names, gaps, below, child, at)
         at += float(e.values[below][child])
-    hidden = np.setdiff1d(children, shown)
-    if len(hidden):
-        rest = float(e.values[below][hidden].sum())
-        text = e.rounded.signed(e.rounded.values[below][hidden].sum())
-        rows.append(Row(f"{len(hidden)} more", below, at, rest, None, "rest", text))
-        at += rest
-    gap = own - e.rounded.values[below][children].sum()
+    for rest in _rest(e, below, children, shown, "more", depth=below, start=at):
+        rows.append(rest)
+        at += rest.value
+    gap = e.rounded.values[level][i] - e.rounded.values[below][children].sum()
     if gap and np.isfinite(gap):
         text = e.rounded.signed(gap)
-        rows.append(Row("gap to its own value", below, at, start + value - at, None, "gap", text))
+        rows.append(Row("gap to its own value", below, at, start + row.value - at, None, "gap", text))
+    elif gaps:
+        rows.append(Row("gap to its own value", below, at, 0.0, None, "gap", ""))
     return rows
+
+
+def _row(e: Explanation, names: Names, level: int, i: int, *, depth: int = 0, start: float = 0.0) -> Row:
+    kind = "leaf" if 0 < level == e.structure.depth - 1 else "part"
+    error = None if e.stderr is None else float(e.stderr[level][i])
+    text = e.rounded.signed(e.rounded.values[level][i], error if depth == 0 else None)
+    return Row(names[level][i], depth, start, float(e.values[level][i]), error, kind, text)
+
+
+def _rest(
+    e: Explanation, level: int, among: IntArray, shown: Sequence[int], name: str, *, depth: int = 0, start: float = 0.0
+) -> list[Row]:
+    """One row for all features that are not shown; none where all are."""
+    hidden = np.setdiff1d(among, shown)
+    if not len(hidden):
+        return []
+    text = e.rounded.signed(e.rounded.values[level][hidden].sum())
+    return [Row(f"{len(hidden)} {name}", depth, start, float(e.values[level][hidden].sum()), None, "rest", text)]
 
 
 def _sum_note(e: Explanation) -> str:
@@ -256,18 +246,15 @@ def _bar(ax: Axes, y: int, row: Row) -> None:
         return  # many small parts together would dwarf every bar that is shown
     if (row.kind == "gap" and not row.value) or not np.isfinite(row.start + row.value):
         return
-    colour = paint(row.value)
-    part, height = row.kind == "part", 0.36
-    if part:
-        height = 0.64 if row.depth == 0 else 0.5
-    style = {
-        "part": {"fc": colour, "ec": "none", "alpha": 1.0 if row.depth == 0 else 0.8},
-        "leaf": {"fc": colour, "ec": "none", "alpha": 0.55},
-        "rest": {"fc": "white", "ec": colour, "lw": 0.8, "alpha": 0.8, "hatch": "////"},
-        "gap": {"fc": "none", "ec": WARN, "lw": 1.0, "ls": "--"},
+    colour, outer = paint(row.value), row.depth == 0
+    height, style = {
+        "part": (0.64 if outer else 0.5, {"fc": colour, "ec": "none", "alpha": 1.0 if outer else 0.8}),
+        "leaf": (0.36, {"fc": colour, "ec": "none", "alpha": 0.55}),
+        "rest": (0.36, {"fc": "white", "ec": colour, "lw": 0.8, "alpha": 0.8, "hatch": "////"}),
+        "gap": (0.36, {"fc": "none", "ec": WARN, "lw": 1.0, "ls": "--"}),
     }[row.kind]
     ax.add_patch(Rectangle((row.start, y - height / 2), row.value, height, zorder=2, **style))  # type: ignore[arg-type]
-    if part and row.error and row.depth == 0:
+    if row.kind == "part" and row.error and outer:
         end = row.start + row.value
         ax.errorbar(end, y, xerr=row.error, color=INK, lw=1, capsize=2, capthick=1, zorder=3)
 
@@ -314,36 +301,24 @@ def _labels(ax: Axes, rows: Sequence[Row], size: float) -> float:
 
 
 def compare(
-    explanations: Mapping[str, Explanation] | Sequence[Explanation],
-    *,
-    parts: int = 8,
-    leaves: int | None = 3,
+    explanations: Sequence[Explanation] | Mapping[str, Explanation], *, parts: int = 8, leaves: int | None = 3
 ) -> Figure:
     """Draw several methods' explanations of one input side by side, with the features that matter to any of them.
 
     Each has a scale of its own, because their units may differ.
     """
-    if isinstance(explanations, Mapping):
-        names, found = list(explanations), list(explanations.values())
-    else:
-        found = list(explanations)
-        names = [str(e.provenance.get("method", "")) or f"explanation {k + 1}" for k, e in enumerate(found)]
+    by_name = named(explanations)
+    found = list(by_name.values())
     if len(found) < 2:
         raise ValueError("give at least two explanations to compare")
     if any(e.structure.names != found[0].structure.names for e in found):
         raise ValueError("the explanations are of different inputs: their features differ")
-    told = contradictions(dict(zip(names, found, strict=True)))
-    if told:  # rows stay level only where all methods have their levels apart
-        apart = _choose_apart(found, parts)
-        columns = [_rows_apart(e, apart) for e in found]
-    else:
-        chosen = _choose(found, parts, leaves)
-        columns = _aligned([_rows(e, chosen) for e in found])
+    columns = _columns(found, parts, leaves)
     made = figure(3.6 + 3.3 * len(found), 1.5 + _ROW * len(columns[0]))
-    for k, (name, e, rows) in enumerate(zip(names, found, columns, strict=True)):
+    for k, (name, e, rows) in enumerate(zip(by_name, found, columns, strict=True)):
         NestedDisplay(tuple(rows), name, _note(e)).draw(made.add_subplot(1, len(found), k + 1), labels=k == 0)
     made.suptitle(predicted(found[0]), x=0.01, ha="left", fontsize=10.5, weight="bold", color=INK, parse_math=False)
-    return say_contradiction(made, None, *told)
+    return say_contradiction(made, None, *contradictions(by_name))
 
 
 def _note(e: Explanation) -> str:
@@ -352,20 +327,3 @@ def _note(e: Explanation) -> str:
     adds = "parts add up" if d.consistency < 1e-9 else f"inconsistency {d.consistency:.2g}"
     unit = f"in {e.link.unit}; " if e.link.unit else ""
     return f"{unit}{adds}; top {leaf} {agree} the top {part}"
-
-
-def _aligned(columns: list[list[Row]]) -> list[list[Row]]:
-    """Give every method a row wherever one of them has a gap, so that the rows stay level."""
-    at = [0] * len(columns)
-    out: list[list[Row]] = [[] for _ in columns]
-    while any(a < len(rows) for a, rows in zip(at, columns, strict=True)):
-        heads = [rows[a] if a < len(rows) else None for a, rows in zip(at, columns, strict=True)]
-        gap = next((h for h in heads if h is not None and h.kind == "gap"), None)
-        for k, head in enumerate(heads):
-            if (gap is None and head is not None) or (head is not None and head.kind == "gap"):
-                out[k].append(head)
-                at[k] += 1
-            elif gap is not None:
-                end = out[k][-1].start + out[k][-1].value
-                out[k].append(replace(gap, start=end, value=0.0, text=""))
-    return out

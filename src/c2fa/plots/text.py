@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,19 +13,16 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from c2fa.plots._style import (
     INK,
     MUTED,
-    ROUNDING,
     beside,
     clip,
     colour,
+    draw_bars,
     figure,
     figure_of,
     headline,
     legend_bar,
-    name_ticks,
-    plain,
     right_to_left,
     say_contradiction,
-    signs,
     width_of,
 )
 from c2fa.showing.numbers import of_largest
@@ -68,17 +65,7 @@ class Bar:
 
 @dataclass(frozen=True, eq=False)
 class TextDisplay:
-    """A passage that is broken into lines and shaded.
-
-    Attributes
-    ----------
-    e
-        The explanation.
-    pieces
-        The words where they stand.
-    lines
-        How many lines there are.
-    """
+    """The words of an explained text where they stand in so many lines."""
 
     e: Explanation
     pieces: tuple[Piece, ...]
@@ -89,10 +76,12 @@ class TextDisplay:
         """Lay a text out; of a longer one the most important sentences that hold about ``words`` words."""
         assert isinstance(e.view, Text)
         inner = max(e.structure.depth - 2, 0)
-        owner, counts, shown = e.structure.owners(inner), np.bincount(e.structure.owners(inner)), set[int]()
-        for j in np.argsort(-np.abs(e.values[inner]), kind="stable").tolist():
-            if not shown or counts[list(shown)].sum() + counts[j] <= words:
+        owner, shown, room = e.structure.owners(inner), set[int](), words
+        counts = np.bincount(owner)
+        for j in _largest(e.values[inner], len(counts)):
+            if not shown or counts[j] <= room:
                 shown.add(j)
+                room -= counts[j]
         layout = _lay_out(e.view, owner, shown, numbered=e.structure.depth > 1)
         return cls(e, tuple(layout.pieces), layout.line + 1)
 
@@ -104,9 +93,7 @@ class TextDisplay:
     def draw(self, ax: Axes | None = None) -> Figure:
         """Draw the passage alone; on given axes it is made smaller until its lines fit their width."""
         if ax is None:
-            made = _free_figure(_TITLE + self.lines * _LINE + _LEGEND)
-            ax = _place(made, _MARGIN, _TITLE, _WIDTH, self.lines * _LINE)
-            legend_bar(_place(made, _MARGIN, _TITLE + self.lines * _LINE + 22, _WIDTH, 10), self._key)
+            return self._page()
         ax.set_xlim(0, _WIDTH)
         ax.set_ylim(self.lines, 0)
         ax.axis("off")
@@ -128,11 +115,17 @@ class TextDisplay:
     def _flat(self) -> bool:
         return self.e.structure.widths[self.inner] == self.e.structure.leaves
 
-    @property
-    def _key(self) -> str:
+    def _page(self, more: float = 0.0) -> Figure:
+        """A figure of the passage and its legend, with ``more`` points below them."""
+        passage = self.lines * _LINE
+        made = figure((_WIDTH + 2 * _MARGIN) / 72, (_TITLE + passage + _LEGEND + more) / 72)
+        made.set_layout_engine("none")  # only where axes are placed by hand do measured words stay where they were put
+        self.draw(_place(made, _MARGIN, _TITLE, _WIDTH, passage))
         parts, leaves = self.e.level_names[self.inner], self.e.level_names[-1]
-        both = leaves if self._flat else f"{leaves} (boxes) and {parts} (lines)"
-        return f"{both}: share of the level's largest"
+        key = leaves if self._flat else f"{leaves} (boxes) and {parts} (lines)"
+        scale = _place(made, _MARGIN, _TITLE + passage + 22, _WIDTH, 10)
+        legend_bar(scale, f"{key}: share of the level's largest")
+        return made
 
     def draw_with_bars(self, top: int = 5, parts: int = 12) -> Figure:
         """Draw the paper's figure: the passage above, the sentences' bars left, the top words' bars right."""
@@ -141,17 +134,14 @@ class TextDisplay:
         best = _largest(self.e.low, top)
         bars = self._part_bars(shown)
         rows = max(len(bars), len(best), 3)
-        passage, height = self.lines * _LINE, 17.0 * rows
-        below = _TITLE + passage
-        made = _free_figure(below + _LEGEND + 34 + height + 26)
-        self.draw(_place(made, _MARGIN, _TITLE, _WIDTH, passage))
-        legend_bar(_place(made, _MARGIN, below + 22, _WIDTH, 10), self._key)
+        height, y = 17.0 * rows, _TITLE + self.lines * _LINE + _LEGEND + 34
+        made = self._page(34 + height + 26)
         if not self._flat:
             title = label if len(shown) == count else f"{len(shown)} of {count} {label}"
-            left = _place(made, _MARGIN + 150, below + _LEGEND + 34, 110, height)
+            left = _place(made, _MARGIN + 150, y, 110, height)
             _bars(left, bars, " › ".join([*above[1:], title]), 146, rows)
         x, width = (92, 300) if self._flat else (415, 130)
-        right = _place(made, _MARGIN + x, below + _LEGEND + 34, width, height)
+        right = _place(made, _MARGIN + x, y, width, height)
         title = f"top {len(best)} {leaf}" if len(best) > 1 else f"top {singular(leaf)}"
         _bars(right, [replace(self._bar(-1, i, self.e.names[-1][i]), error=None) for i in best], title, 88, rows)
         return made
@@ -181,13 +171,6 @@ class TextDisplay:
 _MARGIN, _TITLE, _LEGEND = 14.0, 26.0, 52.0  # points
 
 
-def _free_figure(height: float) -> Figure:
-    """A figure whose axes are placed by hand, in points: only so do measured words stay where they were put."""
-    made = figure((_WIDTH + 2 * _MARGIN) / 72, height / 72)
-    made.set_layout_engine("none")
-    return made
-
-
 def _place(made: Figure, x: float, y: float, width: float, height: float) -> Axes:
     """Axes at a place in points from the upper left."""
     across, down = (72 * side for side in made.get_size_inches())
@@ -196,29 +179,13 @@ def _place(made: Figure, x: float, y: float, width: float, height: float) -> Axe
 
 def _word(ax: Axes, piece: Piece, ends: tuple[float, float], share: float, size: float) -> None:
     if abs(share) > 0.02:
-        box = FancyBboxPatch(
-            (ends[0] - 1, piece.line + 0.06),
-            ends[1] - ends[0] + 2,
-            0.64,
-            boxstyle="round,pad=0,rounding_size=2.4",
-            mutation_aspect=1 / _LINE,
-            fc=colour(share),
-            ec="none",
-            lw=0,
-        )
-        ax.add_patch(box)
-    feature = piece.leaf >= 0
-    ink = INK if feature else MUTED
-    ax.text(
-        piece.x,
-        piece.line + 0.56,
-        piece.text,
-        fontsize=size if feature else size * 0.72,
-        va="baseline",
-        color="white" if abs(share) > 0.72 else ink,  # on a dark ground
-        weight="normal" if feature else "bold",
-        parse_math=False,
-    )
+        at, width = (ends[0] - 1, piece.line + 0.06), ends[1] - ends[0] + 2
+        style: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=2.4", "mutation_aspect": 1 / _LINE, "lw": 0}
+        ax.add_patch(FancyBboxPatch(at, width, 0.64, fc=colour(share), ec="none", **style))
+    style = {"fontsize": size, "color": "white" if abs(share) > 0.72 else INK}  # white on a dark ground
+    if piece.leaf < 0:
+        style = {"fontsize": size * 0.72, "color": MUTED, "weight": "bold"}
+    ax.text(piece.x, piece.line + 0.56, piece.text, va="baseline", parse_math=False, **style)
 
 
 def text(e: Explanation, ax: Axes | None = None, *, bars: bool = True, top: int = 5, words: int = 300) -> Figure:
@@ -241,7 +208,7 @@ class _Layout:
         self.pieces: list[Piece] = []
         self.at, self.line = 0.0, 0
 
-    def put(self, word: str, size: float, leaf: int, part: int, gap: float, after: float = 0.0) -> None:
+    def put(self, word: str, leaf: int, part: int, gap: float, size: float = _SIZE, after: float = 0.0) -> None:
         """Place a word, on a new line where it and what must stand ``after`` it do not fit."""
         width = width_of(word, size, leaf < 0)
         if self.at and self.at + gap + width + after > _WIDTH:
@@ -250,56 +217,40 @@ class _Layout:
         self.pieces.append(Piece(word, _WIDTH - x - width if self.backwards else x, width, self.line, leaf, part))
         self.at = x + width
 
-    def put_ellipsis(self) -> None:
-        """Show that sentences were left out."""
-        self.put("[…]", _SIZE, -1, -1, 2 * _SPACE)
-
     def new_line(self) -> None:
         self.at, self.line = 0.0, self.line + 1
 
 
 def _lay_out(view: Text, owner: IntArray, shown: set[int], numbered: bool) -> _Layout:
-    """Break words into lines; a sentence begins with its small number."""
+    """Break words into lines; a sentence begins with its small number, and one that is left out is an ellipsis."""
     text, layout = view.text, _Layout(right_to_left(view.text))
     last, before, skipped = -1, 0, False
     for leaf, ((a, b), part) in enumerate(zip(view.spans.tolist(), owner.tolist(), strict=True)):
         between, before = text[before:a], b
         if part not in shown:
+            if not skipped:
+                layout.put("[…]", -1, -1, 2 * _SPACE)
             skipped = True
             continue
-        if skipped:
-            layout.put_ellipsis()
-            skipped = False
+        skipped = False
         if "\n" in between and layout.at:
             layout.new_line()
         # Words of a sentence that is a leaf are placed one by one: letters are drawn wider than they are measured.
         words = [clip(word, _WIDTH - 30, _SIZE) for word in text[a:b].split()] or [text[a:b]]
         if part != last and numbered:
-            layout.put(f"{part + 1}", 0.72 * _SIZE, -1, part, 2.2 * _SPACE, _SPACE + width_of(words[0], _SIZE))
+            layout.put(f"{part + 1}", -1, part, 2.2 * _SPACE, 0.72 * _SIZE, _SPACE + width_of(words[0], _SIZE))
         # Pieces of one word stand close together; between words there are blanks or tags.
         apart = last != part or len(words) > 1 or any(c.isspace() or c == "<" for c in between)
         for word in words:
-            layout.put(word, _SIZE, leaf, part, _SPACE if apart else 0.5)
+            layout.put(word, leaf, part, _SPACE if apart else 0.5)
         last = part
-    if skipped:
-        layout.put_ellipsis()
     return layout
 
 
 def _bars(ax: Axes, bars: list[Bar], title: str, room: float, rows: int) -> None:
-    values, errors = np.array([bar.value for bar in bars]), [bar.error for bar in bars]
-    ys, drawn = np.arange(len(bars)), np.where(np.isfinite(values), values, 0.0)
-    ax.barh(ys, drawn, height=0.62, color=signs(values), zorder=2)
-    if bars and None not in errors:
-        ax.errorbar(drawn, ys, xerr=np.array(errors), fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
-    ax.axvline(0, color=MUTED, lw=0.8)
+    draw_bars(ax, [bar.name for bar in bars], [bar.value for bar in bars], [bar.error for bar in bars], room)
     ax.set_ylim(rows - 0.4, -0.6)
-    name_ticks(ax.yaxis, ys, (clip(bar.name, room, 8.5) for bar in bars))
-    if np.all(np.abs(drawn) <= ROUNDING):
-        ax.set_xlim(-1, 1)
     for y, bar in enumerate(bars):
         beside(ax, y, bar.text, shift=(5, 0), fontsize=8, color=MUTED)
-    plain(ax)
     ax.locator_params(axis="x", nbins=3)
-    ax.tick_params(axis="y", length=0)
     ax.set_title(title, loc="left", fontsize=9, weight="bold", color=INK)

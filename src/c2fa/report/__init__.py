@@ -19,7 +19,7 @@ from c2fa.report._page import facts, island, overall_table, page, styled, table
 from c2fa.showing.numbers import number
 from c2fa.showing.printing import shown_names
 from c2fa.views.images import Images, fitting_side
-from c2fa.views.text import shortened
+from c2fa.views.inputs import shortened
 
 __all__ = ["html", "repr_html", "repr_many"]
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from c2fa.showing.numbers import minuses
 from c2fa.structure import IntArray
+from c2fa.views.inputs import Text
 from c2fa.views.statement import Citation, CitedDocument, Source, Statement
-from c2fa.views.text import Text
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import html
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from c2fa._system import is_missing, is_real
 from c2fa.asking.masking import Masked
 from c2fa.showing.printing import printable
 from c2fa.structure import Structure
@@ -109,6 +112,35 @@ def own_fields(names: Sequence[str], values: Sequence[Any]) -> dict[str, list[An
     return table
 
 
+def known_of(value: Any) -> str | float | None:
+    """A cell as a number or a category; times are days.
+
+    >>> [known_of(v) for v in (3, True, "Rome", None, date(1970, 1, 3), timedelta(hours=12), [1, 2])]
+    [3.0, 'True', 'Rome', 'missing', 2.0, 0.5, None]
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if is_missing(value):
+        return "missing"
+    if is_real(value) or isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, timedelta):
+        return value / timedelta(days=1)
+    if isinstance(value, datetime):
+        own = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return (own - datetime(1970, 1, 1)) / timedelta(days=1)
+    if isinstance(value, date):
+        return float(value.toordinal() - date(1970, 1, 1).toordinal())
+    return category(value)
+
+
+def category(value: Any) -> str | None:
+    """A cell as a category; None of a list or an array, and of a text too long to come again."""
+    if is_missing(value):
+        return "missing"
+    text, is_one = str(value), isinstance(value, str) or not isinstance(value, Sized)
+    return text if is_one and len(text) <= 100 else None
+
+
 @dataclass(frozen=True, eq=False)
 class WordFields:
     """Gives what is known of words: themselves, those beside them, whether they are negated, how written and where.
@@ -138,28 +170,27 @@ class WordFields:
         names, parents = self.structure.names[-1], self.structure.parents
         words = [name.lower() if name.isalnum() else _bare(name) for name in names]
         sentences = parents[-1].tolist() if parents else [0] * len(words)
-        table: dict[str, Column] = {"word": [*words], "stem": [word[:5] for word in words]}
-        table |= {name: [] for name in ("before", "after", "pair", "pair_after", "negated")}
-        before, reach = None, 0
-        for word, this, following, after in zip(
-            words, sentences, [*sentences[1:], None], [*words[1:], ""], strict=True
-        ):
-            table["before"].append(before)
-            table["pair"].append(None if before is None else f"{before} {word}")
-            table["negated"].append(word if reach > 0 else None)
+        follows = [k > 0 and sentences[k - 1] == this for k, this in enumerate(sentences)]
+        before = [words[k - 1] if follows[k] else None for k in range(len(words))]
+        after = [word if goes_on else None for word, goes_on in zip(words[1:], follows[1:], strict=True)] + [None]
+        negated: Column = []
+        reach = 0  # words after a negation that it may negate
+        for word, goes_on in zip(words, follows, strict=True):
+            reach = reach if goes_on else 0
+            negated.append(word if reach > 0 else None)
             is_negation = word in _NEGATIONS or word.endswith(("n't", "n’t"))
-            reach = 3 if is_negation else reach - 1  # words after it that it may negate
-            if following == this:
-                table["after"].append(after)
-                table["pair_after"].append(f"{word} {after}")
-                before = word
-            else:
-                table["after"].append(None)
-                table["pair_after"].append(None)
-                before, reach = None, 0
-        table["written"] = [_written(name) for name in names]
-        table["place"] = [leaf / max(len(words) - 1, 1) for leaf in range(len(words))]
-        return table
+            reach = 3 if is_negation else reach - 1
+        return {
+            "word": [*words],
+            "stem": [word[:5] for word in words],
+            "before": [*before],
+            "after": [*after],
+            "pair": [None if one is None else f"{one} {word}" for one, word in zip(before, words, strict=True)],
+            "pair_after": [None if one is None else f"{word} {one}" for one, word in zip(after, words, strict=True)],
+            "negated": negated,
+            "written": [_written(name) for name in names],
+            "place": [leaf / max(len(words) - 1, 1) for leaf in range(len(words))],
+        }
 
 
 def _written(name: str) -> str:

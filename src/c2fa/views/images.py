@@ -144,21 +144,12 @@ def _edges(length: int, blocks: int) -> IntArray:
     return np.arange(blocks + 1) * length // blocks
 
 
-def _smaller(size: tuple[int, int], side: int) -> tuple[int, int]:
-    """The size of a copy whose longer side is at most ``side``."""
-    longest = max(size)
-    if longest <= side:
-        return size
-    return max(1, size[0] * side // longest), max(1, size[1] * side // longest)
-
-
 def shrink(image: npt.NDArray[Any], side: int = SIDE) -> npt.NDArray[Any]:
     """An image, (H, W, C), whose longer side is at most ``side``: the means of blocks; whole numbers stay whole."""
-    height, width = image.shape[0], image.shape[1]
-    small = _smaller((height, width), side)
-    if small == (height, width):
+    size, longest = image.shape[:2], max(image.shape[:2])
+    if longest <= side:
         return image
-    rows, columns = _edges(height, small[0]), _edges(width, small[1])
+    rows, columns = (_edges(length, max(1, length * side // longest)) for length in size)
     whole = image.dtype.kind in "uib"
     wide: Any = np.int64 if whole else np.float64
     sums = np.add.reduceat(np.add.reduceat(image, rows[:-1], axis=0, dtype=wide), columns[:-1], axis=1)
