@@ -168,7 +168,7 @@ def evaluate(
                 contact = Contact(str(folder or here))  # workers elsewhere see the store's
                 stack.callback(contact.clear)
                 make_model = functools.partial(_made, model)
-                serving = Serving(make_model, contact, gpus or models, bool(gpus), batch_size)
+                serving = Serving(make_model, contact, gpus or models, gpu=bool(gpus), batch_size=batch_size)
             make = _MakeWorker(plan, open_store, here, None if serving else model)
             team = functools.partial(engine_of(engine), make, workers=workers, serving=serving)
         found = stack.enter_context(contextlib.closing(_finished(grid, tasks, end, team)))  # which ends the workers
