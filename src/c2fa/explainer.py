@@ -245,12 +245,13 @@ class Explainer:
     def many(self, inputs: Any, store: str | PathLike[str] | None = None, **options: Any) -> Explanations | Store:
         """Explain every input of a list, of a DataFrame (its rows), of a Parquet or JSONL file, …
 
-        Without a store the explanations are returned, in order, all made in this process; the place of an input that
-        failed raises when it is looked at (see ``c2fa.batch.in_memory``). With a store they go to a folder of Parquet
-        shards, by as many worker processes as pay. What the folder has already is not done again, so the same call
-        continues a run that was stopped (see ``c2fa.batch.many`` for the options).
+        Without a store the explanations are returned, in order; the place of an input that failed raises when it is
+        looked at. With ``workers=`` so many processes do what is not the model's work (see ``c2fa.batch.in_memory``).
+
+        With a store they go to a folder of Parquet shards, by as many worker processes as pay. What the folder has
+        already is not done again, so the same call continues a run that was stopped (see ``c2fa.batch.many``).
         """
-        from c2fa.batch.many import in_memory, many
+        from c2fa.batch import in_memory, many
 
         if store is None:
             return in_memory(self, inputs, **options)
