@@ -26,9 +26,9 @@ from c2fa.asking.spending import Purse
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation
 from c2fa.maskers import Array, Bag, Custom, Default, ImageBag, Tabular, Text, TimeSeries
-from c2fa.methods import AnyMethod, Task, make, options_of
+from c2fa.methods import BaseMethod, Task, make, options_of
 from c2fa.methods.budget import masks_of, rows_and_money
-from c2fa.methods.c2fa import PRESETS
+from c2fa.methods.c2fa import PAPER
 from c2fa.models.loading import Lazy, wrap
 from c2fa.priors.prior import Prior
 from c2fa.priors.scouting import Scout, expectation
@@ -93,9 +93,9 @@ class Explainer:
     progress
         Whether work of over a second shows a progress bar; None, the default, shows one in notebooks and terminals.
     preset
-        ``"paper"`` for what the paper does to the letter, ``"shap"`` for Kernel SHAP's weights, as far as the method
-        has the options; single ones may still be given. With ``"paper"`` masks are the paper's too, whatever the
-        method: an image is removed from a bag where it is masked as a whole, and never by masks of its super-pixels.
+        ``"paper"`` for what the paper does to the letter, as far as the method has the options; single ones may still
+        be given. Masks are then the paper's too, whatever the method: an image is removed from a bag where it is masked
+        as a whole, and never by masks of its super-pixels.
     prior
         What other inputs taught, or the file where it is: ``c2fa.Prior.learn(explanations)``; or a cheap model that is
         asked about the same input first, ``c2fa.scout(model)``. It counts as far as this input's answers bear it out,
@@ -119,7 +119,7 @@ class Explainer:
         model: Any,
         masker: Masker | None = None,
         *,
-        method: str | AnyMethod | None = None,
+        method: str | BaseMethod | None = None,
         budget: int | Sequence[int] | str | None = None,
         target: int | str | None = None,
         seed: int = 0,
@@ -143,14 +143,12 @@ class Explainer:
         check_takes_one(
             "masker", masker, "c2fa.maskers.Text()", "the input; c2fa.maskers.Custom takes one of (x, masks, level)"
         )
-        if not isinstance(method, str | None):
-            check_takes_one("method", method, "'owen' or c2fa.methods.Owen()", "the Task, and yields questions")
         if method is None:
             of_the_fit = set(options_of("c2fa")) - set(options_of("owen"))
             method = "c2fa" if preset is not None or of_the_fit & set(options) else "owen"
         if preset is not None:
-            _check_word("preset", preset, sorted(PRESETS))
-            options = {**{k: v for k, v in PRESETS[preset].items() if k in options_of(method)}, **options}
+            _check_word("preset", preset, ["paper"])
+            options = {**{k: v for k, v in PAPER.items() if k in options_of(method)}, **options}
         _check_word("on_error", on_error, ("raise", "drop"))
         _check_word("outputs", outputs, ("auto", "all", "target"))
         if batch_size is None:

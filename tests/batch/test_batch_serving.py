@@ -404,7 +404,7 @@ def test_what_a_model_says_of_itself_is_told(serve: Any) -> None:
 
 
 def test_what_a_model_says_wrongly_of_itself_ends_the_start(tmp_path: Any) -> None:
-    class Wrong(Model):
+    class Wrong(Renders):
         notes = 3
 
     with pytest.raises(TypeError, match="not iterable"):

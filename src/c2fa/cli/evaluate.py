@@ -25,7 +25,7 @@ def evaluate(
     model: o.Model,
     model_option: o.ModelOption = [],  # noqa: B006
     allow_pickle: o.AllowPickle = False,
-    methods: o.Methods = "c2fa,lime",
+    methods: o.Methods = "owen,c2fa,lime",
     masks: o.Masks = [],  # noqa: B006
     budget: o.Budgets = [],  # noqa: B006
     seeds: o.Seeds = 3,
@@ -50,7 +50,7 @@ def evaluate(
     """Compare methods on the same inputs; no question is asked twice.
 
     \bExamples:
-      c2fa evaluate reviews/*.txt --model demo --methods c2fa,lime,bu-lime
+      c2fa evaluate reviews/*.txt --model demo --methods owen,lime,bu-lime
       c2fa evaluate reviews.jsonl --field text --row 0:20 -m demo \\
         --budget 100 --budget 200
       c2fa evaluate rows.csv -m sklearn:model.skops --row 0:20 \\

@@ -167,8 +167,8 @@ Metrics = Annotated[
     str,
     flag(
         ASKING,
-        "Some of insertion, deletion, faithfulness, aopc-r, infidelity, lds, top1-drop, top3-drop, consistency, mihl "
-        "and stability; deletion@0 is deletion of the coarsest parts.",
+        "Some of insertion, deletion, faithfulness, infidelity, lds, top1-drop, top3-drop, consistency, mihl and "
+        "stability; deletion@0 is deletion of the coarsest parts.",
         metavar="NAMES",
         show_default=True,
     ),
