@@ -594,7 +594,7 @@ def test_on_the_command_line(tmp_path, monkeypatch):
 
     from typer.testing import CliRunner
 
-    from c2fa.cli.app import app
+    from c2fa.cli import app
 
     monkeypatch.chdir(tmp_path)
     for name, some in (("first", reviews(6)), ("others", reviews(2, seed=3))):

@@ -1,54 +1,31 @@
-"""``c2fa explain``: files in, explanations out."""
+"""``c2fa explain``: files in, explanations out; ``c2fa evaluate``: methods, budgets and seeds on them, scored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from c2fa import Explainer
+from c2fa import Explainer, evaluation
 from c2fa.asking.model import describe
 from c2fa.cli import options as o
 from c2fa.cli import output
-from c2fa.cli.inputs import Inputs, Kind, Request, is_dataset, make_masker, must_exist
-from c2fa.cli.order import Order, method_options
+from c2fa.cli.commands import Explaining
+from c2fa.cli.inputs import Inputs, Kind, Prepared, Reading, is_dataset, make_masker, must_exist
+from c2fa.cli.options import ASKING, KEEPING, OUTPUT, flag
 from c2fa.cli.output import USAGE, RefusedError, as_usage
-from c2fa.cli.session import Stop, guarded
+from c2fa.cli.session import Stop
+from c2fa.evaluation.scoring import as_scores
+from c2fa.models import Lazy
 from c2fa.priors.prior import Prior
 
 
-def explain(
-    files: o.Files,
-    model: o.Model,
-    model_option: o.ModelOption = [],  # noqa: B006
-    allow_pickle: o.AllowPickle = False,
-    method: o.Method = None,
-    option: o.Option = [],  # noqa: B006
-    budget: o.Budget = None,
-    until: o.Until = None,
-    link: o.Link = "identity",
-    target: o.Target = None,
-    prior: o.Prior = None,
-    seed: o.Seed = 0,
-    batch_size: o.BatchSize = None,
-    on_error: o.OnError = "raise",
-    row: o.Row = [],  # noqa: B006
-    field: o.Field = None,
-    drop: o.Drop = [],  # noqa: B006
-    masker: o.Masker = [],  # noqa: B006
-    out: o.Outs = [],  # noqa: B006
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    debug: o.Debug = False,
-    ledger: o.Ledger = None,
-    model_name: o.ModelName = None,
-    resume: o.Resume = True,
-    store: o.Store = None,
-    workers: o.Workers = None,
-    retry_failed: o.RetryFailed = False,
-    store_option: o.StoreOption = [],  # noqa: B006
-) -> None:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Explain(Explaining, Reading):
     """Explain predictions on texts, rows of tables or images, at every level.
 
     \bTexts:
@@ -83,61 +60,79 @@ def explain(
     \bCtrl-C finishes the batch under way, and the same command continues: the
     answers stay in your cache until it succeeds, or in --ledger for good.
     """
-    with guarded(debug):
-        request = Request(files, model, model_option, allow_pickle, model_name, row, field, drop, masker)
-        settings = {
-            "method": method,
-            "budget": o.budget(budget),
-            "until": until,
-            "link": link,
-            "target": target,
-            "prior": prior,
-            "seed": seed,
-            "batch_size": batch_size,
-            "on_error": on_error,
-            **method_options(method, option),
-        }
-        kept = (ledger, resume, store, workers, retry_failed, store_option)
-        order = Order(request, settings, out, json, quiet, *kept)
-        if store is None:
-            _explain_files(order)
+
+    link: str = flag(
+        ASKING, "Explain the output, its log-odds or its logarithm.", default="identity", metavar="identity|logit|log"
+    )
+    prior: Path | None = flag(
+        ASKING, "What other inputs taught: a file of c2fa.Prior.save, or of c2fa learn.", metavar="FILE"
+    )
+
+    def run(self) -> None:
+        settings = {**self.settings_for(self.method), "link": self.link, "prior": self.prior}
+        if self.store is None:
+            self._explain_files(settings)
         else:
-            _explain_dataset(order)
+            self._explain_dataset(settings)
 
+    def _explain_files(self, settings: Mapping[str, Any]) -> None:
+        inputs = self.read()
 
-def _explain_files(order: Order) -> None:
-    request = order.request
-    inputs = request.read()
+        def make(model: Any, stop: Stop, ledger: Path | None) -> tuple[Explainer, Explainer]:
+            ready = self.prepare(inputs, model, stop, None if self.ledger is None else "--ledger")
+            with as_usage():
+                explainer = Explainer(
+                    ready.model,
+                    ready.masker,
+                    ledger=ledger,
+                    model_name=ready.model_name,
+                    target=ready.target,
+                    progress=output.interactive(self.quiet),
+                    **settings,
+                )
+            return explainer, explainer
 
-    def make(model: Any, stop: Stop, ledger: Path | None) -> tuple[Explainer, Explainer]:
-        ready = request.prepare(inputs, model, stop, None if order.ledger is None else "--ledger")
-        settings = {**order.settings, "target": o.target(order.settings["target"], ready.output_names)}
+        with self.naming_columns(inputs):
+            self.explain(inputs, self.places(inputs), make)
+
+    def _explain_dataset(self, settings: Mapping[str, Any]) -> None:
+        first = self.files[0]
+        streamed = is_dataset(first) and not self.row  # else the inputs are read first: other files, or some rows
+        if streamed and len(self.files) > 1:
+            raise RefusedError("give one dataset at a time: a file, or a folder of files", USAGE)
+        if streamed:
+            must_exist(first)
+            inputs = Inputs("text", [], [], masking=self.masking("text"))
+        else:
+            inputs = self.read()
+        name = self.model_name
+        if name is None and self.ledger is None and self.spec.startswith("python:"):
+            name = self.spec  # a function has no name; with a ledger the user must say which version it is
+        own = {"target": o.target(self.target), "ledger": self.ledger, "model_name": name}
+        make = MakeExplainer(self, inputs.kind, inputs.masking, {**settings, **own})
         with as_usage():
-            explainer = Explainer(
-                ready.model,
-                ready.masker,
-                ledger=ledger,
-                model_name=ready.model_name,
-                progress=output.interactive(order.quiet),
-                **settings,
-            )
-        return explainer, explainer
-
-    with request.naming_columns(inputs):
-        order.explain(inputs, request.places(inputs), make)
+            bare = make.bare()
+        unknown = {"model"} if name is None else set()
+        if self.spec.startswith("hf:") and "mask" not in make.masking:  # only the tokenizer knows its mask
+            unknown |= {"masker", "masker_digest"}
+        with self.naming_columns(inputs):
+            if streamed:
+                self.explain_into_store(make, bare, unknown, str(first), column=self.field)
+            else:
+                self.explain_into_store(make, bare, unknown, inputs.values)
 
 
 @dataclass(frozen=True, eq=False)
 class MakeExplainer:
     """Makes the explainer in a worker: each loads its own model, and the masker may depend on it."""
 
-    request: Request
+    command: Explain
     kind: Kind
     masking: Mapping[str, Any]
     settings: Mapping[str, Any]
 
     def __call__(self, model: Any = None) -> Explainer:
-        model = self.request.load() if model is None else model
+        model = self.command.load() if model is None else model
         target, names = self.settings["target"], describe(model).output_names
         if isinstance(target, int) and str(target) in names[:target] + names[target + 1 :]:
             raise ValueError(
@@ -156,32 +151,141 @@ class MakeExplainer:
 
     def divided(self) -> tuple[Callable[[], Any], Callable[[Any], Explainer]]:
         """What makes the model, for its own process, and what makes an explainer around it, for workers."""
-        return self.request.load, self
+        return self.command.load, self
 
 
-def _explain_dataset(order: Order) -> None:
-    request = order.request
-    first = request.files[0]
-    streamed = is_dataset(first) and not request.rows  # else the inputs are read first: other files, or some rows
-    if streamed and len(request.files) > 1:
-        raise RefusedError("give one dataset at a time: a file, or a folder of files", USAGE)
-    if streamed:
-        must_exist(first)
-        inputs = Inputs("text", [], [], masking=request.masker_options("text"))
-    else:
-        inputs = request.read()
-    name = request.model_name
-    if name is None and order.ledger is None and request.spec.startswith("python:"):
-        name = request.spec  # a function has no name; with a ledger the user must say which version it is
-    own = {"target": o.target(order.settings["target"]), "ledger": order.ledger, "model_name": name}
-    make = MakeExplainer(request, inputs.kind, inputs.masking, {**order.settings, **own})
-    with as_usage():
-        bare = make.bare()
-    unknown = {"model"} if name is None else set()
-    if request.spec.startswith("hf:") and "mask" not in make.masking:  # only the tokenizer knows its mask
-        unknown |= {"masker", "masker_digest"}
-    with request.naming_columns(inputs):
-        if streamed:
-            order.explain_into_store(make, bare, unknown, str(first), column=request.field)
-        else:
-            order.explain_into_store(make, bare, unknown, inputs.values)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluate(Reading):
+    """Compare methods on the same inputs; no question is asked twice.
+
+    \bExamples:
+      c2fa evaluate reviews/*.txt --model demo --methods c2fa,lime,bu-lime
+      c2fa evaluate reviews.jsonl --field text --row 0:20 -m demo \\
+        --budget 100 --budget 200
+      c2fa evaluate rows.csv -m sklearn:model.skops --row 0:20 \\
+        --masker groups=groups.json --metrics deletion,stability --seeds 5 \\
+        --out scores.csv --plot scores.png
+
+    \bThe table shows means over inputs and seeds, and each method's difference
+    to the reference with its 95 % interval. 'c2fa explain --help' lists what
+    --masker takes.
+    """
+
+    methods: str = flag(ASKING, "The methods to compare.", default="c2fa,lime", metavar="NAMES")
+    masks: list[str] = flag(
+        ASKING,
+        "Masks of each level, the prediction's row on top: 20,50. Repeatable.",
+        default=[],
+        metavar="COUNTS",
+        show_default="20,50 and 20,100",
+    )
+    budget: list[str] = flag(
+        ASKING,
+        "In place of --masks, model rows: a number, or one for each level. Repeatable.",
+        "--budget",
+        "-b",
+        default=[],
+        metavar="ROWS",
+    )
+    seeds: int = flag(ASKING, "How many seeds.", default=3, min=1)
+    metrics: str = flag(
+        ASKING,
+        "Some of insertion, deletion, faithfulness, aopc-r, infidelity, lds, top1-drop, top3-drop, consistency, mihl "
+        "and stability; deletion@0 is deletion of the coarsest parts.",
+        default="insertion,deletion,consistency,mihl",
+        metavar="NAMES",
+    )
+    on_error: str = flag(ASKING, "Stop at an unusable answer, or drop that row.", default="raise", metavar="raise|drop")
+    workers: int = flag(ASKING, "Processes that share the inputs; 0: this one.", default=0, min=0)
+    out: Path | None = flag(OUTPUT, "Write every score (.csv, .json or .parquet).", "--out", "-o", metavar="FILE")
+    plot: Path | None = flag(
+        OUTPUT, "Draw scores over budgets (.png, .svg or .pdf), one file for each metric.", metavar="FILE"
+    )
+    store: Path | None = flag(
+        KEEPING, "Keep every answer and score in this folder; none is asked again.", metavar="DIR"
+    )
+
+    def run(self) -> None:
+        sizes, scores = self._sizes(), o.words(self.metrics)
+        output.need(("pandas",), "evaluate")
+        if self.out is not None:
+            output.check(self.out, (".csv", ".json", ".parquet"))
+        if self.plot is not None:
+            output.check(self.plot, output.PICTURES, "--plot")
+        if self.store is not None:
+            output.check_folder(self.store, "--store")
+        for name in scores:
+            if name.partition("@")[0] in ("ndcg", "top1", "auroc", "auroc-within", "coverage"):
+                raise RefusedError(
+                    f"the metric {name!r} needs the true attributions, which only c2fa.evaluate(..., truths=...) in "
+                    "Python takes",
+                    USAGE,
+                )
+        with as_usage():
+            as_scores(scores)
+        inputs = self.read()
+        with self.naming_columns(inputs), self._session(inputs) as (ready, folder):
+            inputs.check_masked(ready.masker)
+            with as_usage():
+                result = evaluation.evaluate(
+                    o.words(self.methods),
+                    inputs.values,
+                    Lazy(self.load) if self.workers else ready.model,
+                    ready.masker,
+                    **sizes,
+                    seeds=self.seeds,
+                    metrics=scores,
+                    store=folder,
+                    model_name=ready.model_name,
+                    progress=output.interactive(self.quiet),
+                    workers=self.workers,
+                    target=ready.target,
+                    batch_size=self.batch_size or describe(ready.model).batch_size or 64,
+                    on_error=self.on_error,  # type: ignore[arg-type]
+                )
+            for path in self._write(result):
+                self.remark(f"wrote {path}")
+            if self.json:
+                facts = {
+                    "summary": output.records(result.summary()),
+                    "levels": list(result.level_names),
+                    "reference": result.reference,
+                    "rows": dataclasses.asdict(result.rows),
+                    "notes": list(result.notes),
+                }
+                output.out_json(json.dumps(facts))
+            elif not (self.quiet and self.out is not None):
+                output.out(result.to_text())
+
+    def _sizes(self) -> dict[str, Any]:
+        """The sizes that were given, under their name."""
+        if self.masks and self.budget:
+            raise RefusedError(
+                f"--masks {self.masks[0]} and --budget {self.budget[0]} say the same thing twice; give one of them",
+                USAGE,
+            )
+        if self.budget:
+            return {"budgets": [o.budget(each) for each in self.budget]}
+        return {"masks": [o.masks(each) for each in self.masks or ("20,50", "20,100")]}
+
+    @contextmanager
+    def _session(self, inputs: Inputs) -> Iterator[tuple[Prepared, Path | None]]:
+        """The model and masker, and the folder that keeps answers; Ctrl-C and errors say what is kept."""
+        with self.loaded(self.places(inputs), self.store, ".evaluation") as (model, stop, resume):
+            ready = self.prepare(inputs, model, stop, None if self.store is None else "--store")
+            folder = self.store or resume.path
+            kept = "no answers are kept" if folder is None else "its answers are kept, and the same command continues"
+            with stop.keeping(lambda: kept):
+                yield ready, folder
+
+    def _write(self, result: evaluation.Result) -> Iterator[Path]:
+        """Write the scores, and a plot of each metric."""
+        if self.out is not None:
+            output.write_frame(self.out, result.frame)
+            yield self.out
+        if self.plot is not None:
+            metrics = list(result.higher_is_better)
+            for metric in metrics:
+                path = self.plot if len(metrics) == 1 else self.plot.with_stem(f"{self.plot.stem}-{metric}")
+                output.write_figure(path, result.plot(metric), dpi=150)
+                yield path

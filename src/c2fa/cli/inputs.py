@@ -1,4 +1,4 @@
-"""What is explained: the files, the model that is asked about them, and the masker that suits them."""
+"""The files of a command, and the masker that suits them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from c2fa import maskers
 from c2fa._system import did_you_mean
 from c2fa.asking.model import describe
 from c2fa.cli import options
+from c2fa.cli.commands import Asking
+from c2fa.cli.options import ASKING, INPUTS, argument, flag, pairs
 from c2fa.cli.output import USAGE, RefusedError, as_usage
-from c2fa.cli.session import Resume, Stop, Stoppable
-from c2fa.models import loading
+from c2fa.cli.session import Stop, Stoppable
 from c2fa.models.http._settings import shown
 
 Kind = Literal["text", "table", "images"]
@@ -49,6 +50,16 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.values)
 
+    def check_masked(self, mask: Callable[[Any], Any]) -> None:
+        """Refuse inputs that cannot be masked before the first query; segmenting images takes too long."""
+        if self.kind == "images":
+            return
+        for name, x in list(zip(self.names, self.values, strict=True))[:1000]:
+            try:
+                mask(x)
+            except (ValueError, TypeError, KeyError) as error:
+                raise RefusedError(f"{name!r} cannot be explained: {error}") from error
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -57,28 +68,49 @@ class Prepared:
     model: Stoppable
     masker: Any
     model_name: str
-    output_names: tuple[str, ...]
+    target: int | str | None
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is to be explained, as it was typed."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reading(Asking):
+    """A command that asks a model about files."""
 
-    files: Sequence[Path]
-    spec: str
-    model_options: Sequence[str] = ()
-    allow_pickle: bool = False
-    model_name: str | None = None
-    rows: Sequence[str] = ()
-    field: str | None = None
-    drop: Sequence[str] = ()
-    masking: Sequence[str] = ()
+    files: list[Path] = argument(
+        "FILE", "Text files ('-' for standard input), CSV, TSV, Parquet or JSONL, images, or folders of images."
+    )
+    allow_pickle: bool = flag(
+        ASKING, "Let sklearn: load a pickle, which can run any code in it.", "--allow-pickle", default=False
+    )
+    target: str | None = flag(
+        ASKING,
+        "The output to explain: a name, or a number counted from 0.",
+        metavar="CLASS",
+        show_default="the predicted class",
+    )
+    row: list[str] = flag(
+        INPUTS,
+        "Rows of a file, counted from 0: 3, or 2:10 for several. Repeatable.",
+        default=[],
+        metavar="N",
+        show_default="all",
+    )
+    field: str | None = flag(
+        INPUTS, "The column or field that holds the text: of a CSV, Parquet or JSONL.", metavar="NAME"
+    )
+    drop: list[str] = flag(
+        INPUTS, "A column that the model does not take, such as the label. Repeatable.", default=[], metavar="COLUMN"
+    )
+    masker: list[str] = pairs(INPUTS, "Set a masking option: levels=sentences,words")
+
+    def model_settings(self) -> dict[str, Any]:
+        """The model's options, and whether it may be a pickle."""
+        return {**super().model_settings(), "allow_pickle": self.allow_pickle}
 
     def read(self) -> Inputs:
         """Read all inputs; one that cannot be read is refused before anything is asked."""
-        for flag, given in (("--row", self.rows), ("--field", self.field)):
+        for name, given in (("--row", self.row), ("--field", self.field)):
             if given and not any(f.suffix.lower() in _TABLES or is_dataset(f) for f in self.files):
-                raise RefusedError(f"{flag} is for files with rows: .csv, .tsv, .parquet and .jsonl", USAGE)
+                raise RefusedError(f"{name} is for files with rows: .csv, .tsv, .parquet and .jsonl", USAGE)
         found = [self._read(file) for file in self.files]
         kinds = list(dict.fromkeys(item.kind for item in found))
         if len(kinds) > 1:
@@ -89,7 +121,7 @@ class Request:
         frame = self._whole_table([item.frame for item in found])
         names = [name for item in found for name in item.names]
         values = [x for item in found for x in item.values]
-        inputs = Inputs(kinds[0], names, values, frame, self.masker_options(kinds[0], frame))
+        inputs = Inputs(kinds[0], names, values, frame, self.masking(kinds[0], frame))
         if inputs.kind == "table" and self.spec.partition(":")[0] in ("demo", "hf", "openai"):  # others may take tables
             raise RefusedError(
                 f"the model {shown(self.spec)!r} takes texts: name the column that holds them with --field; there are "
@@ -98,11 +130,11 @@ class Request:
             )
         return inputs
 
-    def masker_options(self, kind: Kind, frame: Any = None) -> dict[str, Any]:
+    def masking(self, kind: Kind, frame: Any = None) -> dict[str, Any]:
         """Read the masker's options; what does not go with the kind of input is refused."""
         if self.drop and kind != "table":
             raise RefusedError(f"--drop is for rows of tables, and these are {_PLURAL[kind]}", USAGE)
-        read = options.read("--masker", self.masking, _MASKER_OPTIONS[kind], f"masking {_PLURAL[kind]}")
+        read = options.read("--masker", self.masker, _MASKER_OPTIONS[kind], f"masking {_PLURAL[kind]}")
         if kind == "table":
             background = read.get("background", frame)
             missing = [c for c in frame.columns if c not in background.columns]
@@ -111,40 +143,21 @@ class Request:
             read["background"] = background[list(frame.columns)]
         return read
 
-    def model_settings(self) -> dict[str, Any]:
-        """Read the model's options; what it does not take is refused without loading it."""
-        if not self.model_options:
-            return {}
-        readers = dict.fromkeys(loading.options_of(self.spec), options.value)
-        return options.read("--model-option", self.model_options, readers, f"the model {shown(self.spec)!r}")
-
-    def load(self) -> Any:
-        """Load the model; whatever a stranger's module or file raises becomes one sentence."""
-        try:
-            return loading.load(self.spec, allow_pickle=self.allow_pickle, **self.model_settings())
-        except RefusedError:
-            raise
-        except (Exception, SystemExit) as error:
-            text = str(error) or type(error).__name__
-            text = text.replace("(allow_pickle=True)", "(--allow-pickle)")
-            if not isinstance(error, ValueError | ImportError | OSError):
-                text = f"{type(error).__name__}: {text}"
-            if shown(self.spec) not in text:
-                text = f"cannot load the model {shown(self.spec)!r}: {text}"
-            raise RefusedError(text) from error
-
     def prepare(self, inputs: Inputs, model: Any, stop: Stop, keep: str | None) -> Prepared:
         """Make the masker, and the model one that can be stopped; ``keep`` is the flag that keeps answers for good."""
         with as_usage():
             masker = make_masker(inputs.kind, inputs.masking, model)
-        name = self.model_name or describe(model).name
+        about = describe(model)
+        name = self.model_name or about.name
         if name is None and keep is not None:
             raise RefusedError(
                 f"{keep} keeps answers under the model's name, and {self.spec!r} has none; give --model-name NAME and "
                 "change it whenever the model changes",
                 USAGE,
             )
-        return Prepared(Stoppable(model, stop), masker, name or self.spec, describe(model).output_names)
+        return Prepared(
+            Stoppable(model, stop), masker, name or self.spec, options.target(self.target, about.output_names)
+        )
 
     @contextmanager
     def naming_columns(self, inputs: Inputs) -> Iterator[None]:
@@ -164,11 +177,7 @@ class Request:
     def places(self, inputs: Inputs) -> list[str]:
         """What tells these inputs from others: where they are, and what standard input held."""
         places = [str(f.resolve()) if str(f) != "-" else str(inputs.values[i]) for i, f in enumerate(self.files)]
-        return [*places, *self.rows, self.field or ""]
-
-    def resume(self, wanted: bool, places: Sequence[str], suffix: str) -> Resume:
-        """What the cache has of this model and these inputs."""
-        return Resume(wanted, self.spec, [list(self.model_options), self.model_name], places, suffix)
+        return [*places, *self.row, self.field or ""]
 
     def _read(self, file: Path) -> Inputs:
         if str(file) == "-":
@@ -206,7 +215,7 @@ class Request:
 
     def _choose_texts(self, file: Path, values: Sequence[Any]) -> Inputs:
         """The texts of the rows that were chosen, all of them unless --row says which."""
-        chosen = options.rows(self.rows, len(values), str(file))
+        chosen = options.rows(self.row, len(values), str(file))
         texts = [_as_text(values[i], f"row {i} of {str(file)!r}") for i in chosen]
         return Inputs("text", [f"{file.name} row {i}" for i in chosen], texts)
 
@@ -217,7 +226,7 @@ class Request:
             near = did_you_mean(missing[0], map(str, frame))
             raise RefusedError(f"{str(file)!r} has no column {missing[0]!r} to drop; it has {_columns(frame)}{near}")
         frame = frame.drop(columns=list(self.drop))
-        chosen = options.rows(self.rows, len(frame), str(file))
+        chosen = options.rows(self.row, len(frame), str(file))
         return Inputs("table", [f"{file.name} row {i}" for i in chosen], [frame.iloc[[i]] for i in chosen], frame)
 
     def _whole_table(self, frames: Sequence[Any]) -> Any:
@@ -312,17 +321,6 @@ def _as_text(value: Any, place: str) -> Any:
     if not isinstance(value, str | Mapping):
         raise RefusedError(f"{place} is no text: {value!r}")
     return value
-
-
-def check_masked(inputs: Inputs, mask: Callable[[Any], Any]) -> None:
-    """Refuse inputs that cannot be masked before the first query; segmenting images takes too long."""
-    if inputs.kind == "images":
-        return
-    for name, x in list(zip(inputs.names, inputs.values, strict=True))[:1000]:
-        try:
-            mask(x)
-        except (ValueError, TypeError, KeyError) as error:
-            raise RefusedError(f"{name!r} cannot be explained: {error}") from error
 
 
 def _images(folder: Path) -> list[Path]:
