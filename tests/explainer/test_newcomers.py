@@ -13,7 +13,7 @@ import pytest
 import c2fa
 import showcases
 from c2fa import maskers, methods
-from c2fa.report._data import pack
+from c2fa.report._page import pack
 
 SENTIMENT = c2fa.models.DemoSentiment()
 REVIEW = "A great book. The end was bad."

@@ -14,8 +14,7 @@ import numpy as np
 
 from c2fa._system import atomic
 from c2fa.explanation import Explanation
-from c2fa.report._data import pack, plain, summary
-from c2fa.report._page import facts, island, overall_table, page, styled, table
+from c2fa.report._page import facts, island, overall_table, pack, page, plain, plain_view, summary
 from c2fa.showing.numbers import number
 from c2fa.showing.printing import shown_names
 from c2fa.views.images import Images, fitting_side
@@ -80,7 +79,7 @@ def html(
         "overall": plain(overall),
     }
     tables = "" if overall is None else overall_table(overall)
-    tables += "".join(table(e, f"c2fa-{k}") for k, (_, e) in enumerate(pairs[:20]))
+    tables += "".join(plain_view(e, f"c2fa-{k}") for k, (_, e) in enumerate(pairs[:20]))
     text = page(title, index, blocks, tables)
     if path is None:
         return text
@@ -96,7 +95,7 @@ def repr_html(e: Explanation) -> str:
     and the notebook alone. Where scripts do not run, a plain view with folding parts stays in its place.
     """
     name = f"c2fa-{uuid.uuid4().hex}"
-    return island(name, pack(e, facts(e), _side([e])), styled(e, f"{name}-plain"))
+    return island(name, pack(e, facts(e), _side([e])), plain_view(e, f"{name}-plain", styled=True))
 
 
 def repr_many(title: str, inputs: Iterable[tuple[int, Explanation | str]]) -> str:
