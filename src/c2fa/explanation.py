@@ -14,6 +14,7 @@ from c2fa._system import did_you_mean, is_whole, need
 from c2fa.asking.links import Link, ensure
 from c2fa.asking.masking import View
 from c2fa.asking.model import resolve_target
+from c2fa.showing import codec, for_shap
 from c2fa.showing.numbers import Rounded, number
 from c2fa.showing.printing import notes, printable, tree
 from c2fa.solution import Diagnostics
@@ -287,8 +288,6 @@ class Explanation:
 
     def to_shap(self, level: int | str = -1) -> Any:
         """The values of a level as a ``shap.Explanation``, for shap's plots; ``c2fa.to_shap`` takes many at once."""
-        from c2fa.showing import for_shap
-
         return for_shap.one_to_shap(self, self.level(level))
 
     def heatmap(self, level: int | str = -1, *, density: bool = False) -> list[FloatArray]:
@@ -306,25 +305,19 @@ class Explanation:
 
     def to_json(self, indent: int | None = None) -> str:
         """The whole explanation as JSON; ``from_json`` gives it back."""
-        from c2fa.showing import files
-
-        return files.to_json(self, indent)
+        return codec.to_json(self, indent)
 
     @classmethod
     def from_json(cls, text: str) -> Explanation:
         """Read what ``to_json`` wrote; ValueError where it is anything else, or was changed."""
-        from c2fa.showing import files
-
-        return files.from_json(text)
+        return codec.from_json(cls, text)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write to a ``.json`` file, whole or not at all.
 
         ``c2fa.load`` reads it. Values of the input that JSON has no word for, such as dates, come back as their text.
         """
-        from c2fa.showing import files
-
-        files.save(self, path)
+        codec.save(self, path)
 
     def to_text(self, leaves: int = 5, width: int = 100) -> str:
         """A tree: the parts with their attributions, the most important features under each."""
@@ -360,3 +353,19 @@ class Explanation:
         widths, said = "×".join(map(str, self.structure.widths)), number(self.prediction)
         unit = f" in {self.link.unit}" if self.link.unit else ""
         return f"<Explanation of {self.target_name!r} ({said}){unit}, levels {widths}, {self.queries} rows>"
+
+
+def load(path: str | PathLike[str]) -> Explanation:
+    """Read an explanation from a ``.json`` file.
+
+    A file that is damaged, or that ``save`` did not write, is a ValueError that names it. Nothing in a file is run.
+    """
+    several = load_all(path)
+    if len(several) != 1:
+        raise ValueError(f"{path} holds {len(several)} explanations; c2fa.explanation.load_all reads them all")
+    return several[0]
+
+
+def load_all(path: str | PathLike[str]) -> list[Explanation]:
+    """Read all explanations of a file: one, or the list of them that ``c2fa explain`` writes for several inputs."""
+    return codec.load_all(Explanation, path)

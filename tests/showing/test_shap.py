@@ -308,9 +308,11 @@ def test_what_does_not_belong_into_one_picture_is_refused():
         c2fa.to_shap([e, replace(e, provenance={**e.provenance, "link": "logit"})])
     with pytest.raises(ValueError, match="give at least one"):
         c2fa.to_shap([])
-    with pytest.raises(TypeError, match=r"takes a list of explanations; for a single one, call its own to_shap\(\)"):
+    with pytest.raises(
+        TypeError, match=r"takes a list of explanations, not .*; for a single one, call its own to_shap\(\)"
+    ):
         c2fa.to_shap(e)
-    with pytest.raises(TypeError, match="one of them is str"):
+    with pytest.raises(TypeError, match=r"takes a list of explanations, not \['text'\]"):
         c2fa.to_shap(["text"])
     with pytest.raises(IndexError, match="level 5"):
         e.to_shap(5)

@@ -28,11 +28,10 @@ from c2fa.cli.explain import Evaluate, Explain
 from c2fa.cli.inputs import must_exist
 from c2fa.cli.options import ASKING, INPUTS, OUTPUT, Command, argument, flag
 from c2fa.cli.output import CLOSED_PIPE, USAGE, RefusedError, as_usage, say
-from c2fa.explanation import Explanation
+from c2fa.explanation import Explanation, load_all
 from c2fa.methods import METHODS, PEERS
 from c2fa.models.lm.demo import DOCUMENTS, QUERY, demo_language_model
 from c2fa.priors.prior import Prior
-from c2fa.showing.files import load_all
 
 __all__ = ["app", "main", "run"]
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from c2fa._system import is_missing, need
-from c2fa.explanation import Explanation
 from c2fa.showing.printing import printable, singular
 from c2fa.structure import FloatArray
 from c2fa.views.images import Images
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
 
 
 def to_shap(explanations: Iterable[Explanation], level: int = -1) -> Any:
@@ -56,15 +58,16 @@ def one_to_shap(e: Explanation, level: int) -> Any:
 
 def _checked(explanations: Iterable[Explanation]) -> list[Explanation]:
     """The explanations as a list; an error where they do not belong into one picture."""
-    if isinstance(explanations, Explanation):
-        raise TypeError("c2fa.to_shap takes a list of explanations; for a single one, call its own to_shap()")
-    several = list(explanations)
+    try:
+        several = list(explanations)
+        targets = sorted({e.target_name for e in several})
+    except (TypeError, AttributeError):
+        raise TypeError(
+            f"c2fa.to_shap takes a list of explanations, not {explanations!r:.80}; for a single one, call its own "
+            "to_shap()"
+        ) from None
     if not several:
         raise ValueError("there are no explanations: give at least one")
-    for e in several:
-        if not isinstance(e, Explanation):
-            raise TypeError(f"c2fa.to_shap takes a list of explanations; one of them is {type(e).__name__}")
-    targets = sorted({e.target_name for e in several})
     if len(targets) > 1:
         raise ValueError(
             f"the explanations are of different outputs ({', '.join(targets[:5])}), whose values cannot be compared: "
