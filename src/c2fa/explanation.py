@@ -247,16 +247,12 @@ class Explanation:
         )
 
     def top(self, n: int = 5, level: int | str = -1) -> list[tuple[str, float]]:
-        """The n features of a level with the largest absolute attributions."""
+        """The n features of a level with the largest absolute attributions, as (name, attribution)."""
         if not is_whole(n):
             raise TypeError(f"n must be a whole number of features; got {n!r}")
-        return self.as_list(level)[:n]
-
-    def as_list(self, level: int | str = -1) -> list[tuple[str, float]]:
-        """All features of a level as (name, attribution), largest absolute value first, as LIME has it."""
         at = self.level(level)
         values, names = self.values[at], self.names[at]
-        return [(names[i], float(values[i])) for i in np.argsort(-np.abs(values), kind="stable")]
+        return [(names[i], float(values[i])) for i in np.argsort(-np.abs(values), kind="stable")[:n]]
 
     def to_frame(self) -> pd.DataFrame:
         """A tidy table: one row for each feature of each level.

@@ -104,7 +104,7 @@ def test_what_went_wrong_is_said_with_the_next_step(call: Callable[[], Any], sen
 def test_a_level_has_a_name() -> None:
     e = showcases.explain_text()
     assert e.top(3, level="sentences") == e.top(3, level=0)
-    assert e.as_list("words") == e.as_list(-1)
+    assert e.top(9, "words") == e.top(9, -1)
 
 
 def test_a_pair_of_texts_is_a_tuple() -> None:

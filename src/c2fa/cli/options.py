@@ -125,9 +125,9 @@ def value(text: str) -> Any:
     """
     call = re.fullmatch(r"\s*(\w+)\((.*)\)\s*", text)
     if call and call[1] in ("L1", "L2", "ElasticNet", "NonNegative"):
-        return _call(text, getattr(penalties, call[1]), map(float, words(call[2])), "penalty such as L2(0.1)")
+        return _call(text, vars(penalties)[call[1]], map(float, words(call[2])), "penalty such as L2(0.1)")
     if call and call[1] in ("Exhaustive", "Keep", "Planned"):
-        return _call(text, getattr(samplers, call[1]), map(value, words(call[2])), "sampler such as Keep(0.8)")
+        return _call(text, vars(samplers)[call[1]], map(value, words(call[2])), "sampler such as Keep(0.8)")
     try:
         return json.loads(text)
     except ValueError:
