@@ -14,7 +14,7 @@ from c2fa.asking.ledger import LedgerError
 from c2fa.cli import options as o
 from c2fa.cli import output
 from c2fa.cli.options import ASKING, DATASETS, KEEPING, OUTPUT, Command, flag, pairs
-from c2fa.cli.output import USAGE, RefusedError
+from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Resume, Stop
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
@@ -23,7 +23,7 @@ from c2fa.models import loading
 from c2fa.models.http._settings import shown
 
 if TYPE_CHECKING:
-    from c2fa.batch import Store
+    from c2fa.batch import Recipe, Store
     from c2fa.batch.overview import Failure
     from c2fa.cli.inputs import Inputs
 
@@ -179,23 +179,15 @@ class Storing(Asking):
                         resume.finish()
                     explainer.ledger.close()
 
-    def explain_into_store(
-        self, make: Callable[..., Explainer], bare: Explainer, unknown: set[str], inputs: Any, **options: Any
-    ) -> Store:
-        """Explain a dataset into a store; the same command continues one that stopped.
-
-        ``bare`` is an explainer without its model, of which the settings in ``unknown`` are not known yet.
-        """
-        from c2fa.batch import Store, many
-        from c2fa.batch.store import settings_of
+    def explain_into_store(self, make: Recipe, inputs: Any, **options: Any) -> Store:
+        """Explain a dataset into a store; the same command continues one that stopped."""
+        from c2fa.batch import many
 
         assert self.store is not None
         output.check_folder(self.store, "--store")
         self.model_settings()  # refused here, not in every worker
-        # A complete store starts no worker, so nobody else would notice that it was made with other settings.
-        earlier = Store(self.store).settings
-        ours = {k: v for k, v in settings_of(bare).items() if k in earlier and k not in unknown}
-        Store(self.store).check({**earlier, **ours})
+        with as_usage():
+            make.bare()
         done = many(
             make,
             inputs,

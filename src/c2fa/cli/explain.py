@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,12 @@ from c2fa.asking.model import describe
 from c2fa.cli import options as o
 from c2fa.cli import output
 from c2fa.cli.commands import Explaining
-from c2fa.cli.inputs import Inputs, Kind, Prepared, Reading, is_dataset, make_masker, must_exist
+from c2fa.cli.inputs import Inputs, Reading, is_dataset, mask_token, must_exist
 from c2fa.cli.options import ASKING, KEEPING, OUTPUT, flag
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop
 from c2fa.evaluation.scoring import as_scores
 from c2fa.models import Lazy
-from c2fa.priors.prior import Prior
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +68,10 @@ class Explain(Explaining, Reading):
     )
 
     def run(self) -> None:
-        settings = {**self.settings_for(self.method), "link": self.link, "prior": self.prior}
+        settings = {
+            **self.settings_for(self.method),
+            **{name: vars(self)[name] for name in ("target", "link", "prior")},
+        }
         if self.store is None:
             self._explain_files(settings)
         else:
@@ -79,23 +81,18 @@ class Explain(Explaining, Reading):
         inputs = self.read()
 
         def make(model: Any, stop: Stop, ledger: Path | None) -> tuple[Explainer, Explainer]:
-            ready = self.prepare(inputs, model, stop, None if self.ledger is None else "--ledger")
+            model, masker, name = self.prepare(inputs, model, stop, None if self.ledger is None else "--ledger")
+            progress = output.interactive(self.quiet)
             with as_usage():
-                explainer = Explainer(
-                    ready.model,
-                    ready.masker,
-                    ledger=ledger,
-                    model_name=ready.model_name,
-                    target=ready.target,
-                    progress=output.interactive(self.quiet),
-                    **settings,
-                )
+                explainer = Explainer(model, masker, ledger=ledger, model_name=name, progress=progress, **settings)
             return explainer, explainer
 
         with self.naming_columns(inputs):
             self.explain(inputs, self.places(inputs), make)
 
     def _explain_dataset(self, settings: Mapping[str, Any]) -> None:
+        from c2fa.batch import Recipe
+
         first = self.files[0]
         streamed = is_dataset(first) and not self.row  # else the inputs are read first: other files, or some rows
         if streamed and len(self.files) > 1:
@@ -108,50 +105,13 @@ class Explain(Explaining, Reading):
         name = self.model_name
         if name is None and self.ledger is None and self.spec.startswith("python:"):
             name = self.spec  # a function has no name; with a ledger the user must say which version it is
-        own = {"target": o.target(self.target), "ledger": self.ledger, "model_name": name}
-        make = MakeExplainer(self, inputs.kind, inputs.masking, {**settings, **own})
-        with as_usage():
-            bare = make.bare()
-        unknown = {"model"} if name is None else set()
-        if self.spec.startswith("hf:") and "mask" not in make.masking:  # only the tokenizer knows its mask
-            unknown |= {"masker", "masker_digest"}
+        told = {**settings, "ledger": self.ledger, "model_name": name}
+        make = Recipe(self.load, inputs.masker(mask_token(self.spec)), told)
         with self.naming_columns(inputs):
             if streamed:
-                self.explain_into_store(make, bare, unknown, str(first), column=self.field)
+                self.explain_into_store(make, str(first), column=self.field)
             else:
-                self.explain_into_store(make, bare, unknown, inputs.values)
-
-
-@dataclass(frozen=True, eq=False)
-class MakeExplainer:
-    """Makes the explainer in a worker: each loads its own model, and the masker may depend on it."""
-
-    command: Explain
-    kind: Kind
-    masking: Mapping[str, Any]
-    settings: Mapping[str, Any]
-
-    def __call__(self, model: Any = None) -> Explainer:
-        model = self.command.load() if model is None else model
-        target, names = self.settings["target"], describe(model).output_names
-        if isinstance(target, int) and str(target) in names[:target] + names[target + 1 :]:
-            raise ValueError(
-                f"--target {target} is the name of one output and the place of another; the outputs are {names}"
-            )
-        return Explainer(model, make_masker(self.kind, self.masking, model), **self.settings)
-
-    def bare(self) -> Explainer:
-        """An explainer without its model, to see its settings before one is loaded."""
-        return Explainer(len, make_masker(self.kind, self.masking), **{**self.settings, "ledger": None})
-
-    def taught(self, prior: Prior, budget: int | Sequence[int] | None) -> MakeExplainer:
-        """The same with what other inputs taught, and another budget where one is given."""
-        after = {} if budget is None else {"budget": budget}
-        return replace(self, settings={**self.settings, "prior": prior, **after})
-
-    def divided(self) -> tuple[Callable[[], Any], Callable[[Any], Explainer]]:
-        """What makes the model, for its own process, and what makes an explainer around it, for workers."""
-        return self.command.load, self
+                self.explain_into_store(make, inputs.values)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -224,23 +184,23 @@ class Evaluate(Reading):
         with as_usage():
             as_scores(scores)
         inputs = self.read()
-        with self.naming_columns(inputs), self._session(inputs) as (ready, folder):
-            inputs.check_masked(ready.masker)
+        with self.naming_columns(inputs), self._session(inputs) as (model, masker, name, folder):
+            inputs.check_masked(masker)
             with as_usage():
                 result = evaluation.evaluate(
                     o.words(self.methods),
                     inputs.values,
-                    Lazy(self.load) if self.workers else ready.model,
-                    ready.masker,
+                    Lazy(self.load) if self.workers else model,
+                    masker,
                     **sizes,
                     seeds=self.seeds,
                     metrics=scores,
                     store=folder,
-                    model_name=ready.model_name,
+                    model_name=name,
                     progress=output.interactive(self.quiet),
                     workers=self.workers,
-                    target=ready.target,
-                    batch_size=self.batch_size or describe(ready.model).batch_size or 64,
+                    target=self.target,
+                    batch_size=self.batch_size or describe(model).batch_size or 64,
                     on_error=self.on_error,  # type: ignore[arg-type]
                 )
             for path in self._write(result):
@@ -269,14 +229,14 @@ class Evaluate(Reading):
         return {"masks": [o.masks(each) for each in self.masks or ("20,50", "20,100")]}
 
     @contextmanager
-    def _session(self, inputs: Inputs) -> Iterator[tuple[Prepared, Path | None]]:
-        """The model and masker, and the folder that keeps answers; Ctrl-C and errors say what is kept."""
+    def _session(self, inputs: Inputs) -> Iterator[tuple[Any, Any, str, Path | None]]:
+        """The model, masker and name, and the folder that keeps answers; Ctrl-C and errors say what is kept."""
         with self.loaded(self.places(inputs), self.store, ".evaluation") as (model, stop, resume):
             ready = self.prepare(inputs, model, stop, None if self.store is None else "--store")
             folder = self.store or resume.path
             kept = "no answers are kept" if folder is None else "its answers are kept, and the same command continues"
             with stop.keeping(lambda: kept):
-                yield ready, folder
+                yield *ready, folder
 
     def _write(self, result: evaluation.Result) -> Iterator[Path]:
         """Write the scores, and a plot of each metric."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,6 +51,15 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.values)
 
+    def masker(self, mask_token: str | None) -> Any:
+        """The masker of these inputs; for texts the default mask is the model's own."""
+        with as_usage():
+            if self.kind == "table":
+                return maskers.Tabular(**self.masking)
+            if self.kind == "images":
+                return maskers.ImageBag(**self.masking)
+            return maskers.Text(**{"mask": mask_token or "[MASK]", **self.masking})
+
     def check_masked(self, mask: Callable[[Any], Any]) -> None:
         """Refuse inputs that cannot be masked before the first query; segmenting images takes too long."""
         if self.kind == "images":
@@ -59,16 +69,6 @@ class Inputs:
                 mask(x)
             except (ValueError, TypeError, KeyError) as error:
                 raise RefusedError(f"{name!r} cannot be explained: {error}") from error
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A model that can be stopped, and the masker of its inputs."""
-
-    model: Stoppable
-    masker: Any
-    model_name: str
-    target: int | str | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,21 +143,17 @@ class Reading(Asking):
             read["background"] = background[list(frame.columns)]
         return read
 
-    def prepare(self, inputs: Inputs, model: Any, stop: Stop, keep: str | None) -> Prepared:
-        """Make the masker, and the model one that can be stopped; ``keep`` is the flag that keeps answers for good."""
-        with as_usage():
-            masker = make_masker(inputs.kind, inputs.masking, model)
+    def prepare(self, inputs: Inputs, model: Any, stop: Stop, keep: str | None) -> tuple[Stoppable, Any, str]:
+        """A model that can be stopped, the masker and the model's name; ``keep`` is the flag that keeps its answers."""
         about = describe(model)
-        name = self.model_name or about.name
+        masker, name = inputs.masker(about.mask_token), self.model_name or about.name
         if name is None and keep is not None:
             raise RefusedError(
                 f"{keep} keeps answers under the model's name, and {self.spec!r} has none; give --model-name NAME and "
                 "change it whenever the model changes",
                 USAGE,
             )
-        return Prepared(
-            Stoppable(model, stop), masker, name or self.spec, options.target(self.target, about.output_names)
-        )
+        return Stoppable(model, stop), masker, name or self.spec
 
     @contextmanager
     def naming_columns(self, inputs: Inputs) -> Iterator[None]:
@@ -240,13 +236,13 @@ class Reading(Asking):
         return _pandas().concat(frames, ignore_index=True)
 
 
-def make_masker(kind: Kind, masking: Mapping[str, Any], model: Any = None) -> Any:
-    """The masker for a kind of input; for texts the default mask is the model's own."""
-    if kind == "table":
-        return maskers.Tabular(**masking)
-    if kind == "images":
-        return maskers.ImageBag(**masking)
-    return maskers.Text(**{"mask": str(describe(model).mask_token or "[MASK]"), **masking})
+def mask_token(spec: str) -> str | None:
+    """The mask of a Hugging Face model, which the files of its tokenizer tell before it is loaded."""
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            token = json.loads(Path(spec.removeprefix("hf:"), name).read_bytes())["mask_token"]
+            return str(token["content"] if isinstance(token, dict) else token)
+    return None
 
 
 def is_dataset(file: Path) -> bool:

@@ -220,17 +220,6 @@ def words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def target(text: str | None, names: Sequence[str] = ()) -> int | str | None:
-    """Read an output's name, or its number where no output has that name.
-
-    >>> target("1"), target("positive"), target(None), target("1", ["1", "2"])
-    (1, 'positive', None, '1')
-    """
-    if text is None or text in names or not (text.isascii() and text.isdigit()):
-        return text
-    return int(text)
-
-
 def rows(texts: Sequence[str], count: int, where: str) -> list[int]:
     """Read rows of a table, counted from 0: one, or a range as Python writes it.
 

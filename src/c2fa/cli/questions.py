@@ -19,7 +19,7 @@ from c2fa.cli.options import ASKING, INPUTS, flag, pairs
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, Stoppable
 from c2fa.explainer import Explainer
-from c2fa.models.loading import language_model_spec
+from c2fa.models.loading import Lazy, language_model_spec
 
 if TYPE_CHECKING:
     from c2fa.batch import Store
@@ -113,8 +113,8 @@ class Questioning(Storing):
     def citer(self, lm: Any, ledger: Path | None, settings: Mapping[str, Any]) -> Citer:
         """The citer around a language model; one of a user's own module is called as it is loaded."""
         name = self.model_name
-        if ledger is not None and name is None and self.spec.startswith("python:") and describe(lm).name is None:
-            name = self.spec
+        if ledger is not None and name is None and self.spec.startswith("python:"):
+            name = self.spec if isinstance(lm, Lazy) else describe(lm).name or self.spec
         with as_usage():
             return Citer(lm, ledger=ledger, model_name=name, **settings)
 
@@ -133,10 +133,11 @@ class Questioning(Storing):
         self, path: Path, file: QuestionFile, settings: Mapping[str, Any], verifies: bool = False
     ) -> Store:
         """Explain, or verify, a file of questions into a store."""
-        make = MakeCiter(self, settings, verifies)
-        with as_usage():
-            bare = make.of(Citer(_NoModel(), model_name=self.model_name, **settings))
-        return self.explain_into_store(make, bare, {"model"}, str(path), column=file, views="all")
+        from c2fa.batch import Recipe
+
+        citer = self.citer(Lazy(self.load), self.ledger, settings)
+        make = Recipe.of(citer.verifier if verifies else citer.explainer, self.load)
+        return self.explain_into_store(make, str(path), column=file, views="all")
 
 
 def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[Document]:
@@ -207,34 +208,3 @@ class QuestionFile:
         except (RefusedError, ValueError, TypeError, OSError) as error:
             return Unreadable(error)  # one bad question costs one line
         return {**row, "documents": documents}
-
-
-@dataclass(frozen=True, eq=False)
-class MakeCiter:
-    """Makes what explains answers, or verifies them, in a worker: each loads its own model."""
-
-    command: Questioning
-    settings: Mapping[str, Any]
-    verifies: bool
-
-    def __call__(self, lm: Any = None) -> Explainer:
-        lm = self.command.load() if lm is None else lm
-        return self.of(self.command.citer(lm, self.command.ledger, self.settings))
-
-    def of(self, citer: Citer) -> Explainer:
-        """The explainer of a citer that does what is wanted."""
-        return citer.verifier if self.verifies else citer.explainer
-
-    def divided(self) -> tuple[Callable[[], Any], Callable[[Any], Explainer]]:
-        """What makes the model, for its own process, and what makes an explainer around it, for workers."""
-        return self.command.load, self
-
-
-class _NoModel:
-    """Stands for a language model that is not loaded, to see what the settings refuse."""
-
-    def generate(self, prompt: str) -> str:
-        raise AssertionError("the model is not loaded here")
-
-    pieces: Any = generate
-    score: Any = generate
