@@ -284,7 +284,7 @@ class Explanation:
 
     def to_shap(self, level: int | str = -1) -> Any:
         """The values of a level as a ``shap.Explanation``, for shap's plots; ``c2fa.to_shap`` takes many at once."""
-        return for_shap.one_to_shap(self, self.level(level))
+        return for_shap.to_shap([self], self.level(level))[0]
 
     def heatmap(self, level: int | str = -1, *, density: bool = False) -> list[FloatArray]:
         """The attributions of images pixel by pixel: one array, (H, W), for each image, of the image's own size.

@@ -124,7 +124,7 @@ class Evaluate(Reading):
         --budget 100 --budget 200
       c2fa evaluate rows.csv -m sklearn:model.skops --row 0:20 \\
         --masker groups=groups.json --metrics deletion,stability --seeds 5 \\
-        --out scores.csv --plot scores.png
+        --out scores.csv
 
     \bThe table shows means over inputs and seeds, and each method's difference
     to the reference with its 95 % interval. 'c2fa explain --help' lists what
@@ -132,20 +132,14 @@ class Evaluate(Reading):
     """
 
     methods: str = flag(ASKING, "The methods to compare.", default="c2fa,lime", metavar="NAMES")
-    masks: list[str] = flag(
-        ASKING,
-        "Masks of each level, the prediction's row on top: 20,50. Repeatable.",
-        default=[],
-        metavar="COUNTS",
-        show_default="20,50 and 20,100",
-    )
     budget: list[str] = flag(
         ASKING,
-        "In place of --masks, model rows: a number, or one for each level. Repeatable.",
+        "Model rows for an input: a number, or one for each level. Repeatable.",
         "--budget",
         "-b",
         default=[],
         metavar="ROWS",
+        show_default="20,50 and 20,100",
     )
     seeds: int = flag(ASKING, "How many seeds.", default=3, min=1)
     metrics: str = flag(
@@ -155,23 +149,18 @@ class Evaluate(Reading):
         default="insertion,deletion,consistency,mihl",
         metavar="NAMES",
     )
-    on_error: str = flag(ASKING, "Stop at an unusable answer, or drop that row.", default="raise", metavar="raise|drop")
     workers: int = flag(ASKING, "Processes that share the inputs; 0: this one.", default=0, min=0)
     out: Path | None = flag(OUTPUT, "Write every score (.csv, .json or .parquet).", "--out", "-o", metavar="FILE")
-    plot: Path | None = flag(
-        OUTPUT, "Draw scores over budgets (.png, .svg or .pdf), one file for each metric.", metavar="FILE"
-    )
     store: Path | None = flag(
         KEEPING, "Keep every answer and score in this folder; none is asked again.", metavar="DIR"
     )
 
     def run(self) -> None:
-        sizes, scores = self._sizes(), o.words(self.metrics)
+        budgets = [o.budget(each) for each in self.budget or ("20,50", "20,100")]
+        scores = o.words(self.metrics)
         output.need(("pandas",), "evaluate")
         if self.out is not None:
             output.check(self.out, (".csv", ".json", ".parquet"))
-        if self.plot is not None:
-            output.check(self.plot, output.PICTURES, "--plot")
         if self.store is not None:
             output.check_folder(self.store, "--store")
         for name in scores:
@@ -192,7 +181,7 @@ class Evaluate(Reading):
                     inputs.values,
                     Lazy(self.load) if self.workers else model,
                     masker,
-                    **sizes,
+                    budgets=budgets,  # type: ignore[arg-type]
                     seeds=self.seeds,
                     metrics=scores,
                     store=folder,
@@ -201,10 +190,10 @@ class Evaluate(Reading):
                     workers=self.workers,
                     target=self.target,
                     batch_size=self.batch_size or describe(model).batch_size or 64,
-                    on_error=self.on_error,  # type: ignore[arg-type]
                 )
-            for path in self._write(result):
-                self.remark(f"wrote {path}")
+            if self.out is not None:
+                output.write_frame(self.out, result.frame)
+                self.remark(f"wrote {self.out}")
             if self.json:
                 facts = {
                     "summary": output.records(result.summary()),
@@ -217,17 +206,6 @@ class Evaluate(Reading):
             elif not (self.quiet and self.out is not None):
                 output.out(result.to_text())
 
-    def _sizes(self) -> dict[str, Any]:
-        """The sizes that were given, under their name."""
-        if self.masks and self.budget:
-            raise RefusedError(
-                f"--masks {self.masks[0]} and --budget {self.budget[0]} say the same thing twice; give one of them",
-                USAGE,
-            )
-        if self.budget:
-            return {"budgets": [o.budget(each) for each in self.budget]}
-        return {"masks": [o.masks(each) for each in self.masks or ("20,50", "20,100")]}
-
     @contextmanager
     def _session(self, inputs: Inputs) -> Iterator[tuple[Any, Any, str, Path | None]]:
         """The model, masker and name, and the folder that keeps answers; Ctrl-C and errors say what is kept."""
@@ -237,15 +215,3 @@ class Evaluate(Reading):
             kept = "no answers are kept" if folder is None else "its answers are kept, and the same command continues"
             with stop.keeping(lambda: kept):
                 yield *ready, folder
-
-    def _write(self, result: evaluation.Result) -> Iterator[Path]:
-        """Write the scores, and a plot of each metric."""
-        if self.out is not None:
-            output.write_frame(self.out, result.frame)
-            yield self.out
-        if self.plot is not None:
-            metrics = list(result.higher_is_better)
-            for metric in metrics:
-                path = self.plot if len(metrics) == 1 else self.plot.with_stem(f"{self.plot.stem}-{metric}")
-                output.write_figure(path, result.plot(metric), dpi=150)
-                yield path

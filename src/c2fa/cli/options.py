@@ -194,15 +194,6 @@ def budget(text: str | None) -> int | tuple[int, ...] | str | None:
     return rows[0] if len(rows) == 1 else rows
 
 
-def masks(text: str) -> tuple[int, ...]:
-    """Read the masks of each level.
-
-    >>> masks("20,50")
-    (20, 50)
-    """
-    return counts(text, f"--masks {text!r} are not numbers of masks: write 20,50 with one for each level")
-
-
 def counts(text: str, wrong: str) -> tuple[int, ...]:
     """Read whole numbers with commas between them, or refuse the text in these words."""
     try:
