@@ -118,7 +118,7 @@ class Info(Command):
       c2fa info --json
     """
 
-    json: bool = flag(OUTPUT, "Print JSON and nothing else to stdout.", "--json", default=False)
+    json: bool = flag(OUTPUT, "Print JSON and nothing else to stdout.", default=False)
 
     def run(self) -> None:
         facts = {
@@ -211,13 +211,11 @@ class Demo(Command):
     """
 
     what: str = argument("[cite]", "cite: what a language model's answer rests on.", "")
-    text: str | None = flag(INPUTS, "A text of your own.", "--text", "-t", show_default="a review of a backpack")
-    budget: str | None = flag(
-        ASKING, "Most model rows: a number, or one for each level.", "--budget", "-b", metavar="ROWS"
-    )
+    text: str | None = flag(INPUTS, "A text of your own.", "-t", show_default="a review of a backpack")
+    budget: str | None = flag(ASKING, "Most model rows: a number, or one for each level.", "-b", metavar="ROWS")
     html: Path | None = flag(OUTPUT, "Write a page (.html).", metavar="FILE")
     plot: Path | None = flag(OUTPUT, "Draw it (.png, .svg or .pdf).", metavar="FILE")
-    json: bool = flag(OUTPUT, "Print JSON and nothing else to stdout.", "--json", default=False)
+    json: bool = flag(OUTPUT, "Print JSON and nothing else to stdout.", default=False)
 
     def run(self) -> None:
         if self.html is not None:
@@ -285,10 +283,10 @@ class Report(OfExplanations):
       c2fa report explained/ --out report.html --limit 50
     """
 
-    out: Path = flag(OUTPUT, "The page to write (.html).", "--out", "-o", default=dataclasses.MISSING, metavar="FILE")
+    out: Path = flag(OUTPUT, "The page to write (.html).", "-o", default=dataclasses.MISSING, metavar="FILE")
     title: str | None = flag(OUTPUT, "The page's title.", metavar="TEXT")
     limit: int = flag(OUTPUT, "Most cards on the page.", default=1000, min=1)
-    quiet: bool = flag(OUTPUT, "Print no remarks.", "--quiet", "-q", default=False)
+    quiet: bool = flag(OUTPUT, "Print no remarks.", "-q", default=False)
 
     def run(self) -> None:
         output.check(self.out, (".html",))
@@ -319,7 +317,7 @@ class Learn(OfExplanations):
         --budget 60 --store more
     """
 
-    out: Path = flag(OUTPUT, "Where it goes (.json).", "--out", "-o", default=dataclasses.MISSING, metavar="FILE")
+    out: Path = flag(OUTPUT, "Where it goes (.json).", "-o", default=dataclasses.MISSING, metavar="FILE")
 
     def run(self) -> None:
         output.check(self.out, (".json",))

@@ -62,7 +62,6 @@ class Cite(Questioning, Explaining):
     budget: str | None = flag(
         ASKING,
         "Most rows for a question: a number, one for each level, or money ('$0.50').",
-        "--budget",
         "-b",
         default="64",
         metavar="ROWS",
@@ -161,7 +160,7 @@ class Verify(Questioning):
     tell). Ctrl-C finishes the batch under way, and the same command continues.
     """
 
-    budget: int = flag(ASKING, "Most rows for an answer.", "--budget", "-b", default=64, min=1)
+    budget: int = flag(ASKING, "Most rows for an answer.", "-b", default=64, min=1)
     answer: str | None = flag(INPUTS, "The answer with its citations, such as [1].", metavar="TEXT")
     citations: Path | None = flag(
         INPUTS,

@@ -59,7 +59,6 @@ class Asking(Command):
         ASKING,
         "The model: demo, python:module:function, sklearn:file, hf:folder, onnx:file, oip:URL#model, mlflow:URL or "
         "openai:URL#model.",
-        "--model",
         "-m",
         default=dataclasses.MISSING,
         metavar="SPEC",
@@ -69,10 +68,8 @@ class Asking(Command):
     batch_size: int | None = flag(
         ASKING, "Rows sent to the model at a time.", min=1, show_default="64, or the server's own"
     )
-    json: bool = flag(OUTPUT, "Print JSON and nothing else to stdout.", "--json", default=False)
-    quiet: bool = flag(
-        OUTPUT, "Print no progress and no remarks; with --out, no result either.", "--quiet", "-q", default=False
-    )
+    json: bool = flag(OUTPUT, "Print JSON and nothing else to stdout.", default=False)
+    quiet: bool = flag(OUTPUT, "Print no progress and no remarks; with --out, no result either.", "-q", default=False)
     model_name: str | None = flag(
         KEEPING, "Keep answers under this name; change it when the model changes.", metavar="NAME"
     )
@@ -138,7 +135,6 @@ class Storing(Asking):
     out: list[Path] = flag(
         OUTPUT,
         "Write a page (.html), explanations (.json) or a table (.parquet, .csv). Repeatable.",
-        "--out",
         "-o",
         default=[],
         metavar="FILE",
@@ -148,7 +144,7 @@ class Storing(Asking):
         DATASETS, "Explain a dataset (.parquet, .jsonl) or any inputs into this folder.", metavar="DIR"
     )
     workers: int | None = flag(DATASETS, "Worker processes.", min=1, show_default="as many as pay")
-    retry_failed: bool = flag(DATASETS, "Ask again about inputs that were set aside.", "--retry-failed", default=False)
+    retry_failed: bool = flag(DATASETS, "Ask again about inputs that were set aside.", default=False)
     store_option: list[str] = pairs(DATASETS, "Set a store option: engine=ray, shard_size=64")
 
     def __post_init__(self) -> None:
@@ -232,7 +228,6 @@ class Explaining(Storing):
     budget: str | None = flag(
         ASKING,
         "Most model rows for an input: a number, one for each level, or money ('$2.00').",
-        "--budget",
         "-b",
         metavar="ROWS",
         show_default="200, split over the levels",

@@ -135,7 +135,6 @@ class Evaluate(Reading):
     budget: list[str] = flag(
         ASKING,
         "Model rows for an input: a number, or one for each level. Repeatable.",
-        "--budget",
         "-b",
         default=[],
         metavar="ROWS",
@@ -150,7 +149,7 @@ class Evaluate(Reading):
         metavar="NAMES",
     )
     workers: int = flag(ASKING, "Processes that share the inputs; 0: this one.", default=0, min=0)
-    out: Path | None = flag(OUTPUT, "Write every score (.csv, .json or .parquet).", "--out", "-o", metavar="FILE")
+    out: Path | None = flag(OUTPUT, "Write every score (.csv, .json or .parquet).", "-o", metavar="FILE")
     store: Path | None = flag(
         KEEPING, "Keep every answer and score in this folder; none is asked again.", metavar="DIR"
     )

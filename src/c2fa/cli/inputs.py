@@ -78,9 +78,7 @@ class Reading(Asking):
     files: list[Path] = argument(
         "FILE", "Text files ('-' for standard input), CSV, TSV, Parquet or JSONL, images, or folders of images."
     )
-    allow_pickle: bool = flag(
-        ASKING, "Let sklearn: load a pickle, which can run any code in it.", "--allow-pickle", default=False
-    )
+    allow_pickle: bool = flag(ASKING, "Let sklearn: load a pickle, which can run any code in it.", default=False)
     target: str | None = flag(
         ASKING,
         "The output to explain: a name, or a number counted from 0.",

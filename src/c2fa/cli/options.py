@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from c2fa import penalties, samplers
 from c2fa._system import did_you_mean
 from c2fa.asking.spending import Money
 from c2fa.cli.output import USAGE, RefusedError
@@ -50,9 +49,12 @@ LANGUAGE_MODELS = {
 
 
 def flag(panel: str, help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """A field of a command: an option in a panel of ``--help``, which shows a default that is a number or a text."""
+    """A field of a command: an option in a panel of ``--help``, which shows a default that is a number or a text.
+
+    ``names`` are those beside the field's own, such as "-b", or in place of it, such as "--resume/--no-resume".
+    """
     more.setdefault("show_default", isinstance(default, int | str) and not isinstance(default, bool))
-    return _field(typer.Option(*names, help=help, rich_help_panel=panel, **more), default)
+    return _field(default, panel, names, help=help, rich_help_panel=panel, **more)
 
 
 def pairs(panel: str, help: str) -> Any:
@@ -62,20 +64,21 @@ def pairs(panel: str, help: str) -> Any:
 
 def argument(metavar: str, help: str, default: Any = MISSING) -> Any:
     """A field of a command that has no name before it."""
-    return _field(typer.Argument(metavar=metavar, help=help, show_default=False), default)
+    return _field(default, ASKING, None, metavar=metavar, help=help, show_default=False)
 
 
-def _field(declared: Any, default: Any) -> Any:
+def _field(default: Any, panel: str, names: Sequence[str] | None, **shown: Any) -> Any:
+    metadata = {"panel": PANELS.index(panel), "names": names, "shown": shown}
     if isinstance(default, list):
-        return field(default_factory=default.copy, metadata={"typer": declared})
-    return field(default=default, metadata={"typer": declared})
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Command:
     """A command: its fields are its flags, its docstring is its help."""
 
-    debug: bool = flag(OUTPUT, "Show the traceback of an error.", "--debug", default=False)
+    debug: bool = flag(OUTPUT, "Show the traceback of an error.", default=False)
 
     def run(self) -> None:
         """Do what the command is for."""
@@ -94,7 +97,7 @@ def callback(kind: type[Command]) -> Callable[..., None]:
     # Its own flags stand before those that it shares with others.
     own_first = [name for each in kind.__mro__ for name in inspect.get_annotations(each)]
     names = [name for name in dict.fromkeys([*first, *own_first]) if name in known]
-    names.sort(key=lambda name: PANELS.index(known[name].metadata["typer"].rich_help_panel or ASKING))
+    names.sort(key=lambda name: known[name].metadata["panel"])
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [_parameter(known[name], hints[name]) for name in names]
     )
@@ -106,7 +109,14 @@ def _parameter(of: Field[Any], hint: Any) -> inspect.Parameter:
     default = inspect.Parameter.empty if of.default is MISSING else of.default
     if of.default_factory is not MISSING:
         default = of.default_factory()
-    annotation = Annotated[hint, of.metadata["typer"]]
+    names, shown = of.metadata["names"], of.metadata["shown"]
+    if names is None:
+        declared = typer.Argument(**shown)
+    elif names and "/" in names[0]:
+        declared = typer.Option(*names, **shown)
+    else:
+        declared = typer.Option(f"--{of.name.replace('_', '-')}", *names, **shown)
+    annotation = Annotated[hint, declared]
     return inspect.Parameter(of.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -116,29 +126,15 @@ Readers = Mapping[str, Callable[[str], Any]]
 
 
 def value(text: str) -> Any:
-    """Read a value as JSON, as a penalty or sampler as Python writes it, or else as text.
+    """Read a value as JSON, or else as text.
 
     >>> value("0.5"), value("true"), value("[1, 2]"), value("shap")
     (0.5, True, [1, 2], 'shap')
-    >>> value("L2(0.5)"), value("Keep(0.8)")
-    (L2(lam=0.5, positive=False), Keep(share=0.8))
     """
-    call = re.fullmatch(r"\s*(\w+)\((.*)\)\s*", text)
-    if call and call[1] in ("L1", "L2", "ElasticNet", "NonNegative"):
-        return _call(text, vars(penalties)[call[1]], map(float, words(call[2])), "penalty such as L2(0.1)")
-    if call and call[1] in ("Exhaustive", "Keep", "Planned"):
-        return _call(text, vars(samplers)[call[1]], map(value, words(call[2])), "sampler such as Keep(0.8)")
     try:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def _call(text: str, kind: Callable[..., Any], arguments: Iterable[Any], what: str) -> Any:
-    try:
-        return kind(*arguments)
-    except (TypeError, ValueError) as error:
-        raise RefusedError(f"{text!r} is not a {what}: {error}", USAGE) from None
 
 
 def read(flag: str, texts: Sequence[str], readers: Readers, owner: str) -> dict[str, Any]:

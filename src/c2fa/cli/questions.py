@@ -38,7 +38,6 @@ class Questioning(Storing):
         ASKING,
         "The language model: hf:folder (or a .gguf file), llama:URL, vllm:URL#model, sglang:URL, tgi:URL, "
         "openai:URL#model, chat:URL#model (with --similarity) or python:module:object.",
-        "--model",
         "-m",
         default=dataclasses.MISSING,
         metavar="SPEC",
@@ -53,7 +52,6 @@ class Questioning(Storing):
         INPUTS,
         'A folder of .txt, .md, .html and .pdf files, a file, a .json or .jsonl of {"id", "text"}, or - for '
         "standard input. Repeatable.",
-        "--docs",
         default=[],
         metavar="PATH",
     )
