@@ -1,13 +1,15 @@
 """How busy explaining keeps a GPU: the bare network's time for the very batches of a run, over the run's time.
 
-    python benchmarks/gpu.py [texts] [images] [quickshift] [memory] [profile] [--device cuda] [--data ../shared/data]
+    python benchmarks/gpu.py [texts] [images] [memory] [profile] [--network minilm] [--data ../shared/data]
 
-texts       gte-small with a classifier's head, reviews of 60 to 220 words, 200 rows each, into a store: one call around
-            one model, one process, and a plain loop over explainer(x)
-images      bags of four photos of VOC 2012, ResNet-50 fused and in half precision, cut by quickshift as they come
-quickshift  milliseconds a photo, and whether the segments are scikit-image's
-memory      peak memory of every process, with 1,000 and with 10,000 inputs
-profile     the kernels in which the device spends its time, in one process
+texts    a text classifier, reviews of 60 to 220 words, 200 rows each: one call around one model into a store, in
+         memory with and without workers, and a plain loop over explainer(x)
+images   bags of four photos of VOC 2012, ResNet-50 fused and in half precision, cut by quickshift as they come
+memory   peak memory of every process, with 1,000 and with 10,000 inputs
+profile  the kernels in which the device spends its time, in one process
+
+The text classifier is gte-small (twelve layers) or has the shape of MiniLM-L6 (six layers), which is twice as fast and
+gets random weights: what it says is of no interest here.
 
 The bare network gets batches of the same lengths, shapes and sizes, made beforehand on its device. A share is given for
 the time from the first row to the last answer, for the whole call with the start of its processes, in which the model
@@ -111,38 +113,41 @@ def stages_of_a_worker(notes: Notes) -> None:
     """Time what a worker does."""
     from c2fa.asking.querying import Queries
     from c2fa.batch.store import Store
-    from c2fa.methods.c2fa import C2FA
+    from c2fa.methods.owen import Owen
+    from c2fa.models.local._tokens import Tokenize
 
     notes.stage(c2fa.maskers.Text, "__call__", "split texts")
     notes.stage(c2fa.maskers.ImageBag, "__call__", "read and segment photos")
+    notes.stage(Tokenize, "__call__", "tokenise")
     for name in ("plan", "record", "answer"):
         notes.stage(Queries, name, "plan and keep rows")
-    notes.stage(C2FA, "_fit", "fit")
+    notes.stage(Owen, "_attribution", "fit")
     notes.stage(c2fa.explainer, "diagnose", "diagnose")
     notes.stage(Store, "write", "write")
 
 
-def text_network(data: str, device: str) -> Any:
-    """gte-small as a sequence classifier: its own encoder, a head that is not trained; in half precision on a GPU."""
+def text_network(network: str, data: str, device: str) -> Any:
+    """A sequence classifier; in half precision on a GPU."""
     import torch
-    from safetensors.torch import load_file
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(0)
     config = BertConfig.from_json_file(str(Path(data) / "gte_small_config.json"))
-    model = BertForSequenceClassification(config)
-    weights = {
-        f"bert.{name}": value.float()
-        for name, value in load_file(Path(data) / "gte_small_bert_fp16.safetensors").items()
-    }
-    missing, unknown = model.load_state_dict(weights, strict=False)
-    assert not unknown
-    assert all(name.startswith(("bert.pooler", "classifier")) for name in missing), missing
-    model = model.eval().to(device)
+    if network == "minilm":
+        config.num_hidden_layers = 6
+    with torch.device(device):
+        model = BertForSequenceClassification(config).eval()
+    if network == "gte-small":
+        from safetensors.torch import load_file
+
+        weights = load_file(Path(data) / "gte_small_bert_fp16.safetensors")
+        missing, unknown = model.load_state_dict({f"bert.{k}": v.float() for k, v in weights.items()}, strict=False)
+        assert not unknown
+        assert all(name.startswith(("bert.pooler", "classifier")) for name in missing), missing
     return model.half() if device.startswith("cuda") else model
 
 
-def text_model(data: str, device: str, batch: int, shapes: str) -> Any:
+def text_model(network: str, data: str, device: str, batch: int, shapes: str) -> Any:
     import torch
     from transformers import PreTrainedTokenizerFast
 
@@ -153,53 +158,18 @@ def text_model(data: str, device: str, batch: int, shapes: str) -> Any:
             notes.shape(len(index), self._width(int(lengths[index].max())))
             return super()._outputs(columns, lengths, index)
 
-        name = "gte-small"
+        name = network
 
     notes = Notes(shapes)
-    notes.stage(Noted, "_table", "tokenise")
     notes.stage(huggingface, "token_rows", "choose tokens")
     notes.stage(Noted, "_outputs", "start the network")
     torch.backends.cuda.matmul.allow_tf32 = True
     names = {f"{word}_token": f"[{word.upper()}]" for word in ("pad", "unk", "cls", "sep", "mask")}
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(Path(data) / "bert_uncased_tokenizer.json"), **names)
     tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-    model = Noted(text_network(data, device), tokenizer, batch=batch, max_length=512)
+    model = Noted(text_network(network, data, device), tokenizer, batch=batch, max_length=512)
     model.notes_kept = notes
-    if device.startswith("cuda"):
-        in_every_lane(model, functools.partial(warm_up, model.model, batch))
     return model
-
-
-def in_every_lane(model: Any, work: Callable[[], None]) -> None:
-    """Run something in each of the threads that begin a model's batches."""
-    lanes = model._background.lanes
-    together = threading.Barrier(lanes)  # no thread takes two of them
-
-    def begin(_: Any) -> Callable[[], Any]:
-        together.wait()
-        work()
-        return lambda: None
-
-    for done in [model._background(begin, None) for _ in range(lanes)]:
-        done()
-
-
-def warm_up(network: Any, batch: int) -> None:
-    """Let CUDA load and plan what it does when a shape comes for the first time; it takes seconds, at the start.
-
-    Plans of attention belong to a thread.
-    """
-    import torch
-
-    common = [(rows, range(64, 400, 16)) for rows in (batch, batch // 2, batch // 4)]
-    with torch.inference_mode():
-        for rows, widths in (*common, (1, (64, 256)), (16, (64, 256)), (128, (64, 256))):
-            for width in widths:
-                ids = torch.full((rows, width), 1000, device=network.device)
-                mask = torch.ones_like(ids)
-                mask[0, -1] = 0
-                network(input_ids=ids, attention_mask=mask)
-        torch.cuda.synchronize()
 
 
 def image_model(data: str, device: str, batch: int, shapes: str) -> Any:
@@ -326,7 +296,7 @@ class Run:
         self.folder = tempfile.mkdtemp(prefix="c2fa-gpu-")
         self.shapes = os.path.join(self.folder, "shapes.json")
         self.make = functools.partial(make, a.data, a.device, batch, self.shapes)
-        self.options = {"budget": a.budget, "batch_size": sent, "model_name": make.__name__}
+        self.options = {"budget": a.budget, "batch_size": sent, "model_name": "benchmark"}
 
     def one_call(self, inputs: Any) -> dict[str, float]:
         """`many` with workers around one model."""
@@ -339,17 +309,33 @@ class Run:
         [load] = store.run.loads.values()
         return {"rows": store.run.rows, "seconds": seconds, "answering": load.seconds, "waiting": load.waiting}
 
+    def here(self, inputs: Any) -> dict[str, float]:
+        """`many` with workers around the model of this process, which is made before the clock runs."""
+        return self._around(inputs, os.path.join(self.folder, "here"), models="here", workers=self.a.workers)
+
+    def in_memory(self, inputs: Any) -> dict[str, float]:
+        """The same in memory."""
+        return self._around(inputs, workers=self.a.workers)
+
     def one_process(self, inputs: Any) -> dict[str, float]:
-        """`many` in this process; the model is made before the clock runs."""
+        """`many` in memory, all in this process."""
+        return self._around(inputs)
+
+    def _around(self, inputs: Any, *store: str, **options: Any) -> dict[str, float]:
         explainer = c2fa.Explainer(self.make(), self.masker, **self.options)
         explainer(next(iter(inputs)))
-        stages_of_a_worker(explainer.model.notes_kept)
-        explainer.model.notes_kept.clear()
+        notes = explainer.model.notes_kept
+        if not options:
+            stages_of_a_worker(notes)
+        notes.clear()
         begin = time.perf_counter()
-        store = explainer.many(inputs, os.path.join(self.folder, "serial"), engine="serial")
+        found = explainer.many(inputs, *store, **options)
         seconds = time.perf_counter() - begin
-        explainer.model.notes_kept.write()
-        return {"rows": store.run.rows, "seconds": seconds, "answering": seconds}
+        notes.write()
+        numbers = {"rows": found.run.rows, "seconds": seconds, "answering": seconds}
+        for load in found.run.loads.values():
+            numbers |= {"answering": load.seconds, "waiting": load.waiting}
+        return numbers
 
     def loop(self, inputs: Any) -> dict[str, float]:
         """A plain loop over explainer(x)."""
@@ -401,10 +387,13 @@ def texts(a: argparse.Namespace) -> None:
     few = max(a.inputs // 8, 1)
     ways = {
         "one_call": (reviews(a.data, a.inputs), a.inputs, 4 * a.batch),
+        "here": (reviews(a.data, a.inputs), a.inputs, 4 * a.batch),
+        "in_memory": (reviews(a.data, a.inputs), a.inputs, 4 * a.batch),
         "one_process": (reviews(a.data, a.inputs // 4), a.inputs // 4, 4 * a.batch),
         "loop": (reviews(a.data, few), few, a.batch),
     }
-    compare(a, text_model, bare_texts, c2fa.maskers.Text(), {k: v for k, v in ways.items() if k in a.ways}, a.batch)
+    make = functools.partial(text_model, a.network)
+    compare(a, make, bare_texts, c2fa.maskers.Text(), {k: v for k, v in ways.items() if k in a.ways}, a.batch)
 
 
 def images(a: argparse.Namespace) -> None:
@@ -414,6 +403,7 @@ def images(a: argparse.Namespace) -> None:
     print(f"\nbags of four photos, {a.budget} rows each, batches of {size} bags, quickshift included", flush=True)
     ways = {
         "one_call": (list(bags(pictures, count)), count, 16 * size),
+        "in_memory": (list(bags(pictures, count)), count, 16 * size),
         "one_process": (list(bags(pictures, few)), few, 4 * size),
     }
     masker = c2fa.maskers.ImageBag(absent="fill")
@@ -427,7 +417,7 @@ def profile(a: argparse.Namespace) -> None:
 
     size = a.batch // 16
     kinds = {
-        "reviews": (text_model, a.batch, c2fa.maskers.Text(), reviews(a.data, 40)),
+        "reviews": (functools.partial(text_model, a.network), a.batch, c2fa.maskers.Text(), reviews(a.data, 40)),
         "bags": (image_model, size, c2fa.maskers.ImageBag(absent="fill"), list(bags(photos(a.data, 80), 20))),
     }
     for name, (make, batch, masker, inputs) in kinds.items():
@@ -439,13 +429,6 @@ def profile(a: argparse.Namespace) -> None:
         run.close()
         print(f"\n{name}", flush=True)
         print(seen.key_averages().table(sort_by="self_cuda_time_total", row_limit=14, max_name_column_width=60))
-
-
-def quickshift(a: argparse.Namespace) -> None:
-    from quickshift import compare as race  # the file beside this one
-
-    print("\nquickshift", flush=True)
-    race(photos(a.data, 128), a.device)
 
 
 # -- memory ----------------------------------------------------------------------------------------
@@ -486,7 +469,8 @@ def memory(a: argparse.Namespace) -> None:
     """Few rows for each input, since memory is in question and not speed."""
     print("\npeak memory in MiB", flush=True)
     for count in (a.inputs // 2, 5 * a.inputs):
-        run = Run(argparse.Namespace(**{**vars(a), "budget": 30}), text_model, c2fa.maskers.Text(), a.batch, a.batch)
+        make = functools.partial(text_model, a.network)
+        run = Run(argparse.Namespace(**{**vars(a), "budget": 30}), make, c2fa.maskers.Text(), a.batch, a.batch)
         with Watch() as watch:
             run.one_call(reviews(a.data, count))
         run.close()
@@ -511,19 +495,20 @@ def _on_device() -> str:
     return f"; processes on the device: {[line for line in listed if line]}"
 
 
-PARTS = {"texts": texts, "images": images, "quickshift": quickshift, "memory": memory, "profile": profile}
+PARTS = {"texts": texts, "images": images, "memory": memory, "profile": profile}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", default=["texts", "images", "quickshift", "memory"])
+    parser.add_argument("what", nargs="*", default=["texts", "images", "memory"])
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--network", default="minilm", choices=("minilm", "gte-small"))
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--inputs", type=int, default=2000)
     parser.add_argument("--budget", type=int, default=ROWS)
     parser.add_argument("--batch", type=int, default=2048)
     parser.add_argument("--workers", type=int, default=14)
-    parser.add_argument("--ways", default="one_call,one_process,loop")
+    parser.add_argument("--ways", default="one_call,here,in_memory,one_process,loop")
     a = parser.parse_args()
     a.gpus = int(a.device.startswith("cuda"))
     a.ways = a.ways.split(",")

@@ -69,8 +69,9 @@ class Renders(Model):
     def cost(self) -> float | None:
         return None if not self.price else 0.0
 
-    def renders(self, inputs: Any) -> bool:
-        return isinstance(inputs, Vector)
+    @staticmethod
+    def prepare(inputs: Any) -> Vector | None:
+        return inputs if isinstance(inputs, Vector) else None
 
     def launch(self, batch: Any) -> Callable[[], npt.NDArray[np.float64]]:
         if isinstance(batch, MaskedBatch):

@@ -10,6 +10,7 @@ import numpy as np
 from benchmarks.cite import recipes, reference
 from benchmarks.cite.items import Item
 from benchmarks.cite.recipes import Recipe
+from benchmarks.cite.rivals import ContextCite, HierarchicalLeaveOneOut
 from benchmarks.cite.rows import LEVELS, WORDS, Context, Noting, Rows
 
 import c2fa
@@ -21,12 +22,13 @@ from c2fa.asking.querying import Cache
 from c2fa.citing import Question
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
+CONTEXT_CITE: Mapping[str, Any] = {"method": ContextCite(), "link": "logit"}  # its authors fit log-odds
 METHODS: Mapping[str, Mapping[str, Any] | Recipe] = {
     "owen": {"method": "owen"},
     "c2fa": {"method": "c2fa"},
-    "context-cite": {"method": "context-cite"},
+    "context-cite": CONTEXT_CITE,
     "leave-one-out": {"method": "leave-one-out"},
-    "hierarchical-leave-one-out": {"method": "hierarchical-leave-one-out"},
+    "hierarchical-leave-one-out": {"method": HierarchicalLeaveOneOut()},
     "arc-jsd": recipes.arc_jsd,
     "camab": recipes.camab,
 }
@@ -235,7 +237,7 @@ def _words(case: Case, settings: Settings) -> list[Row]:
     fresh = np.ones((settings.fresh, s.leaves), dtype=np.bool_)
     fresh[:, inside] = metrics.held_out(int(inside.sum()), settings.fresh, case.rows.context.number)
     rows: list[Row] = []
-    for name, options in {"c2fa-focused": {}, "context-cite": {"method": "context-cite"}}.items():
+    for name, options in {"c2fa-focused": {}, "context-cite": CONTEXT_CITE}.items():
         for seed in range(settings.seeds):
             for budget in sorted(settings.rows, reverse=True):
                 e = words.explained(budget, seed, levels=WORDS, **options)

@@ -258,11 +258,11 @@ QUARTERS = lambda image: np.arange(64).reshape(8, 8) // 16  # noqa: E731
 CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Sequence[Any]]]] = {
     "Explainer": (explain, {
         "answer": [*GOOD, *BAD], "x": [X], "masker": [toys.MASKER], "key": [None, "k"], "seed": [0, 7],
-        "method": ["c2fa", "c2fa", "lime", "milli", "bu-lime", "td-lime", "c2fa-milli", "td-milli"],
+        "method": ["c2fa", "c2fa", "lime", "milli", "bu-lime", "td-lime", "td-milli"],
         "budget": [None, 20, 60, (8, 12), [9, 30]], "target": [None, 0, "0"], "batch_size": [None, 1, 7],
         "until": [None, "top2", "stderr:0.1", until.top(1)], "link": ["identity", "identity", "logit", "log"],
         "on_error": ["raise", "raise", "drop"], "outputs": ["auto", "all", "target"], "output_names": [None],
-        "preset": [None, "paper", "shap"], "ledger": [None], "model_name": [None, "m"]}),
+        "preset": [None, "paper"], "ledger": [None], "model_name": [None, "m"]}),
     "Explainer, options": (lambda **options: toys.explainer(**options)(X), {
         "sampler": ["planned", "uniform", samplers.Keep(0.5)], "kernel": ["uniform", "cosine", "shap"],
         "penalty": ["auto", c2fa.L2(0.1), c2fa.L1(0.1), (c2fa.L2(0.1), c2fa.L1(0.1))], "intercept": [True, False],

@@ -3,8 +3,8 @@
 One table is made of the 25,839 reviews of FDU14: what kind of product each is of, how it begins and ends, and ten
 counts and shares, from which the model tells whether it is positive. The other is scikit-learn's diabetes, in which sex
 is a category. The game is ``c2fa.maskers.Tabular``'s: a masked column has its usual value. Its Shapley values, of the
-log-odds or of the predicted number, are those of all 2^columns masks. They are estimated by ``preset="shap"`` with
-``penalty="auto"`` and by the default; what is learned from are estimates of other rows.
+log-odds or of the predicted number, are those of all 2^columns masks. They are estimated by the default,
+whose values of a table without groups they are; what is learned from are estimates of other rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ GOALS = (0.9, 0.95, 0.99)
 BUDGETS = (8, 10, 12, 15, 20, 25, 30, 40, 60, 80, 100, 150, 200, 300)
 LEARN, FULL, TEST = 300, 150, 80
 WAYS: Mapping[str, Mapping[str, Any]] = {
-    "Shapley's weights": {"preset": "shap", "penalty": "auto"},
     "the default": {},
 }
 NEGATIONS = frozenset(["not", "no", "never", "none", "nothing", "cannot", "without", "n't"])

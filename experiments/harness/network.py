@@ -31,9 +31,10 @@ class Network(ABC):
         """The same as a cost, which whoever asks is told: of a network in another process nothing else is seen."""
         return float(self.work)
 
-    def renders(self, inputs: Any) -> bool:
-        """Whether it masks such inputs itself."""
-        return isinstance(inputs, ItemInputs)
+    @staticmethod
+    def prepare(inputs: Any) -> ItemInputs | None:
+        """Items are masked by the network itself."""
+        return inputs if isinstance(inputs, ItemInputs) else None
 
     @abstractmethod
     def launch(self, batch: MaskedBatch) -> Callable[[], Outputs]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from c2fa import L2
-from c2fa.methods import AnyMethod
+from c2fa.methods import BaseMethod
 from c2fa.methods.c2fa import PAPER
 from experiments.harness.tuning import PAPER_MU2, PAPER_STRENGTHS
 from experiments.variants import (
@@ -21,9 +21,9 @@ from experiments.variants import (
     top_down_milli_on_top,
 )
 
-Kind = str | Callable[..., AnyMethod]
+Kind = str | Callable[..., BaseMethod]
 """A method of the package by its name, or what makes another of its options."""
-Method = tuple[str, str | AnyMethod, Mapping[str, Any]]
+Method = tuple[str, str | BaseMethod, Mapping[str, Any]]
 """Label, method and options, as ``evaluate`` takes them."""
 
 N_L = (20, 50, 100, 150, 200, 250, 300)

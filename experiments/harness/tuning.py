@@ -13,7 +13,7 @@ from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model
 from c2fa.evaluation import RowCount, evaluate
 from c2fa.evaluation.scoring import MetricSpec, as_scores
-from c2fa.methods import AnyMethod
+from c2fa.methods import BaseMethod
 from c2fa.penalties import L2
 
 PAPER_STRENGTHS = (0.1, 1.0)
@@ -124,11 +124,11 @@ def tune(
 
 def candidates(
     depth: int,
-    method: str | Callable[..., AnyMethod] = "c2fa",
+    method: str | Callable[..., BaseMethod] = "c2fa",
     strengths: Sequence[float] | Sequence[Sequence[float]] = PAPER_STRENGTHS,
     mu2: Sequence[float] = PAPER_MU2,
     **options: Any,
-) -> Iterator[tuple[dict[str, float], tuple[str | Callable[..., AnyMethod], dict[str, Any]]]]:
+) -> Iterator[tuple[dict[str, float], tuple[str | Callable[..., BaseMethod], dict[str, Any]]]]:
     """Every combination of a method's strengths, by their names, and the method with its options for it.
 
     Parameters

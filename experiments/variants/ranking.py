@@ -7,8 +7,9 @@ from typing import Any
 
 from c2fa import Structure
 from c2fa.asking.querying import Conversation
-from c2fa.methods import Attribution, BaseMethod, C2FAMilli, Method, Milli, Task, TopDownMilli
+from c2fa.methods import Attribution, BaseMethod, Milli, Task, TopDownMilli
 from c2fa.methods.budget import Budget
+from experiments.variants.joint_milli import C2FAMilli
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class RankingOnTop(BaseMethod):
     The rows of the first level are then all samples. A part alone has no rank and costs none.
     """
 
-    method: Method
+    method: BaseMethod
 
     def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
         """As the method's own."""

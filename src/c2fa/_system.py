@@ -309,6 +309,18 @@ def _often() -> Callable[[], object]:
     return lambda: sys.setswitchinterval(before)
 
 
+def _without_plans() -> Callable[[], object]:
+    """Keep attention from cuDNN, which plans for tens of milliseconds whenever a shape comes for the first time.
+
+    Batches of masked texts have hundreds of shapes; a network that is warm is a few per cent slower without it.
+    """
+    import torch
+
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    return lambda: torch.backends.cuda.enable_cudnn_sdp(before)
+
+
 @lru_cache(maxsize=1)
 def _blas() -> Any:
     from threadpoolctl import ThreadpoolController
@@ -324,47 +336,9 @@ def _blas() -> Any:
 # with Python's five milliseconds, behind a thread that fits, it takes seconds for one batch.
 swift = _ProcessWide(_often)
 _one_blas_thread = _ProcessWide(lambda: _blas().limit(limits=1).restore_original_limits)
+without_plans = _ProcessWide(_without_plans)
 
 
 def suited(multiplications: float) -> contextlib.AbstractContextManager[None]:
     """Give BLAS one thread where the work is small, since waking others costs more than they give."""
     return contextlib.nullcontext() if multiplications >= 2e8 else _one_blas_thread
-
-
-class _Attention:
-    """Which kernels attention may use on a GPU.
-
-    PyTorch keeps this for the whole process, so threads that want the other setting wait until nobody is inside.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside, self._planned = 0, True
-        self._setting = contextlib.ExitStack()  # what puts the process's setting back
-
-    @contextmanager
-    def __call__(self, plans: bool) -> Iterator[None]:
-        """Run a network with cuDNN's attention, or without it.
-
-        cuDNN's is fastest, but it takes tens of milliseconds to plan for a new shape: it pays for large batches of a
-        size that comes often.
-        """
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
-        with self._changed:
-            self._changed.wait_for(lambda: self._inside == 0 or self._planned == plans)
-            if self._inside == 0 and not plans:
-                unplanned = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-                self._setting.enter_context(sdpa_kernel(unplanned))
-            self._inside, self._planned = self._inside + 1, plans
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._inside -= 1
-                if self._inside == 0:
-                    self._setting.close()
-                self._changed.notify_all()
-
-
-attention = _Attention()

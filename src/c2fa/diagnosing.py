@@ -179,8 +179,6 @@ def _contradiction(
             for fit in worthless
         )
         return f"{told} explain less than nothing of what the model does under their masks, so {apart}"
-    if found.partial:
-        return ""
     values = [v[:, column] for v in found.values]
     for k, own in enumerate(values[:-1]):
         sums = structure.sums(values[-1], k)
@@ -289,6 +287,6 @@ def _row_warnings(fit: _Fit) -> list[str]:
     if 2 * light > len(weights):
         warnings.append(
             f"{light} of the {len(weights)} rows of {fit.name} weigh next to nothing beside the others, so that "
-            "hardly any answer counts; use another kernel, or preset='shap' for SHAP's weights"
+            "hardly any answer counts; use another kernel, or method='shapley' for Shapley values"
         )
     return warnings

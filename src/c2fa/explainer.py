@@ -26,9 +26,9 @@ from c2fa.asking.spending import Purse
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation
 from c2fa.maskers import Array, Bag, Custom, Default, ImageBag, Tabular, Text, TimeSeries
-from c2fa.methods import AnyMethod, Task, make, options_of
+from c2fa.methods import BaseMethod, Task, make, options_of
 from c2fa.methods.budget import masks_of, rows_and_money
-from c2fa.methods.c2fa import PRESETS
+from c2fa.methods.c2fa import PAPER
 from c2fa.models.loading import Lazy, wrap
 from c2fa.priors.prior import Prior
 from c2fa.priors.scouting import Scout, expectation
@@ -93,9 +93,9 @@ class Explainer:
     progress
         Whether work of over a second shows a progress bar; None, the default, shows one in notebooks and terminals.
     preset
-        ``"paper"`` for what the paper does to the letter, ``"shap"`` for Kernel SHAP's weights, as far as the method
-        has the options; single ones may still be given. With ``"paper"`` masks are the paper's too, whatever the
-        method: an image is removed from a bag where it is masked as a whole, and never by masks of its super-pixels.
+        ``"paper"`` for what the paper does to the letter, as far as the method has the options; single ones may still
+        be given. Masks are then the paper's too, whatever the method: an image is removed from a bag where it is masked
+        as a whole, and never by masks of its super-pixels.
     prior
         What other inputs taught, or the file where it is: ``c2fa.Prior.learn(explanations)``; or a cheap model that is
         asked about the same input first, ``c2fa.scout(model)``. It counts as far as this input's answers bear it out,
@@ -119,7 +119,7 @@ class Explainer:
         model: Any,
         masker: Masker | None = None,
         *,
-        method: str | AnyMethod | None = None,
+        method: str | BaseMethod | None = None,
         budget: int | Sequence[int] | str | None = None,
         target: int | str | None = None,
         seed: int = 0,
@@ -143,14 +143,12 @@ class Explainer:
         check_takes_one(
             "masker", masker, "c2fa.maskers.Text()", "the input; c2fa.maskers.Custom takes one of (x, masks, level)"
         )
-        if not isinstance(method, str | None):
-            check_takes_one("method", method, "'owen' or c2fa.methods.Owen()", "the Task, and yields questions")
         if method is None:
             of_the_fit = set(options_of("c2fa")) - set(options_of("owen"))
             method = "c2fa" if preset is not None or of_the_fit & set(options) else "owen"
         if preset is not None:
-            _check_word("preset", preset, sorted(PRESETS))
-            options = {**{k: v for k, v in PRESETS[preset].items() if k in options_of(method)}, **options}
+            _check_word("preset", preset, ["paper"])
+            options = {**{k: v for k, v in PAPER.items() if k in options_of(method)}, **options}
         _check_word("on_error", on_error, ("raise", "drop"))
         _check_word("outputs", outputs, ("auto", "all", "target"))
         if batch_size is None:
@@ -245,12 +243,13 @@ class Explainer:
     def many(self, inputs: Any, store: str | PathLike[str] | None = None, **options: Any) -> Explanations | Store:
         """Explain every input of a list, of a DataFrame (its rows), of a Parquet or JSONL file, …
 
-        Without a store the explanations are returned, in order, all made in this process; the place of an input that
-        failed raises when it is looked at (see ``c2fa.batch.in_memory``). With a store they go to a folder of Parquet
-        shards, by as many worker processes as pay. What the folder has already is not done again, so the same call
-        continues a run that was stopped (see ``c2fa.batch.many`` for the options).
+        Without a store the explanations are returned, in order; the place of an input that failed raises when it is
+        looked at. With ``workers=`` so many processes do what is not the model's work (see ``c2fa.batch.in_memory``).
+
+        With a store they go to a folder of Parquet shards, by as many worker processes as pay. What the folder has
+        already is not done again, so the same call continues a run that was stopped (see ``c2fa.batch.many``).
         """
-        from c2fa.batch.many import in_memory, many
+        from c2fa.batch import in_memory, many
 
         if store is None:
             return in_memory(self, inputs, **options)

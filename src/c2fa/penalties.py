@@ -9,7 +9,7 @@ scikit-learn's ``alpha`` is ``2 λ``. ``Auto`` stands for strengths that are yet
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from c2fa._system import is_real, is_whole
 from c2fa.structure import FloatArray
 
 
+@runtime_checkable
 class Penalty(Protocol):
     """What a solver may ask of a penalty."""
 
@@ -210,10 +211,6 @@ class Auto:
                 raise ValueError("sizes must be finite numbers above 0, one for each leaf")
             object.__setattr__(self, "sizes", tuple(sizes.tolist()))
 
-    def __repr__(self) -> str:
-        sizes = "" if self.sizes is None else f", sizes={self.sizes}"  # they are seldom given
-        return f"Auto(output={self.output}, tail={self.tail}, noiseless={self.noiseless}{sizes})"
-
     @property
     def columns(self) -> slice:
         """The outputs that decide."""
@@ -237,7 +234,7 @@ def _check_strength(name: str, value: float) -> None:
 
 def check_penalty(penalty: Any) -> None:
     """Refuse what is no penalty."""
-    if not all(hasattr(penalty, name) for name in ("ridge", "value", "prox")):
+    if not isinstance(penalty, Penalty):
         raise TypeError(
             f"penalty must be L2(0.1), 'auto', L1(0.1), ElasticNet(...), NonNegative() or your own class with ridge, "
             f"value and prox, not {penalty!r}"

@@ -73,17 +73,6 @@ class Posterior:
 
     Standard errors are its diagonal; how sure one value is to exceed another needs more of it. No D×D matrix is formed
     where there are fewer rows than leaves.
-
-    Examples
-    --------
-    >>> import numpy as np, c2fa
-    >>> s = c2fa.Structure.from_groups("aab")
-    >>> high = c2fa.Level(np.eye(2, dtype=bool), np.zeros(2), penalty=c2fa.L2(0.5))
-    >>> low = c2fa.Level(np.eye(3, dtype=bool), np.zeros(3), penalty=c2fa.L2(0.5))
-    >>> c2fa.solve(c2fa.Problem(s, (high, low))).posterior.covariance(-1, np.arange(3)).round(3)
-    array([[ 0.333, -0.167,  0.   ],
-           [-0.167,  0.333,  0.   ],
-           [ 0.   ,  0.   ,  0.25 ]])
     """
 
     problem: Problem

@@ -20,7 +20,7 @@ from c2fa._system import is_real, is_whole
 from c2fa.asking.masking import Masked
 from c2fa.asking.querying import BudgetError, Conversation
 from c2fa.asking.replies import QueryError
-from c2fa.methods.base import Attribution, Method, Task
+from c2fa.methods.base import Attribution, BaseMethod, Task
 from c2fa.methods.budget import Budget
 from c2fa.showing.printing import singular
 from c2fa.structure import FloatArray, IntArray, Structure
@@ -244,7 +244,7 @@ class Judge:
 
 
 def in_stages(
-    method: Method, task: Task, judge: Judge, budget: Budget
+    method: BaseMethod, task: Task, judge: Judge, budget: Budget
 ) -> Conversation[tuple[Attribution, tuple[int, ...]]]:
     """Ask stage by stage until the rule is content; what was asked before costs nothing when it comes again."""
     *first, last = stages(method, task.structure, task.budget, budget)
@@ -261,7 +261,7 @@ def in_stages(
     return found, last
 
 
-def stages(method: Method, structure: Structure, rows: tuple[int, ...], budget: Budget) -> list[tuple[int, ...]]:
+def stages(method: BaseMethod, structure: Structure, rows: tuple[int, ...], budget: Budget) -> list[tuple[int, ...]]:
     """The masks of each level at which a rule looks at what is known: the splits of smaller budgets, then all rows."""
     total, found = sum(rows) + 1, list[tuple[int, ...]]()
     for some in looks(total)[:-1]:

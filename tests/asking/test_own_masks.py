@@ -206,7 +206,7 @@ def test_scores_that_draw_do_so_for_each_input_and_alike_for_all_methods():
         c2fa.maskers.Array(S),
         masks=[(5, 5)],
         seeds=1,
-        metrics=["infidelity@1", "aopc-r"],
+        metrics=["infidelity@1", "lds@0"],
     )
     assert len(set(asked[1.0]) & set(asked[2.0])) < 0.5 * len(set(asked[1.0]))
     assert grid.rows.scoring < 0.75 * grid.rows.scoring_alone

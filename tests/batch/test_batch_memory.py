@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import numpy as np
 import pytest
 
 import c2fa
-from batch_helpers import LEAVES, NAN, RAISES, Model, explainer, inputs
+from batch_helpers import KILL, KILLS, LEAVES, NAN, RAISES, STRUCTURE, Model, explainer, inputs
 from c2fa.batch import Explanations, NoAnswerError, NotExplainedError
 
 
@@ -89,11 +92,72 @@ def test_where_nothing_can_be_explained_the_reason_is_raised() -> None:
 
 
 def test_what_needs_a_folder_says_so() -> None:
-    with pytest.raises(TypeError, match=r"workers=2 goes with a folder.*many\(inputs, 'explained/', workers=2\)"):
-        explainer().many(inputs(2), workers=2)
+    with pytest.raises(TypeError, match=r"gpus=2 goes with a folder.*many\(inputs, 'explained/', gpus=2\)"):
+        explainer().many(inputs(2), gpus=2)
+    with pytest.raises(ValueError, match="a ledger in memory cannot be shared by workers"):
+        explainer(ledger=c2fa.Ledger(":memory:")).many(inputs(4), workers=2)
     with pytest.raises(TypeError, match="no option 'wokers'"):
         explainer().many(inputs(2), wokers=2)
     assert len(explainer().many([])) == 0
+
+
+def test_workers_around_the_model_of_this_process_give_the_same() -> None:
+    xs = inputs(24)
+    xs[3][0] = RAISES
+    with pytest.warns(UserWarning, match="1 of 24 inputs could not be explained"):
+        alone = explainer().many(xs)
+    with pytest.warns(UserWarning, match="1 of 24 inputs could not be explained"):
+        found = explainer(Calling(), ledger=None).many(xs, workers=2)
+    assert (found.run.workers, found.run.rows, found.run.inputs) == (2, alone.run.rows, 24)
+    assert found.errors() == alone.errors()
+    for (_, mine), (_, theirs) in zip(found.items(), alone.items(), strict=True):
+        np.testing.assert_array_equal(mine.low, theirs.low)
+
+
+@dataclass
+class Calling(Model):
+    """Must stay in this process; it may be told to stop, as by Ctrl-C, when it is called for the 45th time."""
+
+    stops: bool = False
+    calls: int = 0
+
+    def __call__(self, batch: Any) -> Any:
+        self.calls += 1
+        if self.stops and self.calls == 45:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().__call__(batch)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("this model does not travel")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_returns_what_is_done(workers: int) -> None:
+    made = explainer(Calling(stops=True, delay=0.05), batch_size=32)
+    with pytest.warns(UserWarning, match=r"could not be explained \(input \d+: stopped by Ctrl-C before its turn\)"):
+        found = made.many(inputs(60), workers=workers)
+    done = dict(found.items())
+    assert 0 < len(done) < 60 == len(found)
+    for index, e in done.items():
+        np.testing.assert_array_equal(e.low, explainer()(inputs(60)[index]).low)
+
+
+def test_an_input_of_which_workers_die_keeps_its_place() -> None:
+    made = c2fa.Explainer(Model(), Deadly(STRUCTURE), budget=(8, 24), progress=False)
+    xs = inputs(4)
+    xs[2][0] = KILLS
+    with pytest.warns(UserWarning, match=r"input 2: 2 workers died of it \(exit code -9\)"):
+        found = made.many(xs, workers=2, tries=2)
+    assert [index for index, _ in found.items()] == [0, 1, 3]
+
+
+class Deadly(c2fa.maskers.Array):
+    """A masker that one input kills, and with it the process."""
+
+    def __call__(self, x: Any) -> c2fa.Masked:
+        if x[0] == KILLS:
+            os.kill(os.getpid(), KILL)
+        return super().__call__(x)
 
 
 def test_progress_is_shown_where_it_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -403,16 +403,23 @@ def test_what_a_model_says_of_itself_is_told(serve: Any) -> None:
     assert model.__name__ == "Said"
 
 
+def test_what_a_model_says_wrongly_of_itself_ends_the_start(tmp_path: Any) -> None:
+    class Wrong(Renders):
+        notes = 3
+
+    with pytest.raises(TypeError, match="not iterable"):
+        Serving(Wrong, Contact(str(tmp_path))).start(0)
+
+
 def test_what_a_model_masks_itself_travels_once_and_is_forgotten(serve: Any) -> None:
     server, contact = serve(Renders())
     model = RemoteModel(contact, 0)
-    assert not model.renders(lambda masks, level: None)
+    assert model.prepare(lambda masks, level: None) is None
     [guest] = server.guests
     for seed in range(20):
         batch = rows(inputs(1, seed)[0])
         inputs_of = batch.pieces[0].inputs
-        assert model.renders(inputs_of)
-        assert model.renders(inputs_of)
+        assert model.prepare(inputs_of) is inputs_of
         answers = [model.launch(batch), model.launch(batch)]
         for answer in answers:
             np.testing.assert_array_equal(answer(), Renders()(batch))

@@ -468,6 +468,7 @@ def test_texts_in_rows_of_files_are_explained_and_compared(folder: Path) -> None
             "evaluate", file, *asking, "--row", "0:2", "--budget", "10", "--budget", "20", "--seeds", "1"
         ).stdout
         assert "insertion (words)" in said
+        assert all(f" {name} " in said for name in ("owen", "c2fa", "lime"))  # the default among what is compared
     c2fa_("explain", "r.csv", *asking, "-b", "20", "--store", "some", "--row", "1:", "--store-option", "engine=serial")
     from c2fa.batch import Store
 

@@ -1,4 +1,4 @@
-"""One battery for every registered method, the presets and a method that is not the package's own."""
+"""One battery for every registered method and a method that is not the package's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from c2fa.asking.querying import Queries, step
 from c2fa.asking.replies import as_outputs
 from c2fa.methods import METHODS, PEERS
 
-CHOSEN = {**{name: {"method": name} for name in METHODS}, "preset=shap": {"preset": "shap"}}
+CHOSEN = {name: {"method": name} for name in METHODS}
 try:
     from experiments.variants import TopDownProportional
 except ImportError:  # the experiments are not part of every copy of the project
@@ -20,8 +20,8 @@ except ImportError:  # the experiments are not part of every copy of the project
 else:
     CHOSEN["proportional"] = {"method": TopDownProportional()}
 PACKAGES = {name: kind.package for name, kind in PEERS.items()}
-CONSISTENT = sorted(set(CHOSEN) - {"lime", "milli", "hierarchical-leave-one-out"})
-RANKS = {"milli", "td-milli", "c2fa-milli"}
+CONSISTENT = sorted(set(CHOSEN) - {"lime", "milli"})
+RANKS = {"milli", "td-milli"}
 
 STRUCTURES = {
     "ragged": c2fa.Structure.from_groups("aaabbbccccd"),

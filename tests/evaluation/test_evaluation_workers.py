@@ -245,7 +245,10 @@ def test_the_command_shares_its_inputs_among_workers(tmp_path: Path) -> None:
     command = ["evaluate", *map(str, texts), "-m", "demo", "--budget", "20", "--seeds", "1", "--json", "--no-resume"]
     alone, shared = (RUNNER.invoke(app, [*command, *more]) for more in ([], ["--workers", "2"]))
     assert alone.exit_code == shared.exit_code == 0, shared.output
-    assert json.loads(alone.stdout) == json.loads(shared.stdout)
+    one, several = (json.loads(result.stdout) for result in (alone, shared))
+    summaries = [pd.DataFrame(facts.pop("summary")) for facts in (one, several)]
+    pd.testing.assert_frame_equal(*summaries, atol=1e-6)  # single precision, by another number of threads
+    assert one == several
 
 
 # ------------------------------------------------------------------------------------------------ Lazy
@@ -263,7 +266,7 @@ def test_a_lazy_model_is_made_once_and_says_what_the_made_one_says(tmp_path: Pat
     np.testing.assert_array_equal(lazy(rows), Renders()(rows))
     np.testing.assert_array_equal(lazy.launch(rows)(), Renders()(rows))
     assert describe(lazy).name == "batch-test"
-    assert describe(lazy).renders(Vectors()(INPUTS[0]).inputs)
+    assert describe(lazy).prepare(Vectors()(INPUTS[0]).inputs) is not None
     assert len(lines(made)) == 1
     assert describe(pickle.loads(pickle.dumps(lazy))).name == describe(sent).name  # made where they are asked
     assert len(lines(made)) == 3

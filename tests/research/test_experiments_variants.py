@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,17 @@ from experiments.variants.algorithm1 import AffineMap, iterate
 from experiments.variants.proportional import share
 
 import c2fa
+import oracles_methods as oracle
 from c2fa import methods
+from c2fa.graph import chain
+from c2fa.samplers import milli as milli_sampler
+from driving import THREE, S, drive, model, task
 from strategies import problems
 
-S = c2fa.Structure.from_groups("aaabbbbccccc")
-THREE = c2fa.Structure.from_tree({"A": {"A1": ["x", "q"], "A2": ["y", "z"]}, "B": {"B1": ["w", "v", "u"]}})
 ON_TOP = {
     methods.Milli: variants.milli_on_top,
     methods.TopDownMilli: variants.top_down_milli_on_top,
-    methods.C2FAMilli: variants.c2fa_milli_on_top,
+    variants.C2FAMilli: variants.c2fa_milli_on_top,
 }
 
 
@@ -60,6 +63,46 @@ def test_the_budget_grows_by_exactly_the_ranking_on_top(kind: Any, structure: c2
         on_top = explainer(ON_TOP[kind](), structure, budget)
         assert on_top.queries(x, on_top.masker(x)).budget == rows + ranked
         assert on_top(x).queries <= rows + ranked
+
+
+# -- the joint fit of MILLI's rows ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("structure", [S, THREE])
+def test_c2fa_milli_is_the_joint_fit_of_millis_rows(structure: c2fa.Structure) -> None:
+    asked = task(structure, (14, 40, 60)[: structure.depth], target=1)
+    found, asks = drive(variants.C2FAMilli(alpha=0.2, beta=0.5, penalty=c2fa.L2(0.1)), asked)
+    scores = model(structure.expand(asks[0].masks, 0) * 1.0, structure)[:, 1]
+    width = structure.widths[0]
+    parts = np.array([oracle.milli_weight(sorted(-scores).index(-v), width, 0.2, 0.5) for v in scores])
+    levels = []
+    for k in range(structure.depth):
+        inclusion = parts
+        if k > 0:
+            up = [structure.owners(0)[list(structure.owners(k)).index(i)] for i in range(structure.widths[k])]
+            inclusion = 0.5 + 0.5 * (parts[up] - 0.5)
+        n = asked.budget[k] - (width if k == 0 else 0)
+        rows = milli_sampler(inclusion)(np.random.default_rng((3, k)), n, structure, k)
+        drawn = {r.tobytes() for r in rows}
+        extra = [r for r in np.eye(width, dtype=bool) if r.tobytes() not in drawn] if k == 0 else []
+        rows = np.array([*rows, np.ones(structure.widths[k], bool), *extra])
+        weights = np.array([oracle.milli_sample_weight(r, inclusion) for r in rows])
+        outputs = model(structure.expand(rows, k) * 1.0, structure)
+        levels.append(c2fa.Level(rows, outputs, weights, c2fa.L2(0.1), True))
+    joint = c2fa.solve(c2fa.Problem(structure, tuple(levels)))
+    for mine, theirs in zip(found.values, joint.values, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-9)
+
+
+@pytest.mark.parametrize("penalty", [None, "auto"])
+def test_c2fa_milli_of_one_part_is_c2fa_with_fair_coins_and_limes_weights(penalty: Any) -> None:
+    one = c2fa.Structure.from_groups("aaaa")
+    asked = dataclasses.replace(task(one, (4, 20)), neighbours=lambda: chain(one.owners(0)))
+    found, asks = drive(variants.C2FAMilli(penalty=penalty), asked)
+    plain, same = drive(methods.C2FA(kernel="cosine", sampler="uniform", penalty=penalty, smooth=None), asked)
+    np.testing.assert_array_equal(found.values[1], plain.values[1])
+    np.testing.assert_array_equal(asks[-1].masks, same[-1].masks)
+    np.testing.assert_array_equal(found.levels[1].weights, plain.levels[1].weights)
 
 
 # -- parts split in proportion -------------------------------------------------------------------------------------

@@ -303,14 +303,6 @@ def test_it_takes_evidence_to_choose():
         solve_smooth(problem, graph)
 
 
-def test_no_errors_are_made_up_where_none_are_wanted():
-    problem, graph = to_choose(np.sin(np.arange(30) / 4.0))
-    with_errors = solve_smooth(problem, graph)
-    without = solve_smooth(problem, graph, solver="direct", stderr=False)
-    assert without.stderr is None
-    np.testing.assert_array_equal(without.values[1], with_errors.values[1])
-
-
 # -- as an option ----------------------------------------------------------------------------------
 
 

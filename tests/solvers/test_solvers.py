@@ -321,7 +321,6 @@ def test_the_limit_of_iterations_is_reported():
         ("nope", {}, "solver must be 'auto' or one of"),
         ("direct", {"tol": 1}, "no option 'tol'"),
         ("admm", {"atol": -1.0}, "atol must be at least 0"),
-        ("admm", {"rho": 0.0}, "rho must be positive"),
         ("paper", {"mu1": 0.0}, "mu1 must be positive"),
     ],
 )
@@ -369,11 +368,9 @@ def test_admm_adapts_its_step_where_rows_are_few():
     high = c2fa.Level(masks[0], structure.expand(masks[0], 0) @ weights, None, c2fa.L2(0.1), True)
     low = c2fa.Level(masks[1], masks[1] @ weights, None, c2fa.L1(1.0), True)
     problem = c2fa.Problem(structure, (high, low))
-    adapted, fixed = c2fa.solve(problem), c2fa.solve(problem, rho=50.0, max_iterations=3000)
+    adapted = c2fa.solve(problem)
     assert adapted.status is c2fa.Status.CONVERGED
     assert adapted.iterations < 2000
-    assert fixed.status is c2fa.Status.MAX_ITERATIONS
-    assert adapted.objective < fixed.objective
 
 
 @pytest.mark.parametrize(("leaves", "lam"), [(4, 1e-9), (20, 1e-9), (60, 1e-9)])

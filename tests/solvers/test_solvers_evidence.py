@@ -208,7 +208,6 @@ def test_leaves_that_are_expected_to_be_larger_take_more_and_equal_sizes_change_
             Auto(sizes=wrong)
     given = Auto(output=1, sizes=np.array([1, 2]))
     assert eval(repr(given)) == given == Auto(1, sizes=(1.0, 2.0))
-    assert repr(Auto()) == "Auto(output=None, tail=None, noiseless=None)"
 
 
 @given(
@@ -628,7 +627,6 @@ def test_other_solvers_solve_what_was_chosen():
         np.testing.assert_allclose(near.values[1], exact.values[1], atol=1e-5)
         np.testing.assert_allclose(near.losses[1], exact.losses[1], rtol=1e-3)
         assert near.stderr is None
-    np.testing.assert_allclose(c2fa.solve(problem, stderr=False).values[1], exact.values[1])
     values, _, _ = dense(chooser.choose(problem).problem)
     np.testing.assert_allclose(exact.values[1], values[1][:, 0], atol=1e-9)
     levels = problem.levels
@@ -714,15 +712,13 @@ def test_strengths_must_fit_the_level():
             L2Each(bad)
 
 
-@pytest.mark.parametrize("method", ["c2fa", "c2fa-milli"])
-def test_parts_without_a_penalty_beside_auto_leaves_are_auto_too(method):
+def test_parts_without_a_penalty_beside_auto_leaves_are_auto_too():
     """Masks that fair coins repeat are one answer there as well."""
     s = c2fa.Structure.from_groups("aaabbbcc")
     w = np.random.default_rng(0).normal(size=8)
-    sampler = {} if method == "c2fa-milli" else {"sampler": "uniform"}
     found = [
         c2fa.Explainer(
-            lambda b: np.tanh(b @ w), c2fa.maskers.Array(s), method=method, budget=(20, 9), penalty=penalty, **sampler
+            lambda b: np.tanh(b @ w), c2fa.maskers.Array(s), budget=(20, 9), penalty=penalty, sampler="uniform"
         )(np.ones(8)).low
         for penalty in ("auto", (c2fa.L2(0.0), Auto()))
     ]

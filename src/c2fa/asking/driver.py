@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from c2fa._system import swift
 from c2fa.asking.ledger import Ledger, LedgerError, Name, Row
@@ -148,7 +149,8 @@ class _Driver(Generic[T]):
         self.unwritten: dict[Cache, None] = {}  # caches with answers that are not written yet
         self.unwritable: dict[Ledger, str] = {}  # ledgers that could not be written, and what to say of each
         self.left_out = False  # whether rows were left to another process
-        self.calls, self.renders = Calls(model), describe(model).renders
+        self.calls, self.prepare = Calls(model), describe(model).prepare
+        self.prepared: WeakKeyDictionary[Cache, Any] = WeakKeyDictionary()
         self.in_flight = max(in_flight, self.calls.in_flight)
         needs_threads = self.calls.launch is None and in_flight > 1
         self.threads = ThreadPoolExecutor(in_flight, "c2fa-batch") if needs_threads else None
@@ -256,10 +258,13 @@ class _Driver(Generic[T]):
                 continue
             try:
                 with contained("the masker"):
-                    if masked.rows_per_mask == 1 and self.renders(masked.inputs):  # the model itself masks them
-                        share.inputs = MaskedRows(masked.inputs, rows.masks, rows.level)
-                    else:
+                    cache = share.job.queries.cache
+                    if cache not in self.prepared:
+                        self.prepared[cache] = self.prepare(masked.inputs) if masked.rows_per_mask == 1 else None
+                    if self.prepared[cache] is None:
                         share.inputs = share.job.queries.inputs(rows)
+                    else:  # the model itself masks them
+                        share.inputs = MaskedRows(self.prepared[cache], rows.masks, rows.level)
                 batches.setdefault(kind_of(share.inputs), []).append(share)
             except Exception as error:
                 self._abandon(share, error)

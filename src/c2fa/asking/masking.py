@@ -210,14 +210,20 @@ class DeviceInputs(Protocol):
         ...
 
 
+def stacking(inputs: Any) -> DeviceInputs | None:
+    """Such inputs as they are, where their rows are one tensor; None for all others."""
+    return inputs if isinstance(inputs, DeviceInputs) and inputs.stacks else None
+
+
 @dataclass(frozen=True, eq=False)
 class MaskedRows:
     """Rows of one input as masks of a level, (n, width), for a model that makes the masked inputs itself.
 
-    ``inputs`` is that of ``Masked``: it says which input it is, and what a model needs to know of it.
+    ``inputs`` is what the model's ``prepare`` made of those of ``Masked``, or these themselves. Masks are of leaves,
+    unless the input is asked about by level.
     """
 
-    inputs: Callable[[BoolArray, int], Inputs]
+    inputs: Any
     masks: BoolArray
     level: int
 
@@ -228,7 +234,7 @@ class MaskedRows:
         return MaskedRows(self.inputs, self.masks[rows], self.level)
 
     def rendered(self) -> Inputs:
-        """The masked inputs."""
+        """The masked inputs, where ``inputs`` are those of ``Masked``."""
         return self.inputs(self.masks, self.level)
 
 

@@ -120,17 +120,18 @@ class Description:
         return self._own("mask_token") or getattr(tokenizer, "mask_token", None)
 
     @property
-    def renders(self) -> Callable[[Any], bool]:
-        """``renders(inputs)``: whether the model itself masks what a masker's ``inputs`` stands for.
+    def prepare(self) -> Callable[[Any], Any]:
+        """``prepare(inputs)``: what the model needs of a masker's ``inputs`` to mask rows itself; None where it cannot.
 
-        Such inputs reach it as a ``MaskedBatch``, once each and with bits for rows, and are masked where the model is.
+        Such rows reach it as a ``MaskedBatch``: what was prepared, once for each input, and masks. Where the model is
+        in a process of its own, workers prepare: it is a function that can travel, not a method of the model.
         """
-        return self._own("renders") or _renders_nothing
+        return self._own("prepare") or _nothing
 
     @property
     def expect(self) -> Callable[[Any], object]:
-        """``expect(inputs)``: told of such inputs before their rows come, from any thread, to make them ready."""
-        return self._own("expect") or _renders_nothing
+        """``expect(prepared)``: told of an input before its rows come, from any thread, to bring it to a device."""
+        return self._own("expect") or _nothing
 
 
 @dataclass
@@ -173,8 +174,8 @@ def contained(what: str = "the model") -> Iterator[None]:
         raise failure from error
 
 
-def _renders_nothing(inputs: Any) -> bool:
-    return False
+def _nothing(inputs: Any) -> None:
+    return None
 
 
 def launcher(model: Any) -> Callable[[Inputs], Callable[[], Any]] | None:

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import os
-import time
-import warnings
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 from c2fa import engines
-from c2fa._system import did_you_mean
-from c2fa.asking.model import describe
-from c2fa.batch.isolation import Health, Isolation
-from c2fa.batch.overview import Explanations, NotExplainedError
-from c2fa.batch.packing import packed, together
 from c2fa.batch.recipe import Divisible, Lesson, MakeModel, MakeWorker, Recipe, Teachable
 from c2fa.batch.records import Precision, Views, arrow
 from c2fa.batch.run import Run, at_least
@@ -35,7 +27,7 @@ def many(
     *,
     engine: str | Engine = "processes",
     workers: int | None = None,
-    models: int = 0,
+    models: int | Literal["here"] = 0,
     gpus: int = 0,
     model: MakeModel | None = None,
     column: Pick = None,
@@ -73,8 +65,9 @@ def many(
         Ray and Dask start one for each core. Where processes of their own have the model, a core is left to each.
     models
         How many processes have the model and answer the workers, which then read, segment, draw masks and fit. 0, the
-        default: each worker has a model of its own. ``store.run.loads`` tells how busy they were. It needs an explainer
-        or a ``Recipe``, whose model can be made apart.
+        default: each worker has a model of its own. ``"here"``: this process has it, as for one that is loaded
+        already. ``store.run.loads`` tells how busy they were. It needs an explainer or a ``Recipe``, whose model can be
+        made apart.
     gpus
         The same, with a GPU for each of these processes and none for the workers.
     model
@@ -125,7 +118,8 @@ def many(
     or exit status 143); a second one ends it at once. The same call continues.
     """
     arrow()
-    at_least("models", models, 0)
+    here = models == "here"
+    models = 1 if here else at_least("models", models, 0)
     at_least("gpus", gpus, 0)
     if models and gpus and models != gpus:
         raise ValueError(f"gpus={gpus} are {gpus} processes with a GPU each; leave out models={models}")
@@ -141,6 +135,10 @@ def many(
         tries=at_least("tries", tries, 1),
         crew=Crew(1 if on is engines.serial else most, size=lambda task: len(task.items)),
     )
+    if here and (gpus or on is not engines.processes):
+        raise ValueError(
+            "models='here' is for engine='processes', and a model that has the GPU it wants: leave out gpus="
+        )
     if precision not in ("float32", "float64"):
         raise ValueError(f"precision must be 'float32' or 'float64', not {precision!r}")
     if views not in ("auto", "all", "none"):
@@ -186,6 +184,7 @@ def many(
                 make_model,
                 Contact(os.path.abspath(store), patience),
                 models=models or gpus,
+                here=here,
                 gpu=gpus > 0,
                 batch_size=rows,
                 timeout=timeout,
@@ -236,72 +235,3 @@ def _portable(
     if model is not None:
         raise ValueError("model= goes with an explainer; a function that makes one makes its model too")
     return explainer
-
-
-def in_memory(
-    explainer: Explainer,
-    inputs: Any,
-    *,
-    column: Pick = None,
-    key: Pick = None,
-    batch_size: int | None = None,
-    in_flight: int = 1,
-    tries: int = 3,
-    patience: float = 60.0,
-    progress: bool | None = None,
-    **of_a_store: Any,
-) -> Explanations:
-    """Explain every input, here and now, and return the explanations in order.
-
-    An input that fails does not stop the others: a warning at the end names the first, and its place holds the error.
-    Where every input fails, ``NotExplainedError`` is raised, and where the model answers nothing, ``NoAnswerError``,
-    after a second. Ctrl-C leaves nothing but what is in the explainer's ledger; a store keeps what is finished.
-
-    Parameters
-    ----------
-    inputs, column, key, batch_size, in_flight, tries, patience, progress
-        As in ``many``. The rows of a DataFrame are its inputs.
-
-    Examples
-    --------
-    >>> import c2fa
-    >>> explainer = c2fa.Explainer(c2fa.models.DemoSentiment(), c2fa.maskers.Text(), budget=40)
-    >>> found = explainer.many(["A great book. I loved it.", "It broke. The price was good."])
-    >>> [e.target_name for e in found]
-    ['positive', 'negative']
-    """
-    known = list(inspect.signature(many).parameters)[3:]
-    for name, value in of_a_store.items():
-        if name not in known:
-            raise TypeError(f"many has no option {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}")
-        raise TypeError(
-            f"{name}={value!r} goes with a folder, in which workers leave what is finished: many(inputs, 'explained/', "
-            f"{name}={value!r}). Without one all inputs are explained in this process"
-        )
-    taken = source(inputs, column, key)
-    # A model that never gave an answer is more likely wrong than busy.
-    health = Health(min(patience, 1.0), describe(explainer.model).outputs_vary)
-    health.on_answer = lambda: setattr(health, "patience", patience)
-    isolation = Isolation(tries, health)
-    report, outcomes, begin = isolation.report, [], time.monotonic()
-    wanted = explainer.progress if progress is None else progress
-    with contextlib.closing(Bar(wanted, taken.total, "input", "explaining")) as bar:
-        items = together(list(taken.items()))
-        for outcome in packed(explainer, items, batch_size=batch_size, in_flight=in_flight, isolation=isolation):
-            outcomes.append(outcome)
-            report.inputs += 1
-            report.failed += outcome.explanation is None
-            bar.update(report.inputs, report.so_far(bar.seconds))
-    report.seconds = time.monotonic() - begin
-    found = Explanations(outcomes, report)
-    failed = found.errors()
-    if failed:
-        first = f"input {failed[0].index}: {failed[0].error}"
-        if len(failed) == len(found):
-            raise NotExplainedError(f"none of the {len(found)} inputs could be explained ({first})")
-        warnings.warn(
-            f"{len(failed)} of {len(found)} inputs could not be explained ({first}); errors() lists them, and items() "
-            "passes over them",
-            stacklevel=3,  # the line that called Explainer.many
-        )
-    return found

@@ -173,7 +173,7 @@ class Citer:
         number is that of the most similar sentence of the new answer.
     options
         Further options of ``Explainer``: ``seed``, ``ledger``, ``until``, ``method``, … ``link="logit"`` explains the
-        log-odds of the answer and of its statements; ``method="context-cite"`` does so by default.
+        log-odds of the answer and of its statements.
 
     Examples
     --------
@@ -200,8 +200,6 @@ class Citer:
         similarity: Similarity | None = None,
         **options: Any,
     ) -> None:
-        if options.get("method") == "context-cite":  # its authors fit log-odds
-            options = {"link": "logit", **options}
         prompt, system = of_a_chat(prompt, system)
         asking = Asking(prompt, system, separator, document)
         masker = QuestionMasker(levels, language, asking)

@@ -119,7 +119,7 @@ class Evaluate(Reading):
     """Compare methods on the same inputs; no question is asked twice.
 
     \bExamples:
-      c2fa evaluate reviews/*.txt --model demo --methods c2fa,lime,bu-lime
+      c2fa evaluate reviews/*.txt --model demo --methods owen,lime,bu-lime
       c2fa evaluate reviews.jsonl --field text --row 0:20 -m demo \\
         --budget 100 --budget 200
       c2fa evaluate rows.csv -m sklearn:model.skops --row 0:20 \\
@@ -131,7 +131,7 @@ class Evaluate(Reading):
     --masker takes.
     """
 
-    methods: str = flag(ASKING, "The methods to compare.", default="c2fa,lime", metavar="NAMES")
+    methods: str = flag(ASKING, "The methods to compare.", default="owen,c2fa,lime", metavar="NAMES")
     budget: list[str] = flag(
         ASKING,
         "Model rows for an input: a number, or one for each level. Repeatable.",
@@ -143,8 +143,8 @@ class Evaluate(Reading):
     seeds: int = flag(ASKING, "How many seeds.", default=3, min=1)
     metrics: str = flag(
         ASKING,
-        "Some of insertion, deletion, faithfulness, aopc-r, infidelity, lds, top1-drop, top3-drop, consistency, mihl "
-        "and stability; deletion@0 is deletion of the coarsest parts.",
+        "Some of insertion, deletion, faithfulness, infidelity, lds, top1-drop, top3-drop, consistency, mihl and "
+        "stability; deletion@0 is deletion of the coarsest parts.",
         default="insertion,deletion,consistency,mihl",
         metavar="NAMES",
     )

@@ -59,7 +59,9 @@ class Hire:
     @classmethod
     def of(cls, make: MakeWork, serving: Serving | None) -> Hire:
         """Leave what makes the model behind: workers must not even import it."""
-        return cls(make) if serving is None else cls(make, serving.contact, serving.models, serving.gpu)
+        if serving is None:
+            return cls(make)
+        return cls(make, serving.contact, serving.models, hide_gpus=serving.gpu or serving.here)
 
     def __call__(self, number: int) -> Work:
         if self.hide_gpus:  # nothing has looked for one yet in this process

@@ -95,7 +95,7 @@ class Guest:
                 if place[0] == self.token
             }
             hello = {"life": server.life, "start_seconds": server.start_seconds, "told": self.told, "deaths": deaths}
-            send(self.pipe, hello)
+            send(self.pipe, {**hello, "prepare": server.prepare})
             writing.start()
             while True:
                 self._take(receive(self.pipe))
@@ -156,8 +156,6 @@ class Guest:
         elif request.what == "batch":
             batch = pickle.loads(request.body)
             request.body, request.kind = [batch], kind_of(batch)
-        elif request.what == "renders":
-            request.body = self.inputs[request.body]
         elif request.what == "segment":
             _, segment, options = request.body
             request.kind = "segment", segment, sorted(options.items())

@@ -9,6 +9,7 @@ import pickle
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -32,6 +33,8 @@ class Crew:
         expected as was done so far. Without it all workers are started at once.
     size
         Tells how many inputs a task has.
+    tries
+        How many workers may die of a task until it ends in a ``WorkerError``; None where workers see to that.
     used
         How many there were at a time.
     """
@@ -39,6 +42,7 @@ class Crew:
     most: int
     left: Callable[[], int | None] | None = None
     size: Callable[[Any], int] = lambda task: 1
+    tries: int | None = None
     used: int = 0
 
     def first(self) -> int:
@@ -88,10 +92,12 @@ def processes(
     All of them start at once, unless a ``crew`` says how many pay.
     """
     crew = crew or Crew(workers)
-    models = None if serving is None else _Models(serving, crew.most)
-    pool = _Pool(dumps(Hire.of(make, serving)), iter(tasks), crew, models)
+    models = None if serving is None or serving.here else _Models(serving, crew.most)
+    threads = (os.cpu_count() or 1) // crew.most if serving is None else 1
+    pool = _Pool(dumps(Hire.of(make, serving)), iter(tasks), crew, models, threads)
     try:
-        yield from pool.run()
+        with serving.answering() if serving is not None and serving.here else contextlib.nullcontext():
+            yield from pool.run()
     finally:
         pool.kill()
 
@@ -136,10 +142,11 @@ class _Models:
 class _Pool:
     """The worker processes of a run, and the tasks that are theirs or still to be given."""
 
-    def __init__(self, payload: bytes, tasks: Iterator[Any], crew: Crew, models: _Models | None) -> None:
-        self.payload, self.tasks, self.crew, self.models = payload, tasks, crew, models
+    def __init__(self, payload: bytes, tasks: Iterator[Any], crew: Crew, models: _Models | None, threads: int) -> None:
+        self.payload, self.tasks, self.crew, self.models, self.threads = payload, tasks, crew, models, threads
         self.unfinished: list[Any] = []  # tasks whose worker died, or that wait for one that starts
         self.running: list[_Process] = []
+        self.deaths: Counter[int] = Counter()  # by the ids of their tasks, which all stay in memory
         self.failed_starts, self.any_started = 0, False
         self.start_seconds, self.busy_seconds, self.inputs = 0.0, 0.0, 0  # what starts took, and tasks so far
         self.enlisted, self.growing = 0, True
@@ -190,8 +197,7 @@ class _Pool:
             one.pipe.close()
 
     def _start(self, number: int) -> None:
-        share = 1 if self.models is not None else (os.cpu_count() or 1) // self.crew.most
-        process, pipe = _spawn(_serve, f"c2fa-{number}", _threads(share), self.payload, number)
+        process, pipe = _spawn(_serve, f"c2fa-{number}", _threads(self.threads), self.payload, number)
         self.running.append(_Process(number, process, pipe))
 
     def _receive(self, worker: _Process) -> Done | None:
@@ -199,8 +205,7 @@ class _Pool:
         try:
             kind, value = worker.pipe.recv()
         except (EOFError, OSError, pickle.UnpicklingError):
-            self._replace(worker)
-            return None
+            return self._replace(worker)
         if kind == "failed":
             raise value
         now = time.monotonic()
@@ -225,13 +230,17 @@ class _Pool:
         with contextlib.suppress(OSError):  # it died in between; the next wait sees that
             worker.pipe.send(worker.task)
 
-    def _replace(self, worker: _Process) -> None:
-        """Start another worker for one that has ended, unless nothing was left to do; refuse where none can start."""
+    def _replace(self, worker: _Process) -> Done | None:
+        """Start another worker for one that has ended, unless nothing was left to do; refuse where none can start.
+
+        Its task is tried again, or returned with an error where too many have died of it.
+        """
         self.running.remove(worker)
         worker.pipe.close()
         worker.process.join()
-        if worker.ready and worker.task is None:
-            return
+        task = worker.task
+        if worker.ready and task is None:
+            return None
         self.failed_starts = 0 if worker.ready else self.failed_starts + 1
         if self.failed_starts >= (20 if self.any_started else 3):  # more where one has shown that it can be done
             raise WorkerError(
@@ -239,9 +248,16 @@ class _Pool:
                 f"{worker.process.exitcode}): in a script, put the call under 'if __name__ == \"__main__\":', as every "
                 "worker imports it; else try engine='serial' to see why, or give each more memory with fewer workers"
             )
-        if worker.task is not None:
-            self.unfinished.append(worker.task)
         self._start(worker.number)
+        if task is None:
+            return None
+        self.deaths[id(task)] += 1
+        if self.deaths[id(task)] == self.crew.tries:
+            return Done(
+                task, WorkerError(f"{self.crew.tries} workers died of it (exit code {worker.process.exitcode})")
+            )
+        self.unfinished.append(task)
+        return None
 
 
 def _threads(share: int) -> dict[str, str]:

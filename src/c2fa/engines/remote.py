@@ -66,7 +66,6 @@ class RemoteModel:
         self._numbers: dict[int, int] = {}  # of the inputs that travel as bits, by their ids
         self._there: set[int] = set()  # those that the other end has
         self._dropped: deque[int] = deque()  # those that it can forget
-        self._rendered: dict[type, bool] = {}  # whether the model masks inputs of a type itself
         self._told: dict[str, Any] = {}
         self._spent = 0.0
         self._life, self._start_seconds = "", 0.0
@@ -86,25 +85,18 @@ class RemoteModel:
         self._blamed = False
         return functools.partial(self._wait, self._ask_rows(batch))
 
-    def renders(self, inputs: Any) -> bool:
-        """Whether the model masks this input itself, and the input can travel."""
-        if id(inputs) in self._numbers:
-            return True
-        known = self._rendered.get(type(inputs))
-        if known is False:
-            return False
+    def prepare(self, inputs: Any) -> Any:
+        """Make an input ready for a model that masks it itself, and send it there."""
+        prepared = self._prepare(inputs)
+        if prepared is None:
+            return None
         try:
-            payload = pickle.dumps(inputs, protocol=5)
-            number = self._take_in(inputs)
+            payload = pickle.dumps(prepared, protocol=5)
+            number = self._take_in(prepared)
         except Exception:  # it cannot be pickled, or it cannot be told when it is gone
-            return False
+            return None
         self._send_input(number, payload)
-        if known is None:
-            known = bool(self._wait(self._ask("renders", inputs)))
-            self._rendered[type(inputs)] = known
-        if not known:
-            self._forget(id(inputs), number)
-        return known
+        return prepared
 
     @functools.cached_property
     def name(self) -> str | None:
@@ -163,8 +155,6 @@ class RemoteModel:
                     (self._there_already(p.inputs), p.level, p.masks.shape[1], np.packbits(p.masks, axis=1))
                     for p in body
                 ]
-            elif asked.what == "renders":
-                body = self._there_already(body)
             elif asked.what == "batch":
                 try:
                     body = pickle.dumps(body, protocol=5)
@@ -272,6 +262,7 @@ class RemoteModel:
             time.sleep(0.05)
         self._pipe = pipe
         self._life, self._start_seconds = hello["life"], hello["start_seconds"]
+        self._prepare: Callable[[Any], Any] = pickle.loads(hello["prepare"])
         self._take_told(hello["told"], None)
         deaths: Mapping[int, str] = hello["deaths"]
         return deaths

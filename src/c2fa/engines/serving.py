@@ -18,7 +18,7 @@ import time
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -29,7 +29,7 @@ from c2fa._system import swift
 from c2fa.asking.model import Model, contained, describe
 from c2fa.asking.replies import Call, Calls, QueryError
 from c2fa.engines.contact import LOCAL, Address, Contact, WorkerError, dumps, open_door, remove_socket
-from c2fa.engines.guest import BESIDE, CALLS, Guest, Request, Unreadable
+from c2fa.engines.guest import BESIDE, CALLS, Guest, Request
 from c2fa.engines.journal import Journal
 from c2fa.engines.load import Meter, TimeLimit, has_gpu
 
@@ -46,8 +46,10 @@ class Serving:
         Where workers find it.
     models
         How many processes have the model.
+    here
+        Whether it is this process that has it, and answers in threads of its own.
     gpu
-        Whether each of them has a GPU.
+        Whether each process that has it has a GPU, and workers none.
     batch_size
         The most rows in one call; by default what the model says of itself, else 64.
     timeout
@@ -57,6 +59,7 @@ class Serving:
     make: Callable[[], Model]
     contact: Contact
     models: int = 1
+    here: bool = False
     gpu: bool = False
     batch_size: int | None = None
     timeout: float | None = None
@@ -87,6 +90,18 @@ class Serving:
             raise
         return server
 
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Answer workers from threads of this process, until the context is left."""
+        server = self.start(0)
+        thread = threading.Thread(target=server.run, name="c2fa-model", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.stop()
+            thread.join()
+
 
 @dataclass(frozen=True, eq=False)
 class _Packed:
@@ -113,6 +128,7 @@ class Server:
         self.asides: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self.calls = Calls(model)
         self.expect = describe(model).expect
+        self.prepare = dumps(describe(model).prepare, "the model's prepare")
         self.limit = TimeLimit(serving.timeout, journal.late, first=2)  # one to begin a call, one to wait for it
         self.meter, self.has_gpu = Meter(), has_gpu()
         self.guests: weakref.WeakSet[Guest] = weakref.WeakSet()
@@ -127,6 +143,7 @@ class Server:
             name: getattr(model, name) for name in ("special_tokens", "max_new_tokens") if hasattr(model, name)
         }
         self.language["methods"] = tuple(name for name in (*CALLS, *BESIDE) if hasattr(model, name))
+        self.told()  # what the model says of itself may be wrong, which ends the run here and not in each connection
 
     def told(self) -> dict[str, Any]:
         """What the model says of itself."""
@@ -214,7 +231,8 @@ class Server:
             while not self.stopped:
                 while self.waiting and self.waiting[0].guest.gone:
                     self.waiting.popleft()
-                if self.waiting and len(self.under_way) < (1 if self.waiting[0].careful else 2):
+                # One is at work, one waits on the device, and one is being prepared for it.
+                if self.waiting and len(self.under_way) < (1 if self.waiting[0].careful else 3):
                     return self.waiting[0]
                 begin, idle = time.monotonic(), not (self.waiting or self.under_way)
                 self.changed.wait()
@@ -337,9 +355,6 @@ class Server:
                 images = [image for request in requests for image in request.body[0]]
                 maps = iter(_segmenting.label_maps(images, segment, options))
                 answers = [[next(maps) for _ in request.body[0]] for request in requests]
-            elif requests[0].what == "renders":
-                renders = describe(self.model).renders
-                answers = [not isinstance(r.body, Unreadable) and bool(renders(r.body)) for r in requests]
             elif requests[0].what in BESIDE:
                 with contained():
                     answers = [getattr(self.model, requests[0].what)(*requests[0].body)]

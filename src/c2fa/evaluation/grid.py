@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ import numpy as np
 from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model, describe
 from c2fa.asking.querying import OnError
-from c2fa.engines import Contact, Done, Engine, Journal, Load, Loads, RemoteModel, Serving, Work, WorkerError
+from c2fa.engines import Contact, Done, Engine, Journal, Load, Loads, RemoteModel, Serving, Work, WorkerError, serial
 from c2fa.engines import engine as engine_of
 from c2fa.evaluation.plan import Grid, MethodSpec, Plan, Task, as_sizes
 from c2fa.evaluation.results import Record, Result, RowCount, Store, tidy
@@ -58,9 +58,8 @@ def evaluate(
 ) -> Result:
     """Run every method at every budget and seed on every input, and score what comes out.
 
-    All runs on one input share one pool of answers, so that methods that draw the same masks pay for them once, and
-    a run of 50 masks is the beginning of the run of 300. What a method sees and what it may use is the same as if it
-    had run alone.
+    All runs on one input share one pool of answers, so that methods that draw the same masks pay for them once. What a
+    method sees and may use is the same as if it had run alone.
 
     Parameters
     ----------
@@ -73,12 +72,10 @@ def evaluate(
         The masks of each level, coarse to fine, in the paper's sense: ``(5, 50)`` is N_H = 5 and N_L = 50, and the row
         of the prediction itself comes on top.
     budgets
-        In place of ``masks``, budgets as ``Explainer`` takes them, the prediction's row among them: numbers of rows in
-        all, that each method splits, or tuples with the rows of each level. ``(6, 50)`` is the same run as masks of
-        ``(5, 50)``, and the table says N_H = 5 for both.
+        In place of ``masks``, budgets as ``Explainer`` takes them, the prediction's row among them: ``(6, 50)`` is the
+        same run as masks of ``(5, 50)``, and the table says N_H = 5 for both.
     seeds
-        Their number, or the seeds themselves. At one seed every input has masks of its own, the same for all methods
-        and those that ``Explainer`` asks it; see ``seed`` there.
+        Their number, or the seeds themselves; see ``seed`` of ``Explainer``.
     metrics
         Names, taken at the levels where they make sense or at one (``"deletion@0"``), or ``(name, function)`` with a
         function ``(explanation, truth)`` to a number, or to a conversation that asks the model. Their rows are
@@ -95,8 +92,7 @@ def evaluate(
         The label to which the summary compares; ``"owen"``, or ``"c2fa"``, where there is one, else the first.
     store
         A folder that keeps every answer and every finished input. A second call with the same settings goes on where
-        the first stopped; with other settings it repeats no question. Several processes may evaluate their inputs into
-        one folder: a call with all inputs then reads what they did. It needs a name of the model.
+        the first stopped; with other settings it repeats no question. It needs a name of the model.
     keep_answers
         Whether the store keeps the answers too. Without them an input that was not finished is asked about again.
     seconds
@@ -108,8 +104,8 @@ def evaluate(
         Whether work of over a second shows a bar; None shows one in notebooks and terminals.
     workers
         Processes that share the inputs; 0 does all of them in this one. An input whose worker is killed is done again,
-        three times at most. What is given must be such that it can be pickled; a model may be ``c2fa.models.Lazy``,
-        which travels as its constructor and is made where it is asked.
+        three times at most. What is given must be picklable; ``c2fa.models.Lazy`` is a model that is made where it is
+        asked.
     gpus, models
         How many processes own the model, each with a GPU of its own (``gpus``) or without one (``models``); workers
         send them masks. By default each worker has a model of its own.
@@ -149,34 +145,33 @@ def evaluate(
         reference = next((name for name in ("owen", "c2fa") if name in labels), labels[0])
     if reference not in labels:
         raise ValueError(f"reference {reference!r} is not one of the methods {list(labels)}")
-    open_store = None
-    if store is not None:  # the settings' hash is made once, for some options have other texts elsewhere
-        open_store = functools.partial(Store, Path(store).absolute(), grid.settings(), keep_answers)
+    # The settings' hash is made once, for some options have other texts elsewhere.
+    folder = None if store is None else Path(store).absolute()
+    open_store = functools.partial(Store.open, folder, "" if folder is None else grid.settings(), keep_answers)
     tasks = (
         Task(i, x, None if truths is None else truths[i], None if keys is None else keys[i])
         for i, x in enumerate(inputs)
     )
     end = math.inf if seconds is None else time.monotonic() + seconds
-    kept = None if open_store is None else open_store()
+    grid = replace(grid, store=open_store())
     records: dict[int, Record] = {}
     loads = Loads()
     count = 0
     with contextlib.ExitStack() as stack:
-        if kept is not None:
-            stack.callback(kept.close)
-        found = _alone(grid, kept, tasks, end)
+        if grid.store is not None:
+            stack.callback(grid.store.close)
+        team: Team = functools.partial(serial, lambda: functools.partial(_work, grid))
         if workers:
             here = stack.enter_context(tempfile.TemporaryDirectory(prefix="c2fa-"))
             serving: Serving | None = None
             if gpus or models:
-                contact = Contact(here if store is None else str(Path(store).absolute()))  # workers elsewhere see it
+                contact = Contact(str(folder or here))  # workers elsewhere see the store's
                 stack.callback(contact.clear)
                 make_model = functools.partial(_made, model)
                 serving = Serving(make_model, contact, gpus or models, bool(gpus), batch_size)
             make = _MakeWorker(plan, open_store, here, None if serving else model)
             team = functools.partial(engine_of(engine), make, workers=workers, serving=serving)
-            found = _shared(grid, kept, tasks, end, team)
-        stack.enter_context(contextlib.closing(found))  # ends the workers at once, whatever ends this
+        found = stack.enter_context(contextlib.closing(_finished(grid, tasks, end, team)))  # which ends the workers
         total = len(inputs) if isinstance(inputs, Sized) else None
         bar = stack.enter_context(contextlib.closing(Bar(progress, total, "input", "evaluating")))
         for done in found:
@@ -252,25 +247,15 @@ class _MakeWorker:
     """
 
     plan: Plan
-    open_store: Callable[[], Store] | None
+    open_store: Callable[[], Store | None]
     begun: str
     model: Model | None = None
 
     def __call__(self, remote: RemoteModel | None = None) -> Work:
         model = self.model if remote is None else remote
         assert model is not None
-        grid = self.plan.grid(model)
-        store = None if self.open_store is None else self.open_store()
-
-        def work(task: Task) -> _Finished:
-            place = grid.place(task, store)
-            record = place.stored()  # whoever was killed may have finished it before
-            if record is None:
-                self.begin(task.number)
-                record = grid.record(task, place)
-            return _Finished(task.number, record, {} if remote is None else remote.loads)
-
-        return work
+        grid = replace(self.plan.grid(model), store=self.open_store())
+        return functools.partial(_work, grid, begin=self.begin, remote=remote)
 
     def begin(self, number: int, most: int = 3) -> None:
         """Note that an input is begun, or refuse it: one that kills its worker is not tried for ever."""
@@ -286,48 +271,46 @@ class _MakeWorker:
         journal.at(number)
 
 
+def _work(
+    grid: Grid, task: Task, begin: Callable[[int], None] = lambda number: None, remote: RemoteModel | None = None
+) -> _Finished:
+    """Do one input."""
+    record = grid.stored(task)  # whoever was killed may have finished it before
+    if record is None:
+        begin(task.number)
+        record = grid.record(task)
+    return _Finished(task.number, record, {} if remote is None else remote.loads)
+
+
 def _made(model: Model) -> Model:
     """The model itself: one that makes it when it is first asked makes it now."""
     return model.model if isinstance(model, Lazy) else model
 
 
-def _alone(grid: Grid, store: Store | None, tasks: Iterable[Task], end: float) -> Generator[_Finished]:
-    """Do inputs in this process, one after another."""
-    for task in tasks:
-        place = grid.place(task, store)
-        record = place.stored()
-        if record is None and time.monotonic() < end:
-            record = grid.record(task, place)
-        yield _Finished(task.number, record)
+def _finished(grid: Grid, tasks: Iterable[Task], end: float, team: Team) -> Generator[_Finished]:
+    """Every input: from the store, or from the team, which is not started where there is nothing for it to do."""
+    at_hand: list[_Finished] = []
 
-
-def _shared(grid: Grid, store: Store | None, tasks: Iterable[Task], end: float, team: Team) -> Generator[_Finished]:
-    """Do inputs in workers; none is started where the store has all inputs, or the time is over."""
-    missing, late = [], []
-    for task in tasks:
-        record = grid.place(task, store).stored()
-        if record is None:
-            missing.append(task)
-        else:
-            yield _Finished(task.number, record)
-
-    def in_time() -> Iterator[Task]:
-        for task in missing:
-            if time.monotonic() < end:
+    def missing() -> Iterator[Task]:
+        for task in tasks:
+            record = grid.stored(task)
+            if record is None and time.monotonic() < end:
                 yield task
             else:
-                late.append(task)
+                at_hand.append(_Finished(task.number, record))
 
-    begun = in_time()
-    first = next(begun, None)
+    wanted = missing()
+    first = next(wanted, None)
     if first is not None:
-        results = team(itertools.chain([first], begun))
+        results = team(itertools.chain([first], wanted))
         try:
             for done in results:
                 if done.error is not None:
                     raise done.error
                 yield done.result
+                while at_hand:
+                    yield at_hand.pop()
         finally:
             if isinstance(results, Generator):  # at once, and not when an error is forgotten that holds it
                 results.close()
-    yield from (_Finished(task.number, None) for task in late)
+    yield from at_hand

@@ -22,10 +22,10 @@ from c2fa.evaluation.results import Record, RowCount, Size, Store
 from c2fa.evaluation.scoring import MetricSpec, Score, as_scores, score_all
 from c2fa.explainer import Explainer
 from c2fa.explanation import Explanation
-from c2fa.methods import AnyMethod
+from c2fa.methods import BaseMethod
 from c2fa.methods.budget import as_budget
 
-MethodSpec: TypeAlias = str | tuple[str, str | AnyMethod] | tuple[str, str | AnyMethod, Mapping[str, Any]]
+MethodSpec: TypeAlias = str | tuple[str, str | BaseMethod] | tuple[str, str | BaseMethod, Mapping[str, Any]]
 Scores: TypeAlias = list[tuple[str, int, float]]
 """Of one explanation: metric, level, value."""
 
@@ -88,8 +88,8 @@ class Plan:
 
     def _runs(self, model: Model) -> list[Run]:
         if isinstance(self.methods, str) or not self.methods:
-            raise ValueError(f"methods must be a list such as ['c2fa', 'lime']; got {self.methods!r}")
-        specs: list[tuple[str, str | AnyMethod, Mapping[str, Any]]] = [
+            raise ValueError(f"methods must be a list such as ['owen', 'c2fa', 'lime']; got {self.methods!r}")
+        specs: list[tuple[str, str | BaseMethod, Mapping[str, Any]]] = [
             (method, method, {}) if isinstance(method, str) else (*method, {}) if len(method) == 2 else method
             for method in self.methods
         ]
@@ -150,6 +150,7 @@ class Grid:
     runs: Sequence[Run]
     scores: Sequence[Score]
     model: Model
+    store: Store | None = None
 
     def settings(self) -> str:
         """A hash of all that decides the results besides the inputs."""
@@ -167,14 +168,22 @@ class Grid:
         scores = [[s.name, str(s.levels)] for s in self.scores]
         return fingerprint(__version__, cells, scores, str(plan.target), plan.model_name, plan.on_error)
 
-    def place(self, task: Task, store: Store | None) -> Place:
-        """What tells an input from others, and where a store keeps it."""
-        identity = identify(task.x, task.key, None if store is None else self.plan.masker)
-        cell = "" if store is None else f"{identity.key}-{fingerprint(task.truth)}"
-        return Place(identity, cell, store)
+    def _identity(self, task: Task) -> Identity:
+        """What tells an input from others."""
+        return identify(task.x, task.key, None if self.store is None else self.plan.masker)
 
-    def record(self, task: Task, place: Place) -> Record:
+    def stored(self, task: Task) -> Record | None:
+        """What the store has of an input, which asked nothing now; None where it is not finished."""
+        if self.store is None:
+            return None
+        record = self.store.read(f"{self._identity(task).key}-{fingerprint(task.truth)}")
+        if record is not None:
+            record["rows"]["sent"], record["cost"] = 0, 0.0
+        return record
+
+    def record(self, task: Task) -> Record:
         """Explain and score an input, and keep what came out."""
+        identity = self._identity(task)
         masked = self.plan.masker(task.x)
         check_masked(masked)
         depth = masked.structure.depth
@@ -184,16 +193,16 @@ class Grid:
                     f"the masks {run.size} are for {len(run.size)} levels and the structure has {depth}; give one "
                     "number for each level, or budgets= with the rows in all"
                 )
-        ledger = None if place.store is None else place.store.ledger
+        ledger = None if self.store is None else self.store.ledger
 
         def cache(masked: Masked) -> Cache:
-            return Cache(masked, self.plan.on_error, place.identity, ledger, self.plan.model_name)
+            return Cache(masked, self.plan.on_error, identity, ledger, self.plan.model_name)
 
         known = cache(masked)
         apart = next((run.explainer.under(masked) for run in self.runs if run.explainer.preset == "paper"), masked)
         record = self._run(task, known, known if apart is masked else cache(apart))
-        if place.store is not None:
-            place.store.write(place.cell, record)
+        if self.store is not None:
+            self.store.write(f"{identity.key}-{fingerprint(task.truth)}", record)
         return record
 
     def _run(self, task: Task, cache: Cache, apart: Cache) -> Record:
@@ -270,19 +279,3 @@ class Grid:
                 if metric == "stability" and others:
                     pairs = [[made[i].values[level], made[k].values[level]] for k in others]
                     rows[n] = (metric, level, float(np.mean([measures.stability(pair) for pair in pairs])))
-
-
-@dataclass(frozen=True, eq=False)
-class Place:
-    """What tells an input from others, and where a store keeps it."""
-
-    identity: Identity
-    cell: str
-    store: Store | None
-
-    def stored(self) -> Record | None:
-        """What the store has of the input, which asked nothing now; None where it is not finished."""
-        record = None if self.store is None else self.store.read(self.cell)
-        if record is not None:
-            record["rows"]["sent"], record["cost"] = 0, 0.0
-        return record

@@ -46,6 +46,11 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.ledger = Ledger(Path(folder) / "answers.sqlite") if keep_answers else None
 
+    @classmethod
+    def open(cls, folder: Path | None, settings: str, keep_answers: bool) -> Store | None:
+        """The store of a folder; None where nothing is kept."""
+        return None if folder is None else cls(folder, settings, keep_answers)
+
     def read(self, cell: str) -> Record | None:
         """What is kept of an input; None where it is not finished, or its file is damaged and is to be made anew."""
         path = self._path(cell)
@@ -201,40 +206,22 @@ class Result:
     def __str__(self) -> str:
         return self.to_text()
 
-    def plot(
-        self,
-        metric: str,
-        *,
-        level: int | None = None,
-        x: str | None = None,
-        at: Mapping[str, int] | None = None,
-    ) -> Figure:
-        """Draw a metric over a budget, one line a method, with the seeds' standard deviation as error bars.
+    def plot(self, metric: str, *, level: int | None = None) -> Figure:
+        """Draw a metric over the leaves' budget, one line a method, with the seeds' standard deviation as error bars.
 
-        Parameters
-        ----------
-        level
-            The level; None draws every level that the metric has, side by side.
-        x
-            The budget on the horizontal axis; by default the leaves', N_L.
-        at
-            Other budgets held fixed, such as ``{"N_H": 20}``; what is not fixed gets a row of panels for each value.
+        Each value of the other levels' budgets has a row of panels, and each level of the metric a column; ``level``
+        draws one of them alone.
         """
         from c2fa.plots._style import figure
         from c2fa.plots.curves import score_lines
 
         table = self.summary(resamples=1)
         table = table[table["metric"] == metric]
-        for column, value in (at or {}).items():
-            if column not in self.budgets:
-                raise ValueError(f"at={dict(at or {})}: the budgets are called {', '.join(self.budgets)}")
-            table = table[table[column] == value]
         if level is not None:
             table = table[table["level"] == level]
         if table.empty:
             raise ValueError(f"nothing to draw of {metric!r}: the metrics are {', '.join(self.higher_is_better)}")
-        across = x or self.budgets[-1]
-        fixed = [column for column in self.budgets if column != across]
+        *fixed, across = self.budgets
         panels = table[fixed].drop_duplicates().to_dict("records") if fixed else [{}]
         levels = sorted(table["level"].unique())
         made = figure(5.6 * len(levels), 3.4 * len(panels))

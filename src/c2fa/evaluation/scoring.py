@@ -26,11 +26,12 @@ MetricSpec: TypeAlias = str | tuple[str, Callable[..., Any]]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One explanation to be scored at one level, with what is known of its input."""
+    """One explanation to be scored at one level by a metric, with what is known of its input."""
 
+    metric: str
     explanation: Explanation
     level: int
-    truth: Any
+    truths: Any
     empty: bool
     identity: Identity
 
@@ -38,14 +39,15 @@ class Case:
         """The level's attributions."""
         return self.explanation.values[self.level]
 
-    def known(self, level: int, name: str) -> Any:
-        """The truth of a level, or what to do where there is none."""
-        if self.truth is None or len(self.truth) <= level or self.truth[level] is None:
+    def truth(self, level: int | None = None) -> Any:
+        """The truth of the level, or of another; or what to do where there is none."""
+        at = self.level if level is None else level
+        if self.truths is None or len(self.truths) <= at or self.truths[at] is None:
             raise ValueError(
-                f"the metric {name!r} needs to know the truth at level {level}: give truths= with one tuple for each "
-                "input, an array for each level, coarse to fine"
+                f"the metric {self.metric!r} needs to know the truth at level {at}: give truths= with one tuple for "
+                "each input, an array for each level, coarse to fine"
             )
-        return self.truth[level]
+        return self.truths[at]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +81,7 @@ def score_all(
     rows = []
     for score in scores:
         for level in score.at(explanation.structure.depth):
-            value = score.function(Case(explanation, level, truth, empty, identity))
+            value = score.function(Case(score.name, explanation, level, truth, empty, identity))
             if inspect.isgenerator(value):
                 value = yield from value
             rows.append((score.name, level, float(value)))
@@ -102,7 +104,7 @@ def _as_score(spec: MetricSpec) -> Score:
         if not callable(function):
             raise TypeError(f"the metric {name!r} must come with a function (explanation, truth) -> number")
         better = getattr(function, "higher_is_better", None)
-        return Score(name, lambda case: function(case.explanation, case.truth), better, "parts", whole=True)
+        return Score(name, lambda case: function(case.explanation, case.truths), better, "parts", whole=True)
     name, _, level = spec.partition("@")
     if name not in SCORES or (level and not level.lstrip("-").isdigit()):
         raise ValueError(
@@ -116,8 +118,8 @@ def _as_score(spec: MetricSpec) -> Score:
 def _auroc_within(case: Case) -> float:
     """AUROC among the leaves of each relevant part by itself, averaged over those parts."""
     owners = case.explanation.structure.owners(0)
-    leaves, labels = case.values(), np.asarray(case.known(case.level, "auroc-within"))
-    parts = np.flatnonzero(np.asarray(case.known(0, "auroc-within")) == 1)
+    leaves, labels = case.values(), np.asarray(case.truth())
+    parts = np.flatnonzero(np.asarray(case.truth(0)) == 1)
     areas = [metrics.auroc(leaves[owners == j], labels[owners == j]) for j in parts]
     areas = [value for value in areas if not np.isnan(value)]
     return float(np.mean(areas)) if areas else float("nan")
@@ -127,7 +129,7 @@ def _coverage(case: Case) -> float:
     errors = case.explanation.stderr
     if errors is None:
         return float("nan")
-    return metrics.coverage(case.values(), errors[case.level], case.known(case.level, "coverage"))
+    return metrics.coverage(case.values(), errors[case.level], case.truth())
 
 
 def _curve(metric: Callable[..., Any]) -> Callable[[Case], Any]:
@@ -165,32 +167,22 @@ def _drop(k: int) -> Callable[[Case], Any]:
     )
 
 
-def _recall(name: str, k: int) -> Callable[[Case], Any]:
-    return lambda case: metrics.evidence_recall(case.values(), case.known(case.level, name), k)
-
-
 SCORES: Mapping[str, Score] = {
     score.name: score
     for score in (
-        Score("ndcg", lambda c: metrics.ndcg(c.values(), c.known(c.level, "ndcg")), True, "parts"),
-        Score("top1", lambda c: metrics.top1(c.values(), c.known(c.level, "top1")), True, "parts"),
-        Score("auroc", lambda c: metrics.auroc(c.values(), c.known(c.level, "auroc")), True, "leaves"),
+        Score("ndcg", lambda c: metrics.ndcg(c.values(), c.truth()), True, "parts"),
+        Score("top1", lambda c: metrics.top1(c.values(), c.truth()), True, "parts"),
+        Score("auroc", lambda c: metrics.auroc(c.values(), c.truth()), True, "leaves"),
         Score("auroc-within", _auroc_within, True, "leaves"),
         Score("insertion", _curve(metrics.insertion), True),
         Score("deletion", _curve(metrics.deletion), False),
         Score("faithfulness", _faithfulness, True, "parts", whole=True),
-        Score(
-            "aopc-r",
-            lambda c: metrics.aopcr(c.values(), c.level, c.explanation.target, seed=c.identity.number),
-            True,
-            "parts",
-        ),
         Score("infidelity", _infidelity, False),
         Score("lds", lambda c: metrics.lds(c.values(), _held_out(c), c.level, c.explanation.target), True),
         Score("top1-drop", _drop(1), True, "leaves"),
         Score("top3-drop", _drop(3), True, "leaves"),
-        Score("top1-recall", _recall("top1-recall", 1), True, "leaves"),
-        Score("top3-recall", _recall("top3-recall", 3), True, "leaves"),
+        Score("top1-recall", lambda c: metrics.evidence_recall(c.values(), c.truth(), 1), True, "leaves"),
+        Score("top3-recall", lambda c: metrics.evidence_recall(c.values(), c.truth(), 3), True, "leaves"),
         Score(
             "consistency",
             lambda c: metrics.consistency(c.explanation.values, c.explanation.structure),

@@ -7,12 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from c2fa._system import did_you_mean
-from c2fa.methods.base import AnyMethod, Attribution, BaseMethod, Method, Task, as_method
+from c2fa.methods.base import Attribution, BaseMethod, Task
 from c2fa.methods.c2fa import C2FA, Focused
-from c2fa.methods.context_cite import ContextCite
-from c2fa.methods.leave_one_out import HierarchicalLeaveOneOut, LeaveOneOut
-from c2fa.methods.lime import BottomUp, Lime, TopDown
-from c2fa.methods.milli import C2FAMilli, Milli, TopDownMilli
+from c2fa.methods.compared import BottomUp, LeaveOneOut, Lime, Milli, TopDown, TopDownMilli
 from c2fa.methods.owen import Owen, Shapley
 from c2fa.methods.peers import CaptumKernelShap, CaptumLime, LimePeer, ShapKernel, ShapPartition
 
@@ -28,7 +25,6 @@ PEERS: Mapping[str, type[Any]] = {
 METHODS: Mapping[str, type[Any]] = {
     "c2fa": C2FA,
     "c2fa-focused": Focused,
-    "c2fa-milli": C2FAMilli,
     "owen": Owen,
     "shapley": Shapley,
     "lime": Lime,
@@ -36,9 +32,7 @@ METHODS: Mapping[str, type[Any]] = {
     "bu-lime": BottomUp,
     "td-lime": TopDown,
     "td-milli": TopDownMilli,
-    "context-cite": ContextCite,
     "leave-one-out": LeaveOneOut,
-    "hierarchical-leave-one-out": HierarchicalLeaveOneOut,
     **PEERS,
 }
 
@@ -57,20 +51,15 @@ __all__ = [
     "C2FA",
     "METHODS",
     "PEERS",
-    "AnyMethod",
     "Attribution",
     "BaseMethod",
     "BottomUp",
-    "C2FAMilli",
     "CaptumKernelShap",
     "CaptumLime",
-    "ContextCite",
     "Focused",
-    "HierarchicalLeaveOneOut",
     "LeaveOneOut",
     "Lime",
     "LimePeer",
-    "Method",
     "Milli",
     "Owen",
     "ShapKernel",
@@ -83,20 +72,26 @@ __all__ = [
 ]
 
 
-def make(method: str | AnyMethod, options: Mapping[str, Any], also: Iterable[str] = ()) -> BaseMethod:
+def make(method: object, options: Mapping[str, Any], also: Iterable[str] = ()) -> BaseMethod:
     """Return a method by its name with its options, or the method itself; what it does not take is refused.
 
     ``also`` is what a misspelt option may have been meant to be.
     """
-    if not isinstance(method, str):
+    if not isinstance(method, str | BaseMethod):
+        given = f"{method!r:.100}"
+        if isinstance(method, type):
+            given = f"the class {method.__name__}: write {method.__name__}()"
+        raise TypeError(
+            f"method must be a name such as 'owen' or of a class that derives from c2fa.methods.BaseMethod, not {given}"
+        )
+    if isinstance(method, BaseMethod):
         if options:
             raise TypeError(f"options {sorted(options)} belong to the method object; set them there")
-        if not callable(method):
-            raise TypeError(f"method must be a name or a callable, not {type(method).__name__}")
-        return as_method(method)
+        return method
     if method not in METHODS:
         raise ValueError(
-            f"method must be one of {sorted(METHODS)} or a callable; got {method!r}{did_you_mean(method, METHODS)}"
+            f"method must be one of {sorted(METHODS)} or a c2fa.methods.BaseMethod; got "
+            f"{method!r}{did_you_mean(method, METHODS)}"
         )
     known = options_of(method)
     for option in options:
@@ -109,7 +104,7 @@ def make(method: str | AnyMethod, options: Mapping[str, Any], also: Iterable[str
     return made
 
 
-def options_of(method: str | AnyMethod) -> list[str]:
+def options_of(method: str | BaseMethod) -> list[str]:
     """The options that a method takes by name; none for what is no name of a method."""
     if not isinstance(method, str) or method not in METHODS:
         return []

@@ -94,8 +94,6 @@ class Attribution:
         The share of what was expected that the answers bear out; None where nothing was.
     game
         The values of a game with their posterior, where all levels' are of one; else None.
-    partial
-        Whether some leaves were never looked at, and have 0 for that.
     """
 
     values: tuple[FloatArray, ...]
@@ -111,7 +109,6 @@ class Attribution:
     without_prior: tuple[FloatArray, ...] | None = None
     prior_share: float | None = None
     game: Solved | None = None
-    partial: bool = False
 
     @classmethod
     def of(cls, solution: Solution) -> Attribution:
@@ -168,38 +165,6 @@ class BaseMethod(abc.ABC):
         """Ask what must be asked, and return the attributions."""
 
 
-Method: TypeAlias = BaseMethod
-AnyMethod: TypeAlias = Callable[[Task], Conversation[Attribution]]
-"""A method, or a callable that says nothing about its rows."""
-
-
-def as_method(method: AnyMethod) -> BaseMethod:
-    """Return a method as it is; a callable that says nothing about rows answers what most methods do."""
-    if isinstance(method, BaseMethod):
-        return method
-    about_rows = ("can_stop_early", "min_rows", "preferred_rows", "split", "uses_prior")
-    missing = [name for name in about_rows if not hasattr(method, name)]
-    if len(missing) < len(about_rows):
-        raise TypeError(
-            f"method {type(method).__name__} lacks {', '.join(missing)}; derive it from c2fa.methods.BaseMethod, which "
-            "has them"
-        )
-    return _Plain(method)
-
-
-@dataclass(frozen=True, repr=False)
-class _Plain(BaseMethod):
-    """A callable of a user as a method; it prints as the callable does."""
-
-    function: AnyMethod
-
-    def __call__(self, task: Task) -> Conversation[Attribution]:
-        return self.function(task)
-
-    def __repr__(self) -> str:
-        return repr(self.function)
-
-
 def gather(
     task: Task,
     level: int,
@@ -247,21 +212,12 @@ def per_level(name: str, option: Any, depth: int) -> tuple[Any, ...]:
     return tuple(option)
 
 
-def check_each(name: str, option: Any, check: Any) -> None:
-    """Check an option that may be one for all levels or a sequence with one for each."""
-    items = option if isinstance(option, Sequence) and not isinstance(option, str) else (option,)
+def listed(name: str, option: Any) -> tuple[Any, ...]:
+    """An option that is one for all levels, or a sequence with one for each, as a tuple."""
+    items = tuple(option) if isinstance(option, Sequence) and not isinstance(option, str) else (option,)
     if not items:
         raise ValueError(f"{name} is empty; give one for all levels, or one for each")
-    for item in items:
-        check(item)
-
-
-def check_switches(**switches: Any) -> None:
-    """Refuse what is neither True nor False: ``"no"`` would count as yes."""
-    for name, option in switches.items():
-        for value in option if isinstance(option, Sequence) and not isinstance(option, str) else (option,):
-            if not isinstance(value, bool | np.bool_):
-                raise TypeError(f"{name} must be True or False; got {value!r}")
+    return items
 
 
 def as_kernel(kernel: str | Kernel) -> Kernel:
@@ -276,14 +232,11 @@ def as_kernel(kernel: str | Kernel) -> Kernel:
 def per_level_penalties(option: Penalties, task: Task) -> tuple[Penalty, ...]:
     """Give every level its penalty; None gives each level ``L2(width / 50)``.
 
-    An l2 penalty is a prior on how much one feature matters. What a level explains is shared by its features, so the
-    more there are the less each of them should matter, in proportion: the level as a whole is then expected to explain
-    as much whether it has five features or five thousand. For five parts of ten leaves these are the paper's 0.1 and
-    1. ``benchmarks/defaults.py`` compares it with other strengths.
+    What a level explains is shared by its features, so the more there are the less each of them should matter, in
+    proportion. For five parts of ten leaves these are the paper's 0.1 and 1 (``benchmarks/defaults.py``).
 
     ``"auto"`` has the strengths chosen from the target's answers, so that they are the same whichever other outputs are
-    explained beside it. An output that ``Auto`` names is one of the model's, and must be among those explained. The
-    log-probabilities of a given text are known to come without noise.
+    explained beside it. The log-probabilities of a given text are known to come without noise.
     """
     if option is None:
         return tuple(L2(width / 50) for width in task.structure.widths)
@@ -315,15 +268,10 @@ def given_penalties(option: Penalties) -> tuple[Penalty, ...]:
     """The penalties as far as they are known before the input is; None is l2 of any strength, and gives none."""
     if option is None:
         return ()
-    if isinstance(option, Sequence):
-        return (Auto(),) if isinstance(option, str) else tuple(option)
-    return (option,)
-
-
-def check_penalties(option: Penalties) -> None:
-    """Refuse what is no penalty, before any query is made."""
-    if option is not None and not (isinstance(option, str) and option == "auto"):
-        check_each("penalty", option, check_penalty)
+    given = (Auto(),) if isinstance(option, str) and option == "auto" else listed("penalty", option)
+    for penalty in given:
+        check_penalty(penalty)
+    return given
 
 
 @dataclass(frozen=True)
@@ -337,10 +285,15 @@ class Fitting(BaseMethod):
     anchor: bool = True
 
     def __post_init__(self) -> None:
-        check_each("kernel", self.kernel, as_kernel)
-        check_each("sampler", self.sampler, ensure)
-        check_penalties(self.penalty)
-        check_switches(intercept=self.intercept, anchor=self.anchor)
+        for kernel in listed("kernel", self.kernel):
+            as_kernel(kernel)
+        for sampler in listed("sampler", self.sampler):
+            ensure(sampler)
+        given_penalties(self.penalty)
+        for name, option in (("intercept", self.intercept), ("anchor", self.anchor)):
+            for value in listed(name, option):
+                if not isinstance(value, bool | np.bool_):  # "no" would count as yes
+                    raise TypeError(f"{name} must be True or False; got {value!r}")
 
     def preferred_rows(self, structure: Structure) -> tuple[int | None, ...]:
         """The rows that the samplers of the levels prefer for parts."""

@@ -114,8 +114,6 @@ def rows_per_level(
             f"a budget of {budget} is too small for {depth} levels: it takes at least {depth + 1} rows, one for the "
             "prediction and one for each level"
         )
-    if not is_whole(min_rows):
-        raise TypeError(f"min_rows must be a whole number of rows; got {min_rows!r}")
     left, rows = budget - 1, []
     quarter, third = ((budget - 1) // (parts * max(depth - 1, 1)) for parts in (4, 3))
     preferred = (*preferred, *(None,) * depth)

@@ -18,8 +18,8 @@ from c2fa.problem import Level, Problem
 from c2fa.samplers import AnySampler, Together, ensure
 from c2fa.solution import Solution
 from c2fa.solvers.expected import solve_about
-from c2fa.solvers.solve import STRENGTHS, check_together, smoothed, solve, solve_smooth
-from c2fa.structure import BoolArray, FloatArray, Structure
+from c2fa.solvers.solve import STRENGTHS, check_together, solve, solve_smooth
+from c2fa.structure import Structure
 
 PAPER: Mapping[str, Any] = {
     "kernel": "cosine",
@@ -97,7 +97,7 @@ class C2FA(Fitting):
         """Refuse a task that lacks what is wanted, before anything is asked."""
         if _asked(self.smooth) and task.neighbours is None:
             raise ValueError(f"smooth={self.smooth} needs neighbours, and the masker knows of none; leave it out")
-        if task.neighbours is not None and self._smoothing(task):
+        if self._smoothing(task) and task.neighbours is not None:
             task.neighbours().check(task.structure)
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
@@ -120,19 +120,18 @@ class C2FA(Fitting):
 
     def _solve(self, task: Task, problem: Problem) -> Solution:
         strengths = self._smoothing(task)
-        graph = task.neighbours() if strengths and task.neighbours is not None else None
-        if graph is not None and len(graph.edges) and len(strengths) > 1:
-            return solve_smooth(problem, graph, strengths, self.solver, **self.solver_options)
-        if graph is not None and len(graph.edges):
-            problem = smoothed(problem, graph, strengths[0])
-        return solve(problem, self.solver, **self.solver_options)
+        if not strengths:
+            return solve(problem, self.solver, **self.solver_options)
+        assert task.neighbours is not None
+        return solve_smooth(problem, task.neighbours(), strengths, self.solver, **self.solver_options)
 
     def _smoothing(self, task: Task) -> tuple[float, ...]:
         """The strengths among which the answers decide; one of them is that; none is no smoothing."""
-        if not isinstance(self.smooth, str):
-            return _asked(self.smooth)
-        exact = self.solver in ("auto", "direct") and self._chooses_strengths
-        return STRENGTHS if exact and task.smooth_by_default else ()
+        strengths = _asked(self.smooth)
+        if self.smooth == "auto" and self.uses_prior and task.smooth_by_default:
+            strengths = STRENGTHS
+        tied = bool(strengths) and task.neighbours is not None and len(task.neighbours().edges) > 0
+        return strengths if tied else ()
 
     @property
     def _chooses_strengths(self) -> bool:
@@ -145,8 +144,8 @@ def _asked(smooth: float | Sequence[float] | str | None) -> tuple[float, ...]:
     """The strengths that were asked for in numbers."""
     if smooth is None or isinstance(smooth, str):
         return ()
-    found = tuple(np.atleast_1d(np.asarray(smooth, dtype=np.float64)).tolist())
-    return () if found == (0.0,) else found
+    strengths = (float(smooth),) if isinstance(smooth, float | int | np.number) else tuple(smooth)
+    return () if strengths == (0.0,) else strengths
 
 
 def as_strengths(smooth: Any) -> Any:
@@ -161,51 +160,6 @@ def as_strengths(smooth: Any) -> Any:
     if not (several and numbers):
         raise ValueError(f"smooth must be a number from 0, several of them, 'auto' or None; got {smooth!r}")
     return tuple(map(float, several)) if isinstance(smooth, Sequence) else smooth
-
-
-@dataclass(frozen=True)
-class ShapSizes:
-    """Draws the empty mask, then masks whose size has Kernel SHAP's mass ``1 / (s (width − s))``, with complements.
-
-    >>> few, many = (ShapSizes()(np.random.default_rng(0), n, 7) for n in (20, 50))
-    >>> bool((many[:20] == few).all()), few[:3].sum(axis=1).tolist()[0], int(few[1:3].sum())
-    (True, 0, 7)
-    """
-
-    def __call__(self, rng: np.random.Generator, n: int, width: int) -> BoolArray:
-        masks = np.ones((n, width), dtype=np.bool_)
-        masks[:1] = False
-        if width > 1 and n > 1:
-            size = np.arange(1, width)
-            mass = np.cumsum(1.0 / (size * (width - size)))
-            draws = rng.random((-(-(n - 1) // 2), width + 1))
-            drawn = size[np.searchsorted(mass[:-1], draws[:, 0] * mass[-1], side="right")]
-            ranks = np.argsort(np.argsort(draws[:, 1:], axis=1), axis=1)
-            half = ranks < drawn[:, None]
-            masks[1:] = np.stack([half, ~half], axis=1).reshape(-1, width)[: n - 1]
-        return masks
-
-
-@dataclass(frozen=True)
-class PinnedEnds:
-    """Weighs all masks the same, except that the empty and the full one are all but fixed."""
-
-    def __call__(self, masks: BoolArray) -> FloatArray:
-        end = masks.all(axis=1) | ~masks.any(axis=1)
-        return np.where(end, 1e6, 1.0)  # which stands for SHAP's infinite weight, beside any number of others
-
-
-SHAP: Mapping[str, Any] = {"kernel": PinnedEnds(), "sampler": ShapSizes(), "penalty": None, "smooth": None}
-"""Kernel SHAP's weights, drawn rather than multiplied.
-
-``kernel="shap"`` weighs fair-coin masks by SHAP's kernel, which for more than some twenty features is next to nothing
-at the sizes that fair coins draw. Here the sizes are drawn by the kernel's own mass, each mask followed by its
-complement, so that every row counts the same; the empty mask comes first, and it and the prediction are pinned. With
-weak penalties the attributions of every level are then estimates of that level's Shapley values that add up across
-levels. Nothing is smoothed, which would not leave Shapley values.
-"""
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {"paper": PAPER, "shap": SHAP}
 
 
 @dataclass(frozen=True)

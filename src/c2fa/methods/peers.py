@@ -3,30 +3,41 @@
 Each works over leaf masks, with the whole budget whatever the level, and its values of parts are the sums of its
 leaves'. Each runs as its authors ship it, except where its docstring says so, and with settings under which it
 cannot ask for more rows than there are. They are imported when used: ``pip install 'c2fa[peers]'``.
+
+These libraries call the model themselves. Where one asks for rows that are not known, its run is ended, the rows are
+asked, and it runs again from the same random numbers, until it has all that it asks for.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from c2fa.asking.querying import BudgetError, Conversation
+from c2fa.asking.querying import Ask, BudgetError, Conversation
+from c2fa.asking.replies import QueryError
+from c2fa.masks import distinct, mask_keys
 from c2fa.methods.base import Attribution, BaseMethod, Task
-from c2fa.methods.bridge import Play, bridge
-from c2fa.structure import FloatArray, Structure
+from c2fa.structure import BoolArray, FloatArray, Structure
+
+Play: TypeAlias = Callable[[BoolArray], FloatArray]
+"""Leaf masks, (n, leaves), to how far the outputs that are to be explained are from the prediction, (n, columns)."""
+Leaves: TypeAlias = tuple[FloatArray, FloatArray]
+"""A library's result: values of the leaves, (leaves, columns), and its intercept, (columns,)."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Leaves:
-    """A library's result: values of the leaves, (leaves, columns), and its intercept, (columns,)."""
+class _UnknownRows(BaseException):
+    """Ends a library's run, with the masks that it asks for; not an Exception, so that no library swallows it."""
 
-    values: FloatArray
-    intercept: FloatArray
+    def __init__(self, masks: BoolArray) -> None:
+        self.masks = masks
 
 
 @dataclass(frozen=True)
@@ -45,57 +56,86 @@ class Peer(BaseMethod):
             )
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
-        s = task.structure
-        if self.needs_empty and not task.allows_empty:
-            raise ValueError(
-                f"{type(self).__name__} needs the model's answer with everything masked, which this masker does not "
-                "allow; use another method, or a masker that blanks out instead of removing"
-            )
-        with warnings.catch_warnings():  # before its turn, so that what it loads is known when the turn begins
+        s, name = task.structure, type(self).__name__
+        with warnings.catch_warnings():  # before its first run, so that what it loads is known when it is seeded
             warnings.simplefilter("ignore")
             import_module(self.package if self.package != "captum" else "captum.attr")
         # Told differences from the prediction, they round to nothing where a constant model leaves nothing.
         base = task.prediction[task.columns]
-        result = yield from bridge(
-            task, type(self).__name__, lambda play: self._explain(task, lambda masks: play(masks) - base)
-        )
+        known = {mask_keys(np.ones((1, s.leaves), dtype=np.bool_))[0]: np.zeros(len(base))}
+        left = sum(task.budget)
+
+        def play(masks: BoolArray) -> FloatArray:
+            if not known.keys() >= set(mask_keys(masks)):
+                raise _UnknownRows(masks)
+            return np.array([known[key] for key in mask_keys(masks)])
+
+        while True:
+            try:
+                with _seeded(int(task.rng(2000).integers(2**32))):  # a stream away from the levels' streams
+                    values, intercept = self._explain(task, play)
+                break
+            except _UnknownRows as unknown:
+                new, _ = distinct(unknown.masks)
+            new = new[[key not in known for key in mask_keys(new)]]
+            if len(new) > left:
+                raise BudgetError(f"{name} asked for {len(new)} more rows with {left} left; raise the budget")
+            if not (task.allows_empty or new.any(axis=1).all()):
+                raise ValueError(
+                    f"{name} needs the model's answer with everything masked, which this masker does not allow; use "
+                    "another method, or a masker that blanks out instead of removing"
+                )
+            answer = yield Ask(s.depth - 1, new)
+            if not answer.ok.all():
+                raise QueryError(
+                    f"{(~answer.ok).sum()} of {len(new)} rows got no usable answer, and {name} cannot leave rows out; "
+                    "repair the model, or use a method of this package"
+                )
+            known.update(zip(mask_keys(new), answer.outputs[:, task.columns] - base, strict=True))
+            left -= len(new)
         return Attribution(
-            values=s.level_sums(result.values),
-            intercepts=(base + result.intercept,) * s.depth,
+            values=s.level_sums(values),
+            intercepts=(base + intercept,) * s.depth,
             stderr=None,
             levels=(None,) * s.depth,
         )
 
-    def _explain(self, task: Task, play: Play) -> _Leaves:
+    def _explain(self, task: Task, play: Play) -> Leaves:
         if self.needs_empty and task.structure.leaves == 1:  # these libraries fail on a single feature
             base = play(np.zeros((1, 1), dtype=np.bool_))
-            return _Leaves(play(np.ones((1, 1), dtype=np.bool_)) - base, base[0])
+            return play(np.ones((1, 1), dtype=np.bool_)) - base, base[0]
         return self._run(task, play, sum(task.budget))
 
-    def _run(self, task: Task, play: Play, rows: int) -> _Leaves:
+    def _run(self, task: Task, play: Play, rows: int) -> Leaves:
         raise NotImplementedError
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Silence, and the same global random numbers each time, which these libraries draw from; then those before."""
+    torch: Any = sys.modules.get("torch")
+    before = np.random.get_state()  # noqa: NPY002 - the generator that the libraries use
+    before_torch = None if torch is None else torch.get_rng_state()
+    try:
+        np.random.seed(seed)  # noqa: NPY002
+        if torch is not None:
+            torch.manual_seed(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(before_torch)
 
 
 @dataclass(frozen=True)
 class ShapPartition(Peer):
-    """shap's PartitionExplainer over the structure's own tree, made binary by halving.
-
-    Parameters
-    ----------
-    fixed_context
-        shap's own option: None visits every node in both contexts, 0 or 1 in one.
-    """
+    """shap's PartitionExplainer over the structure's own tree, made binary by halving."""
 
     package: ClassVar[str] = "shap"
 
-    fixed_context: Literal[0, 1] | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.fixed_context not in (None, 0, 1):
-            raise ValueError(f"fixed_context must be None, 0 or 1; got {self.fixed_context!r}")
-
-    def _run(self, task: Task, play: Play, rows: int) -> _Leaves:
+    def _run(self, task: Task, play: Play, rows: int) -> Leaves:
         import shap
 
         leaves = task.structure.leaves
@@ -103,9 +143,8 @@ class ShapPartition(Peer):
         explainer = shap.explainers.PartitionExplainer(lambda x: play(x > 0.5), masker)
         # Of max_evals two are for the ends, of which the full one is known; the rest is spent two at a time, and
         # an odd rest would be overspent by one.
-        pairs = (rows - 1) // 2
-        result = explainer(np.ones((1, leaves)), max_evals=2 * pairs + 2, fixed_context=self.fixed_context, silent=True)
-        return _Leaves(result.values[0], np.asarray(result.base_values[0]))
+        result = explainer(np.ones((1, leaves)), max_evals=2 * ((rows - 1) // 2) + 2, silent=True)
+        return result.values[0], np.asarray(result.base_values[0])
 
 
 @dataclass(frozen=True)
@@ -114,7 +153,7 @@ class ShapKernel(Peer):
 
     package: ClassVar[str] = "shap"
 
-    def _run(self, task: Task, play: Play, rows: int) -> _Leaves:
+    def _run(self, task: Task, play: Play, rows: int) -> Leaves:
         import shap
 
         if rows < 2:
@@ -124,7 +163,7 @@ class ShapKernel(Peer):
         leaves = task.structure.leaves
         explainer = shap.KernelExplainer(lambda x: play(x > 0.5), np.zeros((1, leaves)))
         values = explainer.shap_values(np.ones(leaves), nsamples=rows - 1, l1_reg=False, silent=True)
-        return _Leaves(np.asarray(values).reshape(leaves, -1), np.asarray(explainer.expected_value).reshape(-1))
+        return np.asarray(values).reshape(leaves, -1), np.asarray(explainer.expected_value).reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -133,23 +172,12 @@ class LimePeer(Peer):
 
     Its sampling (how many words to remove, then which), its kernel and its ridge are its own; no feature is
     selected away. Where the input cannot be empty, it removes all words but one at the most.
-
-    Parameters
-    ----------
-    kernel_width
-        lime's own option, in hundredths of cosine distance.
     """
 
     package: ClassVar[str] = "lime"
     needs_empty: ClassVar[bool] = False
 
-    kernel_width: float = 25.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive("kernel_width", self.kernel_width)
-
-    def _run(self, task: Task, play: Play, rows: int) -> _Leaves:
+    def _run(self, task: Task, play: Play, rows: int) -> Leaves:
         from lime.lime_text import LimeTextExplainer
 
         leaves, columns = task.structure.leaves, range(len(task.columns))
@@ -157,13 +185,13 @@ class LimePeer(Peer):
         def model(texts: list[str]) -> FloatArray:
             return play(np.array([[word != "_" for word in text.split()] for text in texts]))
 
+        keeps_one = not task.allows_empty and leaves > 1
         explainer = LimeTextExplainer(
-            kernel_width=self.kernel_width,
             feature_selection="none",
             split_expression=r"\s+",
             bow=False,
             mask_string="_",
-            random_state=_random_state(task),
+            random_state=(_KeepsOne if keeps_one else np.random.RandomState)(int(task.rng(2000).integers(2**32))),
         )
         text = " ".join(f"w{i}" for i in range(leaves))
         # The first of its samples is the input itself, which is known.
@@ -172,44 +200,27 @@ class LimePeer(Peer):
         for c in columns:
             for leaf, value in result.local_exp[c]:
                 values[leaf, c] = value
-        return _Leaves(values, np.array([result.intercept[c] for c in columns]))
+        return values, np.array([result.intercept[c] for c in columns])
+
+
+class _KeepsOne(np.random.RandomState):
+    """Draws the number of words to remove from one fewer than lime asks for."""
+
+    def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
+        return super().randint(low, high - 1, size, dtype)
 
 
 @dataclass(frozen=True)
 class CaptumLime(Peer):
-    """captum's Lime: fair coins, a cosine kernel, the lasso.
-
-    Parameters
-    ----------
-    kernel_width, alpha
-        captum's defaults: the width of its kernel and the strength of its lasso.
-    """
+    """captum's Lime: fair coins, a cosine kernel, the lasso."""
 
     package: ClassVar[str] = "captum"
     needs_empty: ClassVar[bool] = False
 
-    kernel_width: float = 1.0
-    alpha: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive("kernel_width", self.kernel_width)
-        _check_positive("alpha", self.alpha)
-
-    def _run(self, task: Task, play: Play, rows: int) -> _Leaves:
-        from captum._utils.models.linear_model import SkLearnLasso
+    def _run(self, task: Task, play: Play, rows: int) -> Leaves:
         from captum.attr import Lime
-        from captum.attr._core.lime import get_exp_kernel_similarity_function
 
-        similarity = get_exp_kernel_similarity_function("cosine", self.kernel_width)
-        return _captum(
-            task,
-            play,
-            rows,
-            lambda forward: Lime(
-                forward, interpretable_model=SkLearnLasso(alpha=self.alpha), similarity_func=similarity
-            ),
-        )
+        return _captum(task, play, rows, Lime)
 
 
 @dataclass(frozen=True)
@@ -218,13 +229,13 @@ class CaptumKernelShap(Peer):
 
     package: ClassVar[str] = "captum"
 
-    def _run(self, task: Task, play: Play, rows: int) -> _Leaves:
+    def _run(self, task: Task, play: Play, rows: int) -> Leaves:
         from captum.attr import KernelShap
 
         return _captum(task, play, rows + 1, KernelShap)  # its first sample is the input itself, which is known
 
 
-def _captum(task: Task, play: Play, samples: int, make: Any) -> _Leaves:
+def _captum(task: Task, play: Play, samples: int, make: Any) -> Leaves:
     """Run a captum method once for each output, with the same draws, so that only the first run costs rows."""
     import torch
 
@@ -242,7 +253,7 @@ def _captum(task: Task, play: Play, samples: int, make: Any) -> _Leaves:
         )
         values.append(np.asarray(coefficients, dtype=np.float64).ravel())
         intercepts.append(float(method.interpretable_model.bias()))
-    return _Leaves(np.stack(values, axis=1), np.array(intercepts))
+    return np.stack(values, axis=1), np.array(intercepts)
 
 
 def linkage(structure: Structure) -> FloatArray:
@@ -271,22 +282,3 @@ def linkage(structure: Structure) -> FloatArray:
         nodes = [join(group) for group in children]
     join(nodes)
     return np.array(rows).reshape(-1, 4)
-
-
-def _random_state(task: Task) -> Any:
-    """A generator of the kind that lime takes; where the input cannot be empty, it never removes every word."""
-    seed = int(task.rng(2000).integers(2**32))
-    kind: Any = np.random.RandomState if task.allows_empty or task.structure.leaves == 1 else _KeepsOne
-    return kind(seed)
-
-
-class _KeepsOne(np.random.RandomState):
-    """Draws the number of words to remove from one fewer than lime asks for."""
-
-    def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
-        return super().randint(low, high - 1, size, dtype)
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not (np.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a finite number above 0; got {value}")

@@ -10,16 +10,14 @@ from c2fa.metrics.agreement import (
     higher_is_better,
     mihl,
     ndcg,
-    pixel_auroc,
     pixel_counts,
     stability,
     top1,
 )
-from c2fa.metrics.faithfulness import Curve, aopcr, deletion, held_out, infidelity, insertion, lds, measure, topk_drop
+from c2fa.metrics.faithfulness import Curve, deletion, held_out, infidelity, insertion, lds, measure, topk_drop
 
 __all__ = [
     "Curve",
-    "aopcr",
     "auroc",
     "consistency",
     "coverage",
@@ -33,7 +31,6 @@ __all__ = [
     "measure",
     "mihl",
     "ndcg",
-    "pixel_auroc",
     "pixel_counts",
     "stability",
     "top1",

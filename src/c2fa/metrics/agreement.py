@@ -139,7 +139,7 @@ def evidence_recall(values: npt.ArrayLike, relevant: npt.ArrayLike, k: int = 1) 
 
 
 @higher_is_better(True)
-def auroc(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+def auroc(scores: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     """The chance that a positive outranks a negative, ties counting half; NaN where there is only one kind.
 
     ``labels`` are 1, 0, or NaN for what is to be ignored, one for each score; or a table (n, 2) with how much of
@@ -147,7 +147,7 @@ def auroc(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike |
 
     >>> auroc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
     0.75
-    >>> auroc([0.1, 0.4, 0.8, 0.9], [0, 0, 1, np.nan], weights=[1, 1, 5, 1])
+    >>> auroc([0.1, 0.4, 0.8, 0.9], [0, 0, 1, np.nan])
     1.0
     """
     values, truth = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
@@ -159,8 +159,6 @@ def auroc(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike |
             f"got shape {np.shape(labels)}"
         )
     _check_known(values)
-    if weights is not None:
-        truth = truth * np.asarray(weights, dtype=np.float64)[:, None]
     levels, where = np.unique(values, return_inverse=True)
     positive, negative = (np.bincount(where, column, len(levels)) for column in truth.T)
     pairs = float(positive.sum() * negative.sum())
@@ -173,8 +171,9 @@ def pixel_counts(
 ) -> FloatArray:
     """Count each super-pixel's positive and negative pixels, (leaves, 2), over all images of a bag in order.
 
-    ``segments`` are label maps with labels 0, 1, … in each image; ``truths`` are 1 where a pixel is positive,
-    ``void`` where it is to be ignored, else negative.
+    Given to ``auroc``, they make it one of pixels, each scored by its super-pixel. ``segments`` are label maps with
+    labels 0, 1, … in each image; ``truths`` are 1 where a pixel is positive, ``void`` where it is to be ignored, else
+    negative.
 
     >>> pixel_counts([[[0, 0, 1]], [[0, 1, 1]]], [[[1, 0, 255]], [[0, 1, 1]]]).tolist()
     [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0], [2.0, 0.0]]
@@ -187,31 +186,6 @@ def pixel_counts(
         good = np.ones_like(truth, np.bool_) if void is None else truth != void
         tables.append([np.bincount(labels[good & on], minlength=count) for on in (truth == 1, truth != 1)])
     return np.concatenate([np.stack(table, axis=1) for table in tables]).astype(np.float64)
-
-
-@higher_is_better(True)
-def pixel_auroc(
-    values: npt.ArrayLike,
-    segments: Sequence[npt.ArrayLike],
-    truths: Sequence[npt.ArrayLike],
-    void: int | None = 255,
-    image: int | None = None,
-) -> float:
-    """AUROC per pixel of a bag of images, every pixel scored by its super-pixel; ``image`` looks within one alone.
-
-    Over a whole bag it mostly rewards finding the right image; within the positive image, the object.
-
-    >>> segments, truths = [[[0, 1]], [[0, 1]]], [[[0, 0]], [[1, 0]]]
-    >>> pixel_auroc([0.0, 0.0, 0.3, 0.5], segments, truths)
-    0.6666666666666666
-    >>> pixel_auroc([0.0, 0.0, 0.3, 0.5], segments, truths, image=1)
-    0.0
-    """
-    counts = pixel_counts(segments, truths, void)
-    if image is not None:
-        owner = np.repeat(np.arange(len(segments)), [int(np.max(labels)) + 1 for labels in segments])
-        counts = np.where((owner == image)[:, None], counts, 0.0)
-    return auroc(values, counts)
 
 
 def _pair(values: npt.ArrayLike, relevant: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:

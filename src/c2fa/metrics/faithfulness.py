@@ -87,48 +87,13 @@ def insertion(
     return (yield from _curve(values, level, target, points, empty, remove=False))
 
 
-@higher_is_better(True)
-def aopcr(
-    values: npt.ArrayLike, level: int = 0, target: int = 0, *, seed: int = 0, orders: int = 10
-) -> Conversation[float]:
-    """AOPC-R: how much faster the output falls than when features are taken away in random orders.
-
-    AOPC is ``1/n Σ_{c=0..n-1} (f(x) − f(x without the top c))``; the mean over random orders is subtracted. The same
-    seed gives the same random orders, whatever is measured. NaN where f(x) is 0.
-
-    >>> import c2fa
-    >>> masked = c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))(np.ones(2))
-    >>> model = lambda batch: batch @ np.array([1.0, 3.0])
-    >>> measure(aopcr([0.1, 0.9], orders=4), masked, model)  # 1.5 for this order; 1.5, .5, .5, .5 at random
-    0.75
-    """
-    scores = _vector(values)
-    if orders < 1:
-        raise ValueError(f"orders must be at least 1, the random orders to compare with; got {orders}")
-    n, rng = len(scores), np.random.default_rng(seed)
-    ways = [np.argsort(-scores, kind="stable"), *(rng.permutation(n) for _ in range(orders))]
-    masks = np.concatenate([_ladder(way, np.arange(n)) for way in ways])
-    answer = yield Ask(level, masks)
-    outputs = _output(answer, target).reshape(len(ways), n)
-    if not answer.ok[0] or outputs[0, 0] == 0:
-        return float("nan")
-    areas = np.nanmean(outputs[:, :1] - outputs, axis=1)
-    return float(areas[0] - areas[1:].mean())
-
-
 @higher_is_better(False)
 def infidelity(
-    values: npt.ArrayLike,
-    masks: npt.ArrayLike,
-    level: int = -1,
-    target: int = 0,
-    *,
-    intercept: float = 0.0,
-    weights: npt.ArrayLike | None = None,
+    values: npt.ArrayLike, masks: npt.ArrayLike, level: int = -1, target: int = 0, *, intercept: float = 0.0
 ) -> Conversation[float]:
     """Mean squared error of the surrogate ``intercept + masks · values`` on masks that it was not fitted to.
 
-    ``held_out`` draws such masks; ``weights`` (a kernel's, say) tell how much each counts.
+    ``held_out`` draws such masks.
 
     >>> import c2fa
     >>> masked = c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))(np.ones(2))
@@ -139,8 +104,7 @@ def infidelity(
     rows = _masks(masks, len(scores))
     answer = yield Ask(level, rows)
     error = np.square(_output(answer, target) - (intercept + rows @ scores))
-    weigh = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
-    return float(np.average(error[answer.ok], weights=weigh[answer.ok])) if answer.ok.any() else float("nan")
+    return float(error[answer.ok].mean()) if answer.ok.any() else float("nan")
 
 
 @higher_is_better(True)

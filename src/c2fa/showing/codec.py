@@ -252,7 +252,8 @@ def save(e: Explanation, path: str | PathLike[str]) -> None:
 
 def to_json(e: Explanation, indent: int | None = None) -> str:
     """The whole explanation as JSON."""
-    own = {name: vars(e)[name] for name in hints(type(e))}
+    kind: Any = type(e)
+    own = {name: vars(e)[name] for name in hints(kind)}
     packed = None if e.descriptors is None else pack(e.descriptors, e.structure)
     return dumps(seal({"schema": SCHEMA, **encode({**own, "descriptors": packed})}), indent)
 

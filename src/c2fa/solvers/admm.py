@@ -1,7 +1,8 @@
-"""ADMM for any penalties that have a prox: one proximal step a level, with a factor that is made a few times.
+"""Solvers that iterate: ADMM for any penalties that have a prox, and the paper's Algorithm 1.
 
-The problem is split as ``min f(β) + Σ_l Ω_l(a_l)  s.t.  a_l = M_l β`` over the levels whose penalty is not l2 (an
-l2 penalty stays in the quadratic part). With scaled multipliers ``u_l`` and step ρ one iteration is
+ADMM takes one proximal step a level, with a factor that is made a few times. The problem is split as
+``min f(β) + Σ_l Ω_l(a_l)  s.t.  a_l = M_l β`` over the levels whose penalty is not l2 (an l2 penalty stays in the
+quadratic part). With scaled multipliers ``u_l`` and step ρ one iteration is
 
     β   = argmin f(β) + ρ/2 Σ_l ‖M_l β − a_l + u_l‖²     (one solve with a factor made beforehand)
     a_l = prox_{Ω_l/ρ}(M_l β + u_l)
@@ -29,14 +30,7 @@ from c2fa.solvers.matrices import Strength, squares
 from c2fa.structure import FloatArray
 
 
-def admm(
-    problem: Problem,
-    *,
-    atol: float = 1e-7,
-    rtol: float = 1e-6,
-    max_iterations: int = 20_000,
-    rho: float | None = None,
-) -> Solution:
+def admm(problem: Problem, *, atol: float = 1e-7, rtol: float = 1e-6, max_iterations: int = 20_000) -> Solution:
     """Solve a problem with any penalties.
 
     Which iterate is returned: the leaves' proximal variable where the leaves have a penalty other than l2, so
@@ -50,10 +44,8 @@ def admm(
         Tolerance of both residuals: in units of the outputs' spread, and relative to the values themselves.
     max_iterations
         Where to stop at the latest; the status then says so.
-    rho
-        The step, kept as it is; by default chosen from the size of the rows and adapted.
     """
-    state = _State.begin(problem, _step(problem) if rho is None else rho)
+    state = _State.begin(problem, _step(problem))
     size = np.sqrt(sum(len(v) for v in state.a.values()))
     floor = atol * size * _spread(problem)
     status, iteration = Status.MAX_ITERATIONS, 0
@@ -64,7 +56,7 @@ def admm(
         if (primal <= floor + rtol * residuals.values).all() and (dual <= floor + rtol * residuals.multipliers).all():
             status = Status.CONVERGED
             break
-        if rho is None and iteration == look:
+        if iteration == look:
             look *= 2
             state.rebalance(residuals)
     leaves = state.a.get(problem.structure.depth - 1, state.beta)
@@ -178,3 +170,77 @@ def _spread(problem: Problem) -> FloatArray:
         outputs = level.outputs.reshape(len(level.masks), -1)
         largest = np.maximum(largest, np.abs(outputs - level.rows.mean_outputs).max(axis=0))
     return largest
+
+
+def paper(
+    problem: Problem,
+    *,
+    mu1: float = 0.1,
+    mu2: float = 0.1,
+    eps1: float = 1e-4,
+    eps2: float = 1e-4,
+    max_iterations: int = 100_000,
+) -> Solution:
+    """The paper's Algorithm 1, for two levels, with the sign of its line 12 corrected; it returns ``ᾱ, β̄``.
+
+    The two are consistent only to ``eps2``; ``direct`` and ``admm`` return sums that are exact. Printed, line 12
+    subtracts ``μ₁ ᾱ``; the paper's own augmented Lagrangian adds it. With the printed sign the iterates still converge
+    and are still consistent, but to the solution for ``λ_H + μ₁`` in place of ``λ_H``.
+
+    Lines 13 and 15, written there for l2, are proximal steps and are taken as such, so l1 and non-negative penalties
+    work too. An intercept, which the paper does not have, is eliminated beforehand. The paper has no iteration cap; one
+    is needed, since the number of iterations grows as 1/μ₂.
+
+    Parameters
+    ----------
+    mu1, mu2
+        The penalty parameters of the auxiliary variables and of the consistency constraint.
+    eps1, eps2
+        Stop when the squared change of ``ᾱ, β̄`` and the squared residuals are below these. They are absolute, as in the
+        paper, and meant for probabilities: for outputs around 1e-3 or smaller make them smaller too.
+    """
+    if problem.structure.depth != 2:
+        raise ValueError(
+            f"Algorithm 1 is for two levels, and the structure has {problem.structure.depth}; "
+            "use solver='direct', 'admm' or 'auto'"
+        )
+    if problem.levels[-1].smooth is not None:
+        raise ValueError("Algorithm 1 knows no smoothness; leave smooth out, or use solver='direct', 'admm' or 'auto'")
+    high, low = problem.levels
+    prox_high, prox_low = high.penalty.prox, low.penalty.prox
+    zh, zl = high.rows.design, low.rows.design
+    parts, leaves = problem.structure.widths
+    m = problem.structure.membership(0).toarray()
+    m_transposed = np.ascontiguousarray(m.T)
+    a_inverse = np.linalg.inv(zh.T @ zh + (mu1 + mu2) * np.eye(parts))
+    b_fixed = a_inverse @ (zh.T @ high.rows.targets)
+    c_inverse = np.linalg.inv(zl.T @ zl + mu1 * np.eye(leaves) + mu2 * m_transposed @ m)
+    d_fixed = c_inverse @ (zl.T @ low.rows.targets)
+
+    alpha_bar = np.zeros((parts, problem.outputs))
+    beta = np.zeros((leaves, problem.outputs))
+    beta_bar = beta.copy()
+    v1, v2, v3 = alpha_bar.copy(), beta.copy(), alpha_bar.copy()
+    status, iteration = Status.MAX_ITERATIONS, 0
+    for iteration in range(1, max_iterations + 1):
+        alpha = b_fixed + a_inverse @ (mu2 * (m @ beta) + mu1 * alpha_bar - v1 - v3)
+        new_alpha_bar = prox_high(alpha + v1 / mu1, 1.0 / mu1)
+        beta = d_fixed + c_inverse @ (m_transposed @ (v3 + mu2 * alpha) + mu1 * beta_bar - v2)
+        new_beta_bar = prox_low(beta + v2 / mu1, 1.0 / mu1)
+        h1, h2, h3 = alpha - new_alpha_bar, beta - new_beta_bar, alpha - m @ beta
+        v1 = v1 + mu1 * h1
+        v2 = v2 + mu1 * h2
+        v3 = v3 + mu2 * h3
+        change = _square(new_alpha_bar - alpha_bar) + _square(new_beta_bar - beta_bar)
+        alpha_bar, beta_bar = new_alpha_bar, new_beta_bar
+        if change < eps1 and _square(h1) + _square(h2) + _square(h3) < eps2:
+            status = Status.CONVERGED
+            break
+        if change < 1e-28 * (_square(alpha_bar) + _square(beta_bar)):  # rounding alone: outputs are too large for eps1
+            break
+    return Fitted.of(problem, beta_bar, (alpha_bar, beta_bar)).solution(status, iteration)
+
+
+def _square(v: FloatArray) -> float:
+    """The squared norm."""
+    return float(np.vdot(v, v))

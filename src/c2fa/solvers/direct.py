@@ -29,7 +29,7 @@ from c2fa.solvers.matrices import Cholesky, Strength, TreePrior, row_sums, squar
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
 
-def direct(problem: Problem, *, stderr: bool = True) -> Solution:
+def direct(problem: Problem) -> Solution:
     """Solve a problem whose penalties are all L2, exactly.
 
     Where the leaves' penalty is 0 and the queries do not determine every leaf, the smallest solution is
@@ -37,13 +37,11 @@ def direct(problem: Problem, *, stderr: bool = True) -> Solution:
     """
     strengths, system = prepare(problem)
     leaf_values = system.fit(problem.targets)
-    fit = Fitted.of(problem, leaf_values)
-    if not stderr:
-        return fit.solution(system.status, system=system)
     leverages = row_leverages(problem, system)
     noise = np.sqrt(_noise(problem, strengths, leaf_values, sum(float(h.sum()) for h in leverages)))
     variances = system.variances()
     errors = smooth_errors(problem, system, tuple(_scaled(v, noise) for v in variances), noise)
+    fit = Fitted.of(problem, leaf_values)
     return fit.solution(system.status, stderr=errors, leverages=leverages, system=system)
 
 

@@ -50,14 +50,12 @@ _APART = np.square(_GRID[:, None] - _FINE)
 _NORMAL_QUANTILE = ndtri(0.975)
 
 
-def calibrated(problem: Problem, *, stderr: bool = True) -> Solution:
+def calibrated(problem: Problem) -> Solution:
     """Choose strengths for a problem whose penalty is ``Auto``, solve it exactly, and give honest standard errors."""
     chosen = choose(problem)
     _, system = prepare(chosen.problem)
     leaf_values = system.fit(chosen.problem.targets)
     fitted = Fitted.of(chosen.problem, leaf_values)
-    if not stderr:
-        return with_choice(fitted.solution(system.status, system=system), chosen)
     leverages = row_leverages(chosen.problem, system)
     errors = standard_errors(chosen, system, leaf_values, leverages, fitted.losses)
     return with_choice(fitted.solution(system.status, stderr=errors, leverages=leverages, system=system), chosen)

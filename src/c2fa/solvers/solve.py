@@ -19,11 +19,10 @@ from c2fa.graph import Graph, Smoother
 from c2fa.penalties import Auto, Penalty
 from c2fa.problem import Problem
 from c2fa.solution import Solution
-from c2fa.solvers.admm import admm
+from c2fa.solvers.admm import admm, paper
 from c2fa.solvers.auto import check_alike, choose
 from c2fa.solvers.direct import direct
 from c2fa.solvers.intervals import calibrated, with_choice
-from c2fa.solvers.paper import paper
 from c2fa.structure import FloatArray
 
 SOLVERS: Mapping[str, Callable[..., Solution]] = {"direct": direct, "admm": admm, "paper": paper}
@@ -49,7 +48,7 @@ def solve(problem: Problem, solver: str = "auto", **options: Any) -> Solution:
         if not any(isinstance(penalty, Auto) for penalty in penalties):
             return SOLVERS[name](problem, **options)
         if name == "direct":
-            return calibrated(problem, **options)
+            return calibrated(problem)
         chosen = choose(problem)
         return with_choice(SOLVERS[name](chosen.problem, **options), chosen)
 
@@ -73,15 +72,12 @@ def check_options(solver: str, options: Mapping[str, Any]) -> None:
     known = [p.name for p in inspect.signature(SOLVERS[solver]).parameters.values() if p.kind == p.KEYWORD_ONLY]
     for option, value in options.items():
         if option not in known:
-            raise TypeError(f"the {solver} solver has no option {option!r}; it has {', '.join(known)}")
-        if option == "stderr":
-            if not isinstance(value, bool | np.bool_):
-                raise TypeError(f"stderr must be True or False; got {value!r}")
-        elif option == "max_iterations":
+            raise TypeError(f"the {solver} solver has no option {option!r}; it has {', '.join(known) or 'none'}")
+        if option == "max_iterations":
             if not (is_whole(value) and value >= 0):
                 raise ValueError(f"max_iterations must be a whole number of at least 0; got {value!r}")
-        elif option in ("mu1", "mu2", "rho"):
-            if not ((is_real(value) and 0 < value < np.inf) or (option == "rho" and value is None)):
+        elif option in ("mu1", "mu2"):
+            if not (is_real(value) and 0 < value < np.inf):
                 raise ValueError(f"{option} must be positive; got {value!r}")
         elif not (is_real(value) and value >= 0):
             raise ValueError(f"{option} must be at least 0; got {value!r}")
@@ -99,10 +95,12 @@ def solve_smooth(
 ) -> Solution:
     """The mean of solutions of several strengths, by how likely each makes the answers; its problem is the likeliest's.
 
-    The problem's penalty must be ``Auto``, whose evidence is what tells.
+    For more than one the problem's penalty must be ``Auto``, whose evidence is what tells.
     """
     problems = [smoothed(problem, graph, strength) if strength else problem for strength in strengths]
     solutions = [solve(one, solver, **options) for one in problems]
+    if len(solutions) == 1:
+        return solutions[0]
     evidence = np.array([one.log_evidence for one in solutions], dtype=np.float64)  # NaN where there is none
     if np.isnan(evidence).any():
         raise ValueError("what is likely can only be told where the penalty is 'auto'; give smooth= a number")

@@ -6,16 +6,19 @@ tokenizer joins pieces over what was removed between them.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from c2fa._system import on_device
 from c2fa.asking.masking import TextInputs
+
+if TYPE_CHECKING:
+    import torch
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -52,7 +55,7 @@ class TokenTable:
     limit: int | None
 
     @classmethod
-    def of(cls, tokenizer: Any, inputs: TextInputs, limit: int | None) -> TokenTable | None:
+    def of(cls, tokenize: Tokenize, inputs: TextInputs) -> TokenTable | None:
         """The table of an input's texts; None where its rows must be rendered."""
         leaves = sum(map(len, inputs.spans))
         # What a token is depends on its neighbours. Neighbours that are both kept, or both masked, are tokenised so
@@ -64,25 +67,28 @@ class TokenTable:
         rendered = inputs(tried, inputs.structure.depth - 1)
         spelled = [(inputs.texts, inputs.spans), _all_masked(inputs)]
         rows = [*(texts for texts, _ in spelled), *(([row] if len(inputs.texts) == 1 else row) for row in rendered)]
-        texts = [list(column) for column in zip(*rows, strict=True)]
-        encoding = tokenizer(*texts, truncation=False, padding=False, return_offsets_mapping=True, verbose=False)
-        kept, masked = (_Tokens.of(encoding, i, spans, inputs.mask is not None) for i, (_, spans) in enumerate(spelled))
+        encodings = tokenize.encodings(rows)
+        kept, masked = (
+            _Tokens.of(tokenize.columns(encoding), encoding, spans, inputs.mask is not None)
+            for encoding, (_, spans) in zip(encodings, spelled, strict=False)
+        )
         if inputs.mask is not None:
             if kept.fixed() != masked.fixed():
                 return None
             kept += masked.of_leaves()
         own = kept.leaf != _FIXED
         counts = np.bincount(kept.leaf[own] + leaves * kept.kept[own], minlength=2 * leaves).reshape(2, leaves)
-        table = cls(kept.columns, kept.leaf, kept.kept, kept.added, counts, limit)
-        is_plain = len(inputs.texts) == 1 and tokenizer.truncation_side == "right"
+        table = cls(kept.columns, kept.leaf, kept.kept, kept.added, counts, tokenize.limit)
+        is_plain = len(inputs.texts) == 1 and tokenize.cuts_right
         if not (is_plain or table.fits):  # it is cut in another way than ``token_rows`` cuts
             return None
-        return table if table._is_right(tried, encoding) else None
+        return table if table._is_right(tried, list(map(tokenize.columns, encodings[2:]))) else None
 
     @classmethod
     def whole(cls, encoding: Any, number: int) -> TokenTable:
         """The table of an input of an encoding of which nothing is masked."""
-        columns = {name: np.array(encoding[name][number], dtype=np.int64) for name in _columns(encoding)}
+        names = [name for name in encoding if name != "attention_mask"]
+        columns = {name: np.array(encoding[name][number], dtype=np.int64) for name in names}
         size = len(columns["input_ids"])
         every, none = np.ones(size, dtype=np.bool_), np.zeros((2, 0), dtype=np.int64)
         return cls(columns, np.full(size, _FIXED), every, every, none, None)
@@ -100,14 +106,74 @@ class TokenTable:
         lengths: Ints = fixed + int(masked.sum()) + masks @ (kept - masked)
         return lengths if self.limit is None else np.minimum(lengths, self.limit)
 
-    def _is_right(self, tried: Bools, encoding: Any) -> bool:
-        """Whether rows that were tried have the tokens of the rendered texts, which are the last in the encoding."""
+    def _is_right(self, tried: Bools, rendered: Sequence[Mapping[str, Ints]]) -> bool:
+        """Whether rows that were tried have the tokens of the rendered texts."""
         chosen = (self.leaf == _FIXED) | (tried[:, self.leaf] == self.when)
         return all(
-            np.array_equal(column[row], encoding[name][i - len(tried)])
+            np.array_equal(column[row], tokens[name])
             for name, column in self.columns.items()
-            for i, row in enumerate(chosen)
+            for row, tokens in zip(chosen, rendered, strict=True)
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenize:
+    """Makes the table of an input's tokens; None where its rows must be rendered.
+
+    It travels to workers, which need neither torch nor transformers for it.
+
+    Parameters
+    ----------
+    tokenizer
+        The one of ``tokenizers`` under a fast tokenizer of ``transformers``, which neither cuts nor fills up.
+    has_types
+        Whether the model takes ``token_type_ids``.
+    limit
+        The most tokens of a row.
+    cuts_right
+        Whether texts that are too long lose their end.
+    """
+
+    tokenizer: Any
+    has_types: bool
+    limit: int | None
+    cuts_right: bool
+
+    @classmethod
+    def of(cls, tokenizer: Any, limit: int | None) -> Tokenize | None:
+        """The same tokenizer without transformers; None where special tokens in a text are to be split."""
+        backend = tokenizer.backend_tokenizer
+        if backend.encode_special_tokens:  # which is lost on the way to a worker
+            return None
+        own = type(backend).from_str(backend.to_str())
+        own.no_truncation()
+        own.no_padding()
+        return cls(own, "token_type_ids" in tokenizer.model_input_names, limit, tokenizer.truncation_side == "right")
+
+    def __call__(self, inputs: Any) -> TokenTable | None:
+        if not isinstance(inputs, TextInputs):
+            return None
+        if inputs.container is not None and not (type(inputs.container) in (tuple, list) and len(inputs.texts) == 2):
+            return None
+        table = TokenTable.of(self, inputs)
+        if table is None:
+            warnings.warn(
+                "the tokenizer joins pieces over words that are masked, so masked texts are tokenised one by one, "
+                "which is slower",
+                stacklevel=2,
+            )
+        return table
+
+    def encodings(self, rows: Sequence[Sequence[str]]) -> list[Any]:
+        """The tokens of texts, or of pairs of texts."""
+        return list(self.tokenizer.encode_batch([row[0] if len(row) == 1 else tuple(row) for row in rows]))
+
+    def columns(self, encoding: Any) -> dict[str, Ints]:
+        """What the model is told of each token."""
+        columns = {"input_ids": np.array(encoding.ids, dtype=np.int64)}
+        if self.has_types:
+            columns["token_type_ids"] = np.array(encoding.type_ids, dtype=np.int64)
+        return columns
 
 
 def token_rows(
@@ -123,6 +189,8 @@ def token_rows(
     Tables of fewer tokens than others are filled up, and masks of fewer leaves. Two leaves are added: one that all rows
     keep, for tokens that every row has, and one that all rows mask, for what only fills up.
     """
+    import torch
+
     most = max(some.shape[1] for some in masks)
     always, never = most, most + 1
     kept = np.zeros((sum(map(len, masks)), most + 2), dtype=np.bool_)
@@ -172,14 +240,15 @@ class _Tokens:
     added: Bools
 
     @classmethod
-    def of(cls, encoding: Any, number: int, spans: Sequence[Spans], gaps: bool) -> _Tokens:
-        """The tokens of one input of an encoding, whose leaves are at these spans.
+    def of(cls, columns: dict[str, Ints], encoding: Any, spans: Sequence[Spans], gaps: bool) -> _Tokens:
+        """The tokens of an encoding, of an input whose leaves are at these spans.
 
         A token belongs to the leaf that holds its last character. With ``gaps``, one before a leaf belongs to it too:
         some tokenizers join a blank to what comes after it.
         """
-        ends = np.array([max(end - 1, start) for start, end in encoding["offset_mapping"][number]])
-        text = np.array([-1 if k is None else k for k in encoding.sequence_ids(number)])
+        starts, ends = np.array(encoding.offsets).reshape(-1, 2).T
+        ends = np.maximum(ends - 1, starts)
+        text = np.array([-1 if k is None else k for k in encoding.sequence_ids])
         first = np.cumsum([0, *map(len, spans)])  # the number of each text's first leaf
         begins = 2 * first + 2 * np.arange(len(first))  # the place before each text, and the one after the last
         # What the tokenizer adds stands before the first text, between the two, or after the last.
@@ -191,7 +260,6 @@ class _Tokens:
             is_leafs = (at < 2 * len(edges)) if gaps else (at % 2 == 1)
             place[own] = begins[k] + 1 + at
             leaf[own] = np.where(is_leafs, first[k] + at // 2, _FIXED)
-        columns = {name: np.array(encoding[name][number], dtype=np.int64) for name in _columns(encoding)}
         return cls(columns, place, leaf, np.ones(len(ends), dtype=np.bool_), text < 0)
 
     def __add__(self, other: _Tokens) -> _Tokens:
@@ -221,10 +289,6 @@ class _Tokens:
         own = self.leaf != _FIXED
         columns = {name: column[own] for name, column in self.columns.items()}
         return _Tokens(columns, self.place[own], self.leaf[own], np.zeros(own.sum(), dtype=np.bool_), self.added[own])
-
-
-def _columns(encoding: Any) -> list[str]:
-    return [name for name in encoding if name not in ("offset_mapping", "attention_mask")]
 
 
 def _all_masked(inputs: TextInputs) -> tuple[list[str], list[Spans]]:

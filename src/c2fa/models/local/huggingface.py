@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import numpy as np
 import torch
 
-from c2fa._system import attention, on_device, refuse_older
-from c2fa.asking.masking import MaskedBatch, TextInputs
-from c2fa.models.local._tokens import TokenTable, token_rows
+from c2fa._system import on_device, refuse_older, without_plans
+from c2fa.asking.masking import MaskedBatch
+from c2fa.models.local._tokens import Tokenize, TokenTable, token_rows
 from c2fa.models.local.torch import (
     Background,
     Floats,
@@ -28,7 +27,6 @@ from c2fa.models.local.torch import (
     to_host,
     weights_hash,
 )
-from c2fa.structure import BoolArray
 
 
 class Pretrained:
@@ -59,11 +57,10 @@ class Pretrained:
         self.__setstate__({})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_tables", "_tokenizing")}
+        return {name: value for name, value in vars(self).items() if name not in ("prepare", "_tokenizing")}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
-        self._tables: WeakKeyDictionary[Any, TokenTable | None] = WeakKeyDictionary()
         self._tokenizing = threading.Lock()  # two threads that use a tokenizer at once may be refused
 
     def __repr__(self) -> str:
@@ -129,7 +126,6 @@ class HuggingFace(Pretrained):
         self.outputs = outputs
         self.max_length = max_length or _limit(tokenizer, model.config)
         self._background = Background(self.device, lanes=2)
-        self._warned = False
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -147,16 +143,10 @@ class HuggingFace(Pretrained):
         """How many rows to send at a time."""
         return self.batch
 
-    def renders(self, inputs: Any) -> bool:
-        """Whether it masks such inputs itself: texts and pairs of texts, whose tokens are then masked on the device."""
-        if not isinstance(inputs, TextInputs) or not self.tokenizer.is_fast:
-            return False
-        return inputs.container is None or (type(inputs.container) in (tuple, list) and len(inputs.texts) == 2)
-
-    def expect(self, inputs: Any) -> None:
-        """Tokenise an input whose rows will come; a thread may do so while another runs the network."""
-        if self.renders(inputs):
-            self._table(inputs)
+    @cached_property
+    def prepare(self) -> Tokenize | None:
+        """Makes the tokens of texts and pairs of texts, which are then masked on the device."""
+        return Tokenize.of(self.tokenizer, self.max_length) if self.tokenizer.is_fast else None
 
     def __call__(self, batch: Any) -> Floats:
         return self.launch(batch)()
@@ -168,8 +158,11 @@ class HuggingFace(Pretrained):
         return self._background(self._launch, batch)
 
     def _launch(self, batch: Any) -> Callable[[], Floats]:
-        pairs = self._chosen(batch) if isinstance(batch, MaskedBatch) else self._whole(list(batch))
-        tables, masks = zip(*pairs, strict=True)
+        if isinstance(batch, MaskedBatch):
+            tables, masks = [rows.inputs for rows in batch.pieces], [rows.masks for rows in batch.pieces]
+        else:
+            tables = self._whole(list(batch))
+            masks = [np.ones((1, 0), dtype=np.bool_)] * len(tables)
         lengths = np.concatenate(list(map(TokenTable.lengths, tables, masks)))
         order = np.argsort(lengths, kind="stable")
         evaluating(self.model)
@@ -180,28 +173,10 @@ class HuggingFace(Pretrained):
                 "token_type_ids": self.tokenizer.pad_token_type_id,
             }
             columns = token_rows(tables, masks, width, filler, self._left, self.device)
-            outputs = [self._outputs(columns, lengths, index) for index in self._cut(order, width)]
+            cuts = np.array_split(order, -(-len(order) // self.batch))
+            outputs = [self._outputs(columns, lengths, index) for index in cuts]
             answers = to_host(torch.cat(outputs))
         return lambda: restored(order, answers())
-
-    def _cut(self, rows: Any, width: int) -> Iterator[Any]:
-        """Rows in batches: full ones, a half and a quarter of one where that is still large, then the rest.
-
-        Large batches then have few sizes, for which attention can be planned.
-        """
-        sizes = [self.batch] * (len(rows) // self.batch)
-        for size in (self.batch // 2, self.batch // 4):
-            if len(rows) - sum(sizes) >= size and self._is_large(size * width):
-                sizes.append(size)
-        start = 0
-        for size in (*sizes, len(rows) - sum(sizes)):
-            if size:
-                yield rows[start : start + size]
-            start += size
-
-    def _is_large(self, tokens: int) -> bool:
-        """Whether a batch of so many tokens keeps a GPU busy for so long that a plan for its attention pays."""
-        return self.device.type == "cuda" and tokens >= 2**16
 
     def _outputs(self, columns: Mapping[str, torch.Tensor], lengths: Any, index: Any) -> torch.Tensor:
         """What the model says of some of the rows, which are cut to the longest of them."""
@@ -214,50 +189,20 @@ class HuggingFace(Pretrained):
             place = torch.arange(width, device=self.device)
             size = on_device(own, self.device)[:, None]
             inputs["attention_mask"] = ((place >= width - size) if self._left else (place < size)).long()
-        if self.device.type != "cuda":
-            return self._activated(tensor_of(self.model(**inputs)).float())
-        is_common = len(index) in (self.batch, self.batch // 2, self.batch // 4)
-        with attention(plans=is_common and self._is_large(len(index) * width)):
+        with without_plans:
             return self._activated(tensor_of(self.model(**inputs)).float())
 
     def _width(self, longest: int) -> int:
-        """The width of a batch: on a GPU a multiple of 16, so that there are few to be prepared for."""
+        """The width of a batch: on a GPU a multiple of 16, which its kernels like."""
         if self.device.type != "cuda":
             return longest
         return min(-(-longest // 16) * 16, max(self.max_length or longest + 16, longest))
-
-    def _chosen(self, batch: MaskedBatch) -> Iterator[tuple[TokenTable, BoolArray]]:
-        """Tables of tokens, and masks of their leaves; where tokens cannot be chosen, the rendered rows."""
-        for rows in batch.pieces:
-            inputs = cast(TextInputs, rows.inputs)
-            table = self._table(inputs)
-            if table is None:
-                yield from self._whole(rows.rendered())
-            else:
-                yield table, inputs.structure.expand(rows.masks, rows.level)
-
-    def _table(self, inputs: TextInputs) -> TokenTable | None:
-        """The tokens of an input with each leaf kept and masked; None where its rows must be rendered."""
-        if inputs in self._tables:  # without the lock: a thread with a batch must not wait for others' texts
-            return self._tables[inputs]
-        with self._tokenizing:
-            if inputs not in self._tables:
-                self._tables[inputs] = TokenTable.of(self.tokenizer, inputs, self.max_length)
-            table = self._tables[inputs]
-        if table is None and not self._warned:
-            self._warned = True
-            warnings.warn(
-                "the tokenizer joins pieces over words that are masked, so masked texts are tokenised one by one, "
-                "which is slower",
-                stacklevel=2,
-            )
-        return table
 
     @property
     def _left(self) -> bool:
         return bool(self.tokenizer.padding_side == "left")
 
-    def _whole(self, rows: list[Any]) -> Iterator[tuple[TokenTable, BoolArray]]:
+    def _whole(self, rows: list[Any]) -> list[TokenTable]:
         """The tokens of texts, or pairs of texts, of which nothing is to be masked."""
         pairs = [_pair(row) for row in rows]
         if len({second is None for _, second in pairs}) > 1:
@@ -267,8 +212,7 @@ class HuggingFace(Pretrained):
             encoding = self.tokenizer(
                 [first for first, _ in pairs], seconds, truncation=True, max_length=self.max_length, padding=False
             )
-        for number in range(len(rows)):
-            yield TokenTable.whole(encoding, number), np.ones((1, 0), dtype=np.bool_)
+        return [TokenTable.whole(encoding, number) for number in range(len(rows))]
 
     def _activated(self, logits: torch.Tensor) -> torch.Tensor:
         problem = self.model.config.problem_type

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from c2fa._system import is_frame
-from c2fa.asking.masking import DeviceInputs, MaskedBatch
+from c2fa.asking.masking import MaskedBatch, stacking
 from c2fa.structure import BoolArray
 
 Floats = npt.NDArray[np.float64]
@@ -104,14 +104,14 @@ class Torch:
         """How many rows to send at a time."""
         return self.batch
 
-    def renders(self, inputs: Any) -> bool:
-        """Whether it masks such inputs itself: arrays and tensors of one shape, which are then masked on its device."""
-        return self.collate is None and self.bags == "stack" and isinstance(inputs, DeviceInputs) and inputs.stacks
+    @property
+    def prepare(self) -> Callable[[Any], Any] | None:
+        """Arrays and tensors of one shape travel as they are, and are masked on the device."""
+        return stacking if self.collate is None and self.bags == "stack" else None
 
     def expect(self, inputs: Any) -> None:
         """Bring an input to the device whose rows will come; a thread may do so while another runs the network."""
-        if self.renders(inputs):
-            self._on_device(inputs)
+        self._on_device(inputs)
 
     def __call__(self, batch: Any) -> Floats:
         return self.launch(batch)()

@@ -1,39 +1,76 @@
-"""Leave one out: what the output loses when one feature is removed."""
+"""What others propose, as methods: ContextCite's Lasso, and AttriBoT's leaving one out in two steps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from c2fa import L2, Level, Problem, Structure, solve
 from c2fa.asking.querying import Ask, Conversation
-from c2fa.methods.base import Attribution, BaseMethod, Task
+from c2fa.kernels import uniform
+from c2fa.methods import Attribution, BaseMethod, Task
+from c2fa.methods.base import gather
 from c2fa.structure import BoolArray, FloatArray, IntArray
 
 
+@dataclass(frozen=True, eq=False)
+class _L1Each:
+    """``Σ λ_i |v_i|``: an l1 penalty on features that are scaled to one variance is one of these on the masks."""
+
+    lams: FloatArray
+
+    @property
+    def ridge(self) -> None:
+        return None
+
+    def value(self, v: FloatArray) -> float:
+        return float((self.lams @ np.abs(v)).sum())
+
+    def prox(self, v: FloatArray, step: float) -> FloatArray:
+        shrunk: FloatArray = np.sign(v) * np.maximum(np.abs(v).T - step * self.lams, 0.0).T
+        return shrunk
+
+
 @dataclass(frozen=True)
-class LeaveOneOut(BaseMethod):
-    """Every leaf removed once from the whole; its value is what the output loses, and parts are sums.
+class ContextCite(BaseMethod):
+    """ContextCite's recipe (Cohen-Wang et al., NeurIPS 2024): flat, with the parts as sums.
 
-    A budget of fewer rows than leaves removes as many as it pays for, in an order drawn with the seed; the others get
-    0, and the explanation says so.
+    All rows of the budget ask about leaves, each kept by a fair coin. What the model says is divided by how many tokens
+    it is of, masks are scaled to mean 0 and variance 1, and scikit-learn's ``Lasso(alpha)`` is fitted to both; its
+    coefficients are scaled back. The authors fit the log-odds of the answer: ``link="logit"``.
 
-    Examples
-    --------
-    >>> import numpy as np, c2fa
-    >>> masker = c2fa.maskers.Array(c2fa.Structure.from_groups("aab"))
-    >>> model = lambda batch: batch @ np.array([1.0, 2.0, 4.0])
-    >>> c2fa.Explainer(model, masker, method="leave-one-out", budget=10)(np.ones(3)).low
-    array([1., 2., 4.])
+    Parameters
+    ----------
+    alpha
+        The strength of the Lasso, as scikit-learn counts it: it multiplies ``‖w‖₁`` beside half the *mean* squared
+        error. It is for the log-odds per token.
     """
+
+    alpha: float = 0.01
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         s, last = task.structure, task.structure.depth - 1
-        whole = np.ones(s.leaves, dtype=np.bool_)
-        order = _order(task, last)[: sum(task.budget)]
-        values, known = yield from _remove(task, last, whole, order, task.prediction)
-        return _attribution(task, s.level_sums(values), s.leaves - known)
+        all_rows = replace(task, budget=(*(0,) * last, sum(task.budget)))
+        rows = yield from gather(
+            all_rows, last, sampler="uniform", kernel=uniform, penalty=L2(0.0), intercept=True, anchor=False
+        )
+        masks, counts, outputs = rows.masks, rows.weights, rows.outputs
+        tokens = np.array(task.tokens or (1,) * len(task.prediction), dtype=np.float64)[task.columns]
+        kept = counts @ masks / counts.sum()
+        spread = np.sqrt(kept * (1.0 - kept))  # the scale of a column of bits; 0 where a leaf is constant, and gets 0
+        level = Level(masks, outputs / tokens, counts, _L1Each(self.alpha * counts.sum() * spread), True)
+        # To a fine tolerance, so that what is compared is the recipe and not the solver.
+        fit = solve(Problem(Structure.flat(s.leaves), (level,)), rtol=1e-9, atol=1e-9)
+        return Attribution(
+            values=s.level_sums(fit.values[0] * tokens),
+            intercepts=(fit.intercepts[0] * tokens,) * s.depth,
+            stderr=None,
+            levels=(None,) * s.depth,
+            status=fit.status,
+            iterations=fit.iterations,
+        )
 
 
 @dataclass(frozen=True)
@@ -123,5 +160,4 @@ def _attribution(task: Task, values: tuple[FloatArray, ...], unknown: int) -> At
         stderr=None,
         levels=(None,) * len(values),
         notes=notes,
-        partial=unknown > 0,
     )
