@@ -26,7 +26,6 @@ from sklearn.model_selection import train_test_split
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import c2fa
-import images as photographs
 import text as review
 
 BLOOD = {"s1": "cholesterol", "s2": "LDL", "s3": "HDL", "s4": "ratio", "s5": "triglycerides", "s6": "sugar"}
@@ -50,15 +49,6 @@ def explain_review() -> c2fa.Explanation:
     return c2fa.Explainer(c2fa.models.DemoSentiment(), c2fa.maskers.Text(), budget=200)(review.REVIEW)
 
 
-def explain_photographs() -> c2fa.Explanation:
-    """Three photographs, and the model of examples/images.py that looks for a coin in them."""
-    unseen = np.random.default_rng(4)
-    bag = [photographs.patches(photographs.SOURCES[k], (290, 384), 1, unseen)[0] for k in ("brick", "gravel", "coins")]
-    masker = c2fa.maskers.ImageBag(segment="slic", options={"n_segments": 30}, fill="mean")
-    explainer = c2fa.Explainer(photographs.any_coin, masker, budget=300, target=1, output_names=["no coin", "coin"])
-    return explainer(bag)
-
-
 def draw_tables(folder: Path) -> None:
     patients = explain_patients()
     one, many = patients[3].to_shap(), c2fa.to_shap(patients)
@@ -71,11 +61,6 @@ def draw_tables(folder: Path) -> None:
         np.random.seed(0)  # noqa: NPY002  # shap's beeswarm draws its points in the order that this generator says
         plot(given, show=False)
         _save(folder / f"shap-{name}.png")
-
-
-def draw_images(folder: Path) -> None:
-    shap.plots.image(explain_photographs().to_shap(), show=False)
-    _save(folder / "shap-image.png")
 
 
 def draw_text(folder: Path) -> None:
@@ -106,7 +91,6 @@ def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     draw_tables(folder)
-    draw_images(folder)
     if shutil.which("chromium"):
         draw_text(folder)
     else:

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from c2fa.cli import run as run_commands
-from c2fa.cli.options import Debug, Json
 from c2fa.cli.output import USAGE, RefusedError, need, out_json, say
 from c2fa.cli.output import out as out_
 from c2fa.cli.session import guarded
@@ -24,6 +23,8 @@ app = typer.Typer(
     help="Run the paper's experiments on real networks, judge its claims, draw its figures.",
 )
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Scale = Annotated[str, typer.Option(metavar="small|paper", help="A few inputs to try it out, or the whole experiment.")]
 Data = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The folder of data and weights.", show_default="../shared/data")

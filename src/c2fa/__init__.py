@@ -12,12 +12,11 @@ from c2fa.asking.masking import Masked
 from c2fa.asking.querying import BudgetError
 from c2fa.asking.replies import QueryError
 from c2fa.explainer import Explainer
-from c2fa.explanation import Explanation
+from c2fa.explanation import Explanation, load
 from c2fa.penalties import L1, L2, Auto, ElasticNet, L2Each, NonNegative
 from c2fa.priors.prior import Prior
 from c2fa.priors.scouting import scout
 from c2fa.problem import Level, Problem
-from c2fa.showing.files import load
 from c2fa.solution import Diagnostics, Solution, Status
 from c2fa.solvers import solve
 from c2fa.structure import Structure

@@ -14,6 +14,7 @@ from c2fa._system import did_you_mean, is_whole, need
 from c2fa.asking.links import Link, ensure
 from c2fa.asking.masking import View
 from c2fa.asking.model import resolve_target
+from c2fa.showing import codec, for_shap
 from c2fa.showing.numbers import Rounded, number
 from c2fa.showing.printing import notes, printable, tree
 from c2fa.solution import Diagnostics
@@ -246,16 +247,12 @@ class Explanation:
         )
 
     def top(self, n: int = 5, level: int | str = -1) -> list[tuple[str, float]]:
-        """The n features of a level with the largest absolute attributions."""
+        """The n features of a level with the largest absolute attributions, as (name, attribution)."""
         if not is_whole(n):
             raise TypeError(f"n must be a whole number of features; got {n!r}")
-        return self.as_list(level)[:n]
-
-    def as_list(self, level: int | str = -1) -> list[tuple[str, float]]:
-        """All features of a level as (name, attribution), largest absolute value first, as LIME has it."""
         at = self.level(level)
         values, names = self.values[at], self.names[at]
-        return [(names[i], float(values[i])) for i in np.argsort(-np.abs(values), kind="stable")]
+        return [(names[i], float(values[i])) for i in np.argsort(-np.abs(values), kind="stable")[:n]]
 
     def to_frame(self) -> pd.DataFrame:
         """A tidy table: one row for each feature of each level.
@@ -287,9 +284,7 @@ class Explanation:
 
     def to_shap(self, level: int | str = -1) -> Any:
         """The values of a level as a ``shap.Explanation``, for shap's plots; ``c2fa.to_shap`` takes many at once."""
-        from c2fa.showing import for_shap
-
-        return for_shap.one_to_shap(self, self.level(level))
+        return for_shap.to_shap([self], self.level(level))[0]
 
     def heatmap(self, level: int | str = -1, *, density: bool = False) -> list[FloatArray]:
         """The attributions of images pixel by pixel: one array, (H, W), for each image, of the image's own size.
@@ -306,25 +301,19 @@ class Explanation:
 
     def to_json(self, indent: int | None = None) -> str:
         """The whole explanation as JSON; ``from_json`` gives it back."""
-        from c2fa.showing import files
-
-        return files.to_json(self, indent)
+        return codec.to_json(self, indent)
 
     @classmethod
     def from_json(cls, text: str) -> Explanation:
         """Read what ``to_json`` wrote; ValueError where it is anything else, or was changed."""
-        from c2fa.showing import files
-
-        return files.from_json(text)
+        return codec.from_json(cls, text)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write to a ``.json`` file, whole or not at all.
 
         ``c2fa.load`` reads it. Values of the input that JSON has no word for, such as dates, come back as their text.
         """
-        from c2fa.showing import files
-
-        files.save(self, path)
+        codec.save(self, path)
 
     def to_text(self, leaves: int = 5, width: int = 100) -> str:
         """A tree: the parts with their attributions, the most important features under each."""
@@ -360,3 +349,19 @@ class Explanation:
         widths, said = "×".join(map(str, self.structure.widths)), number(self.prediction)
         unit = f" in {self.link.unit}" if self.link.unit else ""
         return f"<Explanation of {self.target_name!r} ({said}){unit}, levels {widths}, {self.queries} rows>"
+
+
+def load(path: str | PathLike[str]) -> Explanation:
+    """Read an explanation from a ``.json`` file.
+
+    A file that is damaged, or that ``save`` did not write, is a ValueError that names it. Nothing in a file is run.
+    """
+    several = load_all(path)
+    if len(several) != 1:
+        raise ValueError(f"{path} holds {len(several)} explanations; c2fa.explanation.load_all reads them all")
+    return several[0]
+
+
+def load_all(path: str | PathLike[str]) -> list[Explanation]:
+    """Read all explanations of a file: one, or the list of them that ``c2fa explain`` writes for several inputs."""
+    return codec.load_all(Explanation, path)

@@ -288,13 +288,8 @@ def test_a_line_of_questions_names_no_files_elsewhere(folder: Path) -> None:
     failures = {failure.index: failure.error for failure in c2fa.batch.Store.open(folder / "cited").errors()}
     assert failures.keys() == {0, 1, 2, 3, 4, 5}
     for k in (0, 1, 2, 3, 5):
-        assert "may name no other files; put it there, or name a folder that holds it with --docs-below" in failures[k]
+        assert "may name no other files; put it there" in failures[k]
     assert "password" not in json.dumps(asked(folder))
-    run = (*run[:3], "again", *run[4:])
-    cite(*run, "--docs-below", str(folder))
-    found = c2fa.batch.Store.open(folder / "again")
-    assert [failure.index for failure in found.errors()] == [4]
-    assert "--docs-below goes with --questions" in cite("--docs", "docs", *ASK, "--docs-below", "docs", code=2).stderr
 
 
 # Servers.

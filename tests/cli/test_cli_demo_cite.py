@@ -30,7 +30,7 @@ def test_what_is_missing_is_one_command(monkeypatch):
     ("args", "said"),
     [
         (("cake",), "there is no demo 'cake'; write c2fa demo, or c2fa demo cite"),
-        (("cite", "--text", "a"), "c2fa demo cite takes --budget, --seed, --html and --json alone"),
+        (("cite", "--text", "a"), "c2fa demo cite takes --budget, --html and --json alone"),
         (("cite", "--html", "page.txt"), "page.txt"),
     ],
 )

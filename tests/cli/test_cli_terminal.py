@@ -196,7 +196,7 @@ def test_the_bar_counts_money_and_leaves_no_trace(tmp_path: Path, terminal: Open
 @pytest.mark.slow
 def test_an_evaluation_is_interrupted_and_continued(tmp_path: Path, terminal: Open) -> None:
     pytest.importorskip("pandas")
-    command = ("evaluate", "review.txt", "-m", "python:slowly:slow", "--batch-size", "8", "--masks", "10,40",
+    command = ("evaluate", "review.txt", "-m", "python:slowly:slow", "--batch-size", "8", "--budget", "10,40",
                "--seeds", "2", "--metrics", "mihl", "--methods", "c2fa", "--json")  # fmt: skip
     first = terminal(*command)
     first.until(lambda: rows(tmp_path) > 20)

@@ -68,10 +68,10 @@ def test_an_answer_is_verified_into_text_a_page_json_and_a_table(folder: Path) -
     assert json.loads(verify(*ASK, "--answer", ANSWER, "--json").stdout) == found
 
 
-def test_an_answer_and_its_citations_come_in_files(folder: Path) -> None:
-    (folder / "answer.txt").write_text("Bern is the capital. The Rhine flows through Basel.")
+def test_citations_come_in_a_file(folder: Path) -> None:
+    answer = "Bern is the capital. The Rhine flows through Basel."
     (folder / "citations.json").write_text(json.dumps([["Bern is the capital.", "rivers.txt"]]))
-    found = json.loads(verify(*ASK, "--answer-file", "answer.txt", "--citations", "citations.json", "--json").stdout)
+    found = json.loads(verify(*ASK, "--answer", answer, "--citations", "citations.json", "--json").stdout)
     [citation] = found["statements"][0]["citations"]
     assert (citation["source"], citation["verdict"], citation["carriers"]) == (
         "rivers.txt",
@@ -187,7 +187,7 @@ def test_a_ledger_repeats_no_row(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        (ASK, 2, "give the answer with --answer or with --answer-file"),
+        (ASK, 2, "give the answer with --answer"),
         (ASK[2:], 2, "give the documents with --docs"),
         ((*ASK[:2], *ASK[4:]), 2, 'give the question with --query "…"'),
         ((*ASK, "--answer", " "), 3, "the answer is empty"),
@@ -200,7 +200,7 @@ def test_a_ledger_repeats_no_row(folder: Path) -> None:
         ((*ASK[4:], "--questions", "bad.jsonl"), 3, "none of the 1 inputs could be explained (input 0: line 1 of"),
         ((*ASK[4:], "--questions", "none.jsonl"), 3, "there is no file or folder 'none.jsonl'"),
         ((*ASK[4:], "--questions", "bad.jsonl", "--citations", "mine.py"), 2, "leave --citations out"),
-        ((*ASK, "--answer", ANSWER, "--store", "verified"), 2, "go with --questions"),
+        ((*ASK, "--answer", ANSWER, "--store", "verified"), 2, "--store goes with --questions"),
         ((*ASK, "--answer", ANSWER, "--workers", "2"), 2, "--workers goes with --store"),
         ((*ASK, "--answer", ANSWER, "--budget", "5"), 3, "a budget of 5 rows is too small"),
     ],

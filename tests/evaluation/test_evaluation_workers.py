@@ -22,7 +22,7 @@ pd = pytest.importorskip("pandas")
 import c2fa
 from batch_helpers import KILL, RAISES, WEIGHTS, inputs
 from c2fa.asking.model import describe, launcher
-from c2fa.cli.app import app
+from c2fa.cli import app
 from c2fa.engines import WorkerError
 from c2fa.evaluation import Result, evaluate
 from c2fa.models import Lazy

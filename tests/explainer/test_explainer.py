@@ -401,7 +401,7 @@ def test_tables_and_lists():
     assert len(frame) == 25
     leaves = frame[frame.level == 1].groupby("parent").value.sum()
     np.testing.assert_allclose(leaves, frame[frame.level == 0].value)
-    assert e.top(3) == e.as_list()[:3]
+    assert e.top(3) == e.top(99)[:3]
     assert abs(e.top(1)[0][1]) == np.abs(e.low).max()
     assert e.top(2, level=0)[0][0] in e.names[0]
     assert "rows" in repr(e)
@@ -672,7 +672,7 @@ def sums(rows):
         (lambda: c2fa.Explainer(sums, A)(np.ones(3)).top("5"), "n must be a whole number of features; got '5'"),
         (lambda: c2fa.Explainer(sums, A)(np.ones(3)).to_text(width=b""), "must be whole numbers; got 5 and b''"),
         (
-            lambda: c2fa.Explainer(sums, A)(np.ones(3)).as_list("top"),
+            lambda: c2fa.Explainer(sums, A)(np.ones(3)).top(1, "top"),
             "level 'top' does not exist; the levels are parts, leaves",
         ),
         (lambda: c2fa.Structure(sorted, ("ab", "abc")), "parents must be a tuple with an array for each level"),

@@ -13,7 +13,7 @@ import pytest
 import c2fa
 import showcases
 from c2fa import maskers, methods
-from c2fa.report._data import pack
+from c2fa.report._page import pack
 
 SENTIMENT = c2fa.models.DemoSentiment()
 REVIEW = "A great book. The end was bad."
@@ -104,7 +104,7 @@ def test_what_went_wrong_is_said_with_the_next_step(call: Callable[[], Any], sen
 def test_a_level_has_a_name() -> None:
     e = showcases.explain_text()
     assert e.top(3, level="sentences") == e.top(3, level=0)
-    assert e.as_list("words") == e.as_list(-1)
+    assert e.top(9, "words") == e.top(9, -1)
 
 
 def test_a_pair_of_texts_is_a_tuple() -> None:

@@ -526,7 +526,7 @@ def test_a_prior_that_is_not_used_is_said_to_be_so(prior):
 def test_the_page_has_what_is_the_priors_beside_every_value(prior):
     import base64
 
-    from c2fa.report._data import halves, pack
+    from c2fa.report._page import halves, pack
 
     e = explainer(budget=12, prior=prior)(reviews(1, seed=2)[0])
     packed = pack(e, "one", 100)["prior"]
@@ -594,7 +594,7 @@ def test_on_the_command_line(tmp_path, monkeypatch):
 
     from typer.testing import CliRunner
 
-    from c2fa.cli.app import app
+    from c2fa.cli import app
 
     monkeypatch.chdir(tmp_path)
     for name, some in (("first", reviews(6)), ("others", reviews(2, seed=3))):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import c2fa
-from c2fa.cli.inputs import Request
+from c2fa.cli.explain import Explain
 from c2fa.cli.output import RefusedError
 
 pytest.importorskip("httpx2")
@@ -212,7 +212,7 @@ def test_an_address_is_shown_without_what_may_be_secret():
         load("mlflow:http://host/x#pa55")
     assert "pa55" not in str(caught.value)
     with pytest.raises(RefusedError, match=r"cannot load the model 'mlflow:http://\*\*\*@host'") as refused:
-        Request([], "mlflow:http://me:pa55@host").load()
+        Explain(files=[], model="mlflow:http://me:pa55@host").load()
     assert "pa55" not in str(refused.value)
     assert _settings.shown("hf:/data/models@v2") == "hf:/data/models@v2"
 

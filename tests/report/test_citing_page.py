@@ -13,7 +13,7 @@ from test_report import blocks, read
 import c2fa
 import showcases
 from c2fa import report
-from c2fa.report import _data, _page
+from c2fa.report import _page
 from c2fa.views.answer import cited_level
 from c2fa.views.statement import Source, Statement
 
@@ -160,7 +160,7 @@ def test_every_statement_can_be_chosen_however_many_there_are():
     found = blocks(c.to_html())["c2fa-data-0"]["answer"]["statements"]
     assert [s["column"] for s in found] == list(range(1, 13))
     assert [s["verdict"] for s in found] == ["rests" if k == 3 else "nothing" for k in range(12)]
-    assert _data.summary(c, "x")["unsupported"] == "11 of 12 rest on nothing"
+    assert _page.summary(c, "x")["unsupported"] == "11 of 12 rest on nothing"
 
 
 def test_without_scripts_links_lead_from_statements_to_sentences_and_back(answer):
@@ -178,7 +178,7 @@ def test_without_scripts_links_lead_from_statements_to_sentences_and_back(answer
 
 
 def test_the_plain_page_lists_every_sentence_with_its_value(answer):
-    plain = _page.table(answer, "key")
+    plain = _page.plain_view(answer, "key")
     for k, level in enumerate(answer.names):
         for i, units in enumerate(answer.rounded.values[k]):
             row = plain.split(f"id='key-{k}-{i}'")[1].split("</tr>")[0]

@@ -42,18 +42,10 @@ def test_more_rows_are_added_to_those_that_were_asked(live: Any) -> None:
     np.testing.assert_allclose(live.explanation.low, [3.0, 2, 3, 4, 5, 8], atol=1e-6)
 
 
-def test_a_part_can_be_looked_at_by_itself(live: Any) -> None:
-    live.more(30, part=0)
-    found = live.answer["closer"]["values"]
-    assert [name for name, _ in found] == list(live.explanation.names[1][:3])
-    assert [float(value.split()[0]) for _, value in found] == pytest.approx([5.0, 2.0, 3.0])
-
-
 def test_rows_stay_within_the_budget_that_is_shown(live: Any) -> None:
     model = live._explainer.model
     for act in (
         lambda: None,
-        lambda: live.more(10, part=1),
         lambda: setattr(live, "off", [1, 4]),
         lambda: live.more(5),
     ):
@@ -74,7 +66,7 @@ def test_a_chosen_span_of_an_answer_is_explained_from_the_rows_that_were_asked(c
         e = cited.explanation.for_target(k)
         values = dict(zip(e.names[1], e.values[1], strict=True))
         errors = dict(zip(e.names[1], e.stderr[1], strict=True))
-        for name, value in cited.answer["closer"]["values"]:
+        for name, value in cited.answer["span"]["values"]:
             shown = float(value.split()[0].replace("−", "-"))
             assert abs(shown - values[name]) <= 3 * errors[name] + 0.001
     assert cited.answer["rows"] == before
@@ -98,7 +90,7 @@ def test_a_span_is_the_sum_of_the_pieces_that_touch_it() -> None:
     live = c2fa.Citer(Letters(), levels=("documents",)).live({"documents": documents, "query": "Which?"})
     for words, worth in (("green", [0, 4, 0]), ("red gr", [4, 4, 0]), ("blue", [0, 0, 4])):
         live.span(words)
-        found = {name: float(value.split()[0].replace("−", "-")) for name, value in live.answer["closer"]["values"]}
+        found = {name: float(value.split()[0].replace("−", "-")) for name, value in live.answer["span"]["values"]}
         assert [found[name] for name in "abc"] == pytest.approx(worth, abs=0.3)
 
 
@@ -107,11 +99,6 @@ def test_words_that_are_not_in_the_answer_are_told(cited: Any, live: Any) -> Non
     assert "'elephants' does not stand in the answer" in cited.answer["error"]
     live._do({"words": "elephants"})
     assert "c2fa.cite" in live.answer["error"]
-
-
-def test_a_part_of_an_answers_documents_can_be_looked_at(cited: Any) -> None:
-    cited.more(20, part=1)
-    assert len(cited.answer["closer"]["values"]) == int((cited.explanation.structure.owners(0) == 1).sum())
 
 
 def test_an_error_of_the_model_is_told_on_the_page(live: Any) -> None:

@@ -19,7 +19,7 @@ import pytest
 import c2fa
 import showcases
 from c2fa import batch, report, views
-from c2fa.report import _data, _page
+from c2fa.report import _page
 from c2fa.views import images
 
 
@@ -349,7 +349,7 @@ def test_rounding_is_shaded_nowhere() -> None:
     for packed in (*found["c2fa-data-0"]["values"], *(p["data"] for p in found["c2fa-data-0"]["stderr"])):
         assert not any(base64.b64decode(packed))
     assert {units for _, units in found["c2fa-index"]["cards"][0]["lead"]} == {0.0}
-    assert '<span style="background' not in _page.styled(e)
+    assert '<span style="background' not in _page.plain_view(e, "key", styled=True)
 
 
 def test_a_large_photograph_is_made_small_before_it_is_tinted() -> None:
@@ -359,7 +359,7 @@ def test_a_large_photograph_is_made_small_before_it_is_tinted() -> None:
     view = views.Images((np.zeros((1200, 1600, 3), np.uint8),), (labels,))
     tracemalloc.start()
     try:
-        plain = _page.styled(dataclasses.replace(e, view=view))
+        plain = _page.plain_view(dataclasses.replace(e, view=view), "key", styled=True)
         assert tracemalloc.get_traced_memory()[1] < 80e6
     finally:
         tracemalloc.stop()
@@ -424,8 +424,7 @@ def test_levels_that_contradict_each_other_are_no_tree_on_a_page() -> None:
     said = e.diagnostics.contradiction
     assert block["contradiction"] == said
     assert said not in block["warnings"]  # it stands at the top, once
-    plain = _page.table(e, "key")
-    assert "most important in it" not in plain
-    assert plain.index("<caption>instances") < plain.index("instance 5") < plain.index("<caption>features")
-    assert "<details>" not in _page.styled(e)
-    assert _data.pack(showcases.explain_contradiction(preset=None), "", 0)["contradiction"] == ""
+    plain = _page.plain_view(e, "key")
+    assert plain.index("<h3>instances") < plain.index("instance 5") < plain.index("<h3>features")
+    assert "<details>" not in plain + _page.plain_view(e, "key", styled=True)
+    assert _page.pack(showcases.explain_contradiction(preset=None), "", 0)["contradiction"] == ""

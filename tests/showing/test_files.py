@@ -242,7 +242,7 @@ def test_texts_that_are_no_explanations_are_refused():
 
 
 def test_a_file_of_several_explanations_is_read_as_such(tmp_path):
-    from c2fa.showing.files import load_all
+    from c2fa.explanation import load_all
 
     (tmp_path / "e.json").write_text(f"[{explain_once().to_json()}, {explain_once().to_json()}]")
     for e in load_all(tmp_path / "e.json"):
@@ -345,7 +345,7 @@ def test_what_unpacks_to_hundreds_of_times_its_size_is_refused_unread(tmp_path, 
     view = views.Table((np.zeros(2**25, dtype=np.uint8), *range(19)))
     dataclasses.replace(explain_once(), view=view).save(path)
     c2fa.load(path)
-    monkeypatch.setattr("c2fa.showing.files.check_unpacked", functools.partial(check_unpacked, most=2**20))
+    monkeypatch.setattr("c2fa.showing.codec.check_unpacked", functools.partial(check_unpacked, most=2**20))
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match="it would unpack to 33,5"):

@@ -133,7 +133,7 @@ def test_there_is_a_notebook_for_each_domain():
 def test_the_page_of_the_command_line_lists_every_command_and_every_kind_of_model():
     from typer.main import get_command
 
-    from c2fa.cli.app import app
+    from c2fa.cli import app
 
     page = (DOCS / "cli.md").read_text(encoding="utf-8")
     commands = get_command(app).commands

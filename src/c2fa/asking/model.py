@@ -264,9 +264,11 @@ def cut_answers(cut: int, written: int, tokens: int) -> tuple[str, ...]:
 
 
 def resolve_target(target: int | str | None, outputs: FloatArray, names: tuple[str, ...]) -> int:
-    """Turn a target, by index, name or None for the predicted class, into an index."""
+    """Turn a target, by index, name or None for the predicted class, into an index; "1" is an index if no name is."""
     if target is None:
         return int(np.argmax(outputs))
+    if isinstance(target, str) and target not in names and target.isascii() and target.isdigit():
+        target = int(target)
     if isinstance(target, str):
         if target not in names:
             near = did_you_mean(target, names)

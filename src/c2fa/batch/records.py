@@ -19,7 +19,7 @@ import numpy as np
 from c2fa._system import atomic
 from c2fa.batch.packing import Outcome
 from c2fa.explanation import Explanation
-from c2fa.showing import codec, files
+from c2fa.showing import codec
 from c2fa.showing.codec import dumps, hints
 from c2fa.showing.printing import printable
 from c2fa.solution import Diagnostics
@@ -296,7 +296,8 @@ def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
     parts = [{name: row.get(f"{begin}{name}") for name in _own(kind)} for begin, kind in PARTS.items()]
     diagnostics, prior, answer = (None if all(v is None for v in part.values()) else part for part in parts)
     view, table = row.get("view"), row.get("descriptors")
-    return files.made(
+    return codec.made(
+        Explanation,
         {
             "structure": {
                 "parents": [np.asarray(row[f"parents_{k}"], dtype=np.intp) for k in range(1, depth)],
@@ -316,5 +317,5 @@ def decode(row: Mapping[str, Any], shared: Mapping[str, Any]) -> Explanation:
             "answer": answer,
             "provenance": {**shared, "budget": row["budget"], "index": row["index"], "key": row["key"]},
             "descriptors": None if table is None else json.loads(table),
-        }
+        },
     )

@@ -1,114 +1,29 @@
-"""``c2fa cite``: documents and a question in, what the answer rests on out."""
+"""``c2fa cite``: what a language model's answer rests on; ``c2fa verify``: whether the sources it cites were used."""
 
 from __future__ import annotations
 
-import json as json_
+import json
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 from c2fa._system import atomic
-from c2fa.citing import PROMPT, Question, method_for
+from c2fa.citing import Question, Verification, Verifications, method_for
 from c2fa.citing.traces import questions_of, read_spans, scored
 from c2fa.cli import options as o
 from c2fa.cli import output
-from c2fa.cli import questions as q
-from c2fa.cli.inputs import Inputs, Request, must_exist, read_text
-from c2fa.cli.order import Order, method_options
-from c2fa.cli.output import USAGE, RefusedError, as_usage
-from c2fa.cli.session import guarded
+from c2fa.cli.commands import Explaining, complete_methods
+from c2fa.cli.inputs import Inputs, must_exist, read_text
+from c2fa.cli.options import ASKING, DATASETS, INPUTS, OUTPUT, flag
+from c2fa.cli.output import USAGE, RefusedError
+from c2fa.cli.questions import Questioning
 from c2fa.explanation import Explanation
-from c2fa.models.loading import language_model_spec
-
-Answer = Annotated[
-    str | None, o.flag(o.INPUTS, "The answer to explain.", metavar="TEXT", show_default="the model writes it")
-]
-Questions = Annotated[
-    Path | None,
-    o.flag(
-        o.DATASETS,
-        'A .jsonl of {"query" or "messages", "documents" or "docs": PATH, "answer"}, explained into --store.',
-        metavar="FILE",
-    ),
-]
-Trace = Annotated[
-    Path | None,
-    o.flag(
-        o.INPUTS,
-        "A trace in OpenInference's words, as lines of JSON: every answer in it is explained.",
-        metavar="FILE",
-    ),
-]
-Scores = Annotated[
-    Path | None,
-    o.flag(
-        o.OUTPUT,
-        "Write the spans of --trace to this .jsonl, each answer with a new span of scores below it.",
-        metavar="FILE",
-    ),
-]
-Levels = Annotated[
-    str, o.flag(o.INPUTS, "Some of documents, paragraphs, sentences and words.", metavar="NAMES", show_default=True)
-]
-Budget = Annotated[
-    str,
-    o.flag(
-        o.ASKING,
-        "Most rows for a question: a number, one for each level, or money ('$0.50').",
-        "--budget",
-        "-b",
-        metavar="ROWS",
-        show_default=True,
-    ),
-]
-Method = Annotated[
-    str | None,
-    o.flag(
-        o.ASKING,
-        o.METHOD,
-        metavar="NAME",
-        autocompletion=o.complete_methods,
-        show_default="c2fa, and for words c2fa-focused",
-    ),
-]
 
 
-def cite(
-    model: q.LanguageModel,
-    docs: q.Docs = [],  # noqa: B006
-    query: q.Query = None,
-    answer: Answer = None,
-    trace: Trace = None,
-    levels: Levels = "documents,sentences",
-    prompt: q.Prompt = PROMPT,
-    system: q.System = None,
-    document: q.Header = None,
-    separator: q.Separator = "\n\n",
-    language: q.Language = "en",
-    model_option: q.ModelOption = [],  # noqa: B006
-    similarity: q.Similarity = None,
-    method: Method = None,
-    option: o.Option = [],  # noqa: B006
-    budget: Budget = "64",
-    until: o.Until = None,
-    seed: o.Seed = 0,
-    batch_size: o.BatchSize = None,
-    on_error: o.OnError = "raise",
-    out: o.Outs = [],  # noqa: B006
-    json: o.Json = False,
-    scores: Scores = None,
-    quiet: o.Quiet = False,
-    debug: o.Debug = False,
-    ledger: o.Ledger = None,
-    model_name: o.ModelName = None,
-    resume: o.Resume = True,
-    questions: Questions = None,
-    docs_below: q.DocsBelow = None,
-    store: o.Store = None,
-    workers: o.Workers = None,
-    retry_failed: o.RetryFailed = False,
-    store_option: o.StoreOption = [],  # noqa: B006
-) -> None:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cite(Questioning, Explaining):
     """Say which documents and sentences a language model's answer rests on.
 
     \bAn answer that the model writes from a folder of texts:
@@ -136,79 +51,188 @@ def cite(
     batch under way, and the same command continues: answers stay in your cache
     until it succeeds, or in --ledger for good.
     """
-    with guarded(debug):
-        with as_usage():
-            spec = language_model_spec(model)
-        method = method or method_for(o.words(levels), until)
-        settings = {
-            "levels": o.words(levels),
-            "prompt": q.with_breaks(prompt),
-            "system": system,
-            "document": document and q.with_breaks(document),
-            "separator": q.with_breaks(separator),
-            "language": language,
-            "similarity": similarity,
-            "method": method,
-            "budget": o.budget(budget),
-            "until": until,
-            "seed": seed,
-            "batch_size": batch_size,
-            "on_error": on_error,
-            **method_options(method, option),
-        }
-        request = Request([], spec, model_option, model_name=model_name)
-        kept = (ledger, resume, store, workers, retry_failed, store_option)
-        order = Order(request, settings, out, json, quiet, *kept)
-        if trace is not None or scores is not None:
-            if trace is None or docs or query or answer or questions or store:
+
+    method: str | None = flag(
+        ASKING,
+        "The method; 'c2fa info' lists them.",
+        metavar="NAME",
+        autocompletion=complete_methods,
+        show_default="c2fa, and for words c2fa-focused",
+    )
+    budget: str | None = flag(
+        ASKING,
+        "Most rows for a question: a number, one for each level, or money ('$0.50').",
+        "-b",
+        default="64",
+        metavar="ROWS",
+    )
+    answer: str | None = flag(INPUTS, "The answer to explain.", metavar="TEXT", show_default="the model writes it")
+    trace: Path | None = flag(
+        INPUTS, "A trace in OpenInference's words, as lines of JSON: every answer in it is explained.", metavar="FILE"
+    )
+    levels: str = flag(
+        INPUTS, "Some of documents, paragraphs, sentences and words.", default="documents,sentences", metavar="NAMES"
+    )
+    scores: Path | None = flag(
+        OUTPUT,
+        "Write the spans of --trace to this .jsonl, each answer with a new span of scores below it.",
+        metavar="FILE",
+    )
+    questions: Path | None = flag(
+        DATASETS,
+        'A .jsonl of {"query" or "messages", "documents" or "docs": PATH, "answer"}, explained into --store.',
+        metavar="FILE",
+    )
+
+    def run(self) -> None:
+        levels = o.words(self.levels)
+        method = self.method or method_for(levels, self.until)
+        settings = {"levels": levels, **self.prompting(), **self.settings_for(method)}
+        if self.trace is not None or self.scores is not None:
+            if self.trace is None or self.docs or self.query or self.answer or self.questions or self.store:
                 raise RefusedError(
                     "--trace FILE has the documents, the queries and the answers: give it without --docs, --query, "
                     "--answer, --questions and --store, and --scores only with it",
                     USAGE,
                 )
-            _cite_trace(order, trace, scores)
-            return
-        if questions is None and store is None:
-            if docs_below is not None:
-                raise RefusedError("--docs-below goes with --questions FILE.jsonl, whose lines name documents", USAGE)
-            _cite_one(order, docs, query, answer)
-            return
-        if questions is None or store is None:
+            self._cite_trace(self.trace, settings)
+        elif self.questions is not None and self.store is not None:
+            for name, given in (("--query", self.query), ("--answer", self.answer)):
+                if given is not None:
+                    raise RefusedError(
+                        f"{name} is for one question, and --questions has its own: leave {name} out", USAGE
+                    )
+            self.explain_questions(self.questions, self.question_file(self.questions), settings)
+        elif self.questions is not None or self.store is not None:
             raise RefusedError(
                 "--questions FILE.jsonl and --store DIR go together: the questions, and the folder of what is found",
                 USAGE,
             )
-        for name, given in (("--query", query), ("--answer", answer)):
-            if given is not None:
-                raise RefusedError(f"{name} is for one question, and --questions has its own: leave {name} out", USAGE)
-        file = q.QuestionFile.of(questions, docs, docs_below)
-        make = q.MakeCiter(request, settings, ledger)
-        order.explain_into_store(make, make.without_model(), {"model"}, str(questions), column=file, views="all")
+        else:
+            question = self.question(self.answer)
+            places = [json.dumps(question.texts), question.query, self.answer or ""]
+            self._explain({question.query: question}, places, settings)
+
+    def _cite_trace(self, file: Path, settings: Mapping[str, Any]) -> None:
+        must_exist(file)
+        if self.scores is not None:
+            output.check(self.scores, (".jsonl",), "--scores")
+        text = read_text(file).values[0]
+        try:
+            spans = read_spans(text)
+            questions = questions_of(spans)
+        except (ValueError, TypeError) as error:
+            raise RefusedError(f"{str(file)!r}: {error}") from error
+        cited = self._explain(questions, [text], settings)
+        if self.scores is not None:
+            lines = [json.dumps(span, ensure_ascii=False) + "\n" for span in scored(spans, cited)]
+            with atomic(self.scores) as handle:
+                handle.write("".join(lines).encode())
+
+    def _explain(
+        self, questions: Mapping[str, Question], places: Sequence[str], settings: Mapping[str, Any]
+    ) -> dict[str, Explanation]:
+        """Explain questions by their names, and give what is found back, too."""
+        inputs = Inputs("text", list(questions), list(questions.values()))
+        return dict(zip(questions, self.explain(inputs, places, self.stoppable(settings)), strict=True))
 
 
-def _cite_one(order: Order, docs: Sequence[Path], query: str | None, answer: str | None) -> None:
-    question = q.one_question(docs, query, answer)
-    _explain(order, {question.query: question}, [json_.dumps(question.texts), question.query, answer or ""])
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Verify(Questioning):
+    """Say of each citation of an answer whether its source was used.
 
+    \bThe citations in an answer, by a document's number or its name:
+      c2fa verify --docs folder/ --query "Who built it?" -m hf:my-model \\
+        --answer "Ada Morn built it [2]. It is old [notes.txt]."
 
-def _cite_trace(order: Order, file: Path, scores: Path | None) -> None:
-    must_exist(file)
-    if scores is not None:
-        output.check(scores, (".jsonl",), "--scores")
-    text = read_text(file).values[0]
-    try:
-        spans = read_spans(text)
-        questions = questions_of(spans)
-    except (ValueError, TypeError) as error:
-        raise RefusedError(f"{str(file)!r}: {error}") from error
-    cited = _explain(order, questions, [text])
-    if scores is not None:
-        lines = [json_.dumps(span, ensure_ascii=False) + "\n" for span in scored(spans, cited)]
-        with atomic(scores) as handle:
-            handle.write("".join(lines).encode())
+    \bAn answer with the citations that a model's interface gave:
+      c2fa verify --docs folder/ --query "Who built it?" -m hf:my-model \\
+        --answer "Ada built it." --citations citations.json --out page.html
 
+    \bMany answers, with the share of citations that were used:
+      c2fa verify --questions answers.jsonl -m hf:my-model --out page.html
 
-def _explain(order: Order, questions: Mapping[str, Question], places: Sequence[str]) -> dict[str, Explanation]:
-    """Explain questions by their names, and give what is found back, too."""
-    inputs = Inputs("text", list(questions), list(questions.values()))
-    return dict(zip(questions, order.explain(inputs, places, q.in_session(order)), strict=True))
+    \bThousands, into a folder that the same command continues:
+      c2fa verify --questions answers.jsonl -m hf:my-model --store verified
+
+    \bA verdict is one of used, not used (and what the statement rests on), known
+    without, one of several, against, and not settled (and how many rows would
+    tell). Ctrl-C finishes the batch under way, and the same command continues.
+    """
+
+    budget: int = flag(ASKING, "Most rows for an answer.", "-b", default=64, min=1)
+    answer: str | None = flag(INPUTS, "The answer with its citations, such as [1].", metavar="TEXT")
+    citations: Path | None = flag(
+        INPUTS,
+        "A .json of citations that are not in the text: pairs of a statement and a source, or a model's own.",
+        metavar="FILE",
+        show_default="read from the answer",
+    )
+    questions: Path | None = flag(
+        INPUTS,
+        'A .jsonl of {"query" or "messages", "documents" or "docs": PATH, "answer", "citations"}: many, with scores.',
+        metavar="FILE",
+    )
+
+    def run(self) -> None:
+        settings = {**self.prompting(), "method": "owen", "budget": self.budget}
+        if self.questions is None:
+            if self.store is not None:
+                raise RefusedError("--store goes with --questions FILE.jsonl", USAGE)
+            self._verify_one(settings)
+            return
+        one = {"--query": self.query, "--answer": self.answer, "--citations": self.citations}
+        for name in (name for name, value in one.items() if value is not None):
+            raise RefusedError(f"{name} is for one answer, and --questions has its own: leave {name} out", USAGE)
+        file = self.question_file(self.questions, "citations")
+        if self.store is not None:
+            found = Verifications(self.explain_questions(self.questions, file, settings, verifies=True))
+            self._write(found)
+            if not (self.json or self.quiet):
+                output.out(found.to_text())
+            return
+        places = [read_text(self.questions).values[0], json.dumps(file.documents, default=str)]
+        with self.session(places, self.stoppable(settings)) as (citer, stop), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".* could not be explained")  # which is said below
+            found = citer.verify_many(str(self.questions), column=file)
+            stop.settle()
+            self._write(found)
+            self._print(found, "\n".join([*(v.to_text() for _, v in found.items()), found.to_text()]))
+            self.say_set_aside(found.errors())
+
+    def _verify_one(self, settings: Mapping[str, Any]) -> None:
+        question = self.question(None)
+        if self.answer is None:
+            raise RefusedError("give the answer with --answer", USAGE)
+        given = None
+        if self.citations is not None:
+            try:
+                given = json.loads(read_text(self.citations).values[0])
+            except ValueError as error:
+                raise RefusedError(f"{str(self.citations)!r} is not JSON: {error}") from None
+        places = [json.dumps([question.texts, question.query, self.answer, given])]
+        with self.session(places, self.stoppable(settings)) as (citer, stop):
+            found = citer.verify(question, self.answer, given)
+            stop.settle()
+            self._write(found)
+            self._print(found, found.to_text())
+
+    def _print(self, found: Verification | Verifications, text: str) -> None:
+        if self.json:
+            output.out_json(found.to_json().replace("\n", " "))
+        elif not (self.quiet and self.out):
+            output.out(text)
+
+    def _write(self, found: Verification | Verifications) -> None:
+        for path in self.out:
+            if path.suffix.lower() == ".html":
+                output.write(path, found.to_html().encode())
+            elif path.suffix.lower() == ".json":
+                output.write(path, f"{found.to_json()}\n".encode())
+            else:
+                frame = found.to_frame()
+                structured = ["place", "passage_place", "others", "carriers", "metadata"]
+                for name in (name for name in structured if name in frame):
+                    frame[name] = frame[name].map(lambda cell: json.dumps(cell, ensure_ascii=False, default=str))
+                output.write_frame(path, frame)
+            self.remark(f"wrote {path}")

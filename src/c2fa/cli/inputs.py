@@ -1,7 +1,8 @@
-"""What is explained: the files, the model that is asked about them, and the masker that suits them."""
+"""The files of a command, and the masker that suits them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,9 +17,10 @@ from c2fa import maskers
 from c2fa._system import did_you_mean
 from c2fa.asking.model import describe
 from c2fa.cli import options
+from c2fa.cli.commands import Asking
+from c2fa.cli.options import ASKING, INPUTS, argument, flag, pairs
 from c2fa.cli.output import USAGE, RefusedError, as_usage
-from c2fa.cli.session import Resume, Stop, Stoppable
-from c2fa.models import loading
+from c2fa.cli.session import Stop, Stoppable
 from c2fa.models.http._settings import shown
 
 Kind = Literal["text", "table", "images"]
@@ -49,36 +51,64 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.values)
 
+    def masker(self, mask_token: str | None) -> Any:
+        """The masker of these inputs; for texts the default mask is the model's own."""
+        with as_usage():
+            if self.kind == "table":
+                return maskers.Tabular(**self.masking)
+            if self.kind == "images":
+                return maskers.ImageBag(**self.masking)
+            return maskers.Text(**{"mask": mask_token or "[MASK]", **self.masking})
 
-@dataclass(frozen=True)
-class Prepared:
-    """A model that can be stopped, and the masker of its inputs."""
+    def check_masked(self, mask: Callable[[Any], Any]) -> None:
+        """Refuse inputs that cannot be masked before the first query; segmenting images takes too long."""
+        if self.kind == "images":
+            return
+        for name, x in list(zip(self.names, self.values, strict=True))[:1000]:
+            try:
+                mask(x)
+            except (ValueError, TypeError, KeyError) as error:
+                raise RefusedError(f"{name!r} cannot be explained: {error}") from error
 
-    model: Stoppable
-    masker: Any
-    model_name: str
-    output_names: tuple[str, ...]
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reading(Asking):
+    """A command that asks a model about files."""
 
-@dataclass(frozen=True)
-class Request:
-    """What is to be explained, as it was typed."""
+    files: list[Path] = argument(
+        "FILE", "Text files ('-' for standard input), CSV, TSV, Parquet or JSONL, images, or folders of images."
+    )
+    allow_pickle: bool = flag(ASKING, "Let sklearn: load a pickle, which can run any code in it.", default=False)
+    target: str | None = flag(
+        ASKING,
+        "The output to explain: a name, or a number counted from 0.",
+        metavar="CLASS",
+        show_default="the predicted class",
+    )
+    row: list[str] = flag(
+        INPUTS,
+        "Rows of a file, counted from 0: 3, or 2:10 for several. Repeatable.",
+        default=[],
+        metavar="N",
+        show_default="all",
+    )
+    field: str | None = flag(
+        INPUTS, "The column or field that holds the text: of a CSV, Parquet or JSONL.", metavar="NAME"
+    )
+    drop: list[str] = flag(
+        INPUTS, "A column that the model does not take, such as the label. Repeatable.", default=[], metavar="COLUMN"
+    )
+    masker: list[str] = pairs(INPUTS, "Set a masking option: levels=sentences,words")
 
-    files: Sequence[Path]
-    spec: str
-    model_options: Sequence[str] = ()
-    allow_pickle: bool = False
-    model_name: str | None = None
-    rows: Sequence[str] = ()
-    field: str | None = None
-    drop: Sequence[str] = ()
-    masking: Sequence[str] = ()
+    def model_settings(self) -> dict[str, Any]:
+        """The model's options, and whether it may be a pickle."""
+        return {**super().model_settings(), "allow_pickle": self.allow_pickle}
 
     def read(self) -> Inputs:
         """Read all inputs; one that cannot be read is refused before anything is asked."""
-        for flag, given in (("--row", self.rows), ("--field", self.field)):
+        for name, given in (("--row", self.row), ("--field", self.field)):
             if given and not any(f.suffix.lower() in _TABLES or is_dataset(f) for f in self.files):
-                raise RefusedError(f"{flag} is for files with rows: .csv, .tsv, .parquet and .jsonl", USAGE)
+                raise RefusedError(f"{name} is for files with rows: .csv, .tsv, .parquet and .jsonl", USAGE)
         found = [self._read(file) for file in self.files]
         kinds = list(dict.fromkeys(item.kind for item in found))
         if len(kinds) > 1:
@@ -89,7 +119,7 @@ class Request:
         frame = self._whole_table([item.frame for item in found])
         names = [name for item in found for name in item.names]
         values = [x for item in found for x in item.values]
-        inputs = Inputs(kinds[0], names, values, frame, self.masker_options(kinds[0], frame))
+        inputs = Inputs(kinds[0], names, values, frame, self.masking(kinds[0], frame))
         if inputs.kind == "table" and self.spec.partition(":")[0] in ("demo", "hf", "openai"):  # others may take tables
             raise RefusedError(
                 f"the model {shown(self.spec)!r} takes texts: name the column that holds them with --field; there are "
@@ -98,11 +128,11 @@ class Request:
             )
         return inputs
 
-    def masker_options(self, kind: Kind, frame: Any = None) -> dict[str, Any]:
+    def masking(self, kind: Kind, frame: Any = None) -> dict[str, Any]:
         """Read the masker's options; what does not go with the kind of input is refused."""
         if self.drop and kind != "table":
             raise RefusedError(f"--drop is for rows of tables, and these are {_PLURAL[kind]}", USAGE)
-        read = options.read("--masker", self.masking, _MASKER_OPTIONS[kind], f"masking {_PLURAL[kind]}")
+        read = options.read("--masker", self.masker, _MASKER_OPTIONS[kind], f"masking {_PLURAL[kind]}")
         if kind == "table":
             background = read.get("background", frame)
             missing = [c for c in frame.columns if c not in background.columns]
@@ -111,40 +141,17 @@ class Request:
             read["background"] = background[list(frame.columns)]
         return read
 
-    def model_settings(self) -> dict[str, Any]:
-        """Read the model's options; what it does not take is refused without loading it."""
-        if not self.model_options:
-            return {}
-        readers = dict.fromkeys(loading.options_of(self.spec), options.value)
-        return options.read("--model-option", self.model_options, readers, f"the model {shown(self.spec)!r}")
-
-    def load(self) -> Any:
-        """Load the model; whatever a stranger's module or file raises becomes one sentence."""
-        try:
-            return loading.load(self.spec, allow_pickle=self.allow_pickle, **self.model_settings())
-        except RefusedError:
-            raise
-        except (Exception, SystemExit) as error:
-            text = str(error) or type(error).__name__
-            text = text.replace("(allow_pickle=True)", "(--allow-pickle)")
-            if not isinstance(error, ValueError | ImportError | OSError):
-                text = f"{type(error).__name__}: {text}"
-            if shown(self.spec) not in text:
-                text = f"cannot load the model {shown(self.spec)!r}: {text}"
-            raise RefusedError(text) from error
-
-    def prepare(self, inputs: Inputs, model: Any, stop: Stop, keep: str | None) -> Prepared:
-        """Make the masker, and the model one that can be stopped; ``keep`` is the flag that keeps answers for good."""
-        with as_usage():
-            masker = make_masker(inputs.kind, inputs.masking, model)
-        name = self.model_name or describe(model).name
+    def prepare(self, inputs: Inputs, model: Any, stop: Stop, keep: str | None) -> tuple[Stoppable, Any, str]:
+        """A model that can be stopped, the masker and the model's name; ``keep`` is the flag that keeps its answers."""
+        about = describe(model)
+        masker, name = inputs.masker(about.mask_token), self.model_name or about.name
         if name is None and keep is not None:
             raise RefusedError(
                 f"{keep} keeps answers under the model's name, and {self.spec!r} has none; give --model-name NAME and "
                 "change it whenever the model changes",
                 USAGE,
             )
-        return Prepared(Stoppable(model, stop), masker, name or self.spec, describe(model).output_names)
+        return Stoppable(model, stop), masker, name or self.spec
 
     @contextmanager
     def naming_columns(self, inputs: Inputs) -> Iterator[None]:
@@ -164,11 +171,7 @@ class Request:
     def places(self, inputs: Inputs) -> list[str]:
         """What tells these inputs from others: where they are, and what standard input held."""
         places = [str(f.resolve()) if str(f) != "-" else str(inputs.values[i]) for i, f in enumerate(self.files)]
-        return [*places, *self.rows, self.field or ""]
-
-    def resume(self, wanted: bool, places: Sequence[str], suffix: str) -> Resume:
-        """What the cache has of this model and these inputs."""
-        return Resume(wanted, self.spec, [list(self.model_options), self.model_name], places, suffix)
+        return [*places, *self.row, self.field or ""]
 
     def _read(self, file: Path) -> Inputs:
         if str(file) == "-":
@@ -206,7 +209,7 @@ class Request:
 
     def _choose_texts(self, file: Path, values: Sequence[Any]) -> Inputs:
         """The texts of the rows that were chosen, all of them unless --row says which."""
-        chosen = options.rows(self.rows, len(values), str(file))
+        chosen = options.rows(self.row, len(values), str(file))
         texts = [_as_text(values[i], f"row {i} of {str(file)!r}") for i in chosen]
         return Inputs("text", [f"{file.name} row {i}" for i in chosen], texts)
 
@@ -217,7 +220,7 @@ class Request:
             near = did_you_mean(missing[0], map(str, frame))
             raise RefusedError(f"{str(file)!r} has no column {missing[0]!r} to drop; it has {_columns(frame)}{near}")
         frame = frame.drop(columns=list(self.drop))
-        chosen = options.rows(self.rows, len(frame), str(file))
+        chosen = options.rows(self.row, len(frame), str(file))
         return Inputs("table", [f"{file.name} row {i}" for i in chosen], [frame.iloc[[i]] for i in chosen], frame)
 
     def _whole_table(self, frames: Sequence[Any]) -> Any:
@@ -231,13 +234,13 @@ class Request:
         return _pandas().concat(frames, ignore_index=True)
 
 
-def make_masker(kind: Kind, masking: Mapping[str, Any], model: Any = None) -> Any:
-    """The masker for a kind of input; for texts the default mask is the model's own."""
-    if kind == "table":
-        return maskers.Tabular(**masking)
-    if kind == "images":
-        return maskers.ImageBag(**masking)
-    return maskers.Text(**{"mask": str(describe(model).mask_token or "[MASK]"), **masking})
+def mask_token(spec: str) -> str | None:
+    """The mask of a Hugging Face model, which the files of its tokenizer tell before it is loaded."""
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            token = json.loads(Path(spec.removeprefix("hf:"), name).read_bytes())["mask_token"]
+            return str(token["content"] if isinstance(token, dict) else token)
+    return None
 
 
 def is_dataset(file: Path) -> bool:
@@ -312,17 +315,6 @@ def _as_text(value: Any, place: str) -> Any:
     if not isinstance(value, str | Mapping):
         raise RefusedError(f"{place} is no text: {value!r}")
     return value
-
-
-def check_masked(inputs: Inputs, mask: Callable[[Any], Any]) -> None:
-    """Refuse inputs that cannot be masked before the first query; segmenting images takes too long."""
-    if inputs.kind == "images":
-        return
-    for name, x in list(zip(inputs.names, inputs.values, strict=True))[:1000]:
-        try:
-            mask(x)
-        except (ValueError, TypeError, KeyError) as error:
-            raise RefusedError(f"{name!r} cannot be explained: {error}") from error
 
 
 def _images(folder: Path) -> list[Path]:

@@ -2,88 +2,140 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from c2fa.citing import Citer, Document, Question, documents_of
+from c2fa.asking.model import describe
+from c2fa.citing import PROMPT, Citer, Document, Question, documents_of
 from c2fa.citing.documents import read_html, read_pdf
-from c2fa.cli import options as o
 from c2fa.cli import output
-from c2fa.cli.inputs import Request, must_exist, read_text
-from c2fa.cli.order import Order
+from c2fa.cli.commands import Storing
+from c2fa.cli.inputs import must_exist, read_text
+from c2fa.cli.options import ASKING, INPUTS, flag, pairs
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, Stoppable
 from c2fa.explainer import Explainer
+from c2fa.models.loading import Lazy, language_model_spec
 
-Docs = Annotated[
-    list[Path],
-    o.flag(
-        o.INPUTS,
-        'A folder of .txt, .md, .html and .pdf files, a file, a .json or .jsonl of {"id", "text"}, or - for '
-        "standard input. Repeatable.",
-        "--docs",
-        metavar="PATH",
-    ),
-]
-Query = Annotated[str | None, o.flag(o.INPUTS, "The question that the model is asked.", metavar="TEXT")]
-DocsBelow = Annotated[
-    Path | None,
-    o.flag(o.DATASETS, 'Where the "docs" of a question may be.', metavar="DIR", show_default="beside the file"),
-]
-LanguageModel = Annotated[
-    str,
-    o.flag(
-        o.ASKING,
-        "The language model: hf:folder (or a .gguf file), llama:URL, vllm:URL#model, sglang:URL, tgi:URL, "
-        "openai:URL#model, chat:URL#model (with --similarity) or python:module:object.",
-        "--model",
-        "-m",
-        metavar="SPEC",
-    ),
-]
-ModelOption = Annotated[
-    list[str], o.flag(o.ASKING, "Set a model option: max_new_tokens=64. Repeatable.", metavar="KEY=VALUE")
-]
-Prompt = Annotated[
-    str,
-    o.flag(
-        o.INPUTS,
-        r"The text with {context} and {query}; \n is a line break.",
-        metavar="TEXT",
-        show_default="Context: … Query: …",
-    ),
-]
-System = Annotated[str | None, o.flag(o.INPUTS, "The system's text before the prompt.", metavar="TEXT")]
-Header = Annotated[
-    str | None,
-    o.flag(
-        o.INPUTS,
-        r"Each document in the prompt, as [{id}] {title}\n{text}; what is not {text} stays while a sentence does.",
-        "--document",
-        metavar="TEXT",
-        show_default="its text alone",
-    ),
-]
-Separator = Annotated[
-    str, o.flag(o.INPUTS, "What stands between two documents.", metavar="TEXT", show_default="a blank line")
-]
-Language = Annotated[str, o.flag(o.INPUTS, "The language, for splitting sentences.", metavar="CODE", show_default=True)]
-Similarity = Annotated[
-    str | None,
-    o.flag(
-        o.ASKING,
-        "Compare answers written anew by their words, for a model that cannot score one: words.",
-        metavar="words",
-    ),
-]
+if TYPE_CHECKING:
+    from c2fa.batch import Store
 
 
 def with_breaks(text: str) -> str:
     r"""A text in which \n, as a shell passes it on, is a line break."""
     return text.replace("\\n", "\n")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Questioning(Storing):
+    """A command that asks a language model about documents."""
+
+    model: str = flag(
+        ASKING,
+        "The language model: hf:folder (or a .gguf file), llama:URL, vllm:URL#model, sglang:URL, tgi:URL, "
+        "openai:URL#model, chat:URL#model (with --similarity) or python:module:object.",
+        "-m",
+        default=dataclasses.MISSING,
+        metavar="SPEC",
+    )
+    model_option: list[str] = pairs(ASKING, "Set a model option: max_new_tokens=64")
+    similarity: str | None = flag(
+        ASKING,
+        "Compare answers written anew by their words, for a model that cannot score one: words.",
+        metavar="words",
+    )
+    docs: list[Path] = flag(
+        INPUTS,
+        'A folder of .txt, .md, .html and .pdf files, a file, a .json or .jsonl of {"id", "text"}, or - for '
+        "standard input. Repeatable.",
+        default=[],
+        metavar="PATH",
+    )
+    query: str | None = flag(INPUTS, "The question that the model is asked.", metavar="TEXT")
+    prompt: str = flag(
+        INPUTS,
+        r"The text with {context} and {query}; \n is a line break.",
+        default=PROMPT,
+        metavar="TEXT",
+        show_default="Context: … Query: …",
+    )
+    system: str | None = flag(INPUTS, "The system's text before the prompt.", metavar="TEXT")
+    document: str | None = flag(
+        INPUTS,
+        r"Each document in the prompt, as [{id}] {title}\n{text}; what is not {text} stays while a sentence does.",
+        metavar="TEXT",
+        show_default="its text alone",
+    )
+    separator: str = flag(
+        INPUTS, "What stands between two documents.", default="\n\n", metavar="TEXT", show_default="a blank line"
+    )
+    language: str = flag(INPUTS, "The language, for splitting sentences.", default="en", metavar="CODE")
+
+    @property
+    def spec(self) -> str:
+        """The line of text that names the language model."""
+        with as_usage():
+            return language_model_spec(self.model)
+
+    def prompting(self) -> dict[str, Any]:
+        """What the citer is told of how the model is asked."""
+        return {
+            "prompt": with_breaks(self.prompt),
+            "system": self.system,
+            "document": self.document and with_breaks(self.document),
+            "separator": with_breaks(self.separator),
+            **{name: vars(self)[name] for name in ("language", "similarity", "seed", "batch_size")},
+        }
+
+    def question(self, answer: str | None) -> Question:
+        """The question that flags ask."""
+        if self.query is None:
+            raise RefusedError('give the question with --query "…", or many with --questions FILE.jsonl', USAGE)
+        if not self.docs:
+            raise RefusedError("give the documents with --docs: a folder, or files", USAGE)
+        try:
+            return Question(read_documents(self.docs), self.query, answer)
+        except (ValueError, TypeError) as error:
+            raise RefusedError(str(error)) from error
+
+    def question_file(self, path: Path, *more: str) -> QuestionFile:
+        """The questions of a file, whose lines may have ``more`` fields than the usual ones."""
+        must_exist(path)
+        documents = read_documents(self.docs) if self.docs else None
+        return QuestionFile(path.resolve().parent, documents, (*QuestionFile.fields, *more))
+
+    def citer(self, lm: Any, ledger: Path | None, settings: Mapping[str, Any]) -> Citer:
+        """The citer around a language model; one of a user's own module is called as it is loaded."""
+        name = self.model_name
+        if ledger is not None and name is None and self.spec.startswith("python:"):
+            name = self.spec if isinstance(lm, Lazy) else describe(lm).name or self.spec
+        with as_usage():
+            return Citer(lm, ledger=ledger, model_name=name, **settings)
+
+    def stoppable(self, settings: Mapping[str, Any]) -> Callable[[Any, Stop, Path | None], tuple[Explainer, Citer]]:
+        """What makes the citer of a session, which can be stopped."""
+
+        def make(lm: Any, stop: Stop, ledger: Path | None) -> tuple[Explainer, Citer]:
+            citer = self.citer(lm, ledger, settings)
+            citer.explainer.progress = output.interactive(self.quiet)
+            citer.explainer.model = Stoppable(citer.scorer, stop)
+            return citer.explainer, citer
+
+        return make
+
+    def explain_questions(
+        self, path: Path, file: QuestionFile, settings: Mapping[str, Any], verifies: bool = False
+    ) -> Store:
+        """Explain, or verify, a file of questions into a store."""
+        from c2fa.batch import Recipe
+
+        citer = self.citer(Lazy(self.load), self.ledger, settings)
+        make = Recipe.of(citer.verifier if verifies else citer.explainer, self.load)
+        return self.explain_into_store(make, str(path), column=file, views="all")
 
 
 def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[Document]:
@@ -105,7 +157,7 @@ def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[Doc
             if below is not None and not file.resolve().is_relative_to(below.resolve()):
                 raise RefusedError(
                     f"{str(file)!r} is not in the folder {str(below)!r}, and a line of questions may name no other "
-                    "files; put it there, or name a folder that holds it with --docs-below"
+                    "files; put it there"
                 )
             suffix = file.suffix.lower()
             if suffix == ".pdf":
@@ -127,22 +179,14 @@ def read_documents(paths: Sequence[Path], below: Path | None = None) -> list[Doc
 
 @dataclass(frozen=True, eq=False)
 class QuestionFile:
-    """A .jsonl of questions; paths in it are beside the file, and below a folder.
+    """Reads the lines of a .jsonl of questions; paths in it are below the file's folder.
 
     Called with a line, it gives the fields of a question. ``documents`` are those of lines that have none.
     """
 
-    path: Path
+    folder: Path
     documents: Sequence[Document] | None
-    below: Path
     fields: Sequence[str] = ("query", "documents", "docs", "answer", "messages")
-
-    @classmethod
-    def of(cls, path: Path, docs: Sequence[Path], below: Path | None, *more: str) -> QuestionFile:
-        """The file that a command names; lines may have ``more`` fields than the usual ones."""
-        must_exist(path)
-        folder = path.resolve().parent
-        return cls(path.resolve(), read_documents(docs) if docs else None, below or folder, (*cls.fields, *more))
 
     def __call__(self, row: Any) -> Any:
         from c2fa.batch.packing import Unreadable
@@ -156,76 +200,9 @@ class QuestionFile:
             documents = row.get("documents", self.documents)
             if "docs" in row:
                 given = [row["docs"]] if isinstance(row["docs"], str) else row["docs"]
-                documents = read_documents([self.path.parent / path for path in given], self.below)
+                documents = read_documents([self.folder / path for path in given], below=self.folder)
             if documents is None and "messages" not in row:
                 raise ValueError('the question has no documents: give it "documents" or "docs", or all of them --docs')
         except (RefusedError, ValueError, TypeError, OSError) as error:
             return Unreadable(error)  # one bad question costs one line
         return {**row, "documents": documents}
-
-
-def one_question(docs: Sequence[Path], query: str | None, answer: str | None = None) -> Question:
-    """The question that flags ask."""
-    if query is None:
-        raise RefusedError('give the question with --query "…", or many with --questions FILE.jsonl', USAGE)
-    if not docs:
-        raise RefusedError("give the documents with --docs: a folder, or files", USAGE)
-    try:
-        return Question(read_documents(docs), query, answer)
-    except (ValueError, TypeError) as error:
-        raise RefusedError(str(error)) from error
-
-
-def citer_of(settings: Mapping[str, Any], lm: Any, ledger: Path | None, request: Request) -> Citer:
-    """The citer around a language model; one of a user's own module is called as it is loaded."""
-    name = request.model_name
-    if ledger is not None and name is None and request.spec.startswith("python:"):
-        name = request.spec if getattr(lm, "name", None) is None else None
-    with as_usage():
-        return Citer(lm, ledger=ledger, model_name=name, **settings)
-
-
-def in_session(order: Order) -> Callable[[Any, Stop, Path | None], tuple[Explainer, Citer]]:
-    """What makes the citer of a session, which can be stopped."""
-
-    def make(lm: Any, stop: Stop, ledger: Path | None) -> tuple[Explainer, Citer]:
-        citer = citer_of(order.settings, lm, ledger, order.request)
-        citer.explainer.progress = output.interactive(order.quiet)
-        citer.explainer.model = Stoppable(citer.scorer, stop)
-        return citer.explainer, citer
-
-    return make
-
-
-@dataclass(frozen=True, eq=False)
-class MakeCiter:
-    """Makes what explains answers, or verifies them, in a worker: each loads its own model."""
-
-    request: Request
-    settings: Mapping[str, Any]
-    ledger: Path | None
-    verifies: bool = False
-
-    def __call__(self, lm: Any = None) -> Explainer:
-        citer = citer_of(self.settings, self.request.load() if lm is None else lm, self.ledger, self.request)
-        return citer.verifier if self.verifies else citer.explainer
-
-    def divided(self) -> tuple[Callable[[], Any], Callable[[Any], Explainer]]:
-        """What makes the model, for its own process, and what makes an explainer around it, for workers."""
-        return self.request.load, self
-
-    def without_model(self) -> Explainer:
-        """The same without a language model, to see what the settings refuse before one is loaded."""
-        with as_usage():
-            citer = Citer(_NoModel(), model_name=self.request.model_name, **self.settings)
-            return citer.verifier if self.verifies else citer.explainer
-
-
-class _NoModel:
-    """Stands for a language model that is not loaded, to see what the settings refuse."""
-
-    def generate(self, prompt: str) -> str:
-        raise AssertionError("the model is not loaded here")
-
-    pieces: Any = generate
-    score: Any = generate

@@ -37,14 +37,17 @@ def guarded(debug: bool) -> Iterator[None]:
     """Turn whatever goes wrong inside into one sentence on stderr and an exit code."""
     try:
         yield
-    except KeyboardInterrupt as stop:
-        say(str(stop) or "interrupted")
-        raise typer.Exit(getattr(stop, "code", 128 + signal.SIGINT)) from None
+    except InterruptedRun as stop:
+        say(str(stop))
+        raise typer.Exit(stop.code) from None
+    except KeyboardInterrupt:
+        say("interrupted")
+        raise typer.Exit(128 + signal.SIGINT) from None
     except ClosedPipeError:
         raise typer.Exit(output.CLOSED_PIPE) from None
     except Exception as error:
-        if isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "format_message"):
-            raise  # typer reports these itself
+        if isinstance(error, typer.Exit):
+            raise
         if debug:
             say("".join(traceback.format_exception(error)).rstrip())
         kind, code, text = type(error).__name__, output.BUG, str(error) or type(error).__name__

@@ -15,76 +15,53 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from c2fa.asking.model import Model
-    from c2fa.models.http.endpoint import EndpointError
-    from c2fa.models.http.inference import MLflow, OpenInference
-    from c2fa.models.lm.causal import CausalLM
-    from c2fa.models.lm.chat import Chat
-    from c2fa.models.lm.openai import CensoredWarning, OpenAI
-    from c2fa.models.lm.servers import TGI, VLLM, LlamaServer, SGLang
-    from c2fa.models.loading import Lazy, load, wrap
-    from c2fa.models.local.demo import DemoSentiment
-    from c2fa.models.local.huggingface import HuggingFace
-    from c2fa.models.local.onnx import Onnx
-    from c2fa.models.local.sklearn import Sklearn
-    from c2fa.models.local.torch import Torch
+    from c2fa.models.http.endpoint import EndpointError as EndpointError
+    from c2fa.models.http.inference import MLflow as MLflow
+    from c2fa.models.http.inference import OpenInference as OpenInference
+    from c2fa.models.lm.causal import CausalLM as CausalLM
+    from c2fa.models.lm.chat import Chat as Chat
+    from c2fa.models.lm.openai import CensoredWarning as CensoredWarning
+    from c2fa.models.lm.openai import OpenAI as OpenAI
+    from c2fa.models.lm.servers import TGI as TGI
+    from c2fa.models.lm.servers import VLLM as VLLM
+    from c2fa.models.lm.servers import LlamaServer as LlamaServer
+    from c2fa.models.lm.servers import SGLang as SGLang
+    from c2fa.models.loading import Lazy as Lazy
+    from c2fa.models.loading import load as load
+    from c2fa.models.loading import wrap as wrap
+    from c2fa.models.local.demo import DemoSentiment as DemoSentiment
+    from c2fa.models.local.huggingface import HuggingFace as HuggingFace
+    from c2fa.models.local.onnx import Onnx as Onnx
+    from c2fa.models.local.sklearn import Sklearn as Sklearn
+    from c2fa.models.local.torch import Torch as Torch
 
-__all__ = [
-    "TGI",
-    "VLLM",
-    "CausalLM",
-    "CensoredWarning",
-    "Chat",
-    "DemoSentiment",
-    "EndpointError",
-    "HuggingFace",
-    "Lazy",
-    "LlamaServer",
-    "MLflow",
-    "Onnx",
-    "OpenAI",
-    "OpenInference",
-    "SGLang",
-    "Sklearn",
-    "Torch",
-    "load",
-    "wrap",
-]
-
-# Each name's module, the package that the module imports and the extra that brings it.
-_WHERE = {
-    "CausalLM": ("lm.causal", "torch", "text"),
-    "CensoredWarning": ("lm.openai", "httpx2", "http"),
-    "Chat": ("lm.chat", "httpx2", "http"),
-    "DemoSentiment": ("local.demo", None, None),
-    "EndpointError": ("http.endpoint", "httpx2", "http"),
-    "HuggingFace": ("local.huggingface", "torch", "text"),
-    "Lazy": ("loading", None, None),
-    "LlamaServer": ("lm.servers", "httpx2", "http"),
-    "MLflow": ("http.inference", "httpx2", "http"),
-    "Onnx": ("local.onnx", "onnxruntime", "onnx"),
-    "OpenAI": ("lm.openai", "httpx2", "http"),
-    "OpenInference": ("http.inference", "httpx2", "http"),
-    "SGLang": ("lm.servers", "httpx2", "http"),
-    "Sklearn": ("local.sklearn", None, None),
-    "TGI": ("lm.servers", "httpx2", "http"),
-    "Torch": ("local.torch", "torch", "torch"),
-    "VLLM": ("lm.servers", "httpx2", "http"),
-    "load": ("loading", None, None),
-    "wrap": ("loading", None, None),
+# The names of each module, the package that it imports and the extra that brings it.
+_MODULES = {
+    ("lm.causal", "torch", "text"): ("CausalLM",),
+    ("lm.openai", "httpx2", "http"): ("CensoredWarning", "OpenAI"),
+    ("lm.chat", "httpx2", "http"): ("Chat",),
+    ("local.demo", "numpy", ""): ("DemoSentiment",),
+    ("http.endpoint", "httpx2", "http"): ("EndpointError",),
+    ("local.huggingface", "torch", "text"): ("HuggingFace",),
+    ("loading", "numpy", ""): ("Lazy", "load", "wrap"),
+    ("lm.servers", "httpx2", "http"): ("LlamaServer", "SGLang", "TGI", "VLLM"),
+    ("http.inference", "httpx2", "http"): ("MLflow", "OpenInference"),
+    ("local.onnx", "onnxruntime", "onnx"): ("Onnx",),
+    ("local.sklearn", "numpy", ""): ("Sklearn",),
+    ("local.torch", "torch", "torch"): ("Torch",),
 }
-_MISSING = {name for name, (_, package, _) in _WHERE.items() if package and find_spec(package) is None}
+_WHERE = {name: where for where, names in _MODULES.items() for name in names}
 
 # `from c2fa.models import *`, dir and help give what is there.
-for _name in _MISSING:
-    __all__.remove(_name)
+__all__ = sorted(name for name, (_, package, _) in _WHERE.items() if find_spec(package) is not None)
 
 
 def adapter(name: str) -> Callable[..., Model]:
     """The callable of a name; where its package is not installed, an ImportError says how to get it."""
     module, package, extra = _WHERE[name]
-    if name in _MISSING:
+    if name not in __all__:
         raise ImportError(f"c2fa.models.{name} needs {package}: pip install 'c2fa[{extra}]'")
-    found: Callable[..., Model] = getattr(import_module(f"c2fa.models.{module}"), name)
+    found: Callable[..., Model] = vars(import_module(f"c2fa.models.{module}"))[name]
     globals()[name] = found  # the next time it is an ordinary name
     return found
 
@@ -102,4 +79,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -8,6 +8,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -153,12 +154,12 @@ def wrap(model: Any) -> Model:
         return adapter("HuggingFace")(model)
     if _has(model, "get_inputs", "get_outputs", "run"):
         return adapter("Onnx")(model)
-    owner, method = getattr(model, "__self__", None), getattr(model, "__name__", "")
-    if _has(owner, "get_params") and method in ("predict_proba", "decision_function", "predict"):
-        return adapter("Sklearn")(owner, method)  # which knows the names of its columns and classes
+    methods = ("predict_proba", "decision_function", "predict")
+    if inspect.ismethod(model) and model.__name__ in methods and _has(model.__self__, "get_params"):
+        return adapter("Sklearn")(model.__self__, model.__name__)  # which knows the names of its columns and classes
     if callable(model):
         return cast(Model, model)
-    if any(_has(model, method) for method in ("predict_proba", "decision_function", "predict")):
+    if any(_has(model, method) for method in methods):
         return adapter("Sklearn")(model)
     raise TypeError(
         f"a model must be callable or have predict_proba, not {type(model).__name__}; wrap it in a function "
@@ -177,11 +178,10 @@ def _python(path: str) -> Model:
             raise ValueError(
                 f"cannot import {module!r} of 'python:{path}': {error}; run from the folder that holds it"
             ) from error
-    for name in attribute.split("."):
-        if not hasattr(value, name):
-            raise ValueError(f"{module!r} has no {attribute!r}; 'python:{path}' must name a function of it")
-        value = getattr(value, name)
-    return taken(value)
+    try:
+        return taken(attrgetter(attribute)(value))
+    except AttributeError:
+        raise ValueError(f"{module!r} has no {attribute!r}; 'python:{path}' must name a function of it") from None
 
 
 @contextlib.contextmanager

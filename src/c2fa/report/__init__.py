@@ -8,23 +8,23 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from os import PathLike
 from textwrap import shorten
-from typing import Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
 from c2fa._system import atomic
-from c2fa.explanation import Explanation
-from c2fa.report._data import pack, plain, summary
-from c2fa.report._page import facts, island, overall_table, page, styled, table
+from c2fa.report._page import facts, island, overall_table, pack, page, plain, plain_view, summary
 from c2fa.showing.numbers import number
 from c2fa.showing.printing import shown_names
 from c2fa.views.images import Images, fitting_side
 from c2fa.views.inputs import shortened
 
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
+
 __all__ = ["html", "repr_html", "repr_many"]
 
-
-Several: TypeAlias = Explanation | Iterable[Explanation | tuple[str, Explanation]] | Mapping[str, Explanation]
+Several: TypeAlias = "Explanation | Iterable[Explanation | tuple[str, Explanation]] | Mapping[str, Explanation]"
 Overall: TypeAlias = Mapping[str, Any]
 """What ``c2fa.batch.views.overall`` says of many inputs."""
 
@@ -80,7 +80,7 @@ def html(
         "overall": plain(overall),
     }
     tables = "" if overall is None else overall_table(overall)
-    tables += "".join(table(e, f"c2fa-{k}") for k, (_, e) in enumerate(pairs[:20]))
+    tables += "".join(plain_view(e, f"c2fa-{k}") for k, (_, e) in enumerate(pairs[:20]))
     text = page(title, index, blocks, tables)
     if path is None:
         return text
@@ -96,7 +96,7 @@ def repr_html(e: Explanation) -> str:
     and the notebook alone. Where scripts do not run, a plain view with folding parts stays in its place.
     """
     name = f"c2fa-{uuid.uuid4().hex}"
-    return island(name, pack(e, facts(e), _side([e])), styled(e, f"{name}-plain"))
+    return island(name, pack(e, facts(e), _side([e])), plain_view(e, f"{name}-plain", styled=True))
 
 
 def repr_many(title: str, inputs: Iterable[tuple[int, Explanation | str]]) -> str:
@@ -112,7 +112,7 @@ def repr_many(title: str, inputs: Iterable[tuple[int, Explanation | str]]) -> st
     for index, e in inputs:
         shown, predicted, parts = "", "", ""
         beware: tuple[str, ...] = (f"could not be explained: {e}",)
-        if isinstance(e, Explanation):
+        if not isinstance(e, str):
             names, units = shown_names(e)[0], e.rounded.values[0]
             largest = [(e.rounded.signed(units[j]), names[j]) for j in np.argsort(-np.abs(e.high), kind="stable")[:3]]
             parts = "<br>".join(
@@ -132,14 +132,16 @@ def repr_many(title: str, inputs: Iterable[tuple[int, Explanation | str]]) -> st
 
 def _named(explanations: Several) -> list[tuple[str, Explanation]]:
     """Explanations with the titles they were given, or those of their inputs; of equal ones each has its number."""
-    if isinstance(explanations, Explanation):
+    if not isinstance(explanations, Iterable):
         explanations = [explanations]
     named = []
     for given in explanations.items() if isinstance(explanations, Mapping) else explanations:
         name, e = given if isinstance(given, tuple) else ("", given)
-        if not isinstance(e, Explanation):
-            raise TypeError(f"a report is made of explanations, not of {type(e).__name__}")
-        named.append((str(name) or title_of(e) or "Explanation", e))
+        try:
+            title = title_of(e)
+        except AttributeError:
+            raise TypeError(f"a report is made of explanations, not of {type(e).__name__}") from None
+        named.append((str(name) or title or "Explanation", e))
     count = Counter(name for name, _ in named)
     return [(f"{name} ({k + 1})" if count[name] > 1 else name, e) for k, (name, e) in enumerate(named)]
 

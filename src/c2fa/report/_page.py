@@ -1,25 +1,149 @@
-"""The page around the data: template, style, script, what keeps text from becoming anything else; and plain HTML."""
+"""The page: an explanation as plain values with its numbers packed, and around it template, style and script."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
+from base64 import b64encode
 from collections.abc import Mapping
 from functools import cache
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
-from c2fa.showing.numbers import number, of_largest
+from c2fa.showing.codec import walk
+from c2fa.showing.numbers import number, of_largest, settled
 from c2fa.showing.printing import fit, on_scale, printable, shown_names
 from c2fa.structure import IntArray
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
+
+# -- the data ----------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """A value as the page's JSON has it: arrays are lists, and a number that is not finite is null.
+
+    >>> plain({"at": np.array([1.0, np.nan]), "cost": None})
+    {'at': [1.0, None], 'cost': None}
+    """
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return walk(value.tolist(), leaf)
+        return None if isinstance(value, float) else str(value)
+
+    return walk(value, leaf)
+
+
+def pack(e: Explanation, title: str, side: int, classes: int = 10, numbers: int = 400_000) -> dict[str, Any]:
+    """Everything that a page shows of one explanation; pictures are at most ``side`` pixels long.
+
+    It has up to so many ``classes`` to switch between, the target and those with the largest outputs, or fewer where
+    there are so many leaves that their ``numbers`` would make a page too heavy; of an answer it has every statement.
+    """
+    order = sorted(e.columns, key=lambda c: (c != e.target, -float(e.outputs[c])))
+    most = classes if e.answer is None else len(order)
+    chosen = sorted(order[: max(1, min(most, numbers // e.structure.leaves))])
+    at = [e.columns.index(c) for c in chosen]
+    d, s = e.diagnostics, e.structure
+    linked = e.link.at(e.outputs)(e.outputs)
+    rounded = [e.for_target(c).rounded for c in chosen]
+    scale = 10.0 ** np.array([shown.digits for shown in rounded])
+    names = [list(map(_cut, level)) for level in e.names]
+    found = {
+        **{name: value for name, value in vars(d).items() if name != "interactions"},  # which the notes tell
+        "title": title,
+        "kind": e.view.kind,
+        "labels": e.level_names,
+        "target": chosen.index(e.target),
+        "classes": [
+            {
+                "name": _cut(e.output_names[c]),
+                "output": e.outputs[c],
+                "linked": linked[c],
+                "base": shown.base,
+                "digits": shown.digits,
+            }
+            for c, shown in zip(chosen, rounded, strict=True)
+        ],
+        "unit": e.link.unit,
+        "left": len(e.outputs) - len(chosen),
+        "names": [*names[:-1], None if e.view.spells(s) else names[-1]],
+        "parents": [_parents(p) for p in s.parents],
+        "widths": s.widths,
+        "values": [halves(v[:, at].T) for v in e.all_values],
+        "units": [wholes([shown.values[k] for shown in rounded]) for k in range(s.depth)],
+        "stderr": None if e.all_stderr is None else [wholes((settled(v[:, at]) * scale).T) for v in e.all_stderr],
+        "prior": None if e.all_from_prior is None else [halves(v[:, at].T) for v in e.all_from_prior],
+        "queries": e.queries,
+        "warnings": [warning for warning in d.warnings if warning != d.contradiction],
+        "notes": e.notes,
+        "method": str(e.provenance.get("method", "")),
+        "model": str(e.provenance.get("model") or ""),
+        "seed": e.provenance.get("seed"),
+        "version": str(e.provenance.get("c2fa", "")),
+        "view": e.view.page(s, side),
+        "answer": None if e.answer is None else e.answer.page(e, chosen),
+    }
+    return cast(dict[str, Any], plain(found))
+
+
+def summary(e: Explanation, title: str) -> dict[str, Any]:
+    """What a card in the gallery shows, and what the search field searches."""
+    asked = "" if e.answer is None else f"{e.answer.query} {e.answer.text}"
+    text = " ".join(f"{asked} {e.view.words()}".split())
+    level = e.view.telling
+    lead = np.argsort(-np.abs(e.values[level]), kind="stable")[:4]
+    fitted = [fit for fit in e.diagnostics.levels if fit.rows]
+    found = {
+        "title": title,
+        "text": text[:1500] or " ".join(map(_cut, e.names[level][:100])),
+        "lead": [
+            (_cut(e.names[level][i]), e.rounded.values[level][i] if settled(e.values[level][i]) else 0) for i in lead
+        ],
+        "digits": e.rounded.digits,
+        "target": _cut(e.target_name),
+        "prediction": e.prediction,
+        "warnings": len(e.diagnostics.warnings),
+        "fit": min((fit.r2 if fit.r2_left_out is None else fit.r2_left_out for fit in fitted), default=None),
+        "unsupported": "" if e.answer is None else e.answer.unsupported(e),
+    }
+    return cast(dict[str, Any], plain(found))
+
+
+def wholes(values: npt.ArrayLike) -> dict[str, Any]:
+    """Whole numbers in two bytes each, or in four where one is large; the smallest stands for none."""
+    numbers = np.rint(values)
+    kind = "<i4" if np.abs(np.nan_to_num(numbers)).max(initial=0.0) > np.iinfo("<i2").max else "<i2"
+    there = np.where(np.isfinite(numbers), numbers, np.iinfo(kind).min)
+    return {"bytes": np.dtype(kind).itemsize, "data": b64encode(there.astype(kind).tobytes()).decode()}
+
+
+def halves(values: npt.ArrayLike) -> str:
+    """Numbers in two bytes each, the upper half of four: nearly three digits, enough for a bar and for an error."""
+    with np.errstate(over="ignore"):  # beyond 3e38 they are infinite, for which the page shows a dash
+        bits = np.ascontiguousarray(settled(np.asarray(values)), dtype="<f4").view("<u4")
+    return b64encode(((bits.astype(np.uint64) + 0x8000) >> 16).clip(0, 0xFFFF).astype("<u2").tobytes()).decode()
+
+
+def _parents(owner: IntArray) -> dict[str, Any]:
+    """Who owns whom: how many children each has, where they stand in order, else one owner for each."""
+    if bool(np.all(owner[1:] >= owner[:-1])):
+        return {"counts": np.bincount(owner)}
+    return {"owners": owner}
+
+
+def _cut(name: str, most: int = 400) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+# -- the page ----------------------------------------------------------------------------------------
 
 
 def embed(value: Any) -> str:
@@ -57,7 +181,7 @@ def script(cited: bool = False, several: bool = False) -> str:
 
 def fingerprint(text: str) -> str:
     """What a Content-Security-Policy names a script or a style by."""
-    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+    return "'sha256-" + b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
 def page(title: str, index: dict[str, Any], blocks: list[dict[str, Any]], plain: str) -> str:
@@ -95,31 +219,70 @@ def facts(e: Explanation) -> str:
     return f"{e.target_name}: {number(e.prediction)}{on_scale(e)} ({', '.join([f'{e.queries} rows', *fit(e)])})"
 
 
-def table(e: Explanation, key: str) -> str:
-    """Parts and their top leaves as a table without any style, for a page that forbids inline ones.
+def plain_view(e: Explanation, key: str, styled: bool = False) -> str:
+    """Where scripts do not run: warnings, notes, and parts with their bars, which fold out, or an answer's statements.
 
-    ``key`` begins the anchors of a cited answer.
+    ``key`` begins the anchors of an answer. ``styled`` writes styles and the input into it, for notebooks; the page
+    forbids inline styles, and holds the input for its script.
     """
-    warnings = "".join(f"<li>{escape(w)}</li>" for w in (*e.diagnostics.warnings, *e.notes))
-    head = f"<h2>{escape(facts(e))}</h2>" + (f"<ul>{warnings}</ul>" if warnings else "")
-    if e.answer is not None:
-        return head + e.answer.html(e, key, {"told": "class='quiet'", "nothing": "class='bad'"}.__getitem__)
-    shown = _Shown(e)
+    warnings, notes = map(escape, e.diagnostics.warnings), map(escape, e.notes)
+    if not styled:
+        said = "".join(f"<li>{text}</li>" for text in (*warnings, *notes))
+        looks = {"told": "class='quiet'", "nothing": "class='bad'"}
+        body = _parts(e) if e.answer is None else e.answer.html(e, key, looks.__getitem__)
+        return f"<h2>{escape(facts(e))}</h2><ul>{said}</ul>{body}"
+    said = "".join(f'<div style="color:#8a1c14;margin:2px 0">⚠ {text}</div>' for text in warnings)
+    said += "".join(f"<div>{text}</div>" for text in notes)
+    looks = {
+        "told": "style='margin:2px 0;color:#4d5660'",
+        "nothing": "style='margin:2px 0;color:#8a1c14;font-weight:600'",
+    }
+    body = e.view.html(e) + _parts(e, bars=True) if e.answer is None else e.answer.html(e, key, looks.__getitem__)
+    frame = (
+        "background-color:#ffffff;color:#1b1f24;border:1px solid #d5dae0;padding:12px;border-radius:8px;"
+        "font-family:system-ui,sans-serif;font-size:14px;line-height:1.5"
+    )
+    return f'<div style="{frame}"><b>{escape(facts(e))}</b>{said}{body}</div>'
+
+
+def _parts(e: Explanation, bars: bool = False) -> str:
+    """The parts, which fold out to their leaves; or each level by itself, where they contradict each other."""
+    names, rounded = shown_names(e), e.rounded
+
+    def listed(k: int, features: IntArray, most: int) -> str:
+        """Features with their numbers, the most important first and the rest of them as one."""
+        order = features[np.argsort(-np.abs(e.values[k][features]), kind="stable")]
+        lines = [f"<code>{rounded.signed(rounded.values[k][i])}</code> {escape(names[k][i])}" for i in order[:most]]
+        if len(order) > most:
+            rest = rounded.values[k][order[most:]].sum()
+            lines.append(f"<code>{rounded.signed(rest)}</code> {len(order) - most} more")
+        return "<br>".join(lines)
+
     if e.diagnostics.contradiction:
-        return head + "".join(
-            f"<table><caption>{escape(label)}</caption>"
-            + "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{value}</td></tr>" for name, value in shown.level(k))
-            + "</table>"
-            for k, label in enumerate(e.level_names)
-        )
-    rows = [
-        "<tr><th scope='col'>part</th><th scope='col'>attribution</th><th scope='col'>most important in it</th></tr>"
-    ]
-    for j, name in enumerate(shown.names[0][: shown.parts]):
-        best = ", ".join(f"{name} {value}" for name, value in shown.leaves(j))
-        value = e.rounded.signed(e.rounded.values[0][j])
-        rows.append(f"<tr><th scope='row'>{escape(name)}</th><td>{value}</td><td>{escape(best)}</td></tr>")
-    return f"{head}<table>{''.join(rows)}</table>"
+        levels = zip(e.level_names, e.structure.widths, strict=True)
+        every = [listed(k, np.arange(width), 40) for k, (_, width) in enumerate(levels)]
+        return "".join(f"<h3>{escape(name)}</h3>{one}" for name, one in zip(e.level_names, every, strict=True))
+    shares, units = of_largest(e.high), rounded.values[0]
+    indent = ' style="margin:0 0 8px 28px;color:#4d5660"' if bars else ""
+    order = np.argsort(-np.abs(e.high), kind="stable")
+    out = []
+    for j in np.sort(order[:40]).tolist():
+        head = f"<code>{rounded.signed(units[j], None if e.stderr is None else float(e.stderr[0][j]))}</code> "
+        if bars:
+            width = int(np.ceil(120 * abs(shares[j])))  # at least one pixel where there is anything
+            colour = "#1f6fb2" if shares[j] >= 0 else "#c2500a"
+            bar = f"display:inline-block;height:10px;width:{width}px;background-color:{colour}"
+            head += f'<span style="{bar}"></span> '
+        head += escape(names[0][j])
+        if e.structure.depth == 1:
+            out.append(f"<div>{head}</div>")
+            continue
+        leaves = listed(-1, np.flatnonzero(e.structure.owners(0) == j), 8 if bars else 4)
+        out.append(f"<details><summary>{head}</summary><p{indent}>{leaves}</p></details>")
+    if len(order) > 40:
+        rest = rounded.signed(units[order[40:]].sum())
+        out.append(f"<div><code>{rest}</code> <i>{len(order) - 40} more parts</i></div>")
+    return "".join(out)
 
 
 def overall_table(overall: Mapping[str, Any]) -> str:
@@ -136,72 +299,3 @@ def overall_table(overall: Mapping[str, Any]) -> str:
     told += [f"<p>{doubt['inputs']:,} × {escape(doubt['text'])}</p>" for doubt in overall["warnings"]]
     told += [f"<p>{error['inputs']:,} set aside: {escape(error['text'])}</p>" for error in overall["errors"]]
     return "".join(told)
-
-
-def styled(e: Explanation, key: str = "c2fa") -> str:
-    """The whole view with styles written into it, for notebooks; ``key`` begins its anchors."""
-    warnings = "".join(f'<div style="color:#8a1c14;margin:2px 0">⚠ {escape(w)}</div>' for w in e.diagnostics.warnings)
-    warnings += "".join(f"<div>{escape(note)}</div>" for note in e.notes)
-    if e.answer is not None:
-        looks = {"told": "color:#4d5660", "nothing": "color:#8a1c14;font-weight:600"}
-        body = e.answer.html(e, key, lambda look: f"style='margin:2px 0;{looks[look]}'")
-    else:
-        body = e.view.html(e) + _parts(e)
-    frame = (
-        "background-color:#ffffff;color:#1b1f24;border:1px solid #d5dae0;padding:12px;border-radius:8px;"
-        "font-family:system-ui,sans-serif;font-size:14px;line-height:1.5"
-    )
-    return f'<div style="{frame}"><b>{escape(facts(e))}</b>{warnings}{body}</div>'
-
-
-def _parts(e: Explanation) -> str:
-    """The parts with their bars, which fold out to their leaves; or each level by itself."""
-    shown = _Shown(e)
-    if e.diagnostics.contradiction:
-        return "".join(
-            f"<p><b>{escape(label)}</b></p>"
-            + "".join(f"<div><code>{value}</code> {escape(name)}</div>" for name, value in shown.level(k))
-            for k, label in enumerate(e.level_names)
-        )
-    shares, units = of_largest(e.high), e.rounded.values[0]
-    order = np.argsort(-np.abs(e.high), kind="stable")
-    out = []
-    for j in np.sort(order[: shown.parts]).tolist():
-        width = int(np.ceil(120 * abs(shares[j])))  # at least one pixel where there is anything
-        bar = f"display:inline-block;height:10px;width:{width}px;"
-        bar += f"background-color:{'#1f6fb2' if shares[j] >= 0 else '#c2500a'}"
-        value = e.rounded.signed(units[j], None if e.stderr is None else float(e.stderr[0][j]))
-        head = f'<code>{value}</code> <span style="{bar}"></span> {escape(shown.names[0][j])}'
-        if e.structure.depth == 1:
-            out.append(f"<div>{head}</div>")
-            continue
-        leaves = "".join(f"<div><code>{value}</code> {escape(name)}</div>" for name, value in shown.leaves(j))
-        inner = f'<div style="margin-left:28px;color:#4d5660">{leaves}</div>'
-        out.append(f"<details><summary>{head}</summary>{inner}</details>")
-    rest = order[shown.parts :]
-    if len(rest):
-        out.append(f"<div><code>{e.rounded.signed(units[rest].sum())}</code> <i>{len(rest)} more parts</i></div>")
-    return "".join(out)
-
-
-class _Shown:
-    """Features with their numbers, the most important first and the rest of them as one."""
-
-    parts = 40  # that are listed
-
-    def __init__(self, e: Explanation) -> None:
-        self.e, self.names = e, shown_names(e)
-
-    def level(self, k: int) -> list[tuple[str, str]]:
-        """The features of a level."""
-        return self._largest(k, np.arange(self.e.structure.widths[k]), self.parts)
-
-    def leaves(self, part: int) -> list[tuple[str, str]]:
-        """The leaves of a part, whose numbers add up to its own."""
-        return self._largest(-1, np.flatnonzero(self.e.structure.owners(0) == part), 8)
-
-    def _largest(self, k: int, features: IntArray, most: int) -> list[tuple[str, str]]:
-        order = features[np.argsort(-np.abs(self.e.values[k][features]), kind="stable")]
-        rounded, units, rest = self.e.rounded, self.e.rounded.values[k], order[most:]
-        found = [(self.names[k][i], rounded.signed(units[i])) for i in order[:most]]
-        return [*found, (f"{len(rest)} more", rounded.signed(units[rest].sum()))] if len(rest) else found

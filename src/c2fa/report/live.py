@@ -12,13 +12,11 @@ import traitlets
 
 from c2fa._system import need
 from c2fa.asking.driver import Job, drive
-from c2fa.asking.masking import Masked
 from c2fa.asking.model import ModelProxy, Shell, describe
 from c2fa.asking.querying import Ask, Cache, Conversation, Queries
 from c2fa.report import _side, repr_html
-from c2fa.report._data import pack
-from c2fa.report._page import asset, facts, script, style
-from c2fa.structure import BoolArray, FloatArray, Structure
+from c2fa.report._page import asset, facts, pack, script, style
+from c2fa.structure import FloatArray
 from c2fa.views.answer import cited_level
 
 if TYPE_CHECKING:
@@ -62,11 +60,8 @@ class Live(AnyWidget):  # type: ignore[misc]
         self.on_msg(lambda _, message, __: self._do(message))
         self.observe(lambda change: self._do({"off": change["new"]}), names="off")
 
-    def more(self, rows: int = 100, part: int | None = None) -> None:
-        """Spend more rows on the whole input, or on the leaves of one part while everything else stays."""
-        if part is not None:
-            self._closer(part, rows)
-            return
+    def more(self, rows: int = 100) -> None:
+        """Spend more rows on the input."""
         before = self._explainer.budget
         grown = [int(n * (1 + rows / sum(before))) for n in before] if isinstance(before, tuple) else [before + rows]
         self._explainer.budget = tuple(grown) if isinstance(before, tuple) else grown[0]
@@ -92,37 +87,9 @@ class Live(AnyWidget):  # type: ignore[misc]
         self._rows -= lm.recalled
         level = cited_level(e)
         order = np.argsort(-np.abs(e.values[level]), kind="stable")[:most].tolist()
-        found = [[e.names[level][i], _number(e, level, i)] for i in order]
-        self.answer = {**self._spent(), "closer": {"title": f"What “{words}” rests on", "values": found}}
-
-    def _closer(self, part: int, rows: int) -> None:
-        """Tell a part's leaves and their values with everything else kept, from rows of their own."""
-        whole = self._masked.structure
-        leaves = np.flatnonzero(whole.owners(0) == part)
-
-        def inputs(masks: BoolArray, level: int) -> Any:
-            full = np.ones((len(masks), whole.leaves), dtype=np.bool_)
-            full[:, leaves] = masks
-            return self._masked.inputs(full, whole.depth - 1)
-
-        own = Structure.flat([whole.names[-1][i] for i in leaves])
-        masked = Masked(
-            own,
-            inputs,
-            rows_per_mask=self._masked.rows_per_mask,
-            content=self._masked.content,
-            beside=np.zeros((len(self._masked.beside), len(leaves)), dtype=np.bool_),
-        )
-        explainer = copy.copy(self._explainer)
-        explainer.budget, explainer.target = rows, self.explanation.target
-        # Without the ledger, in which its masks would be taken for those of the whole input.
-        cache = Cache(masked, explainer.on_error, self._cache.identity, None, "")
-        queries = explainer.queries(self._x, masked, cache=cache)
-        self._beside += queries.budget
-        e = self._drive(explainer, explainer.conversation(masked, queries), queries)
-        found = [[name, _number(e, 0, i)] for i, name in enumerate(e.names[0])]
-        title = f"“{whole.names[0][part]}” by itself, with everything else kept"
-        self.answer = {**self._spent(), "closer": {"title": title, "values": found}}
+        errors = [None] * len(e.values[level]) if e.stderr is None else e.stderr[level]
+        found = [[e.names[level][i], e.rounded.signed(e.rounded.values[level][i], errors[i])] for i in order]
+        self.answer = {**self._spent(), "span": {"title": f"What “{words}” rests on", "values": found}}
 
     def _switched(self, off: Sequence[int]) -> None:
         """Ask the model about the input without what is off."""
@@ -155,7 +122,7 @@ class Live(AnyWidget):  # type: ignore[misc]
             elif "words" in message:
                 self.span(message["words"])
             else:
-                self.more(message["rows"], message["part"])
+                self.more(message["rows"])
         except Exception as error:  # a model may raise anything
             self.answer = {**self._spent(), "error": f"{type(error).__name__}: {error}"}
 
@@ -183,10 +150,6 @@ class Live(AnyWidget):  # type: ignore[misc]
         found = super()._repr_mimebundle_(**options)
         data, metadata = found if isinstance(found, tuple) else (found or {}, {})
         return {**data, "text/html": repr_html(self.explanation)}, metadata
-
-
-def _number(e: Explanation, level: int, i: int) -> str:
-    return e.rounded.signed(e.rounded.values[level][i], None if e.stderr is None else float(e.stderr[level][i]))
 
 
 class _Remembering(ModelProxy):

@@ -1,4 +1,7 @@
-"""What is kept of an explanation as JSON can hold it, and back: dataclasses by their fields, checked by their types."""
+"""What is kept of an explanation as JSON can hold it, and back: dataclasses by their fields, checked by their types.
+
+Files have a checksum, and nothing in them can run.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,26 @@ import re
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
+from os import PathLike, fsencode, fspath
+from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from c2fa._system import host_array
+from c2fa._system import atomic, host_array
+from c2fa.asking.links import ensure
 from c2fa.asking.masking import View
+from c2fa.views.descriptors import pack, unpack
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
 
 T = TypeVar("T")
+SCHEMA = 2  # of files
 
 # Between two halves of a pair of 16-bit units, which JSON would read back as the one character that they make together.
 _BETWEEN_HALVES = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
@@ -50,7 +62,7 @@ def walk(value: Any, leaf: Callable[[Any], Any]) -> Any:
         return [walk(v, leaf) for v in value]
     if is_dataclass(value):
         own = {"class": type(value).__name__} if isinstance(value, View) else {}
-        return own | {f.name: walk(getattr(value, f.name), leaf) for f in fields(value) if f.init}
+        return own | {f.name: walk(vars(value)[f.name], leaf) for f in fields(value) if f.init}
     return leaf(value)
 
 
@@ -225,3 +237,108 @@ def unseal(document: Any) -> dict[str, Any]:
     if seal(content) != document:
         raise ValueError("its content does not fit its checksum")
     return content
+
+
+# -- explanations ------------------------------------------------------------------------------------
+
+
+def save(e: Explanation, path: str | PathLike[str]) -> None:
+    """Write an explanation to a ``.json`` file, whole or not at all."""
+    path = _as_path(path)
+    data = to_json(e).encode()
+    with atomic(path) as file:
+        file.write(data)
+
+
+def to_json(e: Explanation, indent: int | None = None) -> str:
+    """The whole explanation as JSON."""
+    kind: Any = type(e)
+    own = {name: vars(e)[name] for name in hints(kind)}
+    packed = None if e.descriptors is None else pack(e.descriptors, e.structure)
+    return dumps(seal({"schema": SCHEMA, **encode({**own, "descriptors": packed})}), indent)
+
+
+def load_all(kind: type[Explanation], path: str | PathLike[str]) -> list[Explanation]:
+    """Read all explanations of a file."""
+    path = _as_path(path)
+    data = path.read_bytes()
+    with _refusing(str(path), "save()"):
+        document = json.loads(data)
+        return [_opened(kind, one) for one in (document if isinstance(document, list) else [document])]
+
+
+def from_json(kind: type[Explanation], text: str) -> Explanation:
+    """Read what ``to_json`` wrote."""
+    with _refusing("this text", "to_json()"):
+        return _opened(kind, json.loads(text))
+
+
+def _as_path(path: str | PathLike[str]) -> Path:
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"path must be the name of a file, such as 'explained.json'; got {path!r}")
+    try:
+        if "\0" in fspath(path) or not fsencode(path):
+            raise ValueError
+    except ValueError:  # half of a surrogate pair is no letter
+        raise ValueError(f"path must be the name of a file, and no file can have this one: {path!r}") from None
+    path = Path(path)
+    if path.suffix.lower() != ".json":
+        raise ValueError(f"an explanation is kept in a file that ends in .json, not {path.name!r}")
+    return path
+
+
+@contextmanager
+def _refusing(what: str, writer: str) -> Iterator[None]:
+    """Turn whatever goes wrong into one kind of error: a stranger's file may be broken in any way."""
+    try:
+        yield
+    except Exception as error:
+        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}".rstrip()
+        raise ValueError(
+            f"{what} is not an explanation that {writer} wrote, or it is damaged: {said}; take a copy of it, or "
+            "explain the input again"
+        ) from error
+
+
+def _opened(kind: type[Explanation], document: Any) -> Explanation:
+    """The explanation of a document of JSON."""
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        raise ValueError(f"this c2fa reads schema version {SCHEMA}; it says {schema!r:.50}")
+    check_unpacked(document)
+    plain = decode(unseal(document))
+    del plain["schema"]
+    return made(kind, plain)
+
+
+def made(kind: type[Explanation], plain: dict[str, Any]) -> Explanation:
+    """An explanation of its fields, which must fit together: what does not would fail later, and far from the file."""
+    table = plain.get("descriptors")
+    e = read(kind, {**plain, "descriptors": None})
+    if table is not None:
+        e = replace(e, descriptors=unpack(table, e.structure))
+        len(e.descriptors or ())  # a look at the table checks it
+    d, widths, columns = e.diagnostics, e.structure.widths, len(e.columns)
+    wanted = [(width, columns) for width in widths]
+    for name, arrays, needed in (
+        ("outputs", (e.outputs,), [(len(e.output_names),)]),
+        ("all_values", e.all_values, wanted),
+        ("all_intercepts", e.all_intercepts, [(columns,)] * len(widths)),
+        ("all_stderr", e.all_stderr, wanted),
+        ("prior.without", None if e.prior is None else e.prior.without, wanted),
+    ):
+        found = None if arrays is None else [array.shape for array in arrays]
+        if found is not None and found != needed:
+            raise ValueError(f"{name} has shapes {found}, and the structure needs {needed}")
+    for pair in d.interactions:
+        if not (0 <= pair.level < len(widths) and max(pair.first, pair.second) < widths[pair.level]):
+            raise ValueError(f"{pair} names features that are not there")
+    if e.target not in e.columns or not set(e.columns) <= set(range(len(e.outputs))):
+        raise ValueError(f"target {e.target} and columns {e.columns} do not fit {len(e.outputs)} outputs")
+    if len(d.levels) != len(widths):
+        raise ValueError(f"it has {len(widths)} levels, and diagnostics of {len(d.levels)}")
+    if e.answer is not None:
+        e.answer.check(len(e.outputs))
+    e.view.check(e.structure)
+    ensure(e.provenance.get("link", "identity"))
+    return e

@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from c2fa._system import is_missing, need
-from c2fa.explanation import Explanation
 from c2fa.showing.printing import printable, singular
-from c2fa.structure import FloatArray
-from c2fa.views.images import Images
+
+if TYPE_CHECKING:
+    from c2fa.explanation import Explanation
 
 
 def to_shap(explanations: Iterable[Explanation], level: int = -1) -> Any:
     """The values of a level of many explanations as one ``shap.Explanation``, a row for each.
 
     Inputs with the same features, such as rows of a table, are stacked: ``values`` is (n, features). Texts, and other
-    inputs whose features differ, are rows of different lengths, as shap keeps its own texts. The super-pixels of
-    images are spread over their pixels: ``values`` is (n, H, W, 3, 1) with a row for each image of each bag. Every
-    pixel and channel has an equal share, so that the sum over a super-pixel is its attribution.
+    inputs whose features differ, are rows of different lengths, as shap keeps its own texts.
 
     Parameters
     ----------
@@ -36,56 +34,13 @@ def to_shap(explanations: Iterable[Explanation], level: int = -1) -> Any:
     -------
     shap.Explanation
         ``data`` holds what the features are: numbers (of a window, the mean), other cells as text, words with the white
-        space that follows, pictures. It is None for parts other than those of texts, and where the explanations
-        have no view. ``base_values`` are the intercepts, ``error_std`` the standard errors, and
+        space that follows. It is None for images, for parts other than those of texts, and where the explanations have
+        no view. ``base_values`` are the intercepts, ``error_std`` the standard errors, and
         ``lower_bounds`` and ``upper_bounds`` the values minus and plus one of them.
     """
     shap = need("shap", "peers")
     several = _checked(explanations)
     level = several[0].structure.level(level)
-    if _as_pictures(several[0], level):
-        return _pictures(shap, several)
-    return _rows(shap, several, level)
-
-
-def one_to_shap(e: Explanation, level: int) -> Any:
-    """One explanation as a ``shap.Explanation`` without the axis of inputs; images keep it, because a bag has many."""
-    found = to_shap([e], level)
-    return found if _as_pictures(e, e.structure.level(level)) else found[0]
-
-
-def _checked(explanations: Iterable[Explanation]) -> list[Explanation]:
-    """The explanations as a list; an error where they do not belong into one picture."""
-    if isinstance(explanations, Explanation):
-        raise TypeError("c2fa.to_shap takes a list of explanations; for a single one, call its own to_shap()")
-    several = list(explanations)
-    if not several:
-        raise ValueError("there are no explanations: give at least one")
-    for e in several:
-        if not isinstance(e, Explanation):
-            raise TypeError(f"c2fa.to_shap takes a list of explanations; one of them is {type(e).__name__}")
-    targets = sorted({e.target_name for e in several})
-    if len(targets) > 1:
-        raise ValueError(
-            f"the explanations are of different outputs ({', '.join(targets[:5])}), whose values cannot be compared: "
-            f"explain all with target={targets[0]!r}, or take e.for_target({targets[0]!r}) of each"
-        )
-    units = sorted({e.link.name for e in several})
-    if len(units) > 1:
-        raise ValueError(f"the explanations are on different scales ({', '.join(units)}): explain all with one link")
-    kinds = sorted({e.view.kind or "no view" for e in several})
-    if len(kinds) > 1:
-        raise ValueError(
-            f"the explanations are of different kinds of input ({', '.join(kinds)}): give one kind; a store keeps the "
-            "views of large inputs with views='all' alone"
-        )
-    return several
-
-
-# -- rows of features --------------------------------------------------------------------------------
-
-
-def _rows(shap: Any, several: list[Explanation], level: int) -> Any:
     names = [[printable(name) for name in e.names[level]] for e in several]
     is_text = several[0].view.kind == "text"
     stacks = not is_text and all(row == names[0] for row in names)
@@ -117,6 +72,35 @@ def _rows(shap: Any, several: list[Explanation], level: int) -> Any:
     )
 
 
+def _checked(explanations: Iterable[Explanation]) -> list[Explanation]:
+    """The explanations as a list; an error where they do not belong into one picture."""
+    try:
+        several = list(explanations)
+        targets = sorted({e.target_name for e in several})
+    except (TypeError, AttributeError):
+        raise TypeError(
+            f"c2fa.to_shap takes a list of explanations, not {explanations!r:.80}; for a single one, call its own "
+            "to_shap()"
+        ) from None
+    if not several:
+        raise ValueError("there are no explanations: give at least one")
+    if len(targets) > 1:
+        raise ValueError(
+            f"the explanations are of different outputs ({', '.join(targets[:5])}), whose values cannot be compared: "
+            f"explain all with target={targets[0]!r}, or take e.for_target({targets[0]!r}) of each"
+        )
+    units = sorted({e.link.name for e in several})
+    if len(units) > 1:
+        raise ValueError(f"the explanations are on different scales ({', '.join(units)}): explain all with one link")
+    kinds = sorted({e.view.kind or "no view" for e in several})
+    if len(kinds) > 1:
+        raise ValueError(
+            f"the explanations are of different kinds of input ({', '.join(kinds)}): give one kind; a store keeps the "
+            "views of large inputs with views='all' alone"
+        )
+    return several
+
+
 def _ragged(rows: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """An array of arrays; numpy would make a matrix of those that happen to be of one length."""
     out = np.empty(len(rows), dtype=object)
@@ -130,45 +114,3 @@ def _cell(value: Any) -> float | str:
     if is_missing(value):
         return float("nan")
     return float(value) if isinstance(value, Real | Decimal | np.bool_) else printable(str(value))
-
-
-# -- pictures ----------------------------------------------------------------------------------------
-
-
-def _as_pictures(e: Explanation, level: int) -> bool:
-    return isinstance(e.view, Images) and level == e.structure.depth - 1
-
-
-def _pictures(shap: Any, several: list[Explanation]) -> Any:
-    images, values, errors, base = [], [], [], []
-    for e in several:
-        assert isinstance(e.view, Images)
-        at = 0
-        for image, labels in zip(e.view.images, e.view.labels, strict=True):
-            leaves = slice(at, at + int(labels.max()) + 1)
-            images.append(image)
-            values.append(_spread(e.low[leaves], labels))
-            if e.stderr is not None:
-                errors.append(_spread(e.stderr[-1][leaves], labels))
-            base.append([e.intercepts[-1]])
-            at = leaves.stop
-    sizes = sorted({image.shape[:2] for image in images})
-    if len(sizes) > 1:
-        shown = ", ".join(f"{height} x {width}" for height, width in sizes[:5])
-        raise ValueError(
-            f"shap draws images of one size, and these have {shown}: resize them before explaining, draw them "
-            "with e.plot(), or take level=0 for the images as a whole"
-        )
-    return shap.Explanation(
-        np.stack(values),
-        base_values=np.array(base),
-        data=np.stack(images),
-        output_names=[several[0].target_name],
-        error_std=np.stack(errors) if len(errors) == len(images) else None,
-    )
-
-
-def _spread(leaves: FloatArray, labels: npt.NDArray[np.integer[Any]]) -> FloatArray:
-    """The values of super-pixels, spread evenly over their pixels and the three channels: (H, W, 3, 1)."""
-    share: FloatArray = (leaves / (3 * np.bincount(labels.ravel())))[labels]
-    return np.repeat(share[..., None, None], 3, axis=2)

@@ -24,22 +24,39 @@ from c2fa.asking.model import ModelProxy, describe
 TOO_MANY = 429
 
 
+def _carried(error: Exception, kind: Any, *names: str) -> Any:
+    """What an error carries under one of these names, itself or in its response, where that is of this kind."""
+    values = [getattr(carrier, name, None) for carrier in (error, getattr(error, "response", None)) for name in names]
+    return next((value for value in values if value is not None and isinstance(value, kind)), None)
+
+
+def _status(error: Exception) -> int:
+    return int(_carried(error, int, "status", "status_code") or 0)
+
+
 def is_transient(error: Exception) -> bool:
     """Whether a failure may be gone when the same is asked again, by what it carries and not by what it says.
+
+    An error that has an attribute ``transient`` says so itself.
 
     >>> is_transient(TimeoutError()), is_transient(RuntimeError("503"))
     (True, False)
     """
-    known = getattr(error, "transient", None)
+    known = _carried(error, bool, "transient")
     if known is not None:
         return bool(known)
-    status = _status(error) or 0
+    status = _status(error)
     if status in (408, 425, TOO_MANY) or (status >= 500 and status not in (501, 505)):
         return True
-    if isinstance(error, ConnectionError | TimeoutError):
-        return True
     # By name, because none of these clients need be installed: requests, httpx, aiohttp, and what is built on them.
-    lost = {"ConnectionError", "Timeout", "TransportError", "ClientConnectionError", "APIConnectionError"}
+    lost = {
+        "ConnectionError",
+        "TimeoutError",
+        "Timeout",
+        "TransportError",
+        "ClientConnectionError",
+        "APIConnectionError",
+    }
     return not lost.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
 
@@ -50,11 +67,8 @@ def concerns_all(error: Exception) -> bool:
 
 def wait_asked(error: Exception) -> float | None:
     """The seconds that the server asked to wait, where the error carries them itself or in its response."""
-    wait = getattr(error, "wait", None)
-    if isinstance(wait, int | float):
-        return float(wait)
-    headers = getattr(getattr(error, "response", None), "headers", None)
-    return None if headers is None else retry_after(headers)
+    wait = _carried(error, int | float, "wait")
+    return retry_after(_carried(error, object, "headers")) if wait is None else float(wait)
 
 
 def retry_after(headers: Any) -> float | None:
@@ -79,42 +93,24 @@ def retry_after(headers: Any) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def _status(error: Exception) -> int | None:
-    """The HTTP status that an error carries, itself or in its response."""
-    for carrier in (error, getattr(error, "response", None)):
-        for name in ("status", "status_code"):
-            status = getattr(carrier, name, None)
-            if isinstance(status, int):
-                return status
-    return None
-
-
 @dataclass(frozen=True)
 class Retry:
-    """How often a call is repeated, and after which pauses.
+    """How often a call that failed in a transient way is repeated.
 
-    Parameters
-    ----------
-    retries
-        How often a call that failed in a transient way is repeated.
-    wait, max_wait
-        The first pause, in seconds, doubled each time, and the longest. What the server asks for goes before them.
-    transient
-        Tells a failure that may pass from one that will not.
+    The first pause takes ``wait`` seconds, each further one twice as long, and none more than ``max_wait``. What the
+    server asks for goes before them.
     """
 
     retries: int
     wait: float
     max_wait: float
-    transient: Callable[[Exception], bool] = is_transient
 
     def pause(self, error: Exception, tries: int) -> float | None:
         """The seconds to wait after so many tries have failed, or None where the error is final.
 
         An error with ``tries`` of its own comes from a model that repeats its requests itself.
         """
-        final = tries > self.retries or getattr(error, "tries", 0) > 0
-        if final or not (_status(error) == TOO_MANY or self.transient(error)):
+        if tries > self.retries or _carried(error, int, "tries") or not is_transient(error):
             return None
         asked = wait_asked(error)
         if asked is not None:
@@ -254,11 +250,10 @@ class Limited(ModelProxy):
     path, rate, burst
         See ``Bucket``.
     retries
-        How often a call that failed in a transient way (429, 5xx, a time-out, a lost connection) is repeated.
+        How often a call that failed in a transient way (429, 5xx, a time-out, a lost connection, or an error with
+        ``transient = True``) is repeated.
     wait, max_wait
         The first pause, in seconds, doubled each time, and the longest. ``Retry-After`` goes before it.
-    transient
-        Tells a failure that may pass from one that will not; by default by type and status.
 
     Examples
     --------
@@ -276,7 +271,6 @@ class Limited(ModelProxy):
         retries: int = 8,
         wait: float = 0.5,
         max_wait: float = 60.0,
-        transient: Callable[[Exception], bool] | None = None,
     ) -> None:
         if not callable(model) and not hasattr(model, "generate"):
             raise TypeError(f"model must be callable, not {type(model).__name__}")
@@ -284,7 +278,7 @@ class Limited(ModelProxy):
             raise ValueError(f"retries must be at least 0, not {retries!r}")
         super().__init__(model)
         self.bucket = Bucket(path, rate, burst)
-        self.retry = Retry(retries, wait, max_wait, transient or is_transient)
+        self.retry = Retry(retries, wait, max_wait)
         if isinstance(model, Paced):
             model.pace(self.bucket)
 

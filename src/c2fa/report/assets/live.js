@@ -4,7 +4,7 @@
 function liveView(widget) {
   const told = h("p", { class: "live-answer", role: "status" });
   const spent = h("p", { class: "live-spent" });
-  const closer = h("section", { class: "live-closer", hidden: true, "aria-label": "A closer look" });
+  const span = h("section", { class: "live-span", hidden: true, "aria-label": "What the words rest on" });
   const boxes = new Map();
   const settled = [];
   const root = h("section", { class: "live", "aria-label": "Ask the model" });
@@ -60,11 +60,9 @@ function liveView(widget) {
 
   const reset = h("button", { type: "button", class: "button", onclick: () => { boxes.forEach((box) => { box.checked = true; }); settled.forEach((settle) => settle()); switchOff(); } }, "All on");
   const rows = h("input", { type: "number", min: 1, value: 100, step: 50, id: fresh("rows"), class: "live-rows" });
-  const part = h("select", { id: fresh("part") }, h("option", { value: "" }, "the whole input"),
-    widget.get("parts").map(({ name }, j) => h("option", { value: j }, short(name, 60))));
   const spend = h("button", {
     type: "button", class: "button",
-    onclick: () => ask({ rows: Math.max(1, Number(rows.value) || 1), part: part.value === "" ? null : Number(part.value) }),
+    onclick: () => ask({ rows: Math.max(1, Number(rows.value) || 1) }),
   }, "Spend more rows");
 
   function tell() {
@@ -74,23 +72,23 @@ function liveView(widget) {
     const unit = answer.unit ? ` ${answer.unit}` : "";
     told.classList.toggle("bad", Boolean(answer.error));
     if (answer.error) told.textContent = answer.error;
-    else if (answer.closer) told.textContent = `${answer.closer.title}: see the list.`;
+    else if (answer.span) told.textContent = `${answer.span.title}: see the list.`;
     else if (!answer.off) told.textContent = "Switch anything off to see what the model says without it.";
     else {
       told.textContent = `${capital(answer.target)} with ${answer.off} off: the model says ${number(answer.says)}${unit}, the explanation predicted ${number(answer.predicted)}${unit} (${number(Math.abs(answer.says - answer.predicted))} apart).`;
     }
-    if (answer.closer) {
-      closer.hidden = false;
-      closer.replaceChildren(h("h3", { dir: "auto" }, answer.closer.title),
-        h("ul", {}, answer.closer.values.map(([name, value]) => h("li", {}, h("code", {}, value), " ", h("span", { dir: "auto" }, name)))));
+    if (answer.span) {
+      span.hidden = false;
+      span.replaceChildren(h("h3", { dir: "auto" }, answer.span.title),
+        h("ul", {}, answer.span.values.map(([name, value]) => h("li", {}, h("code", {}, value), " ", h("span", { dir: "auto" }, name)))));
     }
   }
   widget.on("change:answer", tell);
   widget.on("change:off", show);
   fill(root, null, [
     h("h2", { class: "level" }, "Ask the model"),
-    h("div", { class: "controls" }, reset, h("label", { for: rows.id }, "Rows"), rows, h("label", { for: part.id }, "for"), part, spend),
-    chosenWords(widget, ask), list, closer,
+    h("div", { class: "controls" }, reset, h("label", { for: rows.id }, "Rows"), rows, spend),
+    chosenWords(widget, ask), list, span,
   ]);
   show();
   tell();
