@@ -311,17 +311,16 @@ class Explainer:
         """The same for an input all of whose leaves may matter."""
         structure, rows = masked.structure, self.rows(masked)
         tell = describe(self.model).outputs_of(masked.content, queries.cache.ledger, queries.cache.model_name)
-        answer = yield Ask(structure.depth - 1, np.ones((1, structure.leaves), dtype=np.bool_))
+        itself = np.ones((1, structure.leaves), dtype=np.bool_)
+        asked = np.concatenate([itself, masked.beside]) if len(masked.beside) else itself
+        answer = yield Ask(structure.depth - 1, asked)
         if not answer.ok[0]:
             reason = f" ({queries.notes[-1]})" if queries.notes else ""
             raise QueryError(
                 f"the model gave no usable answer for the input itself, so nothing can be explained{reason}"
             )
         prediction = answer.outputs[0]
-        beside = np.empty((0, len(prediction)))
-        if len(masked.beside):
-            beside = (yield Ask(structure.depth - 1, np.asarray(masked.beside))).outputs
-        told = tell(beside)
+        told = tell(answer.outputs[1:])
         if self.money is not None:
             rows = self.rows(masked, queries.purse)
         queries.notes += told.notes
@@ -354,6 +353,7 @@ class Explainer:
             identity=queries.identity,
             tokens=told.tokens,
             expected=expected,
+            at_once=not masked.by_level,
         )
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None
