@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import dataclasses
 import functools
 import json
 import re
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -65,11 +67,20 @@ class _Known:
     unread: list[str] | None = None
 
 
+@dataclasses.dataclass(eq=False)
+class _Begun:
+    """Rows of a question that are to be scored, and the scores of the answer's pieces once they are there."""
+
+    rows: Rows
+    scores: FloatArray | None = None
+
+
 class Scorer(Shell):
     """A model of questions: the log-probability of the answer and, where it has several, of each of its statements.
 
     Where a question has no answer, the language model writes it when the first row is asked. It is remembered, and
-    kept in the ledger before it is scored: rows there belong to this answer and no other.
+    kept in the ledger before it is scored: rows there belong to this answer and no other. Of a model that has
+    ``score_many``, rows of several questions that are begun before one is waited for are asked in one call.
     """
 
     outputs_vary = True
@@ -85,6 +96,7 @@ class Scorer(Shell):
         self._known: dict[str, _Known] = {}
         self._marks: dict[tuple[str, ...], re.Pattern[str]] = {}  # by the roles of a chat
         self._checked = False
+        self._begun: list[weakref.ref[_Begun]] = []  # of which nobody waits any more where a run was ended
 
     def around(self, model: Any) -> Scorer:
         """The same with another language model."""
@@ -148,18 +160,69 @@ class Scorer(Shell):
 
     # -- rows
 
-    def __call__(self, rows: Rows) -> FloatArray:
-        answered, known = self.answered(rows.question), self._of(rows.question)
+    @property
+    def launch(self) -> Callable[[Rows], Callable[[], FloatArray]] | None:
+        """Begin rows of a question; None where the language model takes one answer at a time."""
+        return self._begin if self.similarity is None and self._can("score_many") else None
+
+    def _begin(self, rows: Rows) -> Callable[[], FloatArray]:
+        begun = _Begun(rows)
+        self._begun.append(weakref.ref(begun))
+
+        def outputs() -> FloatArray:
+            if begun.scores is None:
+                waiting, self._begun = [one for ref in self._begun if (one := ref()) is not None], []
+                if len(waiting) > 1:
+                    # What is wrong with one question is said of it alone, where it is asked by itself.
+                    with contextlib.suppress(Exception):
+                        self._score_together(waiting)
+            if begun.scores is None:
+                return self(rows)
+            return self.answered(rows.question).outputs(begun.scores)
+
+        return outputs
+
+    def _score_together(self, waiting: Sequence[_Begun]) -> None:
+        questions = [one.rows.question for one in waiting]
+        self._write_ahead(questions)
+        asked = [(self._prompts(one.rows), self._as_read(one.rows.question).text) for one in waiting]
+        for one, scores in zip(waiting, self.model.score_many(asked), strict=True):
+            one.scores = np.asarray(scores, dtype=np.float64)
+
+    def _write_ahead(self, questions: Sequence[Question]) -> None:
+        """Have answers that several questions lack written at once."""
+        lacking = {
+            q.fingerprint: q
+            for q in questions
+            if q.answer is None and self._of(q).answered is None and self._of(q).written is None
+        }
+        if self.ahead_of is None and self._can("generate_many"):
+            lacking = {key: q for key, q in lacking.items() if self._kept(q)[1] is None}
+            if len(lacking) > 1:
+                self.check()
+                written = self.model.generate_many([self._full(q) for q in lacking.values()])
+                for question, answer in zip(lacking.values(), written, strict=True):
+                    self._of(question).written = answer
+
+    def _prompts(self, rows: Rows) -> list[str]:
+        return [self._prompt(chat) for chat in rows.chats]
+
+    def _as_read(self, question: Question) -> Answered:
+        """The answer to a question; one from the ledger must be read by the model in the same pieces."""
+        answered, known = self.answered(question), self._of(question)
         if known.unread is not None:
-            if self._pieces(answered.text) != known.unread and rows.question.answer is None:
-                self._write(rows.question)  # a model may write other tokens than it reads, and knows them only then
+            if self._pieces(answered.text) != known.unread and question.answer is None:
+                self._write(question)  # a model may write other tokens than it reads, and knows them only then
             if self._pieces(answered.text) != known.unread:
                 raise ValueError(
                     f"the model reads the answer {answered.text[:80]!r}, which the ledger keeps, in other pieces than "
                     "before; give another ledger, or the model another name"
                 )
             known.unread = None
-        prompts = [self._prompt(chat) for chat in rows.chats]
+        return answered
+
+    def __call__(self, rows: Rows) -> FloatArray:
+        answered, prompts = self._as_read(rows.question), self._prompts(rows)
         if self.similarity is not None:
             return self._similarities(prompts, answered)
         try:
@@ -203,7 +266,7 @@ class Scorer(Shell):
 
     def _of(self, question: Question) -> _Known:
         """What is known of a question; of many thousands, the first are forgotten."""
-        known = self._known.setdefault(fingerprint(question), _Known())
+        known = self._known.setdefault(question.fingerprint, _Known())
         while len(self._known) > 4096:
             del self._known[next(iter(self._known))]
         return known
@@ -216,18 +279,12 @@ class Scorer(Shell):
         known = self._of(question)
         if known.answered is not None:
             return known.answered
-        notes: tuple[str, ...] = ()
+        key, kept, notes = self._kept(question)
         if known.kept_in is None:
             pieces = self._read(question, known)
         else:
             ledger, model = known.kept_in
-            # The very prompt names it: all that the answer depends on is in there.
-            key = fingerprint(self._full(question), question.answer)
-            kept = own = None
-            try:
-                kept = ledger.get_text(model, key)
-            except DamagedTextError as error:
-                notes = (f"{error}; the answer was written again, and is the same",)
+            own = None
             if kept is None:
                 own = json.dumps(self._read(question, known))
                 kept = ledger.keep_text(model, key, own)  # where another was faster, the one that rows are kept of
@@ -244,6 +301,18 @@ class Scorer(Shell):
             statements = [statements[k] for k in used]
         known.answered = Answered(text, statements, owner, notes)
         return known.answered
+
+    def _kept(self, question: Question) -> tuple[str, str | None, tuple[str, ...]]:
+        """By what the ledger knows the answer to a question, its pieces there as JSON, and what is wrong with them."""
+        known = self._of(question)
+        if known.kept_in is None:
+            return "", None, ()
+        ledger, model = known.kept_in
+        key = fingerprint(self._full(question), question.answer)  # all that the answer depends on is in the prompt
+        try:
+            return key, ledger.get_text(model, key), ()
+        except DamagedTextError as error:
+            return key, None, (f"{error}; the answer was written again, and is the same",)
 
     def _read(self, question: Question, known: _Known) -> list[str]:
         """The pieces of an answer that is new here, written if none is given."""
