@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.cite.asking import write_answers
-from benchmarks.cite.command import ANSWER_TOKENS, flags, model
+from benchmarks.cite.command import flags, model
 from benchmarks.cite.items import Item, load
 from benchmarks.cite.rows import message
 from benchmarks.queries.tables import Estimate
@@ -96,7 +96,7 @@ def answered(lm: Any, items: Sequence[Item]) -> list[Asked]:
     template = getattr(lm, "template", None)
     texts = [message(item.documents, item.query) for item in items]
     prompts = texts if template is None else [template([{"role": "user", "content": text}]) for text in texts]
-    written = write_answers(lm, prompts, ANSWER_TOKENS)
+    written = write_answers(lm, prompts)
     return [Asked(item, text) for item, text in zip(items, written, strict=True) if text.strip()]
 
 
