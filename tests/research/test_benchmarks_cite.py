@@ -454,41 +454,33 @@ def causal_lm():
     return c2fa.models.CausalLM(transformers.LlamaForCausalLM(config).eval(), tokenizer, max_new_tokens=12)
 
 
-def test_answers_written_together_are_those_written_alone(causal_lm):
-    prompts = ["The fair", "Basel lies on the Rhine. Its port is large.", "Trams", " ".join(SENTENCES)]
-    together = asking.write_answers(causal_lm, prompts, 12, batch=3)
-    assert together == [causal_lm.generate(prompt) for prompt in prompts]
-
-
-def test_context_cites_loop_has_the_log_odds_that_cite_has(causal_lm, data):
+def test_speed_is_printed_for_every_way(causal_lm, data):
     from benchmarks.cite import speed
 
-    pytest.importorskip("sklearn")
-    item = items.load(data, ("nq5",), "second", 1)[0]
-    answer = "Its port is large."
-    response = causal_lm.tokenizer.encode(answer, add_special_tokens=False)
-    prompts = [rows.message({"a": text}, item.query) for text in SENTENCES[:3]]
-    said = [causal_lm.template([{"role": "user", "content": prompt}]) for prompt in prompts]
-    tokens = [causal_lm.tokenizer.encode(prompt, add_special_tokens=False) + response for prompt in said]
-    loop = speed.ContextCiteLoop(causal_lm, 2, None)
-    log_odds = loop._logit_probs(tokens, response)
-    pieces = causal_lm.score(said, answer)
-    np.testing.assert_allclose(-np.logaddexp(0, -log_odds).sum(axis=1), pieces.sum(axis=1), atol=1e-3)
-    assert loop(item, answer) is not None
+    some = items.load(data, ("nq5",), "second", 3)
+    printed = list(speed.lines(causal_lm, some, ["Its port is large."] * 3, 8))
+    assert sum("rows a second" in line for line in printed) == 3
+    assert sum("beside the network" in line for line in printed) == 3
+    assert any("3 answers written" in line and "3 the same" in line for line in printed)
 
 
-def test_speed_is_printed_for_every_way(causal_lm, data, monkeypatch):
+def test_the_plain_loop_has_the_scores_that_cite_has(causal_lm):
     from benchmarks.cite import speed
 
-    pytest.importorskip("sklearn")
-    monkeypatch.setattr(speed, "ABLATIONS", 8)
-    monkeypatch.setattr(speed, "BATCHES", (4,))
-    monkeypatch.setattr(speed, "INSTRUCTIONS", "Answer in one sentence. " * 8)
-    some = items.load(data, ("nq5",), "second", 1)
-    before = speed.CausalLM.least_shared
-    printed = list(speed.lines(causal_lm, some, ["Its port is large."]))
-    assert before == speed.CausalLM.least_shared
-    assert sum("rows a second" in line for line in printed) == 2 * (2 + len(speed.BATCHES))
+    prompts = [f"Read this: {text}" for text in SENTENCES[:3]]
+    found = speed.plain(causal_lm, prompts, "Its port is large.")
+    wanted = causal_lm.score(prompts, "Its port is large.")
+    np.testing.assert_allclose(found.sum(axis=1), wanted.sum(axis=1), atol=1e-3)
+
+
+def test_speed_needs_neither_weights_nor_data():
+    pytest.importorskip("transformers")
+    from benchmarks.cite import speed
+
+    lm = speed.random_model("cpu", "float32", None, layers=1)
+    [item], [answer] = speed.made_up(1, documents=2)
+    assert list(item.documents) == ["document 0", "document 1"]
+    assert np.isfinite(lm.score([item.query], answer)).all()
 
 
 class Planted:

@@ -162,8 +162,12 @@ class Scorer(Shell):
 
     @property
     def launch(self) -> Callable[[Rows], Callable[[], FloatArray]] | None:
-        """Begin rows of a question; None where the language model takes one answer at a time."""
-        return self._begin if self.similarity is None and self._can("score_many") else None
+        """Begin rows of a question; None where the language model takes one answer at a time.
+
+        Of a model that costs money, every question has calls of its own, by which its cost is told.
+        """
+        together = self.similarity is None and self._can("score_many") and describe(self.model).cost is None
+        return self._begin if together else None
 
     def _begin(self, rows: Rows) -> Callable[[], FloatArray]:
         begun = _Begun(rows)

@@ -348,7 +348,7 @@ class CausalLM(Pretrained):
 
     @property
     def _starting(self) -> float:
-        """The tokens that a GPU could compute while it waits for a call to be started: 3e12 parameters times tokens."""
+        """The tokens that could be computed while a call is started: on a GPU 3e12 parameters times tokens."""
         return 3e12 / self._parameters if self.device.type == "cuda" else 0.0
 
     def _batches(self, lengths: Sequence[int], answers: Sequence[float]) -> Iterator[list[int]]:
