@@ -543,7 +543,7 @@ def test_a_scout_is_scored_beside_those_that_mislead(data):
     some = items.load(data, ("nq10",), "second", 2)
     large, small = scouting.Remembering(Fake()), scouting.Remembering(Blurred())
     first, second = [scouting.Asked(item, "It is Basel, the port.") for item in some]
-    found = [scouting.scores(large, small, first, second, (8, 16), 64, 32) for _ in range(2)]
+    found = [scouting.asked_scores(large, small, first, second, (8, 16), 64, 32) for _ in range(2)]
     assert found[0] == found[1]
     assert max(large.lm.prompts.values()) == max(small.lm.prompts.values()) == 1
     one = found[0]
@@ -555,11 +555,23 @@ def test_a_scout_is_scored_beside_those_that_mislead(data):
     assert "8 for 16 rows" in printed[-1]
 
 
+def test_recorded_rows_scout_without_a_model(capsys):
+    files = [f"experiments/results/cite/{name}.xz" for name in ("qwen", "smollm2")]
+    scouting.main(["--frozen", *files, "--families", "qed", "--rows", "16,32", "--items", "3"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("3 questions; LDS of sentences")
+    assert "16 for 32 rows" in printed
+    with pytest.raises(SystemExit, match="have no question of nq99 in common"):
+        scouting.main(["--frozen", *files, "--families", "nq99"])
+    with pytest.raises(SystemExit, match="give --model and --scout, or --frozen"):
+        scouting.main([])
+
+
 def test_real_networks_scout(causal_lm, data):
     some = items.load(data, ("nq10",), "second", 2)
     asked = scouting.answered(causal_lm, some)
     assert len(asked) == 2
     lm = scouting.Remembering(causal_lm)
-    found = scouting.scores(lm, lm, *asked, (8,), 24, 16)
+    found = scouting.asked_scores(lm, lm, *asked, (8,), 24, 16)
     assert all(-1.0 <= value <= 1.0 for value in found.values())
     assert lm.asked == len(lm.known)
