@@ -133,7 +133,9 @@ def asked_scores(
     return _scores(explained, lds, scouts(small, ahead, elsewhere.low), rows, ahead)
 
 
-def frozen_scores(large: Case, small: Case, before: Case, rows: Sequence[int], fresh: int) -> dict[tuple[str, int], float]:
+def frozen_scores(
+    large: Case, small: Case, before: Case, rows: Sequence[int], fresh: int
+) -> dict[tuple[str, int], float]:
     """The same from rows that were recorded."""
 
     def lds(values: FloatArray) -> float:

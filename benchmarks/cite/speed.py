@@ -71,7 +71,8 @@ def lines(lm: Any, items: Sequence[Item], answers: Sequence[str], rows: int = RO
     packed = together()
     apart = max(np.abs(a.all_values[-1] - b.all_values[-1]).max() for a, b in zip(alone, packed, strict=True))
     size = max(np.abs(a.all_values[-1]).max() for a in alone)
-    yield f"  many is {seconds['cite'] / seconds['many']:.2f} times cite; values of up to {size:.3g} are {apart:.2g} apart"
+    faster = seconds["cite"] / seconds["many"]
+    yield f"  many is {faster:.2f} times cite; values of up to {size:.3g} are {apart:.2g} apart"
     for name, way in {"a plain loop": loop, "cite": one_by_one, "many": together}.items():
         beside, inside, calls = _beside(lm, way)
         each = f"{inside / len(questions):.4f} s in {calls / len(questions):.1f} calls of the network"
@@ -82,12 +83,14 @@ def lines(lm: Any, items: Sequence[Item], answers: Sequence[str], rows: int = RO
     all_at_once = _seconds(lm, lambda: written.append(lm.generate_many(prompts)))
     alike = sum(a == b for a, b in zip(written[-1], written[-3], strict=True))
     yield (
-        f"  {len(prompts)} answers written: {one / len(prompts):.4f} s each one by one, {all_at_once / len(prompts):.4f} s "
-        f"together ({one / all_at_once:.1f} times), {alike} the same"
+        f"  {len(prompts)} answers written: {one / len(prompts):.4f} s each one by one, "
+        f"{all_at_once / len(prompts):.4f} s together ({one / all_at_once:.1f} times), {alike} the same"
     )
 
 
-def _by_answer(asked: Sequence[tuple[Sequence[str], str]], questions: Sequence[Question]) -> list[tuple[list[str], str]]:
+def _by_answer(
+    asked: Sequence[tuple[Sequence[str], str]], questions: Sequence[Question]
+) -> list[tuple[list[str], str]]:
     """The prompts of each question with its answer, from calls in the questions' order."""
     found: list[tuple[list[str], str]] = []
     calls = iter(asked)
@@ -172,7 +175,9 @@ def made_up(count: int, documents: int = 10) -> tuple[list[Item], list[str]]:
     return items, answers
 
 
-def random_model(device: str, dtype: str, batch: int | None, layers: int = 30, tokenizer: str | None = None) -> CausalLM:
+def random_model(
+    device: str, dtype: str, batch: int | None, layers: int = 30, tokenizer: str | None = None
+) -> CausalLM:
     """A network of SmolLM2's shape with random weights: as fast as the real one, and as slow."""
     from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
     from tokenizers.models import BPE

@@ -156,7 +156,10 @@ def test_the_head_is_applied_at_the_answer_alone(lm, llama):
     finally:
         handle.remove()
     tokens = len(lm.tokenizer("at nine", add_special_tokens=False)["input_ids"])
-    assert sizes == [(1, 1), (1, 2 * tokens)]  # the shared beginning, of which one position must be computed, and the rows
+    assert sizes == [
+        (1, 1),
+        (1, 2 * tokens),
+    ]  # the shared beginning, of which one position must be computed, and the rows
 
 
 def test_threads_that_score_different_answers_at_once(lm):
@@ -365,10 +368,6 @@ def test_special_tokens_lead_a_prompt_once(lm):
 
 
 def test_the_chat_template(llama, tokenizer):
-    assert (
-        CausalLM(llama, tokenizer, system="Hi.").template([{"role": "user", "content": "Who?"}])
-        == "<s>[system] Hi.\n[user] Who?\n[assistant]"
-    )
     assert CausalLM(llama, tokenizer).template([{"role": "user", "content": "Who?"}]) == "<s>[user] Who?\n[assistant]"
     refusing = CausalLM(llama, tokenizer, template_options={"terse": True})
     assert (
@@ -377,7 +376,7 @@ def test_the_chat_template(llama, tokenizer):
     )
     chat = [{"role": role, "content": f"I am {role}."} for role in ("system", "user", "assistant", "tool", "user")]
     said = "[user] I am user.\n[assistant] I am assistant.\n[tool] I am tool.\n[user] I am user.\n[assistant]"
-    assert CausalLM(llama, tokenizer, system="Hi.").template(chat) == f"<s>[system] I am system.\n{said}"
+    assert CausalLM(llama, tokenizer).template(chat) == f"<s>[system] I am system.\n{said}"
     assert refusing.template(chat) == "<s>" + said.replace("[user] ", "[user] I am system.\n\n", 1)
     plain = copy.deepcopy(tokenizer)
     plain.chat_template = None

@@ -1,8 +1,4 @@
-"""The only module that calls the model.
-
-``drive`` runs one conversation or thousands: one explanation is a drive of one job, an evaluation a drive of many jobs
-about one input, and a dataset a drive of jobs about many inputs, whose rows share the batches.
-"""
+"""The only module that calls the model: ``drive`` runs one conversation or thousands, whose rows share the batches."""
 
 from __future__ import annotations
 
@@ -104,9 +100,8 @@ def drive(
 ) -> Iterator[Job[T]]:
     """Drive conversations to their ends with their rows packed into shared batches; yield each job as it ends.
 
-    A conversation that raises ends its own job alone. Whatever stops the drive — Ctrl-C, a caller that has seen
-    enough — the answers of the batches before are in the ledger, and so are those that an interrupted model brings
-    along.
+    A conversation that raises ends its own job alone. Whatever stops the drive, the answers of the batches before are
+    in the ledger, and so are those that an interrupted model brings along.
 
     Parameters
     ----------

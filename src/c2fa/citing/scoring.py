@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
 import functools
 import json
 import re
 import weakref
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import pairwise
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +17,10 @@ from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.ledger import DamagedTextError, Ledger
 from c2fa.asking.model import Outputs, Shell, describe, innermost
 from c2fa.citing.questions import MARK, Asking, Messages, Question, Rows, check_answer
-from c2fa.maskers._words import sentence_starts
+from c2fa.citing.similarity import Similarity, sentences_of, similarities, starts_of
 from c2fa.showing.codec import walk
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views import Cited, CitedDocument
-
-Similarity: TypeAlias = str | Callable[[str, str], float]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -228,7 +222,8 @@ class Scorer(Shell):
     def __call__(self, rows: Rows) -> FloatArray:
         answered, prompts = self._as_read(rows.question), self._prompts(rows)
         if self.similarity is not None:
-            return self._similarities(prompts, answered)
+            statements = answered.statements if answered.several else ()
+            return similarities(self.model, prompts, answered.text, statements, self.similarity, self.language)
         try:
             scores = np.asarray(self.model.score(prompts, answered.text), dtype=np.float64)
         except BaseException as error:  # what it brings along is of pieces, and a ledger keeps outputs
@@ -242,29 +237,6 @@ class Scorer(Shell):
                 f"{len(answered.owner)} pieces; it must give one log-probability for each"
             )
         return answered.outputs(scores)
-
-    def _compared(self, answer: str, written: str) -> float:
-        if not callable(self.similarity):
-            return _shared_words(answer, written)
-        found = float(self.similarity(answer, written))
-        if not 0.0 <= found <= 1.0:
-            raise ValueError(f"similarity must give numbers from 0 to 1; got {found!r}")
-        return found
-
-    def _similarities(self, prompts: Sequence[str], answered: Answered) -> FloatArray:
-        """Each prompt answered anew, and compared; a failure brings along what was answered before it."""
-        statements = answered.statements if answered.several else ()
-        outputs = np.full((len(prompts), 1 + len(statements)), np.nan)
-        try:
-            for i, written in _written(self.model, prompts):
-                sentences = _sentences(written, _starts(written, self.language))
-                outputs[i, 0] = self._compared(answered.text, written)
-                for k, statement in enumerate(statements):
-                    outputs[i, 1 + k] = max((self._compared(statement, s) for s in sentences), default=0.0)
-        except BaseException as error:
-            error.partial = outputs  # type: ignore[attr-defined]
-            raise
-        return outputs
 
     # -- answers
 
@@ -295,8 +267,8 @@ class Scorer(Shell):
             pieces = json.loads(kept)
             known.unread = None if kept == own else pieces
         text = "".join(pieces)
-        starts = _starts(text, self.language)
-        statements, owner = _sentences(text, starts), np.zeros(1, dtype=np.intp)
+        starts = starts_of(text, self.language)
+        statements, owner = sentences_of(text, starts), np.zeros(1, dtype=np.intp)
         if self.similarity is None:
             # A piece belongs to the sentence that holds its first letter; a sentence without any is no statement.
             letters = np.cumsum([0, *map(len, pieces[:-1])]) + [len(piece) - len(piece.lstrip()) for piece in pieces]
@@ -417,56 +389,3 @@ class Scorer(Shell):
 def _broken(found: re.Match[str]) -> str:
     """A special token with a blank in it, which a tokenizer does not take for one."""
     return f"{found[0][0]} {found[0][1:]}"
-
-
-def _starts(text: str, language: str) -> list[int]:
-    """Where the sentences of a text begin; a blank line is none, and what stands before the first belongs to it."""
-    cuts = sorted({0, *sentence_starts(text, language)})
-    starts = [a for a, b in pairwise([*cuts, len(text)]) if text[a:b].strip()]
-    return [0, *starts[1:]]
-
-
-def _sentences(text: str, starts: Sequence[int]) -> list[str]:
-    return [text[a:b].strip() for a, b in pairwise([*starts, len(text)])]
-
-
-# ---------------------------------------------------------------------------------- answers written anew
-
-
-def _written(lm: Any, prompts: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """What the model answers to each prompt, as soon as it is known, from as many threads as the model allows."""
-    threads = min(int(getattr(lm, "concurrency", 1) or 1), len(prompts))
-    if threads == 1:
-        yield from ((i, lm.generate(prompt)) for i, prompt in enumerate(prompts))
-        return
-    pool = ThreadPoolExecutor(threads, "c2fa-writing")
-    ended = False
-    try:
-        futures: list[Future[str]] = [
-            pool.submit(contextvars.copy_context().run, lm.generate, prompt) for prompt in prompts
-        ]  # in the caller's context, where costs are charged
-        failure: Exception | None = None
-        for i, future in enumerate(futures):
-            try:
-                yield i, future.result()
-            except Exception as error:  # those behind it may have been answered, and paid for
-                failure = failure or error
-                pool.shutdown(wait=False, cancel_futures=True)
-        ended = True
-        if failure is not None:
-            raise failure
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        if not ended and hasattr(lm, "close"):  # Ctrl-C: Python would wait for every request under way before it ends
-            lm.close()
-
-
-def _shared_words(answer: str, written: str) -> float:
-    """The F1 of the words that two texts share, each counted as often as it occurs.
-
-    >>> _shared_words("Bern is the capital.", "the capital is Bern"), _shared_words("Bern", "")
-    (1.0, 0.0)
-    """
-    one, other = (Counter(re.findall(r"\w+", text.casefold())) for text in (answer, written))
-    words = one.total() + other.total()
-    return 2.0 * (one & other).total() / words if words else float(answer == written)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 import numpy as np
 
 from c2fa.asking.fingerprint import Identity
-from c2fa.asking.querying import Ask, Answer, Conversation, step
+from c2fa.asking.querying import Answer, Ask, Conversation, step
 from c2fa.asking.replies import QueryError
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel

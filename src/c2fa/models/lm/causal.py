@@ -18,7 +18,7 @@ import torch
 from c2fa._system import refuse_older
 from c2fa.asking.model import cut_answers
 from c2fa.models.local.huggingface import Pretrained, from_folder, load_carefully, setting
-from c2fa.models.local.torch import Floats, evaluating, precision, restored, to_host
+from c2fa.models.local.torch import Floats, evaluating, precision, to_host
 from c2fa.structure import BoolArray
 
 
@@ -47,14 +47,10 @@ class CausalLM(Pretrained):
         The model's tokenizer; a folder or file has its own.
     device, autocast
         As for `c2fa.models.Torch`.
-    batch
-        The most rows in one call of the model; by default 8, and 64 on a GPU.
-    batch_tokens
-        The most tokens in one call of the model; by default 32,768. Fewer take less memory.
+    batch, batch_tokens
+        The most rows (by default 8, and 64 on a GPU) and tokens in one call of the model. Fewer take less memory.
     max_new_tokens
         Where an answer that ``generate`` writes is cut, in tokens.
-    system
-        The system message of ``template``, where the chat has none.
     template_options
         What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
     """
@@ -62,6 +58,7 @@ class CausalLM(Pretrained):
     takes = "a folder or a .gguf file"
     batches = (8, 64)
     least_shared = 32  # tokens: a common beginning that is shorter does not pay for a call of its own
+    neutral: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0}
 
     def __init__(
         self,
@@ -73,7 +70,6 @@ class CausalLM(Pretrained):
         batch: int | None = None,
         batch_tokens: int = 2**15,
         max_new_tokens: int = 256,
-        system: str | None = None,
         template_options: Mapping[str, Any] | None = None,
     ) -> None:
         if isinstance(model, str | os.PathLike):
@@ -95,7 +91,7 @@ class CausalLM(Pretrained):
         for name, value in {"batch_tokens": batch_tokens, "max_new_tokens": max_new_tokens}.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        self.max_new_tokens, self.system, self.batch_tokens = max_new_tokens, system, batch_tokens
+        self.max_new_tokens, self.batch_tokens = max_new_tokens, batch_tokens
         self.template_options = dict(template_options or {})
         self._config = self.model.config.get_text_config()  # a model of several kinds of input has others too
         head = self.model.get_output_embeddings()
@@ -142,8 +138,6 @@ class CausalLM(Pretrained):
 
     def _in_template(self, messages: Sequence[Mapping[str, Any]]) -> str:
         chat = list(messages)
-        if self.system is not None and chat[0]["role"] != "system":
-            chat.insert(0, {"role": "system", "content": self.system})
         options = {**self.template_options, "tokenize": False, "add_generation_prompt": True}
         try:
             return str(self.tokenizer.apply_chat_template(chat, **options))
@@ -155,30 +149,24 @@ class CausalLM(Pretrained):
             return str(self.tokenizer.apply_chat_template([together, *chat[2:]], **options))
 
     def generate(self, prompt: str) -> str:
-        """The answer to a prompt, each token the likeliest one; ``score`` then scores these very tokens.
-
-        Special tokens are left out of the text, and the token that ends the answer is no part of it.
-        """
+        """The answer to a prompt, each token the likeliest one; ``score`` then scores these very tokens."""
         return self.generate_many([prompt])[0]
 
     def generate_many(self, prompts: Sequence[str]) -> list[str]:
         """The answers to prompts, several in one call of the model; rows are filled up on the left."""
         rows = self._prompts(prompts)
-        rooms = [min(self.max_new_tokens, self._room(ids)) for ids in rows]
-        shortest = min(range(len(rows)), key=rooms.__getitem__)
-        if rooms[shortest] < 1:
+        rooms = [int(min(self.max_new_tokens, self._room(ids))) for ids in rows]
+        if min(rooms) < 1:
             raise ValueError(
-                f"the prompt has {len(rows[shortest]):,} tokens and the model's window {self.window:,}, which leaves "
+                f"the prompt has {max(map(len, rows)):,} tokens and the model's window {self.window:,}, which leaves "
                 "no room for an answer; shorten the prompt"
             )
         answers = [""] * len(rows)
-        evaluating(self.model)
         for index in self._batches([len(ids) for ids in rows], rooms):
             # Recurrent layers read what fills up a row; an answer that the window cuts would cut those beside it.
             together = not setting(self.model, "_is_stateful") and len({rooms[i] for i in index}) == 1
             for some in [index] if together else [[i] for i in index]:
-                written = self._written_after([rows[i] for i in some], int(rooms[some[0]]))
-                for i, ids in zip(some, written, strict=True):
+                for i, ids in zip(some, self._written_after([rows[i] for i in some], rooms[some[0]]), strict=True):
                     answers[i] = self._decoded(ids)
                     self._keep(answers[i], ids)
         return answers
@@ -187,22 +175,14 @@ class CausalLM(Pretrained):
         """The tokens that the model writes after each row, up to one that ends an answer."""
         ends, width = self._ends, max(map(len, rows))
         end = ends[0] if ends else 0
-        inputs = torch.tensor([[end] * (width - len(row)) + row for row in rows], device=self.device)
-        places = torch.arange(width, device=self.device)
-        read = places >= width - torch.tensor([len(row) for row in rows], device=self.device)[:, None]
+        filled = [[end] * (width - len(row)) + row for row in rows]
+        read = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
+        inputs, mask = (torch.tensor(numbers, device=self.device) for numbers in (filled, read))
+        options = {"max_new_tokens": room, "do_sample": False, "num_beams": 1, **self.neutral}
+        evaluating(self.model)
         with torch.inference_mode(), precision(self.device, self.autocast):
             outputs = self.model.generate(
-                inputs,
-                attention_mask=read.long(),
-                max_new_tokens=room,
-                eos_token_id=ends or None,
-                pad_token_id=end,
-                do_sample=False,
-                num_beams=1,
-                temperature=1.0,
-                top_p=1.0,
-                top_k=50,
-                repetition_penalty=1.0,
+                inputs, attention_mask=mask, eos_token_id=ends or None, pad_token_id=end, **options
             )
         found = []
         for new in outputs[:, width:].tolist():
@@ -222,11 +202,11 @@ class CausalLM(Pretrained):
 
     def score_many(self, asked: Sequence[tuple[Sequence[str], str]]) -> list[Floats]:
         """The same for several answers, each after prompts of its own; rows of all share the calls of the model."""
-        read = [self._answer(answer) for _, answer in asked]
+        read, prompts = [self._answer(answer) for _, answer in asked], [self._prompts(some) for some, _ in asked]
         if not all(answer.ids for answer in read):
             raise ValueError("the answer is empty, so there is nothing to score")
-        rows = self._prompts([prompt for prompts, _ in asked for prompt in _listed(prompts)])
-        answers = [answer.ids for answer, (prompts, _) in zip(read, asked, strict=True) for _ in prompts]
+        rows = [row for some in prompts for row in some]
+        answers = [answer.ids for answer, some in zip(read, prompts, strict=True) for _ in some]
         for i, (row, answer) in enumerate(zip(rows, answers, strict=True)):
             if len(row) > self._room(answer):
                 raise ValueError(
@@ -234,8 +214,7 @@ class CausalLM(Pretrained):
                     f"model's window of {self.window:,}; shorten the context"
                 )
         evaluating(self.model)
-        order: list[int] = []
-        scores: list[torch.Tensor] = []
+        order, scores = list[int](), list[torch.Tensor]()
         with torch.inference_mode(), precision(self.device, self.autocast):
             past = self._past(rows, answers)
             shared = 0 if past is None else past.get_seq_length()
@@ -245,12 +224,11 @@ class CausalLM(Pretrained):
             by_token = to_host(torch.cat(scores))()
         ends = np.cumsum([len(answers[i]) for i in order])
         of_row = dict(zip(order, np.split(by_token, ends[:-1]), strict=True))
-        found, first = [], 0
-        for answer, (prompts, _) in zip(read, asked, strict=True):
-            whole = np.stack([of_row[first + i] for i in range(len(prompts))])
-            found.append(np.add.reduceat(whole, [0, *answer.ends[:-1]], axis=1))
-            first += len(prompts)
-        return found
+        in_turn = (of_row[i] for i in range(len(rows)))
+        return [
+            np.add.reduceat([next(in_turn) for _ in some], [0, *answer.ends[:-1]], axis=1)
+            for answer, some in zip(read, prompts, strict=True)
+        ]
 
     def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
         """Whether each prompt and the answer together fit into the model's window."""
@@ -270,15 +248,16 @@ class CausalLM(Pretrained):
 
     def _decoded(self, ids: Sequence[int]) -> str:
         with self._tokenizing:
-            text = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return str(text)
+            return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _prompts(self, prompts: Sequence[str]) -> list[list[int]]:
         """The tokens of prompts, with the leading special tokens once, though a chat template may bring its own."""
-        rows = [
-            ids if ids[: len(self._lead)] == self._lead else self._lead + ids
-            for ids in self._tokens(list(_listed(prompts)))
-        ]
+        if isinstance(prompts, str) or not all(isinstance(prompt, str) for prompt in prompts):
+            raise TypeError("prompts must be a list of texts")
+        if not prompts:
+            raise ValueError("there is no prompt; a language model needs at least one")
+        lead = self._lead
+        rows = [ids if ids[: len(lead)] == lead else lead + ids for ids in self._tokens(list(prompts))]
         if all(rows):
             return rows
         # The answer's first token must come after something.
@@ -301,26 +280,20 @@ class CausalLM(Pretrained):
         if answer in self._answers:
             return self._answers[answer]
         [ids] = self._tokens([answer])
-        text = self._decoded(ids)
-        if text != answer:
+        if (text := self._decoded(ids)) != answer:
             given, other = (repr(t if len(t) <= 60 else f"{t[:57]}...") for t in (answer, text))
             raise ValueError(f"the tokenizer reads the answer {given} as {other}; give the answer as it reads it")
         return self._keep(answer, ids)
 
     def _keep(self, answer: str, ids: Sequence[int]) -> _Answer:
-        """Remember an answer's tokens, and where its pieces end.
-
-        Tokens that end within a character are not yet a beginning of the answer's text. A token without text of its
-        own belongs to the piece before it, or the first piece.
-        """
+        """Remember an answer's tokens, and where pieces end: not within a character, nor before a token of no text."""
         cuts: list[tuple[int, int]] = []
         for end in range(1, len(ids) + 1):
             text = self._decoded(ids[:end])
-            if not text or not answer.startswith(text):
-                continue
-            if cuts and len(text) <= cuts[-1][1]:
-                cuts.pop()
-            cuts.append((end, len(text)))
+            if text and answer.startswith(text):
+                if cuts and len(text) <= cuts[-1][1]:
+                    cuts.pop()
+                cuts.append((end, len(text)))
         self._answers.pop(answer, None)
         self._answers[answer] = _Answer(tuple(ids), [end for end, _ in cuts], [length for _, length in cuts])
         while len(self._answers) > 1024:  # a program that runs for days writes many
@@ -352,41 +325,37 @@ class CausalLM(Pretrained):
         return 3e12 / self._parameters if self.device.type == "cuda" else 0.0
 
     def _batches(self, lengths: Sequence[int], answers: Sequence[float]) -> Iterator[list[int]]:
-        """The numbers of rows that go together, from the shortest to the longest; ``answers`` are the answers' sizes."""
+        """The numbers of rows that go together, from the shortest on; ``answers`` are the answers' sizes."""
         words = int(setting(self._config, "vocab_size") or len(self.tokenizer))
+        wholes = [length + answer for length, answer in zip(lengths, answers, strict=True)]
+        turned = [whole - 1 > self._turn for whole in wholes]
         bucket: list[int] = []
-        padding = places = width = 0.0
-        turned = [length + answer - 1 > self._turn for length, answer in zip(lengths, answers, strict=True)]
+        padding = 0
         for row in sorted(range(len(lengths)), key=lambda i: (turned[i], lengths[i], answers[i])):
-            own = lengths[row] + answers[row]
             if bucket:
-                shortest, rows, wider = lengths[bucket[0]], len(bucket) + 1, max(width, own)
-                spread = lengths[row] - shortest
+                spread = lengths[row] - lengths[bucket[0]]
                 padding += len(bucket) * (lengths[row] - lengths[bucket[-1]])
-                numbers = places + answers[row] if self._head is not None else rows * wider
+                read = (len(bucket) + 1) * max(wholes[i] for i in (*bucket, row))
+                places = read if self._head is None else sum(answers[i] for i in (*bucket, row))
                 is_full = (
                     len(bucket) == self.batch
-                    or (spread > max(8, shortest // 16) and padding > self._starting)
+                    or (spread > max(8, lengths[bucket[0]] // 16) and padding > self._starting)
                     or turned[row] != turned[bucket[0]]
-                    or rows * wider > self.batch_tokens
-                    or numbers * words > 2**28  # numbers of the head, 1 GiB in float32
+                    or read > self.batch_tokens
+                    or places * words > 2**28  # numbers of the head, 1 GiB in float32
                 )
                 if is_full:
                     yield bucket
-                    bucket, padding, places, width = [], 0.0, 0.0, 0.0
+                    bucket, padding = [], 0
             bucket.append(row)
-            places, width = places + answers[row], max(width, own)
         yield bucket
 
     def _scored(self, rows: list[list[int]], answers: Sequence[Sequence[int]], past: Any) -> torch.Tensor:
-        """The scores of the tokens of one batch, row after row; the rows come after what is past.
-
-        The answer's last token is not read, as nothing comes after it. Rows are filled up with any token.
-        """
-        whole = [[*row, *answer] for row, answer in zip(rows, answers, strict=True)]
-        width = max(map(len, whole)) - 1
-        filled = [(ids[:-1] + [ids[-1]] * width)[:width] for ids in whole]
+        """The scores of the tokens of one batch, row after row; the rows come after what is past."""
         sizes = [len(answer) for answer in answers]
+        # The answer's last token is not read, as nothing comes after it. Rows are filled up with any token.
+        width = max(len(row) + size for row, size in zip(rows, sizes, strict=True)) - 1
+        filled = [([*row, *answer[:-1]] + [0] * width)[:width] for row, answer in zip(rows, answers, strict=True)]
         at = np.repeat(np.arange(len(rows)), sizes)
         places = np.concatenate([np.arange(size) + len(row) - 1 for row, size in zip(rows, sizes, strict=True)])
         tokens = torch.tensor([token for answer in answers for token in answer], device=self.device)
@@ -395,14 +364,12 @@ class CausalLM(Pretrained):
             past.layers = list(map(copy.copy, past.layers))
             past.batch_repeat_interleave(len(rows))
         _, logits = self._read(filled, at, places, use_cache=past is not None, past_key_values=past)
-        own = logits.gather(-1, tokens[:, None])[:, 0]
-        return own - logits.logsumexp(dim=-1)
+        return logits.gather(-1, tokens[:, None])[:, 0] - logits.logsumexp(dim=-1)
 
     def _read(self, rows: list[list[int]], at: Any, places: Any, **more: Any) -> tuple[Any, torch.Tensor]:
         """The outputs for rows of one length, and the logits at some places of some rows, (places, words).
 
-        Where the model's head is known, it makes logits at these places only: all of a batch can take more memory and
-        time than the rest of a small model.
+        A head that is known makes no others: all logits of a batch can take longer than the rest of a small model.
         """
         inputs = torch.tensor(rows, device=self.device)
         where = tuple(torch.as_tensor(index, device=self.device) for index in (at, places))
@@ -435,12 +402,3 @@ class CausalLM(Pretrained):
             return math.inf
         name = "original_max_position_embeddings"
         return float(rope.get(name) or setting(self._config, name, "max_position_embeddings"))
-
-
-def _listed(prompts: Sequence[str]) -> Sequence[str]:
-    """Prompts, which must be a list of at least one text."""
-    if isinstance(prompts, str) or not all(isinstance(prompt, str) for prompt in prompts):
-        raise TypeError("prompts must be a list of texts")
-    if len(prompts) == 0:
-        raise ValueError("there is no prompt; a language model needs at least one")
-    return prompts
