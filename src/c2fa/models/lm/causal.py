@@ -34,9 +34,8 @@ class _Answer:
 class CausalLM(Pretrained):
     """A causal language model of ``transformers``: it writes answers, and scores a given answer after many prompts.
 
-    Rows are sorted by length, and a batch holds rows of nearly the same length, filled up on the right: a causal model
-    does not look there, so no row depends on its neighbours. What all prompts of a call begin with is computed once.
-    Nothing is ever downloaded, and no code that a folder brings is ever run.
+    A batch holds rows of nearly the same length, filled up on the right, where a causal model does not look. What all
+    prompts of a call begin with is computed once. Nothing is downloaded, and no code that a folder brings is run.
 
     Parameters
     ----------
@@ -59,6 +58,7 @@ class CausalLM(Pretrained):
     batches = (8, 64)
     least_shared = 32  # tokens: a common beginning that is shorter does not pay for a call of its own
     neutral: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0}
+    greedy: Mapping[str, Any] = {"do_sample": False, "num_beams": 1, **neutral}
 
     def __init__(
         self,
@@ -178,12 +178,10 @@ class CausalLM(Pretrained):
         filled = [[end] * (width - len(row)) + row for row in rows]
         read = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
         inputs, mask = (torch.tensor(numbers, device=self.device) for numbers in (filled, read))
-        options = {"max_new_tokens": room, "do_sample": False, "num_beams": 1, **self.neutral}
+        options = {"max_new_tokens": room, "eos_token_id": ends or None, "pad_token_id": end, **self.greedy}
         evaluating(self.model)
         with torch.inference_mode(), precision(self.device, self.autocast):
-            outputs = self.model.generate(
-                inputs, attention_mask=mask, eos_token_id=ends or None, pad_token_id=end, **options
-            )
+            outputs = self.model.generate(inputs, attention_mask=mask, **options)
         found = []
         for new in outputs[:, width:].tolist():
             stop = next((i for i, token in enumerate(new) if token in ends), len(new))
@@ -213,8 +211,8 @@ class CausalLM(Pretrained):
                     f"prompt {i} has {len(row):,} tokens and the answer {len(answer):,}, more together than the "
                     f"model's window of {self.window:,}; shorten the context"
                 )
-        evaluating(self.model)
         order, scores = list[int](), list[torch.Tensor]()
+        evaluating(self.model)
         with torch.inference_mode(), precision(self.device, self.autocast):
             past = self._past(rows, answers)
             shared = 0 if past is None else past.get_seq_length()
@@ -258,11 +256,9 @@ class CausalLM(Pretrained):
             raise ValueError("there is no prompt; a language model needs at least one")
         lead = self._lead
         rows = [ids if ids[: len(lead)] == lead else lead + ids for ids in self._tokens(list(prompts))]
-        if all(rows):
-            return rows
         # The answer's first token must come after something.
         begin = [token for token in (self.tokenizer.bos_token_id, *self._ends) if token is not None][:1]
-        if not begin:
+        if not begin and not all(rows):
             raise ValueError("the prompt is empty, and the tokenizer has no token that begins a text; write a prompt")
         return [ids or begin for ids in rows]
 
@@ -326,7 +322,7 @@ class CausalLM(Pretrained):
 
     def _batches(self, lengths: Sequence[int], answers: Sequence[float]) -> Iterator[list[int]]:
         """The numbers of rows that go together, from the shortest on; ``answers`` are the answers' sizes."""
-        words = int(setting(self._config, "vocab_size") or len(self.tokenizer))
+        words = setting(self._config, "vocab_size") or len(self.tokenizer)
         wholes = [length + answer for length, answer in zip(lengths, answers, strict=True)]
         turned = [whole - 1 > self._turn for whole in wholes]
         bucket: list[int] = []
@@ -336,7 +332,7 @@ class CausalLM(Pretrained):
                 spread = lengths[row] - lengths[bucket[0]]
                 padding += len(bucket) * (lengths[row] - lengths[bucket[-1]])
                 read = (len(bucket) + 1) * max(wholes[i] for i in (*bucket, row))
-                places = read if self._head is None else sum(answers[i] for i in (*bucket, row))
+                places = sum(answers[i] for i in (*bucket, row)) if self._head is not None else read
                 is_full = (
                     len(bucket) == self.batch
                     or (spread > max(8, lengths[bucket[0]] // 16) and padding > self._starting)
