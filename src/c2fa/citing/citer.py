@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from c2fa.citing.annotations import Citations
 from c2fa.citing.documents import Documents
 from c2fa.citing.questions import PROMPT, Asking, Messages, Prompt, Question, QuestionMasker, fields_of, of_a_chat
-from c2fa.citing.scoring import Scorer, Similarity
+from c2fa.citing.scoring import Scorer
+from c2fa.citing.similarity import Similarity
 from c2fa.citing.verdicts import Verification, Verifications
 from c2fa.citing.verifying import Verifier
 from c2fa.explainer import Explainer
