@@ -3,7 +3,8 @@
     python -m benchmarks.cite --frozen FILE [FILE …]  # the tables, from rows that were recorded: no model is needed
     python -m benchmarks.cite --model hf:FOLDER --device cuda --workers 12 --record FILE  # records them
     python -m benchmarks.cite --dry --items 70        # how many rows that would be
-    python -m benchmarks.cite --model hf:FOLDER --device cuda --speed  # rows a second, beside ContextCite's own loop
+    python -m benchmarks.cite --speed --model hf:FOLDER --device cuda --families nq10 --items 50  # rows a second
+    python -m benchmarks.cite --speed --model random --device cuda --items 50  # of SmolLM2's shape, without weights
 
 ======= =============================================================================================================
 family  contexts

@@ -116,35 +116,8 @@ def _answer(pipe: Any, lm: Any, name: str, arguments: tuple[Any, ...]) -> None:
         pipe.send(reply)
 
 
-def write_answers(lm: Any, prompts: Sequence[str], tokens: int, batch: int = 64) -> list[str]:
-    """The answers to prompts, greedily, many at a time where the model is one of ``transformers``.
-
-    ``CausalLM.generate`` writes one answer at a time, which leaves a GPU idle.
-    """
-    if not hasattr(lm, "tokenizer"):
-        return [lm.generate(prompt) for prompt in prompts]
-    import torch
-
-    tokenizer, model = lm.tokenizer, lm.model
-    ends = lm._ends
-    by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    answers = [""] * len(prompts)
-    for start in range(0, len(prompts), batch):
-        index = by_length[start : start + batch]
-        rows = tokenizer([prompts[i] for i in index], add_special_tokens=False)["input_ids"]
-        width = max(map(len, rows))
-        ids = torch.tensor([[ends[0]] * (width - len(row)) + row for row in rows], device=lm.device)
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=lm.device)
-        with torch.inference_mode():
-            written = model.generate(
-                ids,
-                attention_mask=mask,
-                max_new_tokens=tokens,
-                do_sample=False,
-                eos_token_id=ends,
-                pad_token_id=ends[0],
-            )
-        for i, row in zip(index, written[:, width:].tolist(), strict=True):
-            stop = next((k for k, token in enumerate(row) if token in ends), len(row))
-            answers[i] = tokenizer.decode(row[:stop], skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return answers
+def write_answers(lm: Any, prompts: Sequence[str]) -> list[str]:
+    """The answers to prompts, many at a time where the model can."""
+    if hasattr(lm, "generate_many"):
+        return list(lm.generate_many(prompts))
+    return [lm.generate(prompt) for prompt in prompts]

@@ -32,16 +32,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for path in given.frozen:
             _print(_frozen(Record(path), given))
         return
+    if given.speed:
+        from benchmarks.cite import speed  # torch, which workers do not need
+
+        rows = (given.rows or (speed.ROWS,))[0]
+        if given.model == "random":
+            lm = speed.random_model(given.device, given.dtype, given.batch, given.layers, given.tokenizer)
+            _print(speed.lines(lm, *speed.made_up(given.items), rows))
+        else:
+            lm = model(given)
+            _print(speed.lines(lm, *_answered(lm, load(given.data, given.families, given.half, given.items)), rows))
+        return
     items = load(given.data, given.families, given.half, given.items)
     if given.dry:
         _print(_counted(items, _settings(given)))
     elif given.model is None:
         raise SystemExit("give --frozen FILE for the tables of what was recorded, or --model to record")
-    elif given.speed:
-        from benchmarks.cite import speed  # torch, which workers do not need
-
-        lm = model(given)
-        _print(speed.lines(lm, *_answered(lm, items)))
     else:
         _record(given, items)
 
@@ -137,7 +143,7 @@ def _answered(lm: Any, items: Sequence[Item]) -> tuple[list[Item], list[str]]:
     template = getattr(lm, "template", None)
     texts = [message(item.documents, item.query) for item in items]
     prompts = texts if template is None else [template([{"role": "user", "content": text}]) for text in texts]
-    written = write_answers(lm, prompts, ANSWER_TOKENS)
+    written = write_answers(lm, prompts)
     kept = [(item, answer) for item, answer in zip(items, written, strict=True) if _can_be_scored(lm, answer)]
     return [item for item, _ in kept], [answer for _, answer in kept]
 
@@ -174,7 +180,7 @@ def flags() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "benchmarks.cite", description=about, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--model", help="hf:FOLDER or a .gguf file, whose rows are recorded")
+    parser.add_argument("--model", help="hf:FOLDER or a .gguf file; for --speed also random")
     parser.add_argument("--record", type=Path, default=Path("cite.rows.xz"), help="the file of rows to go on with")
     parser.add_argument(
         "--frozen", type=Path, nargs="+", help="files of rows whose tables are printed, without a model"
@@ -199,6 +205,8 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument("--ahead", type=int, default=64, help="items whose answers are written together")
     parser.add_argument("--commit", help="of the code, where git cannot tell")
     parser.add_argument("--speed", action="store_true", help="rows a second, and nothing else")
+    parser.add_argument("--layers", type=int, default=30, help="of --model random")
+    parser.add_argument("--tokenizer", help="of --model random: a tokenizer.json; made on the spot by default")
     return parser
 
 

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.cite.asking import write_answers
-from benchmarks.cite.command import ANSWER_TOKENS, flags, model
+from benchmarks.cite.command import flags, model
 from benchmarks.cite.items import HALVES, Item, load
 from benchmarks.cite.rows import Context, Record, Rows, message
 
@@ -106,7 +106,7 @@ def plants(lm: Any, items: Sequence[Item], facts: Mapping[str, str] = FACTS) -> 
     def written(asked: Sequence[tuple[Mapping[str, str], str]]) -> list[str]:
         texts = [message(documents, query) for documents, query in asked]
         prompts = texts if template is None else [template([{"role": "user", "content": text}]) for text in texts]
-        return [first_sentence(text) for text in write_answers(lm, prompts, ANSWER_TOKENS)]
+        return [first_sentence(text) for text in write_answers(lm, prompts)]
 
     copies = [_with_copy(item) for item in items]
     ways: list[tuple[Mapping[str, str], str]] = []

@@ -1,11 +1,13 @@
 """A small language model that scouts for a large one: ``python -m benchmarks.cite.scouting``.
 
     python -m benchmarks.cite.scouting --model hf:LARGE --scout hf:SMALL --device cuda --families nq10 --items 40
+    python -m benchmarks.cite.scouting --frozen LARGE.xz SMALL.xz --families nq10
 
 The large model writes an answer to each question, which ``cite`` explains by some of its rows: alone, and with what the
 small model makes of the same answer and passages as a prior (``c2fa.scout``). Explanations are scored on fresh masks of
 sentences by the rank correlation of what they predict with what the large model says (LDS). A prompt is asked once,
-whoever asks for it.
+whoever asks for it. ``--frozen`` takes two files of rows that ``benchmarks.cite`` recorded, and no model: there each
+model explains its own answer to the same question from the same passages, so that the scout knows less.
 
 Scouts that mislead are shown too: *negated* has the opposite of every value, *shuffled* the values of other sentences
 of the context, and *another question* what the small model says of the item before. None may cost more than .02.
@@ -17,13 +19,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from benchmarks.cite.asking import write_answers
-from benchmarks.cite.command import ANSWER_TOKENS, flags, model
+from benchmarks.cite.command import flags, model
 from benchmarks.cite.items import Item, load
-from benchmarks.cite.rows import message
+from benchmarks.cite.rows import Record, Rows, message
+from benchmarks.cite.scoring import Case
 from benchmarks.queries.tables import Estimate
 
 import c2fa
@@ -63,19 +67,30 @@ class Remembering:
 
 
 @dataclass(frozen=True, eq=False)
-class Misleading(Scout):
-    """A scout of whose values something else is told."""
+class Told(Scout):
+    """A scout whose explanation is known."""
 
-    change: Callable[[FloatArray], FloatArray] = np.negative
+    found: c2fa.Explanation
 
-    def explained(self, *given: Any) -> c2fa.Explanation:
-        """The explanation of the scout, with other values of the leaves."""
-        e = super().explained(*given)
-        return replace(e, all_values=(*e.all_values[:-1], self.change(e.all_values[-1])))
+    def explained(self, *_: Any) -> c2fa.Explanation:
+        """What is known."""
+        return self.found
 
 
-def _shuffled(values: FloatArray) -> FloatArray:
-    return np.random.default_rng(len(values)).permutation(values)
+def scouts(lm: Any, e: c2fa.Explanation, elsewhere: FloatArray) -> dict[str, Scout | None]:
+    """No scout, one that says what a model found, and those that mislead; ``elsewhere`` is said of another question."""
+
+    def told(values: FloatArray) -> Scout:
+        return Told(lm, e.queries, replace(e, all_values=(*e.all_values[:-1], values)))
+
+    own = e.all_values[-1]
+    return {
+        ALONE: None,
+        SCOUTED: told(own),
+        "negated": told(-own),
+        "shuffled": told(np.random.default_rng(len(own)).permutation(own)),
+        "another question": told(np.resize(elsewhere, (own.shape[1], len(own))).T),
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,39 +111,53 @@ def answered(lm: Any, items: Sequence[Item]) -> list[Asked]:
     template = getattr(lm, "template", None)
     texts = [message(item.documents, item.query) for item in items]
     prompts = texts if template is None else [template([{"role": "user", "content": text}]) for text in texts]
-    written = write_answers(lm, prompts, ANSWER_TOKENS)
+    written = write_answers(lm, prompts)
     return [Asked(item, text) for item, text in zip(items, written, strict=True) if text.strip()]
 
 
-def scores(
+def asked_scores(
     large: Remembering, small: Remembering, one: Asked, before: Asked, rows: Sequence[int], of_scout: int, fresh: int
 ) -> dict[tuple[str, int], float]:
     """The LDS of every way and budget, for one question; ``before`` is another."""
     explainer = c2fa.Citer(large, progress=False).explainer
     masked = explainer.masker(explainer.model.asking.of(one.question))
     masks = metrics.held_out(masked.structure.leaves, fresh, one.item.number)
-    elsewhere = c2fa.Citer(small, budget=of_scout, progress=False)(before.question).low
-    scout = c2fa.scout(small, rows=of_scout)
 
-    def told(change: Callable[[FloatArray], FloatArray]) -> Scout:
-        return Misleading(scout.model, scout.rows, change)
+    def lds(values: FloatArray) -> float:
+        return float(metrics.measure(metrics.lds(values, masks), masked, explainer.model))
 
-    priors: Mapping[str, Scout | None] = {
-        ALONE: None,
-        SCOUTED: scout,
-        "negated": told(np.negative),
-        "shuffled": told(_shuffled),
-        "another question": told(lambda values: np.resize(elsewhere, (values.shape[1], len(values))).T),
-    }
-    found = {}
-    for label, prior in priors.items():
-        for budget in rows:
-            e = c2fa.Citer(large, budget=budget, prior=prior, progress=False)(one.question)
-            lds = metrics.lds(e.low, masks)
-            found[label, budget] = float(metrics.measure(lds, masked, explainer.model))
-    alone = c2fa.Citer(small, budget=of_scout, progress=False)(one.question).low
-    found["the scout's own", of_scout] = float(metrics.measure(metrics.lds(alone, masks), masked, explainer.model))
-    return found
+    def explained(budget: int, prior: Scout | None) -> c2fa.Explanation:
+        return c2fa.Citer(large, budget=budget, prior=prior, progress=False)(one.question)
+
+    ahead, elsewhere = (c2fa.Citer(small, budget=of_scout, progress=False)(x.question) for x in (one, before))
+    return _scores(explained, lds, scouts(small, ahead, elsewhere.low), rows, ahead)
+
+
+def frozen_scores(
+    large: Case, small: Case, before: Case, rows: Sequence[int], fresh: int
+) -> dict[tuple[str, int], float]:
+    """The same from rows that were recorded."""
+
+    def lds(values: FloatArray) -> float:
+        found = large.measured(metrics.lds(values, large.fresh(1, fresh)))
+        return np.nan if found is None else found
+
+    def explained(budget: int, prior: Scout | None) -> c2fa.Explanation:
+        return large.explained(budget, 0, method="c2fa", prior=prior)
+
+    ahead, elsewhere = (case.explained(rows[-1], 0, method="c2fa") for case in (small, before))
+    return _scores(explained, lds, scouts(small.rows, ahead, elsewhere.low), rows, ahead)
+
+
+def _scores(
+    explained: Callable[[int, Scout | None], c2fa.Explanation],
+    lds: Callable[[FloatArray], float],
+    priors: Mapping[str, Scout | None],
+    rows: Sequence[int],
+    ahead: c2fa.Explanation,
+) -> dict[tuple[str, int], float]:
+    found = {(label, n): lds(explained(n, prior).low) for label, prior in priors.items() for n in rows}
+    return {**found, ("the scout's own", rows[-1]): lds(ahead.low)}
 
 
 def lines(found: Sequence[Mapping[tuple[str, int], float]], rows: Sequence[int]) -> Iterator[str]:
@@ -153,20 +182,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run it, and print the tables after every ten questions and at the end."""
     parser = flags()
     parser.prog, parser.description = "benchmarks.cite.scouting", __doc__
-    parser.add_argument("--scout", required=True, help="hf:FOLDER or a .gguf file, the small model")
+    parser.add_argument("--scout", help="hf:FOLDER or a .gguf file, the small model")
     parser.add_argument("--scout-rows", type=int, default=128, help="the rows that the small model is asked")
     given = parser.parse_args(arguments)
+    rows, fresh = given.rows or (16, 32, 64, 128), given.fresh or 64
+    if given.frozen:
+        print(*lines(_frozen(*given.frozen, given.families, rows, fresh, given.items), rows), sep="\n")
+        return
+    if given.model is None or given.scout is None:
+        raise SystemExit("give --model and --scout, or --frozen with a file of rows of each")
     large = Remembering(model(given))
     given.model = given.scout
     small = Remembering(model(given))
-    rows = given.rows or (16, 32, 64, 128)
     asked = answered(large.lm, load(given.data, given.families, given.half, given.items))
     begin, found = time.monotonic(), list[dict[tuple[str, int], float]]()
     for before, one in pairwise([asked[-1], *asked]):
         if time.monotonic() - begin > given.seconds:
             break
         try:
-            found.append(scores(large, small, one, before, rows, given.scout_rows, given.fresh or 64))
+            found.append(asked_scores(large, small, one, before, rows, given.scout_rows, fresh))
         except ValueError as error:  # a window that is too short, or an answer that cannot be read as it was written
             print(f"left out: {one.item.name}: {error}", flush=True)
         large.forget()
@@ -175,6 +209,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(*lines(found, rows), sep="\n", flush=True)
     for name, lm in {"large": large, "small": small}.items():
         print(f"{lm.asked} rows of the {name} model in {lm.seconds:.0f} s")
+
+
+def _frozen(
+    of_large: Path, of_small: Path, families: Sequence[str], rows: Sequence[int], fresh: int, items: int
+) -> list[dict[tuple[str, int], float]]:
+    """The scores of the questions that two files have in common."""
+    large, small = (
+        {name: Case(Rows(one.context, one.rows), one.context.masked()) for name, one in Record(path).contexts.items()}
+        for path in (of_large, of_small)
+    )
+    shared = [name for name in large if name in small]
+    both = [name for f in families for name in [n for n in shared if large[n].rows.context.family == f][:items]]
+    if not both:
+        raise SystemExit(f"{of_large} and {of_small} have no question of {', '.join(families)} in common")
+    return [frozen_scores(large[x], small[x], small[b], rows, fresh) for b, x in pairwise([both[-1], *both])]
 
 
 if __name__ == "__main__":

@@ -316,7 +316,7 @@ def _without_plans() -> Callable[[], object]:
     """
     import torch
 
-    before = torch.backends.cuda.cudnn_sdp_enabled()
+    before = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
     torch.backends.cuda.enable_cudnn_sdp(False)
     return lambda: torch.backends.cuda.enable_cudnn_sdp(before)
 

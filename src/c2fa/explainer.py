@@ -249,7 +249,8 @@ class Explainer:
         With a store they go to a folder of Parquet shards, by as many worker processes as pay. What the folder has
         already is not done again, so the same call continues a run that was stopped (see ``c2fa.batch.many``).
         """
-        from c2fa.batch import in_memory, many
+        from c2fa.batch.many import many
+        from c2fa.batch.memory import in_memory
 
         if store is None:
             return in_memory(self, inputs, **options)
@@ -310,17 +311,16 @@ class Explainer:
         """The same for an input all of whose leaves may matter."""
         structure, rows = masked.structure, self.rows(masked)
         tell = describe(self.model).outputs_of(masked.content, queries.cache.ledger, queries.cache.model_name)
-        answer = yield Ask(structure.depth - 1, np.ones((1, structure.leaves), dtype=np.bool_))
+        itself = np.ones((1, structure.leaves), dtype=np.bool_)
+        asked = np.concatenate([itself, masked.beside]) if len(masked.beside) else itself
+        answer = yield Ask(structure.depth - 1, asked)
         if not answer.ok[0]:
             reason = f" ({queries.notes[-1]})" if queries.notes else ""
             raise QueryError(
                 f"the model gave no usable answer for the input itself, so nothing can be explained{reason}"
             )
         prediction = answer.outputs[0]
-        beside = np.empty((0, len(prediction)))
-        if len(masked.beside):
-            beside = (yield Ask(structure.depth - 1, np.asarray(masked.beside))).outputs
-        told = tell(beside)
+        told = tell(answer.outputs[1:])
         if self.money is not None:
             rows = self.rows(masked, queries.purse)
         queries.notes += told.notes
@@ -353,6 +353,7 @@ class Explainer:
             identity=queries.identity,
             tokens=told.tokens,
             expected=expected,
+            at_once=not masked.by_level,
         )
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None

@@ -268,7 +268,7 @@ def test_the_number_of_outputs_may_not_change():
 
 
 def test_an_exception_names_the_rows_and_keeps_its_cause():
-    sentence = r"^ConnectionError: .* \(raised by the model, asked about masks 16–23 of \d+ of parts\)"
+    sentence = r"^ConnectionError: .* \(raised by the model, asked about masks 16–23 of \d+ of leaves\)"
     with pytest.raises(c2fa.QueryError, match=sentence) as caught:
         explain(Model(fail_at=20), batch_size=8)
     assert isinstance(caught.value.__cause__, ConnectionError)
@@ -306,7 +306,7 @@ def test_drop_survives_a_failing_batch_but_not_a_missing_prediction():
 
 def test_a_masker_that_gives_the_wrong_number_of_inputs():
     masker = c2fa.maskers.Custom(S, lambda x, masks, level: [x])
-    with pytest.raises(c2fa.QueryError, match=r"the masker gave 1 inputs for \d+ masks of parts"):
+    with pytest.raises(c2fa.QueryError, match=r"the masker gave 1 inputs for \d+ masks of leaves"):
         explain(lambda b: [0.0] * len(b), masker=masker)
 
 

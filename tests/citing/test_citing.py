@@ -760,6 +760,63 @@ def test_workers_share_a_language_model_in_a_process_of_its_own(tmp_path, simila
     assert not again.scorer.model.generated
 
 
+class Together(Additive):
+    """Writes and scores several answers in one call."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def generate_many(self, prompts):
+        self.calls.append("generate")
+        return list(map(self.generate, prompts))
+
+    def score_many(self, asked):
+        self.calls.append("score")
+        if any("crash" in prompt for prompts, _ in asked for prompt in prompts):
+            raise RuntimeError("it crashed")
+        return [super(Together, self).score(prompts, answer) for prompts, answer in asked]
+
+    def score(self, prompts, answer):
+        return self.score_many([(prompts, answer)])[0]
+
+
+def test_many_questions_share_the_calls_of_a_model(tmp_path):
+    asked = [{"documents": DOCUMENTS, "query": f"Question {k}?", "answer": (None, ANSWER)[k % 2]} for k in range(8)]
+    alone = [c2fa.cite(Additive(), q["documents"], q["query"], q["answer"], budget=24) for q in asked]
+    lm = Together()
+    found = Citer(lm, budget=24, batch_size=512).many(asked)
+    assert lm.calls == ["generate", "score", "score"], "answers; with and without documents; all masks"
+    for one, other in zip(alone, found, strict=True):
+        np.testing.assert_array_equal(one.low, other.low)
+        assert vars(one.answer) == vars(other.answer)
+        assert one.queries == other.queries
+    ledger, first = tmp_path / "answers.sqlite", Together()
+    Citer(first, budget=24, ledger=ledger).many(asked)
+    kept = Together()
+    again = Citer(kept, budget=24, ledger=ledger).many(asked)
+    assert kept.calls == [], "answers and rows are in the ledger"
+    np.testing.assert_array_equal(again[3].low, found[3].low)
+
+
+def test_a_question_that_fails_is_set_aside_and_those_beside_it_are_not():
+    asked = [{"documents": DOCUMENTS, "query": query, "answer": ANSWER} for query in ("Who?", "crash?", "When?")]
+    with pytest.warns(UserWarning, match="1 of 3 inputs could not be explained"):
+        found = Citer(Together(), budget=24).many(asked, patience=0.1)
+    assert [failure.index for failure in found.errors()] == [1]
+    np.testing.assert_array_equal(found[2].low, c2fa.cite(Additive(), DOCUMENTS, "When?", ANSWER, budget=24).low)
+
+
+def test_workers_ask_about_several_questions_in_one_call(tmp_path):
+    asked = [{"documents": DOCUMENTS, "query": f"Question {k}?"} for k in range(6)]
+    citer = Citer(c2fa.models.Lazy(Together), budget=24, batch_size=512)
+    store = citer.many(asked, tmp_path / "cited", workers=1, models=1, shard_size=6, precision="float64")
+    [load] = store.run.loads.values()
+    assert load.launches == 3, "answers; with and without documents; all masks"
+    for one, other in zip(Citer(Additive(), budget=24).many(asked), store, strict=True):
+        np.testing.assert_array_equal(one.low, other.low)
+
+
 class Fails(Additive):
     """Scores one row at a time, and loses its connection after some."""
 

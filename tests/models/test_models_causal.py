@@ -156,7 +156,10 @@ def test_the_head_is_applied_at_the_answer_alone(lm, llama):
     finally:
         handle.remove()
     tokens = len(lm.tokenizer("at nine", add_special_tokens=False)["input_ids"])
-    assert sizes == [(1, 1), (2, tokens)]  # the shared beginning, of which one position must be computed, and the rows
+    assert sizes == [
+        (1, 1),
+        (1, 2 * tokens),
+    ]  # the shared beginning, of which one position must be computed, and the rows
 
 
 def test_threads_that_score_different_answers_at_once(lm):
@@ -172,7 +175,7 @@ def test_threads_that_score_different_answers_at_once(lm):
 def test_a_small_model_on_a_gpu_gets_few_calls_and_a_large_one_little_padding(lm, parameters, most):
     lm.device, lm.batch, lm._parameters = torch.device("cuda"), 64, parameters  # nothing is computed here
     lengths = [100 + k for k in range(100)]
-    batches = list(lm._batches(lengths, 10))
+    batches = list(lm._batches(lengths, [10] * len(lengths)))
     assert sorted(itertools.chain(*batches)) == list(range(100))
     assert len(batches) <= most
     for batch in batches:
@@ -299,6 +302,38 @@ def test_an_answer_is_the_likeliest_tokens_and_these_are_scored(llama, tokenizer
     )
 
 
+def test_answers_written_together_are_those_written_alone(llama, tokenizer, monkeypatch):
+    monkeypatch.setattr(CausalLM, "_starting", 1e9)  # as if a call took long to start: rows of all lengths go together
+    torch.manual_seed(0)
+    size = {"vocab_size": len(tokenizer), "bos_token_id": 0, "eos_token_id": 1, "initializer_range": 0.4}
+    recurrent = MambaForCausalLM(MambaConfig(hidden_size=32, num_hidden_layers=2, state_size=8, **size))
+    learned = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=512, **size))
+    for model in (llama, learned, recurrent):
+        lm = CausalLM(copy.deepcopy(model).double().eval(), tokenizer, max_new_tokens=9, batch=3)
+        prompts = [*PROMPTS[1:], *SHARED]
+        alone = [lm.generate(prompt) for prompt in prompts]
+        assert lm.generate_many(prompts) == alone
+        assert f"of {2 * len(prompts)} answers were cut at 9" in lm.notes[0]
+
+
+def test_an_answer_that_the_window_cuts_does_not_cut_those_beside_it(llama, tokenizer):
+    model = copy.deepcopy(llama)
+    model.config.max_position_embeddings = len(tokenizer(TEXT)["input_ids"]) + 2
+    lm = CausalLM(model, tokenizer, max_new_tokens=9)
+    assert lm.generate_many([TEXT, "The"]) == [lm.generate(TEXT), lm.generate("The")]
+    with pytest.raises(ValueError, match="leaves no room for an answer"):
+        lm.generate_many(["The", TEXT * 2])
+
+
+@pytest.mark.parametrize("batch", [1, 3, 64])
+@pytest.mark.parametrize("prompts", [PROMPTS, SHARED], ids=["apart", "shared"])
+def test_several_answers_are_scored_as_each_by_itself(llama, tokenizer, prompts, batch):
+    lm = CausalLM(copy.deepcopy(llama).double(), tokenizer, batch=batch)
+    asked = [(prompts[k:], answer) for k, answer in enumerate((" The ferry came at nine.", "a", "🙂 and 👩‍🚀!"))]
+    for found, one in zip(lm.score_many(asked), asked, strict=True):
+        np.testing.assert_allclose(found, lm.score(*one), rtol=1e-9)  # in float32 within 1e-5
+
+
 def test_generated_tokens_are_scored_though_the_tokenizer_makes_others_of_the_text(lm, llama, tokenizer):
     ids = [tokenizer.convert_tokens_to_ids(letter) for letter in "The"]
     assert tokenizer("The", add_special_tokens=False)["input_ids"] != ids
@@ -333,10 +368,6 @@ def test_special_tokens_lead_a_prompt_once(lm):
 
 
 def test_the_chat_template(llama, tokenizer):
-    assert (
-        CausalLM(llama, tokenizer, system="Hi.").template([{"role": "user", "content": "Who?"}])
-        == "<s>[system] Hi.\n[user] Who?\n[assistant]"
-    )
     assert CausalLM(llama, tokenizer).template([{"role": "user", "content": "Who?"}]) == "<s>[user] Who?\n[assistant]"
     refusing = CausalLM(llama, tokenizer, template_options={"terse": True})
     assert (
@@ -345,7 +376,7 @@ def test_the_chat_template(llama, tokenizer):
     )
     chat = [{"role": role, "content": f"I am {role}."} for role in ("system", "user", "assistant", "tool", "user")]
     said = "[user] I am user.\n[assistant] I am assistant.\n[tool] I am tool.\n[user] I am user.\n[assistant]"
-    assert CausalLM(llama, tokenizer, system="Hi.").template(chat) == f"<s>[system] I am system.\n{said}"
+    assert CausalLM(llama, tokenizer).template(chat) == f"<s>[system] I am system.\n{said}"
     assert refusing.template(chat) == "<s>" + said.replace("[user] ", "[user] I am system.\n\n", 1)
     plain = copy.deepcopy(tokenizer)
     plain.chat_template = None

@@ -454,41 +454,33 @@ def causal_lm():
     return c2fa.models.CausalLM(transformers.LlamaForCausalLM(config).eval(), tokenizer, max_new_tokens=12)
 
 
-def test_answers_written_together_are_those_written_alone(causal_lm):
-    prompts = ["The fair", "Basel lies on the Rhine. Its port is large.", "Trams", " ".join(SENTENCES)]
-    together = asking.write_answers(causal_lm, prompts, 12, batch=3)
-    assert together == [causal_lm.generate(prompt) for prompt in prompts]
-
-
-def test_context_cites_loop_has_the_log_odds_that_cite_has(causal_lm, data):
+def test_speed_is_printed_for_every_way(causal_lm, data):
     from benchmarks.cite import speed
 
-    pytest.importorskip("sklearn")
-    item = items.load(data, ("nq5",), "second", 1)[0]
-    answer = "Its port is large."
-    response = causal_lm.tokenizer.encode(answer, add_special_tokens=False)
-    prompts = [rows.message({"a": text}, item.query) for text in SENTENCES[:3]]
-    said = [causal_lm.template([{"role": "user", "content": prompt}]) for prompt in prompts]
-    tokens = [causal_lm.tokenizer.encode(prompt, add_special_tokens=False) + response for prompt in said]
-    loop = speed.ContextCiteLoop(causal_lm, 2, None)
-    log_odds = loop._logit_probs(tokens, response)
-    pieces = causal_lm.score(said, answer)
-    np.testing.assert_allclose(-np.logaddexp(0, -log_odds).sum(axis=1), pieces.sum(axis=1), atol=1e-3)
-    assert loop(item, answer) is not None
+    some = items.load(data, ("nq5",), "second", 3)
+    printed = list(speed.lines(causal_lm, some, ["Its port is large."] * 3, 8))
+    assert sum("rows a second" in line for line in printed) == 3
+    assert sum("beside the network" in line for line in printed) == 3
+    assert any("3 answers written" in line and "3 the same" in line for line in printed)
 
 
-def test_speed_is_printed_for_every_way(causal_lm, data, monkeypatch):
+def test_the_plain_loop_has_the_scores_that_cite_has(causal_lm):
     from benchmarks.cite import speed
 
-    pytest.importorskip("sklearn")
-    monkeypatch.setattr(speed, "ABLATIONS", 8)
-    monkeypatch.setattr(speed, "BATCHES", (4,))
-    monkeypatch.setattr(speed, "INSTRUCTIONS", "Answer in one sentence. " * 8)
-    some = items.load(data, ("nq5",), "second", 1)
-    before = speed.CausalLM.least_shared
-    printed = list(speed.lines(causal_lm, some, ["Its port is large."]))
-    assert before == speed.CausalLM.least_shared
-    assert sum("rows a second" in line for line in printed) == 2 * (2 + len(speed.BATCHES))
+    prompts = [f"Read this: {text}" for text in SENTENCES[:3]]
+    found = speed.plain(causal_lm, prompts, "Its port is large.")
+    wanted = causal_lm.score(prompts, "Its port is large.")
+    np.testing.assert_allclose(found.sum(axis=1), wanted.sum(axis=1), atol=1e-3)
+
+
+def test_speed_needs_neither_weights_nor_data():
+    pytest.importorskip("transformers")
+    from benchmarks.cite import speed
+
+    lm = speed.random_model("cpu", "float32", None, layers=1)
+    [item], [answer] = speed.made_up(1, documents=2)
+    assert list(item.documents) == ["document 0", "document 1"]
+    assert np.isfinite(lm.score([item.query], answer)).all()
 
 
 class Planted:
@@ -551,7 +543,7 @@ def test_a_scout_is_scored_beside_those_that_mislead(data):
     some = items.load(data, ("nq10",), "second", 2)
     large, small = scouting.Remembering(Fake()), scouting.Remembering(Blurred())
     first, second = [scouting.Asked(item, "It is Basel, the port.") for item in some]
-    found = [scouting.scores(large, small, first, second, (8, 16), 64, 32) for _ in range(2)]
+    found = [scouting.asked_scores(large, small, first, second, (8, 16), 64, 32) for _ in range(2)]
     assert found[0] == found[1]
     assert max(large.lm.prompts.values()) == max(small.lm.prompts.values()) == 1
     one = found[0]
@@ -563,11 +555,23 @@ def test_a_scout_is_scored_beside_those_that_mislead(data):
     assert "8 for 16 rows" in printed[-1]
 
 
+def test_recorded_rows_scout_without_a_model(capsys):
+    files = [f"experiments/results/cite/{name}.xz" for name in ("qwen", "smollm2")]
+    scouting.main(["--frozen", *files, "--families", "qed", "--rows", "16,32", "--items", "3"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("3 questions; LDS of sentences")
+    assert "16 for 32 rows" in printed
+    with pytest.raises(SystemExit, match="have no question of nq99 in common"):
+        scouting.main(["--frozen", *files, "--families", "nq99"])
+    with pytest.raises(SystemExit, match="give --model and --scout, or --frozen"):
+        scouting.main([])
+
+
 def test_real_networks_scout(causal_lm, data):
     some = items.load(data, ("nq10",), "second", 2)
     asked = scouting.answered(causal_lm, some)
     assert len(asked) == 2
     lm = scouting.Remembering(causal_lm)
-    found = scouting.scores(lm, lm, *asked, (8,), 24, 16)
+    found = scouting.asked_scores(lm, lm, *asked, (8,), 24, 16)
     assert all(-1.0 <= value <= 1.0 for value in found.values())
     assert lm.asked == len(lm.known)

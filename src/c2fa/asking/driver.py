@@ -1,13 +1,10 @@
-"""The only module that calls the model.
-
-``drive`` runs one conversation or thousands: one explanation is a drive of one job, an evaluation a drive of many jobs
-about one input, and a dataset a drive of jobs about many inputs, whose rows share the batches.
-"""
+"""The only module that calls the model: ``drive`` runs one conversation or thousands, whose rows share the batches."""
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -104,9 +101,8 @@ def drive(
 ) -> Iterator[Job[T]]:
     """Drive conversations to their ends with their rows packed into shared batches; yield each job as it ends.
 
-    A conversation that raises ends its own job alone. Whatever stops the drive — Ctrl-C, a caller that has seen
-    enough — the answers of the batches before are in the ledger, and so are those that an interrupted model brings
-    along.
+    A conversation that raises ends its own job alone. Whatever stops the drive, the answers of the batches before are
+    in the ledger, and so are those that an interrupted model brings along.
 
     Parameters
     ----------
@@ -146,6 +142,7 @@ class _Driver(Generic[T]):
         self.open: dict[Job[T], None] = {}
         self.ended: list[Job[T]] = []
         self.under_way: dict[_Reply, list[Share]] = {}
+        self.begun: deque[list[_Reply]] = deque()  # those that a model's ``launch`` began together, and may answer so
         self.unwritten: dict[Cache, None] = {}  # caches with answers that are not written yet
         self.unwritable: dict[Ledger, str] = {}  # ledgers that could not be written, and what to say of each
         self.left_out = False  # whether rows were left to another process
@@ -223,9 +220,12 @@ class _Driver(Generic[T]):
     def exchange(self) -> None:
         """Send batches until enough are under way, and take in the first that comes back."""
         self.left_out = False
-        while len(self.under_way) < self.in_flight and (batches := self._batches()):
-            self.under_way.update({self._send(batch): batch for batch in batches})
-        first: Collection[_Reply] = list(self.under_way)[: 1 if self.calls.launch else None]
+        while len(self.begun or self.under_way) < self.in_flight and (batches := self._batches()):
+            sent = {self._send(batch): batch for batch in batches}
+            self.under_way.update(sent)
+            if self.calls.launch is not None:
+                self.begun.append(list(sent))
+        first: Collection[_Reply] = self.begun.popleft() if self.begun else list(self.under_way)
         if self.threads is not None:
             first = wait(cast(Iterable[Future[Received]], self.under_way), return_when=FIRST_COMPLETED).done
         for reply in first:

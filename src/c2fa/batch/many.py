@@ -119,7 +119,7 @@ def many(
     """
     arrow()
     here = models == "here"
-    models = 1 if here else at_least("models", models, 0)
+    models = 1 if models == "here" else at_least("models", models, 0)
     at_least("gpus", gpus, 0)
     if models and gpus and models != gpus:
         raise ValueError(f"gpus={gpus} are {gpus} processes with a GPU each; leave out models={models}")

@@ -129,8 +129,8 @@ def _explained(settings: Settings, explainer: Explainer, items: Sequence[Item]) 
     health = Health(min(settings.patience, 1.0), describe(explainer.model).outputs_vary)
     health.on_answer = lambda: setattr(health, "patience", settings.patience)
     isolation = Isolation(settings.tries, health)
-    options = {"batch_size": settings.batch_size, "in_flight": settings.in_flight, "isolation": isolation}
-    for outcome in packed(explainer, items, **options):
+    size, in_flight = settings.batch_size, settings.in_flight
+    for outcome in packed(explainer, items, batch_size=size, in_flight=in_flight, isolation=isolation):
         yield outcome, isolation.report
 
 

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from c2fa.citing.annotations import Citations
 from c2fa.citing.documents import Documents
 from c2fa.citing.questions import PROMPT, Asking, Messages, Prompt, Question, QuestionMasker, fields_of, of_a_chat
-from c2fa.citing.scoring import Scorer, Similarity
+from c2fa.citing.scoring import Scorer
+from c2fa.citing.similarity import Similarity
 from c2fa.citing.verdicts import Verification, Verifications
 from c2fa.citing.verifying import Verifier
 from c2fa.explainer import Explainer
@@ -22,10 +23,11 @@ from c2fa.models.loading import Lazy
 class LanguageModel(Protocol):
     """What can write an answer and say how likely a given one is, as ``c2fa.models.CausalLM``.
 
-    It may also have ``template(messages)``, which puts a chat into the model's chat format; ``fits(prompts,
-    answer)``, which says whether each prompt and the answer fit into its window; ``try_scoring()``, which says by an
-    error that it cannot score after all; ``special_tokens``, which documents must not hold; ``concurrency``, how many
-    threads may call ``generate`` at once; and ``close()``, which ends them.
+    It may also have ``score_many([(prompts, answer), …])`` and ``generate_many(prompts)``, by which ``Citer.many`` asks
+    about several questions in one call; ``template(messages)``, which puts a chat into the model's chat format;
+    ``fits(prompts, answer)``, which says whether each prompt and the answer fit into its window; ``try_scoring()``,
+    which says by an error that it cannot score after all; ``special_tokens``, which documents must not hold;
+    ``concurrency``, how many threads may call ``generate`` at once; and ``close()``, which ends them.
     """
 
     def generate(self, prompt: str, /) -> str:

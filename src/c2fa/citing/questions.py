@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.masking import Inputs, Masked
 from c2fa.citing.annotations import Citations, Claim, read_citations
 from c2fa.citing.documents import Document, Documents, documents_of, frames
@@ -60,6 +62,11 @@ class Question:
     def texts(self) -> dict[str, str]:
         """The documents by their names."""
         return cast(dict[str, str], self.documents)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash by which it is told from others."""
+        return fingerprint(self)
 
     @classmethod
     def of(cls, x: Any) -> Question:

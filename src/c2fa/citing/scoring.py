@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextvars
+import contextlib
 import dataclasses
 import functools
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import pairwise
-from typing import Any, TypeAlias
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +17,10 @@ from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.ledger import DamagedTextError, Ledger
 from c2fa.asking.model import Outputs, Shell, describe, innermost
 from c2fa.citing.questions import MARK, Asking, Messages, Question, Rows, check_answer
-from c2fa.maskers._words import sentence_starts
+from c2fa.citing.similarity import Similarity, sentences_of, similarities, starts_of
 from c2fa.showing.codec import walk
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views import Cited, CitedDocument
-
-Similarity: TypeAlias = str | Callable[[str, str], float]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,11 +61,20 @@ class _Known:
     unread: list[str] | None = None
 
 
+@dataclasses.dataclass(eq=False)
+class _Begun:
+    """Rows of a question that are to be scored, and the scores of the answer's pieces once they are there."""
+
+    rows: Rows
+    scores: FloatArray | None = None
+
+
 class Scorer(Shell):
     """A model of questions: the log-probability of the answer and, where it has several, of each of its statements.
 
     Where a question has no answer, the language model writes it when the first row is asked. It is remembered, and
-    kept in the ledger before it is scored: rows there belong to this answer and no other.
+    kept in the ledger before it is scored: rows there belong to this answer and no other. Of a model that has
+    ``score_many``, rows of several questions that are begun before one is waited for are asked in one call.
     """
 
     outputs_vary = True
@@ -85,6 +90,7 @@ class Scorer(Shell):
         self._known: dict[str, _Known] = {}
         self._marks: dict[tuple[str, ...], re.Pattern[str]] = {}  # by the roles of a chat
         self._checked = False
+        self._begun: list[weakref.ref[_Begun]] = []  # of which nobody waits any more where a run was ended
 
     def around(self, model: Any) -> Scorer:
         """The same with another language model."""
@@ -148,20 +154,76 @@ class Scorer(Shell):
 
     # -- rows
 
-    def __call__(self, rows: Rows) -> FloatArray:
-        answered, known = self.answered(rows.question), self._of(rows.question)
+    @property
+    def launch(self) -> Callable[[Rows], Callable[[], FloatArray]] | None:
+        """Begin rows of a question; None where the language model takes one answer at a time.
+
+        Of a model that costs money, every question has calls of its own, by which its cost is told.
+        """
+        together = self.similarity is None and self._can("score_many") and describe(self.model).cost is None
+        return self._begin if together else None
+
+    def _begin(self, rows: Rows) -> Callable[[], FloatArray]:
+        begun = _Begun(rows)
+        self._begun.append(weakref.ref(begun))
+
+        def outputs() -> FloatArray:
+            if begun.scores is None:
+                waiting, self._begun = [one for ref in self._begun if (one := ref()) is not None], []
+                if len(waiting) > 1:
+                    # What is wrong with one question is said of it alone, where it is asked by itself.
+                    with contextlib.suppress(Exception):
+                        self._score_together(waiting)
+            if begun.scores is None:
+                return self(rows)
+            return self.answered(rows.question).outputs(begun.scores)
+
+        return outputs
+
+    def _score_together(self, waiting: Sequence[_Begun]) -> None:
+        questions = [one.rows.question for one in waiting]
+        self._write_ahead(questions)
+        asked = [(self._prompts(one.rows), self._as_read(one.rows.question).text) for one in waiting]
+        for one, scores in zip(waiting, self.model.score_many(asked), strict=True):
+            one.scores = np.asarray(scores, dtype=np.float64)
+
+    def _write_ahead(self, questions: Sequence[Question]) -> None:
+        """Have answers that several questions lack written at once."""
+        lacking = {
+            q.fingerprint: q
+            for q in questions
+            if q.answer is None and self._of(q).answered is None and self._of(q).written is None
+        }
+        if self.ahead_of is None and self._can("generate_many"):
+            lacking = {key: q for key, q in lacking.items() if self._kept(q)[1] is None}
+            if len(lacking) > 1:
+                self.check()
+                written = self.model.generate_many([self._full(q) for q in lacking.values()])
+                for question, answer in zip(lacking.values(), written, strict=True):
+                    self._of(question).written = answer
+
+    def _prompts(self, rows: Rows) -> list[str]:
+        return [self._prompt(chat) for chat in rows.chats]
+
+    def _as_read(self, question: Question) -> Answered:
+        """The answer to a question; one from the ledger must be read by the model in the same pieces."""
+        answered, known = self.answered(question), self._of(question)
         if known.unread is not None:
-            if self._pieces(answered.text) != known.unread and rows.question.answer is None:
-                self._write(rows.question)  # a model may write other tokens than it reads, and knows them only then
+            if self._pieces(answered.text) != known.unread and question.answer is None:
+                self._write(question)  # a model may write other tokens than it reads, and knows them only then
             if self._pieces(answered.text) != known.unread:
                 raise ValueError(
                     f"the model reads the answer {answered.text[:80]!r}, which the ledger keeps, in other pieces than "
                     "before; give another ledger, or the model another name"
                 )
             known.unread = None
-        prompts = [self._prompt(chat) for chat in rows.chats]
+        return answered
+
+    def __call__(self, rows: Rows) -> FloatArray:
+        answered, prompts = self._as_read(rows.question), self._prompts(rows)
         if self.similarity is not None:
-            return self._similarities(prompts, answered)
+            statements = answered.statements if answered.several else ()
+            return similarities(self.model, prompts, answered.text, statements, self.similarity, self.language)
         try:
             scores = np.asarray(self.model.score(prompts, answered.text), dtype=np.float64)
         except BaseException as error:  # what it brings along is of pieces, and a ledger keeps outputs
@@ -176,34 +238,11 @@ class Scorer(Shell):
             )
         return answered.outputs(scores)
 
-    def _compared(self, answer: str, written: str) -> float:
-        if not callable(self.similarity):
-            return _shared_words(answer, written)
-        found = float(self.similarity(answer, written))
-        if not 0.0 <= found <= 1.0:
-            raise ValueError(f"similarity must give numbers from 0 to 1; got {found!r}")
-        return found
-
-    def _similarities(self, prompts: Sequence[str], answered: Answered) -> FloatArray:
-        """Each prompt answered anew, and compared; a failure brings along what was answered before it."""
-        statements = answered.statements if answered.several else ()
-        outputs = np.full((len(prompts), 1 + len(statements)), np.nan)
-        try:
-            for i, written in _written(self.model, prompts):
-                sentences = _sentences(written, _starts(written, self.language))
-                outputs[i, 0] = self._compared(answered.text, written)
-                for k, statement in enumerate(statements):
-                    outputs[i, 1 + k] = max((self._compared(statement, s) for s in sentences), default=0.0)
-        except BaseException as error:
-            error.partial = outputs  # type: ignore[attr-defined]
-            raise
-        return outputs
-
     # -- answers
 
     def _of(self, question: Question) -> _Known:
         """What is known of a question; of many thousands, the first are forgotten."""
-        known = self._known.setdefault(fingerprint(question), _Known())
+        known = self._known.setdefault(question.fingerprint, _Known())
         while len(self._known) > 4096:
             del self._known[next(iter(self._known))]
         return known
@@ -216,26 +255,20 @@ class Scorer(Shell):
         known = self._of(question)
         if known.answered is not None:
             return known.answered
-        notes: tuple[str, ...] = ()
+        key, kept, notes = self._kept(question)
         if known.kept_in is None:
             pieces = self._read(question, known)
         else:
             ledger, model = known.kept_in
-            # The very prompt names it: all that the answer depends on is in there.
-            key = fingerprint(self._full(question), question.answer)
-            kept = own = None
-            try:
-                kept = ledger.get_text(model, key)
-            except DamagedTextError as error:
-                notes = (f"{error}; the answer was written again, and is the same",)
+            own = None
             if kept is None:
                 own = json.dumps(self._read(question, known))
                 kept = ledger.keep_text(model, key, own)  # where another was faster, the one that rows are kept of
             pieces = json.loads(kept)
             known.unread = None if kept == own else pieces
         text = "".join(pieces)
-        starts = _starts(text, self.language)
-        statements, owner = _sentences(text, starts), np.zeros(1, dtype=np.intp)
+        starts = starts_of(text, self.language)
+        statements, owner = sentences_of(text, starts), np.zeros(1, dtype=np.intp)
         if self.similarity is None:
             # A piece belongs to the sentence that holds its first letter; a sentence without any is no statement.
             letters = np.cumsum([0, *map(len, pieces[:-1])]) + [len(piece) - len(piece.lstrip()) for piece in pieces]
@@ -244,6 +277,18 @@ class Scorer(Shell):
             statements = [statements[k] for k in used]
         known.answered = Answered(text, statements, owner, notes)
         return known.answered
+
+    def _kept(self, question: Question) -> tuple[str, str | None, tuple[str, ...]]:
+        """By what the ledger knows the answer to a question, its pieces there as JSON, and what is wrong with them."""
+        known = self._of(question)
+        if known.kept_in is None:
+            return "", None, ()
+        ledger, model = known.kept_in
+        key = fingerprint(self._full(question), question.answer)  # all that the answer depends on is in the prompt
+        try:
+            return key, ledger.get_text(model, key), ()
+        except DamagedTextError as error:
+            return key, None, (f"{error}; the answer was written again, and is the same",)
 
     def _read(self, question: Question, known: _Known) -> list[str]:
         """The pieces of an answer that is new here, written if none is given."""
@@ -344,56 +389,3 @@ class Scorer(Shell):
 def _broken(found: re.Match[str]) -> str:
     """A special token with a blank in it, which a tokenizer does not take for one."""
     return f"{found[0][0]} {found[0][1:]}"
-
-
-def _starts(text: str, language: str) -> list[int]:
-    """Where the sentences of a text begin; a blank line is none, and what stands before the first belongs to it."""
-    cuts = sorted({0, *sentence_starts(text, language)})
-    starts = [a for a, b in pairwise([*cuts, len(text)]) if text[a:b].strip()]
-    return [0, *starts[1:]]
-
-
-def _sentences(text: str, starts: Sequence[int]) -> list[str]:
-    return [text[a:b].strip() for a, b in pairwise([*starts, len(text)])]
-
-
-# ---------------------------------------------------------------------------------- answers written anew
-
-
-def _written(lm: Any, prompts: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """What the model answers to each prompt, as soon as it is known, from as many threads as the model allows."""
-    threads = min(int(getattr(lm, "concurrency", 1) or 1), len(prompts))
-    if threads == 1:
-        yield from ((i, lm.generate(prompt)) for i, prompt in enumerate(prompts))
-        return
-    pool = ThreadPoolExecutor(threads, "c2fa-writing")
-    ended = False
-    try:
-        futures: list[Future[str]] = [
-            pool.submit(contextvars.copy_context().run, lm.generate, prompt) for prompt in prompts
-        ]  # in the caller's context, where costs are charged
-        failure: Exception | None = None
-        for i, future in enumerate(futures):
-            try:
-                yield i, future.result()
-            except Exception as error:  # those behind it may have been answered, and paid for
-                failure = failure or error
-                pool.shutdown(wait=False, cancel_futures=True)
-        ended = True
-        if failure is not None:
-            raise failure
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        if not ended and hasattr(lm, "close"):  # Ctrl-C: Python would wait for every request under way before it ends
-            lm.close()
-
-
-def _shared_words(answer: str, written: str) -> float:
-    """The F1 of the words that two texts share, each counted as often as it occurs.
-
-    >>> _shared_words("Bern is the capital.", "the capital is Bern"), _shared_words("Bern", "")
-    (1.0, 0.0)
-    """
-    one, other = (Counter(re.findall(r"\w+", text.casefold())) for text in (answer, written))
-    words = one.total() + other.total()
-    return 2.0 * (one & other).total() / words if words else float(answer == written)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from c2fa.engines.serving import Server
 
 # What workers call of a language model: by the thread that calls the model, or beside it, where nothing is computed.
-CALLS, BESIDE = ("generate", "score"), ("pieces", "try_scoring", "template", "fits")
+CALLS, BESIDE = ("generate", "generate_many", "score", "score_many"), ("pieces", "try_scoring", "template", "fits")
 
 
 @dataclass(eq=False)
@@ -161,6 +161,9 @@ class Guest:
             request.kind = "segment", segment, sorted(options.items())
         elif request.what in (*CALLS, *BESIDE):  # each by itself: an answer is scored after many prompts at once
             request.kind = request.what, request.guest.token, request.id
-            request.rows = len(request.body[0]) if request.what == "score" else 1
+            given = request.body[0]
+            request.rows = 1 if request.what == "generate" else len(given)
+            if request.what == "score_many":
+                request.rows = sum(len(prompts) for prompts, _ in given)
         if request.what in ("rows", "batch"):
             request.rows = sum(map(len, request.body))

@@ -297,7 +297,7 @@ class Server:
         first = requests[0]
         try:
             with self.limit:
-                answers = [call.reply() if first.what == "generate" else call.outputs()]
+                answers = [call.outputs() if first.what in ("rows", "batch", "score") else call.reply()]
             if first.what not in CALLS:
                 self._check_width(answers[0].shape[1], requests)
                 ends = np.cumsum([request.rows for request in requests])

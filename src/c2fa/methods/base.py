@@ -5,12 +5,12 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 
 from c2fa.asking.fingerprint import Identity
-from c2fa.asking.querying import Ask, Conversation
+from c2fa.asking.querying import Answer, Ask, Conversation, step
 from c2fa.asking.replies import QueryError
 from c2fa.graph import Graph
 from c2fa.kernels import KERNELS, Kernel
@@ -51,6 +51,8 @@ class Task:
         Of outputs that are log-probabilities of texts, how many tokens each is of; else ().
     expected
         What the leaves are expected to do, of the columns, where other inputs taught it; else None.
+    at_once
+        Whether questions about several levels may be asked as one, in masks of leaves.
     """
 
     structure: Structure
@@ -65,6 +67,7 @@ class Task:
     identity: Identity = field(default_factory=Identity)
     tokens: tuple[int, ...] = ()
     expected: Expectation | None = None
+    at_once: bool = False
 
     @property
     def column(self) -> int:
@@ -163,6 +166,19 @@ class BaseMethod(abc.ABC):
     @abc.abstractmethod
     def __call__(self, task: Task) -> Conversation[Attribution]:
         """Ask what must be asked, and return the attributions."""
+
+
+def ask_all(task: Task, asks: Sequence[Ask]) -> Conversation[list[Answer]]:
+    """Ask questions that do not depend on each other's answers: at once, where that may be."""
+    answers = []
+    if not task.at_once:
+        for ask in asks:
+            answers.append((yield ask))
+        return answers
+    leaves = [task.structure.expand(ask.masks, ask.level) for ask in asks]
+    whole = yield Ask(task.structure.depth - 1, np.concatenate(leaves))
+    ends = np.cumsum([len(masks) for masks in leaves])[:-1]
+    return list(map(Answer, np.split(whole.outputs, ends), np.split(whole.ok, ends)))
 
 
 def gather(
@@ -312,3 +328,9 @@ class Fitting(BaseMethod):
             intercept=bool(per_level("intercept", self.intercept, depth)[level]),
             anchor=self.anchor,
         )
+
+    def gather_all(self, task: Task, penalties: Sequence[Penalty]) -> Conversation[list[Level]]:
+        """Ask about the first levels, as many as there are penalties."""
+        gathering = [self.gather(task, k, penalty) for k, penalty in enumerate(penalties)]
+        answers = yield from ask_all(task, [next(one) for one in gathering])
+        return [cast(Level, step(one, answer)[1]) for one, answer in zip(gathering, answers, strict=True)]

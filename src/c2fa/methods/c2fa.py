@@ -102,9 +102,7 @@ class C2FA(Fitting):
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         self._check(task)
-        levels = []
-        for k, penalty in enumerate(joint_penalties(self.penalty, task)):
-            levels.append((yield from self.gather(task, k, penalty)))
+        levels = yield from self.gather_all(task, joint_penalties(self.penalty, task))
         return self._fit(task, levels)
 
     def _fit(self, task: Task, levels: Sequence[Level]) -> Attribution:
@@ -193,9 +191,8 @@ class Focused(C2FA):
         depth = task.structure.depth
         if depth == 1:
             return (yield from super().__call__(task))
-        penalties, levels = joint_penalties(self.penalty, task), []
-        for k in range(depth - 1):
-            levels.append((yield from self.gather(task, k, penalties[k])))
+        penalties = joint_penalties(self.penalty, task)
+        levels = yield from self.gather_all(task, penalties[:-1])
         parts = solve(Problem(_without_leaves(task.structure), tuple(levels)), self.solver, **self.solver_options)
         errors = np.zeros_like(parts.values[-1]) if parts.stderr is None else parts.stderr[-1]
         found = np.abs(parts.values[-1][:, task.column])

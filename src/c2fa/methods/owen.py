@@ -17,7 +17,7 @@ import numpy as np
 from c2fa.asking.querying import Ask, Conversation
 from c2fa.graph import Smoother
 from c2fa.masks import mask_keys
-from c2fa.methods.base import Attribution, BaseMethod, Task
+from c2fa.methods.base import Attribution, BaseMethod, Task, ask_all
 from c2fa.methods.budget import Budget
 from c2fa.methods.c2fa import as_strengths
 from c2fa.penalties import L2
@@ -81,7 +81,7 @@ class Owen(BaseMethod):
         # The input itself and the empty one are asked again, to find out whether the model has noise, where the budget
         # has so many rows that two do not matter.
         again = 0 if task.tokens else max(min(1 + task.allows_empty, sum(task.budget) - 64 + 2), 0)
-        left = 0
+        left, asks = 0, []
         for k in range(s.depth):
             rows = task.budget[k] + left - (again if k == s.depth - 1 else 0)
             drawn = np.zeros((1 if k == 0 and task.allows_empty and rows else 0, s.widths[k]), dtype=np.bool_)
@@ -91,11 +91,11 @@ class Owen(BaseMethod):
             if level >= 0:
                 sampled = draw(ensure(self.sampler), task.rng(k), max(rows, 0), tree, level, task.allows_empty)
             left = rows - len(sampled)
-            drawn = np.concatenate([drawn, sampled])
-            answer = yield Ask(k, drawn)
-            masks.append(s.expand(drawn, k)[answer.ok])
+            asks.append(Ask(k, np.concatenate([drawn, sampled])))
+        for ask, answer in zip(asks, (yield from ask_all(task, asks)), strict=True):
+            masks.append(s.expand(ask.masks, ask.level)[answer.ok])
             outputs.append(answer.outputs[answer.ok][:, task.columns])
-            levels.append(np.full(int(answer.ok.sum()), k))
+            levels.append(np.full(int(answer.ok.sum()), ask.level))
         noise = 0.0
         if again:
             ends = np.zeros((again, s.leaves), dtype=np.bool_)

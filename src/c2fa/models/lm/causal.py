@@ -18,7 +18,7 @@ import torch
 from c2fa._system import refuse_older
 from c2fa.asking.model import cut_answers
 from c2fa.models.local.huggingface import Pretrained, from_folder, load_carefully, setting
-from c2fa.models.local.torch import Floats, evaluating, precision, restored, to_host
+from c2fa.models.local.torch import Floats, evaluating, precision, to_host
 from c2fa.structure import BoolArray
 
 
@@ -34,9 +34,8 @@ class _Answer:
 class CausalLM(Pretrained):
     """A causal language model of ``transformers``: it writes answers, and scores a given answer after many prompts.
 
-    Rows are sorted by length, and a batch holds rows of nearly the same length, filled up on the right: a causal model
-    does not look there, so no row depends on its neighbours. What all prompts of a call begin with is computed once.
-    Nothing is ever downloaded, and no code that a folder brings is ever run.
+    A batch holds rows of nearly the same length, filled up on the right, where a causal model does not look. What all
+    prompts of a call begin with is computed once. Nothing is downloaded, and no code that a folder brings is run.
 
     Parameters
     ----------
@@ -47,14 +46,10 @@ class CausalLM(Pretrained):
         The model's tokenizer; a folder or file has its own.
     device, autocast
         As for `c2fa.models.Torch`.
-    batch
-        The most rows in one call of the model; by default 8, and 64 on a GPU.
-    batch_tokens
-        The most tokens in one call of the model; by default 32,768. Fewer take less memory.
+    batch, batch_tokens
+        The most rows (by default 8, and 64 on a GPU) and tokens in one call of the model. Fewer take less memory.
     max_new_tokens
         Where an answer that ``generate`` writes is cut, in tokens.
-    system
-        The system message of ``template``, where the chat has none.
     template_options
         What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
     """
@@ -62,6 +57,8 @@ class CausalLM(Pretrained):
     takes = "a folder or a .gguf file"
     batches = (8, 64)
     least_shared = 32  # tokens: a common beginning that is shorter does not pay for a call of its own
+    neutral: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0}
+    greedy: Mapping[str, Any] = {"do_sample": False, "num_beams": 1, **neutral}
 
     def __init__(
         self,
@@ -73,7 +70,6 @@ class CausalLM(Pretrained):
         batch: int | None = None,
         batch_tokens: int = 2**15,
         max_new_tokens: int = 256,
-        system: str | None = None,
         template_options: Mapping[str, Any] | None = None,
     ) -> None:
         if isinstance(model, str | os.PathLike):
@@ -95,7 +91,7 @@ class CausalLM(Pretrained):
         for name, value in {"batch_tokens": batch_tokens, "max_new_tokens": max_new_tokens}.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        self.max_new_tokens, self.system, self.batch_tokens = max_new_tokens, system, batch_tokens
+        self.max_new_tokens, self.batch_tokens = max_new_tokens, batch_tokens
         self.template_options = dict(template_options or {})
         self._config = self.model.config.get_text_config()  # a model of several kinds of input has others too
         head = self.model.get_output_embeddings()
@@ -142,8 +138,6 @@ class CausalLM(Pretrained):
 
     def _in_template(self, messages: Sequence[Mapping[str, Any]]) -> str:
         chat = list(messages)
-        if self.system is not None and chat[0]["role"] != "system":
-            chat.insert(0, {"role": "system", "content": self.system})
         options = {**self.template_options, "tokenize": False, "add_generation_prompt": True}
         try:
             return str(self.tokenizer.apply_chat_template(chat, **options))
@@ -155,41 +149,46 @@ class CausalLM(Pretrained):
             return str(self.tokenizer.apply_chat_template([together, *chat[2:]], **options))
 
     def generate(self, prompt: str) -> str:
-        """The answer to a prompt, each token the likeliest one; ``score`` then scores these very tokens.
+        """The answer to a prompt, each token the likeliest one; ``score`` then scores these very tokens."""
+        return self.generate_many([prompt])[0]
 
-        Special tokens are left out of the text, and the token that ends the answer is no part of it.
-        """
-        [ids] = self._prompts([prompt])
-        room = min(self.max_new_tokens, self._room(ids))
-        if room < 1:
+    def generate_many(self, prompts: Sequence[str]) -> list[str]:
+        """The answers to prompts, several in one call of the model; rows are filled up on the left."""
+        rows = self._prompts(prompts)
+        rooms = [int(min(self.max_new_tokens, self._room(ids))) for ids in rows]
+        if min(rooms) < 1:
             raise ValueError(
-                f"the prompt has {len(ids):,} tokens and the model's window {self.window:,}, which leaves no room for "
-                "an answer; shorten the prompt"
+                f"the prompt has {max(map(len, rows)):,} tokens and the model's window {self.window:,}, which leaves "
+                "no room for an answer; shorten the prompt"
             )
-        ends = self._ends
-        inputs = torch.tensor([ids], device=self.device)
+        answers = [""] * len(rows)
+        for index in self._batches([len(ids) for ids in rows], rooms):
+            # Recurrent layers read what fills up a row; an answer that the window cuts would cut those beside it.
+            together = not setting(self.model, "_is_stateful") and len({rooms[i] for i in index}) == 1
+            for some in [index] if together else [[i] for i in index]:
+                for i, ids in zip(some, self._written_after([rows[i] for i in some], rooms[some[0]]), strict=True):
+                    answers[i] = self._decoded(ids)
+                    self._keep(answers[i], ids)
+        return answers
+
+    def _written_after(self, rows: list[list[int]], room: int) -> list[list[int]]:
+        """The tokens that the model writes after each row, up to one that ends an answer."""
+        ends, width = self._ends, max(map(len, rows))
+        end = ends[0] if ends else 0
+        filled = [[end] * (width - len(row)) + row for row in rows]
+        read = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
+        inputs, mask = (torch.tensor(numbers, device=self.device) for numbers in (filled, read))
+        options = {"max_new_tokens": room, "eos_token_id": ends or None, "pad_token_id": end, **self.greedy}
         evaluating(self.model)
         with torch.inference_mode(), precision(self.device, self.autocast):
-            outputs = self.model.generate(
-                inputs,
-                attention_mask=torch.ones_like(inputs),
-                max_new_tokens=room,
-                eos_token_id=ends or None,
-                pad_token_id=ends[0] if ends else 0,  # one row needs no padding, but generate warns without a token
-                do_sample=False,
-                num_beams=1,
-                temperature=1.0,
-                top_p=1.0,
-                top_k=50,
-                repetition_penalty=1.0,
-            )
-        new = outputs[0, len(ids) :].tolist()
-        stop = next((i for i, token in enumerate(new) if token in ends), len(new))
-        self._written += 1
-        self._cut += stop == len(new)
-        answer = self._decoded(new[:stop])
-        self._keep(answer, new[:stop])
-        return answer
+            outputs = self.model.generate(inputs, attention_mask=mask, **options)
+        found = []
+        for new in outputs[:, width:].tolist():
+            stop = next((i for i, token in enumerate(new) if token in ends), len(new))
+            self._written += 1
+            self._cut += stop == room
+            found.append(new[:stop])
+        return found
 
     def pieces(self, answer: str) -> list[str]:
         """The texts of the answer's tokens, which join to the answer; tokens that share a character are one piece."""
@@ -197,28 +196,37 @@ class CausalLM(Pretrained):
 
     def score(self, prompts: Sequence[str], answer: str) -> Floats:
         """The log-probability of each piece of the answer after each prompt, (prompts, pieces)."""
-        rows, read = self._prompts(prompts), self._answer(answer)
-        ids = read.ids
-        if not ids:
+        return self.score_many([(prompts, answer)])[0]
+
+    def score_many(self, asked: Sequence[tuple[Sequence[str], str]]) -> list[Floats]:
+        """The same for several answers, each after prompts of its own; rows of all share the calls of the model."""
+        read, prompts = [self._answer(answer) for _, answer in asked], [self._prompts(some) for some, _ in asked]
+        if not all(answer.ids for answer in read):
             raise ValueError("the answer is empty, so there is nothing to score")
-        room = self._room(ids)
-        longest = max(range(len(rows)), key=lambda i: len(rows[i]))
-        if len(rows[longest]) > room:
-            raise ValueError(
-                f"prompt {longest} has {len(rows[longest]):,} tokens and the answer {len(ids):,}, more together than "
-                f"the model's window of {self.window:,}; shorten the context"
-            )
+        rows = [row for some in prompts for row in some]
+        answers = [answer.ids for answer, some in zip(read, prompts, strict=True) for _ in some]
+        for i, (row, answer) in enumerate(zip(rows, answers, strict=True)):
+            if len(row) > self._room(answer):
+                raise ValueError(
+                    f"prompt {i} has {len(row):,} tokens and the answer {len(answer):,}, more together than the "
+                    f"model's window of {self.window:,}; shorten the context"
+                )
+        order, scores = list[int](), list[torch.Tensor]()
         evaluating(self.model)
-        order: list[int] = []
-        scores: list[torch.Tensor] = []
         with torch.inference_mode(), precision(self.device, self.autocast):
-            past = self._past(rows, len(ids))
+            past = self._past(rows, answers)
             shared = 0 if past is None else past.get_seq_length()
-            for index in self._batches([len(row) for row in rows], len(ids)):
-                scores.append(self._scored([rows[i][shared:] for i in index], ids, past))
+            for index in self._batches([len(row) for row in rows], [len(answer) for answer in answers]):
+                scores.append(self._scored([rows[i][shared:] for i in index], [answers[i] for i in index], past))
                 order += index
-            on_host = to_host(torch.cat(scores))
-        return np.add.reduceat(restored(order, on_host()), [0, *read.ends[:-1]], axis=1)
+            by_token = to_host(torch.cat(scores))()
+        ends = np.cumsum([len(answers[i]) for i in order])
+        of_row = dict(zip(order, np.split(by_token, ends[:-1]), strict=True))
+        in_turn = (of_row[i] for i in range(len(rows)))
+        return [
+            np.add.reduceat([next(in_turn) for _ in some], [0, *answer.ends[:-1]], axis=1)
+            for answer, some in zip(read, prompts, strict=True)
+        ]
 
     def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
         """Whether each prompt and the answer together fit into the model's window."""
@@ -227,28 +235,30 @@ class CausalLM(Pretrained):
 
     def _tokens(self, texts: list[str], special: bool = False) -> list[list[int]]:
         with self._tokenizing:
-            rows = self.tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
-        return [list(map(int, ids)) for ids in rows]
+            if not self.tokenizer.is_fast:
+                rows = self.tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
+                return [list(map(int, ids)) for ids in rows]
+            core = self.tokenizer.backend_tokenizer
+            core.no_truncation()  # as a tokenizer's file, or whoever used it last, may have set
+            core.no_padding()
+            # Without the places of tokens in their texts, which take as long as the tokens.
+            return [encoding.ids for encoding in core.encode_batch_fast(texts, add_special_tokens=special)]
 
     def _decoded(self, ids: Sequence[int]) -> str:
         with self._tokenizing:
-            text = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return str(text)
+            return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _prompts(self, prompts: Sequence[str]) -> list[list[int]]:
         """The tokens of prompts, with the leading special tokens once, though a chat template may bring its own."""
         if isinstance(prompts, str) or not all(isinstance(prompt, str) for prompt in prompts):
             raise TypeError("prompts must be a list of texts")
-        if len(prompts) == 0:
+        if not prompts:
             raise ValueError("there is no prompt; a language model needs at least one")
-        rows = [
-            ids if ids[: len(self._lead)] == self._lead else self._lead + ids for ids in self._tokens(list(prompts))
-        ]
-        if all(rows):
-            return rows
+        lead = self._lead
+        rows = [ids if ids[: len(lead)] == lead else lead + ids for ids in self._tokens(list(prompts))]
         # The answer's first token must come after something.
         begin = [token for token in (self.tokenizer.bos_token_id, *self._ends) if token is not None][:1]
-        if not begin:
+        if not begin and not all(rows):
             raise ValueError("the prompt is empty, and the tokenizer has no token that begins a text; write a prompt")
         return [ids or begin for ids in rows]
 
@@ -266,26 +276,20 @@ class CausalLM(Pretrained):
         if answer in self._answers:
             return self._answers[answer]
         [ids] = self._tokens([answer])
-        text = self._decoded(ids)
-        if text != answer:
+        if (text := self._decoded(ids)) != answer:
             given, other = (repr(t if len(t) <= 60 else f"{t[:57]}...") for t in (answer, text))
             raise ValueError(f"the tokenizer reads the answer {given} as {other}; give the answer as it reads it")
         return self._keep(answer, ids)
 
     def _keep(self, answer: str, ids: Sequence[int]) -> _Answer:
-        """Remember an answer's tokens, and where its pieces end.
-
-        Tokens that end within a character are not yet a beginning of the answer's text. A token without text of its
-        own belongs to the piece before it, or the first piece.
-        """
+        """Remember an answer's tokens, and where pieces end: not within a character, nor before a token of no text."""
         cuts: list[tuple[int, int]] = []
         for end in range(1, len(ids) + 1):
             text = self._decoded(ids[:end])
-            if not text or not answer.startswith(text):
-                continue
-            if cuts and len(text) <= cuts[-1][1]:
-                cuts.pop()
-            cuts.append((end, len(text)))
+            if text and answer.startswith(text):
+                if cuts and len(text) <= cuts[-1][1]:
+                    cuts.pop()
+                cuts.append((end, len(text)))
         self._answers.pop(answer, None)
         self._answers[answer] = _Answer(tuple(ids), [end for end, _ in cuts], [length for _, length in cuts])
         while len(self._answers) > 1024:  # a program that runs for days writes many
@@ -296,15 +300,16 @@ class CausalLM(Pretrained):
         """The most tokens that there may be beside these."""
         return math.inf if self.window is None else self.window - len(ids)
 
-    def _past(self, rows: list[list[int]], answer: int) -> Any:
+    def _past(self, rows: list[list[int]], answers: Sequence[Sequence[int]]) -> Any:
         """What the model keeps of the tokens that all rows begin with; None where they are too few, or it cannot."""
         first, last = min(rows), max(rows)  # in the order of a dictionary; what these two share, all between them do
         same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
         shared = first[: min(same, min(map(len, rows)) - 1)]  # the token before the answer is each row's own
         saved = (len(rows) - 1) * len(shared)
-        if len(shared) < self.least_shared or saved <= self._starting or max(map(len, rows)) + answer - 1 > self._turn:
+        longest = max(map(len, rows)) + max(map(len, answers)) - 1
+        if len(shared) < self.least_shared or saved <= self._starting or longest > self._turn:
             return None
-        outputs, _ = self._read([shared], torch.zeros((1, 1), dtype=torch.long, device=self.device), use_cache=True)
+        outputs, _ = self._read([shared], [0], [0], use_cache=True)
         past = setting(outputs, "past_key_values")
         layers = {type(layer).__name__ for layer in setting(past, "layers") or [None]}
         # Keys and values can be continued by many tokens at once; states of recurrent layers often cannot.
@@ -312,26 +317,28 @@ class CausalLM(Pretrained):
 
     @property
     def _starting(self) -> float:
-        """The tokens that a GPU could compute while it waits for a call to be started: 3e12 parameters times tokens."""
+        """The tokens that could be computed while a call is started: on a GPU 3e12 parameters times tokens."""
         return 3e12 / self._parameters if self.device.type == "cuda" else 0.0
 
-    def _batches(self, lengths: Sequence[int], answer: int) -> Iterator[list[int]]:
-        """The numbers of rows that go together, from the shortest to the longest."""
-        words = int(setting(self._config, "vocab_size") or len(self.tokenizer))
+    def _batches(self, lengths: Sequence[int], answers: Sequence[float]) -> Iterator[list[int]]:
+        """The numbers of rows that go together, from the shortest on; ``answers`` are the answers' sizes."""
+        words = setting(self._config, "vocab_size") or len(self.tokenizer)
+        wholes = [length + answer for length, answer in zip(lengths, answers, strict=True)]
+        turned = [whole - 1 > self._turn for whole in wholes]
         bucket: list[int] = []
         padding = 0
-        for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        for row in sorted(range(len(lengths)), key=lambda i: (turned[i], lengths[i], answers[i])):
             if bucket:
-                shortest, rows = lengths[bucket[0]], len(bucket) + 1
-                spread = lengths[row] - shortest
+                spread = lengths[row] - lengths[bucket[0]]
                 padding += len(bucket) * (lengths[row] - lengths[bucket[-1]])
-                places = answer if self._head is not None else lengths[row] + answer
+                read = (len(bucket) + 1) * max(wholes[i] for i in (*bucket, row))
+                places = sum(answers[i] for i in (*bucket, row)) if self._head is not None else read
                 is_full = (
                     len(bucket) == self.batch
-                    or (spread > max(8, shortest // 16) and padding > self._starting)
-                    or shortest <= self._turn - answer + 1 < lengths[row]
-                    or rows * (lengths[row] + answer) > self.batch_tokens
-                    or rows * places * words > 2**28  # numbers of the head, 1 GiB in float32
+                    or (spread > max(8, lengths[bucket[0]] // 16) and padding > self._starting)
+                    or turned[row] != turned[bucket[0]]
+                    or read > self.batch_tokens
+                    or places * words > 2**28  # numbers of the head, 1 GiB in float32
                 )
                 if is_full:
                     yield bucket
@@ -339,40 +346,41 @@ class CausalLM(Pretrained):
             bucket.append(row)
         yield bucket
 
-    def _scored(self, rows: list[list[int]], answer: Sequence[int], past: Any) -> torch.Tensor:
-        """The scores of one batch, whose rows come after what is past.
-
-        The answer's last token is not read, as nothing comes after it. Rows are filled up with any token.
-        """
-        lengths = [len(row) for row in rows]
-        width = max(lengths) + len(answer) - 1
-        filled = [(row + list(answer[:-1]) + [answer[-1]] * width)[:width] for row in rows]
-        tokens = torch.tensor(answer, device=self.device)
-        places = torch.tensor(lengths, device=self.device)[:, None] - 1 + torch.arange(len(answer), device=self.device)
+    def _scored(self, rows: list[list[int]], answers: Sequence[Sequence[int]], past: Any) -> torch.Tensor:
+        """The scores of the tokens of one batch, row after row; the rows come after what is past."""
+        sizes = [len(answer) for answer in answers]
+        # The answer's last token is not read, as nothing comes after it. Rows are filled up with any token.
+        width = max(len(row) + size for row, size in zip(rows, sizes, strict=True)) - 1
+        filled = [([*row, *answer[:-1]] + [0] * width)[:width] for row, answer in zip(rows, answers, strict=True)]
+        at = np.repeat(np.arange(len(rows)), sizes)
+        places = np.concatenate([np.arange(size) + len(row) - 1 for row, size in zip(rows, sizes, strict=True)])
+        tokens = torch.tensor([token for answer in answers for token in answer], device=self.device)
         if past is not None:  # a call adds to what it is given, and repeating makes tensors of its own
             past = copy.copy(past)
             past.layers = list(map(copy.copy, past.layers))
             past.batch_repeat_interleave(len(rows))
-        logits = self._read(filled, places, use_cache=past is not None, past_key_values=past)[1].float()
-        own = logits.gather(-1, tokens.expand(len(rows), -1)[..., None])[..., 0]
-        return own - logits.logsumexp(dim=-1)
+        _, logits = self._read(filled, at, places, use_cache=past is not None, past_key_values=past)
+        return logits.gather(-1, tokens[:, None])[:, 0] - logits.logsumexp(dim=-1)
 
-    def _read(self, rows: list[list[int]], places: torch.Tensor, **more: Any) -> tuple[Any, torch.Tensor]:
-        """The outputs for rows of one length, and the logits at each row's own places, (rows, places, words).
+    def _read(self, rows: list[list[int]], at: Any, places: Any, **more: Any) -> tuple[Any, torch.Tensor]:
+        """The outputs for rows of one length, and the logits at some places of some rows, (places, words).
 
-        Where the model's head is known, it makes logits at these places only: all of a batch can take more memory and
-        time than the rest of a small model.
+        A head that is known makes no others: all logits of a batch can take longer than the rest of a small model.
         """
         inputs = torch.tensor(rows, device=self.device)
+        where = tuple(torch.as_tensor(index, device=self.device) for index in (at, places))
         thread, head, left_out = threading.get_ident(), self._head, False
+
+        def chosen(numbers: torch.Tensor) -> torch.Tensor:
+            return numbers[tuple(index.to(numbers.device) for index in where)]
 
         def choose(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
             nonlocal left_out
             hidden = given[0]
-            if threading.get_ident() != thread or hidden.ndim != 3 or len(hidden) != len(places):
+            if threading.get_ident() != thread or hidden.shape[:-1] != inputs.shape:
                 return None
             left_out = True
-            return (_at(hidden, places), *given[1:])
+            return (chosen(hidden)[None], *given[1:])
 
         handle = None if head is None else head.register_forward_pre_hook(choose)
         try:
@@ -380,7 +388,7 @@ class CausalLM(Pretrained):
         finally:
             if handle is not None:
                 handle.remove()
-        return outputs, outputs.logits if left_out else _at(outputs.logits, places)
+        return outputs, (outputs.logits[0] if left_out else chosen(outputs.logits)).float()
 
     @property
     def _turn(self) -> float:
@@ -390,9 +398,3 @@ class CausalLM(Pretrained):
             return math.inf
         name = "original_max_position_embeddings"
         return float(rope.get(name) or setting(self._config, name, "max_position_embeddings"))
-
-
-def _at(numbers: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """What stands at each row's own places, (rows, places, …)."""
-    places = places.to(numbers.device)
-    return numbers[torch.arange(len(places), device=places.device)[:, None], places]
