@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from c2fa.batch import views
 from c2fa.batch.isolation import Health, Isolation, ModelDownError, NoAnswerError
-from c2fa.batch.many import in_memory, many
+from c2fa.batch.many import Recipe, in_memory, many
 from c2fa.batch.overview import Explanations, NotExplainedError
 from c2fa.batch.packing import Item, Outcome, packed
-from c2fa.batch.recipe import Recipe
 from c2fa.batch.records import StoreError
 from c2fa.batch.run import BatchError
 from c2fa.batch.store import Store

@@ -8,24 +8,170 @@ import inspect
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import Any
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from c2fa import engines
 from c2fa._system import did_you_mean
-from c2fa.asking.model import describe
+from c2fa.asking.masking import Masker
+from c2fa.asking.model import Model, Shell, describe
 from c2fa.batch.isolation import Health, Isolation
 from c2fa.batch.overview import Explanations, NotExplainedError
 from c2fa.batch.packing import packed, together
-from c2fa.batch.recipe import Divisible, Lesson, MakeModel, MakeWorker, Recipe, Teachable
 from c2fa.batch.records import Precision, Views, arrow
-from c2fa.batch.run import Run, at_least
+from c2fa.batch.run import Lesson, Run, at_least
 from c2fa.batch.sources import Pick, source
 from c2fa.batch.store import Store, settings_of
+from c2fa.batch.worker import Worker
 from c2fa.engines import Contact, Crew, Engine, Serving
 from c2fa.explainer import Explainer
+from c2fa.models.loading import is_language_model, load, taken
+from c2fa.priors.prior import Prior
 from c2fa.showing.progress import Bar
+
+MakeModel: TypeAlias = str | Callable[[], Any]
+Divided: TypeAlias = tuple[Callable[[], Model], Callable[[Any], Explainer]]
+"""What makes a model, for its own process, and what makes an explainer around one, for workers."""
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """What makes an explainer, and can have its model made in another process."""
+
+    def __call__(self, model: Any = None) -> Explainer:
+        """Make the explainer, with its own model or around one."""
+        ...
+
+    def divided(self) -> Divided:
+        """What makes the model, and what makes the rest around one."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """What makes an explainer where it is needed: a model that is still to be loaded, a masker and options.
+
+    Parameters
+    ----------
+    model
+        A line of text as the command line has it (``"demo"``, ``"onnx:model.onnx"``), or a function without
+        arguments that returns the model, such as a class or ``functools.partial(load, path)``.
+    masker
+        The masker.
+    options
+        The explainer's options.
+    explainer
+        One that is made already, in place of masker and options; its own model is not used.
+
+    Examples
+    --------
+    >>> import c2fa
+    >>> Recipe("python:math:fsum", c2fa.maskers.Text(), {"budget": 50})().budget
+    50
+    """
+
+    model: MakeModel
+    masker: Masker | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    explainer: Explainer | None = None
+
+    @classmethod
+    def of(cls, explainer: Explainer, model: MakeModel | None = None) -> Recipe:
+        """An explainer that travels, with its model or with what makes one; the explainer itself stays as it is."""
+        own = explainer.model.model if isinstance(explainer.model, Shell) else explainer.model
+        return cls(_Held(own) if model is None else model, explainer=explainer.with_model(_absent))
+
+    def __call__(self, model: Any = None) -> Explainer:
+        model = _made(self.model) if model is None else model
+        if self.explainer is not None:
+            return self.explainer.with_model(model)
+        return Explainer(model, self.masker, **self.options)
+
+    def divided(self) -> Divided:
+        """What makes the model, and the recipe without it."""
+        return functools.partial(_made, self.model), replace(self, model=_absent)
+
+    def bare(self) -> Explainer:
+        """An explainer that cannot explain, to see its settings before a model is loaded."""
+        if self.explainer is not None:
+            return self.explainer
+        return Explainer(_absent, self.masker, **{"model_name": "not loaded", **self.options, "ledger": None})
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """A model that is made already, as what makes it."""
+
+    model: Model
+
+    def __call__(self) -> Model:
+        return self.model
+
+
+def _absent(batch: Any = None) -> Any:
+    raise AssertionError("the model stayed behind; the worker makes its own")
+
+
+def _made(model: MakeModel) -> Model:
+    """Load a model from a line of text, or call what makes it."""
+    if isinstance(model, str):
+        return load(model)
+    made = model()
+    if isinstance(model, _Held):
+        return made
+    if not callable(made) and not is_language_model(made):
+        raise TypeError(
+            f"model must be a function without arguments that returns the model; {model!r} returned "
+            f"{type(made).__name__}"
+        )
+    return taken(made)
+
+
+@dataclass(frozen=True, eq=False)
+class MakeWorker:
+    """Everything a worker needs, ready to travel; calling it loads the model, or takes one, and gives the worker.
+
+    ``settings`` are the explainer's, where they are known; ``bound`` are those of the store alone. ``prior`` is what
+    earlier inputs of the store taught.
+    """
+
+    make: Callable[..., Explainer]
+    store: str
+    shard_size: int
+    run: str
+    batch_size: int | None
+    tries: int
+    timeout: float | None
+    patience: float
+    in_flight: int
+    precision: Precision
+    views: Views
+    settings: Mapping[str, Any] | None
+    bound: Mapping[str, Any]
+    lesson: Lesson
+    prior: Prior | None = None
+
+    def __call__(self, model: Model | None = None) -> Worker:
+        explainer = self.make() if model is None else self.make(model)
+        if not isinstance(explainer, Explainer):
+            raise TypeError(f"the factory must return a c2fa.Explainer; it returned {type(explainer).__name__}")
+        settings = self.settings
+        if settings is None:
+            settings = settings_of(explainer, **self.bound)
+            Store(self.store).check(settings)
+        if self.lesson.stages:
+            explainer.check_prior(None)
+        if self.prior is not None:
+            explainer = explainer.with_prior(self.prior, self.lesson.budget_after)
+        vary = describe(explainer.model).outputs_vary
+        return Worker(self, explainer, settings, Health(self.patience, vary, on_answer=self._tell_the_run))
+
+    def _tell_the_run(self) -> None:
+        """The model has answered this worker, so that it is not down."""
+        with contextlib.suppress(OSError):
+            Store(self.store).sign_of_life(self.run).touch()
 
 
 def many(
@@ -129,10 +275,11 @@ def many(
     at_least("gpus", gpus, 0)
     if models and gpus and models != gpus:
         raise ValueError(f"gpus={gpus} are {gpus} processes with a GPU each; leave out models={models}")
+    served = models or gpus  # processes that have the model
     on = engines.engine(engine)
     cores = os.cpu_count() or 1
-    if models or gpus:  # beside the driver and the processes that have the model
-        cores = max(cores - 1 - (models or gpus), 1)
+    if served:  # beside the driver and those processes
+        cores = max(cores - 1 - served, 1)
     most = at_least("workers", cores if workers is None else workers, 1)
     run = Run(
         Store(store),
@@ -150,72 +297,68 @@ def many(
             f"timeout must be seconds above 0, and needs workers that can be ended: engine={engine!r}, "
             f"timeout={timeout!r}"
         )
-    served = models > 0 or gpus > 0
-    make = _portable(explainer, model, travels=served or on is not engines.serial)
-    lesson = Lesson.of(make, learn, budget_after)
-    size = run.shard_size(shard_size)
-    if lesson is not None:
-        size = lesson.shard_size(size, given=shard_size is not None)
+    make = _portable(explainer, model, travels=served > 0 or on is not engines.serial)
+    lesson = Lesson.of(learn, budget_after)
+    size = lesson.shard_size(run.shard_size(shard_size), shard_size)
     if on is engines.processes:
         run.crew.left = run.left if workers is None else None
         on = functools.partial(engines.processes, crew=run.crew)
     else:
         run.crew.used = run.crew.most
-    bound = {"shard_size": size, "precision": precision, **({} if lesson is None else lesson.bound)}
-    settings = None
-    if isinstance(explainer, Explainer):
-        settings = settings_of(explainer, **bound)
-        run.store.check(settings)
-    elif isinstance(make, Recipe):
-        run.store.check(settings_of(make.bare(), **bound), except_for=("model",))
-
-    def prepared(make: Callable[..., Explainer]) -> tuple[MakeWorker, Serving | None]:
-        """What the workers are made of, and how they share a model."""
-        serving = None
-        if served:
-            if not isinstance(make, Divisible):
-                raise TypeError(
-                    "models= and gpus= need a model that can be made apart from its explainer: give an explainer, or "
-                    "c2fa.batch.Recipe(model, masker, options) in place of a function that makes both"
-                )
-            rows = batch_size
-            if rows is None and isinstance(make, Recipe):
-                rows = make.options.get("batch_size") if make.explainer is None else make.explainer.batch_size
-            make_model, make = make.divided()
-            serving = Serving(
-                make_model,
-                Contact(os.path.abspath(store), patience),
-                models=models or gpus,
-                gpu=gpus > 0,
-                batch_size=rows,
-                timeout=timeout,
+    bound = {"shard_size": size, "precision": precision, **lesson.settings}
+    rows, settings = batch_size, None
+    if isinstance(make, Recipe):
+        bare = make.bare()
+        # A complete store starts no worker, so nobody else would notice that it was made with other settings.
+        if isinstance(explainer, Explainer):
+            settings = settings_of(explainer, **bound)
+            run.store.check(settings)
+        else:
+            run.store.check(settings_of(bare, **bound), except_for=("model",))
+        if lesson.stages:
+            bare.check_prior(None)
+        if rows is None:
+            rows = make.options.get("batch_size") if make.explainer is None else bare.batch_size
+    make_model = None
+    if served:
+        if not isinstance(make, Divisible):
+            raise TypeError(
+                "models= and gpus= need a model that can be made apart from its explainer: give an explainer, or "
+                "c2fa.batch.Recipe(model, masker, options) in place of a function that makes both"
             )
-        worker = MakeWorker(
-            make=make,
-            store=os.fspath(store),
-            shard_size=size,
-            run=run.id,
-            batch_size=None if batch_size is None else at_least("batch_size", batch_size, 1),
-            tries=tries,
-            timeout=timeout if serving is None else None,  # whoever has the model keeps the time
-            patience=patience,
-            in_flight=at_least("in_flight", in_flight, 1),
-            precision=precision,
-            views=views,
-            settings=settings,
-            bound=bound,
-        )
-        return worker, serving
+        make_model, make = make.divided()
+    worker = MakeWorker(
+        make=make,
+        store=os.fspath(store),
+        shard_size=size,
+        run=run.id,
+        batch_size=None if batch_size is None else at_least("batch_size", batch_size, 1),
+        tries=tries,
+        timeout=None if served else timeout,  # whoever has the model keeps the time
+        patience=patience,
+        in_flight=at_least("in_flight", in_flight, 1),
+        precision=precision,
+        views=views,
+        settings=settings,
+        bound=bound,
+        lesson=lesson,
+    )
+
+    def go(shards: int | None = None) -> None:
+        """Explain the first so many shards, or all."""
+        serving = None
+        if make_model is not None:
+            contact = Contact(os.path.abspath(store), patience)
+            serving = Serving(make_model, contact, models=served, gpu=gpus > 0, batch_size=rows, timeout=timeout)
+        run.go(on, worker, serving, bar, shards)
 
     with contextlib.closing(Bar(progress, run.source.total, "input", "explaining")) as bar:
-        if lesson is not None and isinstance(make, Teachable):
-            first = make
-            for stage in lesson.stages:
-                run.go(on, *prepared(make), bar, shards=stage // size)
-                if run.held is None:  # the inputs to learn from are all that there are
-                    break
-                make = lesson.applied(first, run.store, stage)
-        run.go(on, *prepared(make), bar)
+        for stage in lesson.stages:
+            go(stage // size)
+            if run.held is None:  # the inputs to learn from are all that there are
+                break
+            worker = replace(worker, prior=lesson.learned(run.store.path, stage))
+        go()
     done = Store(store)
     done.run = run.report
     return done

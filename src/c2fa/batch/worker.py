@@ -27,7 +27,7 @@ from c2fa.engines import Journal, Loads, RemoteModel
 from c2fa.engines.load import TimeLimit
 
 if TYPE_CHECKING:
-    from c2fa.batch.recipe import MakeWorker
+    from c2fa.batch.many import MakeWorker
     from c2fa.explainer import Explainer
 
 _CANARY = (0, 0)  # the range of no input: an input that was explained before is asked about

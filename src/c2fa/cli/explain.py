@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from c2fa.cli.inputs import Inputs, Kind, Request, is_dataset, make_masker, must
 from c2fa.cli.order import Order, method_options
 from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.session import Stop, guarded
-from c2fa.priors.prior import Prior
 
 
 def explain(
@@ -148,11 +147,6 @@ class MakeExplainer:
     def bare(self) -> Explainer:
         """An explainer without its model, to see its settings before one is loaded."""
         return Explainer(len, make_masker(self.kind, self.masking), **{**self.settings, "ledger": None})
-
-    def taught(self, prior: Prior, budget: int | Sequence[int] | None) -> MakeExplainer:
-        """The same with what other inputs taught, and another budget where one is given."""
-        after = {} if budget is None else {"budget": budget}
-        return replace(self, settings={**self.settings, "prior": prior, **after})
 
     def divided(self) -> tuple[Callable[[], Any], Callable[[Any], Explainer]]:
         """What makes the model, for its own process, and what makes an explainer around it, for workers."""
