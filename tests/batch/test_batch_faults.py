@@ -136,16 +136,20 @@ def test_driver_killed_and_continued(tmp_path: Path, ledger: bool, capsys: pytes
 def test_killed_in_the_second_stage_of_learning_and_continued(
     tmp_path: Path, ledger: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    learn, count = (24, 96, 108), 132
+    learn, count = (24, 312, 324), 336
     first, second, third = (tmp_path / "s" / f"prior-{n}.json" for n in learn)
     rng, moments, log = random.Random(3), list[int](), tmp_path / "log"
     while len(moments) < 6:
-        asked = log.stat().st_size if first.exists() else None
-        process = driver(tmp_path, ledger=ledger, delay=0.5, count=count, learn=learn)
+        begun, asked = first.exists(), log.stat().st_size if log.exists() else 0
+        done = max(shards(tmp_path / "s"), learn[0] // SIZE)
+        process = driver(tmp_path, ledger=ledger, delay=0.2, count=count, learn=learn)
         end = time.monotonic() + 120
-        while (not first.exists() or log.stat().st_size == asked) and time.monotonic() < end:
+        while time.monotonic() < end:  # until the stage begins, then until it is asked about, or gets on
+            waits_for_shards = len(moments) % 2 == 1
+            if first.exists() and (shards(tmp_path / "s") > done if waits_for_shards else log.stat().st_size > asked):
+                break
             time.sleep(0.005)
-        time.sleep(rng.uniform(0.0, 2.0))  # at first where there is hardly more than the prior
+        time.sleep(rng.uniform(0.0, 2.0 if begun else 0.2))
         assert not second.exists(), "the second stage is over"
         moments.append(shards(tmp_path / "s"))
         workers = children(process.pid)
