@@ -24,11 +24,10 @@ from c2fa.batch.records import Precision, Views, arrow
 from c2fa.batch.run import Lesson, Run, at_least
 from c2fa.batch.sources import Pick, source
 from c2fa.batch.store import Store, settings_of
-from c2fa.batch.worker import Worker
+from c2fa.batch.worker import MakeWorker
 from c2fa.engines import Contact, Crew, Engine, Serving
 from c2fa.explainer import Explainer
 from c2fa.models.loading import is_language_model, load, taken
-from c2fa.priors.prior import Prior
 from c2fa.showing.progress import Bar
 
 MakeModel: TypeAlias = str | Callable[[], Any]
@@ -127,51 +126,6 @@ def _made(model: MakeModel) -> Model:
             f"{type(made).__name__}"
         )
     return taken(made)
-
-
-@dataclass(frozen=True, eq=False)
-class MakeWorker:
-    """Everything a worker needs, ready to travel; calling it loads the model, or takes one, and gives the worker.
-
-    ``settings`` are the explainer's, where they are known; ``bound`` are those of the store alone. ``prior`` is what
-    earlier inputs of the store taught.
-    """
-
-    make: Callable[..., Explainer]
-    store: str
-    shard_size: int
-    run: str
-    batch_size: int | None
-    tries: int
-    timeout: float | None
-    patience: float
-    in_flight: int
-    precision: Precision
-    views: Views
-    settings: Mapping[str, Any] | None
-    bound: Mapping[str, Any]
-    lesson: Lesson
-    prior: Prior | None = None
-
-    def __call__(self, model: Model | None = None) -> Worker:
-        explainer = self.make() if model is None else self.make(model)
-        if not isinstance(explainer, Explainer):
-            raise TypeError(f"the factory must return a c2fa.Explainer; it returned {type(explainer).__name__}")
-        settings = self.settings
-        if settings is None:
-            settings = settings_of(explainer, **self.bound)
-            Store(self.store).check(settings)
-        if self.lesson.stages:
-            explainer.check_prior(None)
-        if self.prior is not None:
-            explainer = explainer.with_prior(self.prior, self.lesson.budget_after)
-        vary = describe(explainer.model).outputs_vary
-        return Worker(self, explainer, settings, Health(self.patience, vary, on_answer=self._tell_the_run))
-
-    def _tell_the_run(self) -> None:
-        """The model has answered this worker, so that it is not down."""
-        with contextlib.suppress(OSError):
-            Store(self.store).sign_of_life(self.run).touch()
 
 
 def many(
@@ -378,6 +332,13 @@ def _portable(
         )
     if model is not None:
         raise ValueError("model= goes with an explainer; a function that makes one makes its model too")
+    return explainer if isinstance(explainer, Divisible) else functools.partial(_checked, explainer)
+
+
+def _checked(make: Callable[[], Any]) -> Explainer:
+    explainer = make()
+    if not isinstance(explainer, Explainer):
+        raise TypeError(f"the factory must return a c2fa.Explainer; it returned {type(explainer).__name__}")
     return explainer
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from c2fa._system import Signals, is_whole, this_process
 from c2fa.asking.ledger import LedgerError
@@ -22,14 +22,11 @@ from c2fa.batch.packing import Item
 from c2fa.batch.records import StoreError
 from c2fa.batch.sources import Source, digest
 from c2fa.batch.store import Store
-from c2fa.batch.worker import Assignment
+from c2fa.batch.worker import Assignment, MakeWorker
 from c2fa.engines import Crew, Done, Engine, Serving
 from c2fa.methods.budget import Budget, as_budget
 from c2fa.priors.prior import Prior
 from c2fa.showing.progress import Bar
-
-if TYPE_CHECKING:
-    from c2fa.batch.many import MakeWorker
 
 
 class BatchError(RuntimeError):
