@@ -321,10 +321,11 @@ def test_it_learns_what_words_do(prior):
 
 
 def test_what_was_learned_can_be_read(prior):
+    pd = pytest.importorskip("pandas")
     rows = prior.top(2)
     assert [row.name for row in prior.top(None) if row.field == "word"][:2] == ["word: bad", "word: good"]
     assert rows == prior.top(None, "liking")[:2]
-    frame = prior.to_frame()
+    frame = pd.DataFrame(prior.top(None))
     assert list(frame.columns) == ["field", "value", "output", "effect", "stderr", "inputs"]
     assert len(frame) == sum(one.width for one in prior.fields.values())
     words = frame[frame["field"] == "word"].set_index("value")

@@ -37,11 +37,7 @@ Divided: TypeAlias = tuple[Callable[[], Model], Callable[[Any], Explainer]]
 
 @runtime_checkable
 class Divisible(Protocol):
-    """What makes an explainer, and can have its model made in another process."""
-
-    def __call__(self, model: Any = None) -> Explainer:
-        """Make the explainer, with its own model or around one."""
-        ...
+    """What makes an explainer, when it is called, and can have its model made in another process."""
 
     def divided(self) -> Divided:
         """What makes the model, and what makes the rest around one."""
@@ -168,22 +164,19 @@ def many(
     engine
         ``"processes"``, ``"ray"``, ``"dask"``, ``"serial"``, or an engine of your own.
     workers
-        How many. By default as many processes as pay, at most one for each core: one explains the first inputs, and
-        others start where each has more to do than its start takes. ``store.run.workers`` tells how many there were.
-        Ray and Dask start one for each core. Where processes of their own have the model, a core is left to each.
+        How many. By default as many processes as pay, at most one for each core (``store.run.workers`` tells); Ray and
+        Dask start one for each core. Where processes of their own have the model, a core is left to each.
     models
-        How many processes have the model and answer the workers, which then read, segment, draw masks and fit. 0, the
-        default: each worker has a model of its own. ``store.run.loads`` tells how busy they were. It needs an explainer
-        or a ``Recipe``, whose model can be made apart.
+        How many processes have the model and answer the workers (``store.run.loads`` tells how busy they were); 0, the
+        default, gives each worker its own. It needs an explainer or a ``Recipe``, whose model is made apart.
     gpus
         The same, with a GPU for each of these processes and none for the workers.
     model
         What makes the model where it is needed, instead of the explainer's own: a spec such as ``"demo"``, or a
         constructor.
     column, key
-        For tables: the column that is the input and the one that names it, or functions of a row. A name must be
-        different for every input: the ledger keeps answers under it, and it decides on the masks of an input that
-        cannot be hashed.
+        For tables: the column that is the input and the one that names it, or functions of a row. No two inputs may
+        have one name: the ledger keeps answers under it, and masks depend on it where an input cannot be hashed.
     shard_size
         Inputs in one file. A shard is what may be lost when a machine dies; by default the store's own, else chosen.
     batch_size
@@ -231,9 +224,8 @@ def many(
         raise ValueError(f"gpus={gpus} are {gpus} processes with a GPU each; leave out models={models}")
     served = models or gpus  # processes that have the model
     on = engines.engine(engine)
-    cores = os.cpu_count() or 1
-    if served:  # beside the driver and those processes
-        cores = max(cores - 1 - served, 1)
+    beside = 1 + served if served else 0  # the driver and those processes
+    cores = max((os.cpu_count() or 1) - beside, 1)
     most = at_least("workers", cores if workers is None else workers, 1)
     run = Run(
         Store(store),
@@ -358,8 +350,7 @@ def in_memory(
     """Explain every input, here and now, and return the explanations in order.
 
     An input that fails does not stop the others: a warning at the end names the first, and its place holds the error.
-    Where every input fails, ``NotExplainedError`` is raised, and where the model answers nothing, ``NoAnswerError``,
-    after a second. Ctrl-C leaves nothing but what is in the explainer's ledger; a store keeps what is finished.
+    Where every input fails, ``NotExplainedError`` is raised, and where the model answers nothing, ``NoAnswerError``.
 
     Parameters
     ----------
