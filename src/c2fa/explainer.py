@@ -34,8 +34,7 @@ from c2fa.priors.prior import Prior
 from c2fa.priors.scouting import Scout, expectation
 from c2fa.showing.progress import Bar
 from c2fa.stopping import Judge, Rule, as_rule, in_stages
-from c2fa.views.descriptors import Descriptors
-from c2fa.views.from_prior import FromPrior
+from c2fa.views.descriptors import Descriptors, FromPrior
 
 if TYPE_CHECKING:
     from c2fa.batch import Explanations, Store

@@ -20,8 +20,7 @@ from c2fa.showing.printing import notes, printable, tree
 from c2fa.solution import Diagnostics
 from c2fa.structure import FloatArray, IntArray, Structure
 from c2fa.views.answer import Cited
-from c2fa.views.descriptors import Column
-from c2fa.views.from_prior import FromPrior
+from c2fa.views.descriptors import Column, FromPrior
 from c2fa.views.images import Images
 from c2fa.views.statement import Statement
 

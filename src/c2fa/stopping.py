@@ -77,11 +77,9 @@ Rule: TypeAlias = Callable[[Standing], Any]
 
 @dataclass(frozen=True)
 class Top:
-    """Stops when the top k of a level are right with posterior probability of at least ``confidence``.
+    """Stops when the top k of a level, in any order, are right with posterior probability of at least ``confidence``.
 
-    The k features with the largest absolute attributions are compared with all others in draws from the fit's
-    posterior: they must be the top k, in any order. The confidence is as good as the standard errors are: it is about
-    what the masks leave open, under a model that is additive with noise.
+    The confidence is as good as the standard errors are: it is about what the masks leave open.
 
     Parameters
     ----------
@@ -209,20 +207,26 @@ def as_rule(until: Any) -> Rule:
     )
 
 
+@dataclass(eq=False)
 class Judge:
-    """Asks a rule after every stage, and remembers what it said last."""
+    """Asks a rule after every stage, and remembers what it said last.
 
-    def __init__(self, rule: Rule, masked: Masked, column: int, rows: Callable[[], int], budget: int) -> None:
-        self.rule, self.structure, self.column, self.rows, self.budget = rule, masked.structure, column, rows, budget
-        self.level_names = masked.level_names
-        self.verdict = Verdict(False, "")
-        self.early = True
+    ``rows`` tells how many were used so far, and ``early`` whether it stopped before all were.
+    """
+
+    rule: Rule
+    masked: Masked
+    column: int
+    rows: Callable[[], int]
+    budget: int
+    verdict: Verdict = Verdict(False, "")
+    early: bool = True
 
     def __call__(self, found: Attribution) -> bool:
         """Whether what was found is enough."""
         standing = Standing(
-            self.structure,
-            self.level_names,
+            self.masked.structure,
+            self.masked.level_names,
             tuple(v[:, self.column] for v in found.values),
             None if found.stderr is None else tuple(e[:, self.column] for e in found.stderr),
             self.rows(),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import c2fa
 from c2fa.asking import links
 from c2fa.asking.replies import QueryError
-from c2fa.batch import Store, views
+from c2fa.batch import Store
 from c2fa.batch.store import StoreError
 from c2fa.cli import app
 from c2fa.methods import METHODS
@@ -235,7 +235,7 @@ def test_many_gives_what_one_gives_and_a_store_has_one_link(tmp_path):
         assert (e.provenance["link"], e.link.unit, e.linked) == ("logit", "log-odds", one.linked)
         assert e.to_text() == one.to_text()
     if find_spec("matplotlib"):
-        assert "(log-odds)" in views.bars(store, 0).get_xlabel()
+        assert "(log-odds)" in store.plot("bars", 0).get_xlabel()
     with pytest.raises(StoreError, match="link is 'logit' there and None now"):
         c2fa.Explainer(probability, c2fa.maskers.Array(S), budget=(8, 24)).many(inputs, tmp_path / "s", engine="serial")
     assert len(Store(tmp_path / "s")) == 5

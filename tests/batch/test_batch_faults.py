@@ -28,7 +28,7 @@ pytest.importorskip("pyarrow")
 from c2fa.batch import BatchError, Store, many
 
 COUNT, SIZE = 120, 6
-BUDGET = 8 + 24
+BUDGET, AFTER = 8 + 24, 16
 # Where workers find this folder's helpers, and the c2fa that is tested.
 SEARCH_PATH = os.pathsep.join([*map(str, Path(__file__).parents[:2]), *filter(None, [os.environ.get("PYTHONPATH")])])
 pytestmark = pytest.mark.slow
@@ -50,7 +50,13 @@ def children(pid: int) -> list[int]:
 
 
 def driver(
-    tmp_path: Path, *, engine: str = "processes", ledger: bool = False, delay: float = 0.02, count: int = COUNT
+    tmp_path: Path,
+    *,
+    engine: str = "processes",
+    ledger: bool = False,
+    delay: float = 0.02,
+    count: int = COUNT,
+    learn: tuple[int, ...] | None = None,
 ) -> subprocess.Popen[bytes]:
     log, store = tmp_path / "log", tmp_path / "s"
     kept = f", ledger={str(tmp_path / 'ledger.sqlite')!r}" if ledger else ""
@@ -60,7 +66,8 @@ def driver(
         "from c2fa.batch import many\n"
         "if __name__ == '__main__':\n"
         f"    made = explainer(Model(delay={delay}, log={str(log)!r}){kept})\n"
-        f"    many(made, inputs({count}), {str(store)!r}, engine={engine!r}, workers=2, shard_size={SIZE})\n"
+        f"    many(made, inputs({count}), {str(store)!r}, engine={engine!r}, workers=2, shard_size={SIZE}, "
+        f"learn={learn}, budget_after={None if learn is None else AFTER})\n"
     )
     environment = {**os.environ, "PYTHONPATH": SEARCH_PATH}
     return subprocess.Popen([sys.executable, str(tmp_path / "run.py")], env=environment)
@@ -122,6 +129,49 @@ def test_driver_killed_and_continued(tmp_path: Path, ledger: bool, capsys: pytes
     with capsys.disabled():
         print(f"\ndriver killed, ledger {ledger}: {again} of {COUNT * (BUDGET + 1)} queries repeated")
     assert again <= (2 * 64 if ledger else 2 * SIZE * (BUDGET + 1))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
+@pytest.mark.parametrize("ledger", [False, True])
+def test_killed_in_the_second_stage_of_learning_and_continued(
+    tmp_path: Path, ledger: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learn, count = (24, 312, 324), 336
+    first, second, third = (tmp_path / "s" / f"prior-{n}.json" for n in learn)
+    rng, moments, log = random.Random(3), list[int](), tmp_path / "log"
+    while len(moments) < 6:
+        begun, asked = first.exists(), log.stat().st_size if log.exists() else 0
+        done = max(shards(tmp_path / "s"), learn[0] // SIZE)
+        process = driver(tmp_path, ledger=ledger, delay=0.2, count=count, learn=learn)
+        end = time.monotonic() + 120
+        while time.monotonic() < end:  # until the stage begins, then until it is asked about, or gets on
+            waits_for_shards = len(moments) % 2 == 1
+            if first.exists() and (shards(tmp_path / "s") > done if waits_for_shards else log.stat().st_size > asked):
+                break
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0.0, 2.0 if begun else 0.2))
+        assert not second.exists(), "the second stage is over"
+        moments.append(shards(tmp_path / "s"))
+        workers = children(process.pid)
+        process.kill()
+        process.wait()
+        end = time.monotonic() + 10
+        while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < end:
+            time.sleep(0.05)
+    assert driver(tmp_path, ledger=ledger, count=count, learn=learn).wait(300) == 0
+    store = Store.open(tmp_path / "s")
+    made = explainer(ledger=tmp_path / "calm.sqlite" if ledger else None)  # by which the prior names its model
+    options = {"engine": "serial", "shard_size": SIZE, "learn": learn, "budget_after": AFTER}
+    calm = many(made, inputs(count), tmp_path / "calm", **options)
+    same(calm, store)
+    for prior in (first, second, third):
+        assert prior.read_bytes() == (calm.path / prior.name).read_bytes()
+    assert side_files(store.path) == []
+    again = repeated(tmp_path / "log", store)
+    with capsys.disabled():
+        print(f"\ndriver killed with {moments} shards, ledger {ledger}: {again} queries repeated")
+    assert moments[-1] > moments[0]
+    assert again <= len(moments) * 2 * (64 if ledger else SIZE * (BUDGET + 1))
 
 
 @pytest.fixture

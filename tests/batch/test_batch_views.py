@@ -12,7 +12,7 @@ from batch_helpers import NAN, explainer, inputs
 
 pytest.importorskip("pyarrow")
 
-from c2fa.batch import Store, many, views
+from c2fa.batch import Store, many, word
 
 TEXTS = ["Great book. Not great, Great!", "A bad film. I liked the book.", "Bad. Really bad.", "The book was fine."]
 
@@ -33,10 +33,10 @@ def test_important_names_are_those_of_a_plain_loop(texts: Store) -> None:
     for e in texts:
         here: dict[str, float] = {}
         for name, value in zip(e.names[-1], e.low, strict=True):
-            here[views.word(name)] = here.get(views.word(name), 0.0) + value
+            here[word(name)] = here.get(word(name), 0.0) + value
         for name, value in here.items():
             sums.setdefault(name, []).append(value)
-    found = {f.name: f for f in views.important(texts, n=None, least=1, name=views.word)}
+    found = {f.name: f for f in texts.important(n=None, least=1, name=word)}
     assert found.keys() == sums.keys()
     for name, values in sums.items():
         f = found[name]
@@ -45,50 +45,30 @@ def test_important_names_are_those_of_a_plain_loop(texts: Store) -> None:
         assert f.mean_abs == pytest.approx(np.abs(values).mean())
         half = 1.96 * np.std(values) / np.sqrt(max(len(values) - 1, 1))
         assert (f.low, f.high) == (pytest.approx(f.mean - half), pytest.approx(f.mean + half))
-    top = views.important(texts, n=2, name=views.word, least=1)
+    top = texts.important(n=2, name=word, least=1)
     assert {f.name for f in top} == {"great", "bad"}
-    assert views.important(texts, target="no") == []
+    assert texts.important(target="no") == []
     with pytest.raises(IndexError, match=r"level 5 does not exist: the store has levels 0\.\.1"):
-        views.important(texts, level=5)
-
-
-def test_strongest_parts(texts: Store) -> None:
-    best = views.strongest(texts, level=0, n=3)
-    assert best[0].name in ("Really bad.", "Bad.", "Not great, Great!", "A bad film.", "Great book.")
-    every = [(abs(v), n) for e in texts for n, v in zip(e.names[0], e.high, strict=True)]
-    assert [abs(s.value) for s in best] == [value for value, _ in sorted(every, reverse=True)[:3]]
-    assert {(abs(s.value), s.name) for s in best} <= set(every)  # whichever of those that matter alike
-    assert len({(s.index, s.name) for s in best}) == 3
-    assert list(views.frame(best).columns) == ["index", "key", "name", "value", "target"]
-
-
-def test_what_warns(tmp_path: Path) -> None:
-    xs = inputs(8)
-    xs[5][0] = NAN
-    store = many(explainer(method="c2fa", budget=(2, 2)), xs, tmp_path / "s", engine="serial", shard_size=3)
-    found = views.warned(store)
-    assert {w.index for w in found} == set(range(8))
-    assert next(w for w in found if w.index == 5).error is not None
+        texts.important(level=5)
 
 
 def test_a_store_and_memory_tell_the_page_the_same(texts: Store) -> None:
     here = c2fa.batch.Explanations.of((None, e) for e in texts)
-    both = [views.overall(found, [1, 2, 3]) for found in (texts, here)]
+    both = [found.overall([1, 2, 3]) for found in (texts, here)]
     for a, b in zip(*(made["outputs"] for made in both), strict=True):
         assert a["name"] == b["name"] == "yes"
         assert a["bins"].tolist() == b["bins"].tolist()
         assert [f["cards"] for f in a["features"]] == [f["cards"] for f in b["features"]]
         assert {card for f in a["features"] for card, _ in f["cards"]} <= {0, 1, 2}
     assert both[0]["warnings"] == both[1]["warnings"]
-    assert views.strongest(texts) == views.strongest(here)
-    assert views.warned(texts) == views.warned(here)
+    assert list(texts.briefs()) == list(here.briefs())
 
 
 def test_warnings_that_differ_in_their_names_and_numbers_are_counted_as_one(tmp_path: Path) -> None:
     xs = inputs(8)
     xs[5][0] = NAN
     store = many(explainer(method="c2fa", budget=(2, 2)), xs, tmp_path / "s", engine="serial", shard_size=3)
-    told = views.overall(store, list(range(8)))
+    told = store.overall(list(range(8)))
     assert told["failed"] == 1
     assert told["errors"][0]["first"] == [5]
     counted = {w["text"]: w["inputs"] for w in told["warnings"]}
@@ -96,22 +76,13 @@ def test_warnings_that_differ_in_their_names_and_numbers_are_counted_as_one(tmp_
     assert len(counted) < sum(len(e.diagnostics.warnings) for e in store)
 
 
-def test_a_gallery(texts: Store) -> None:
-    assert [e.names for e in views.gallery(texts, 2)] == [texts[0].names, texts[1].names]
-    sure = views.gallery(texts, 4, by="certain")
-    assert [e.prediction for e in sure] == sorted((e.prediction for e in texts), reverse=True)
-    assert sure[0].view.kind == "text"
-    with pytest.raises(ValueError, match="by must be"):
-        views.gallery(texts, by="best")  # type: ignore[arg-type]
-
-
 def test_plots_draw(texts: Store) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    for draw in (views.bars, views.beeswarm):
-        ax = draw(texts, name=views.word, least=1, target="yes")
+    for kind in ("bars", "beeswarm"):
+        ax = texts.plot(kind, name=word, least=1, target="yes")
         assert [t.get_text().split(" ")[0] for t in ax.get_yticklabels()][:1] in (["bad"], ["great"])
         assert "for yes" in ax.get_xlabel()
         ax.figure.canvas.draw()
@@ -120,12 +91,12 @@ def test_plots_draw(texts: Store) -> None:
 
 def test_a_swarm_has_a_dot_for_each_input_that_has_the_name(texts: Store) -> None:
     pytest.importorskip("matplotlib")
-    ax = views.beeswarm(texts, name=views.word, least=1)
+    ax = texts.plot(name=word, least=1)
     names = [tick.get_text().rpartition(" (")[0] for tick in ax.get_yticklabels()]
     for name, dots in zip(names, ax.collections, strict=True):
         sums = [
-            sum(v for n, v in zip(e.names[-1], e.low, strict=True) if views.word(n) == name)
+            sum(v for n, v in zip(e.names[-1], e.low, strict=True) if word(n) == name)
             for e in texts
-            if name in map(views.word, e.names[-1])
+            if name in map(word, e.names[-1])
         ]
         assert sorted(np.asarray(dots.get_offsets())[:, 0]) == pytest.approx(sorted(sums))

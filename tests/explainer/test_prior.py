@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -320,10 +321,11 @@ def test_it_learns_what_words_do(prior):
 
 
 def test_what_was_learned_can_be_read(prior):
+    pd = pytest.importorskip("pandas")
     rows = prior.top(2)
     assert [row.name for row in prior.top(None) if row.field == "word"][:2] == ["word: bad", "word: good"]
     assert rows == prior.top(None, "liking")[:2]
-    frame = prior.to_frame()
+    frame = pd.DataFrame(prior.top(None))
     assert list(frame.columns) == ["field", "value", "output", "effect", "stderr", "inputs"]
     assert len(frame) == sum(one.width for one in prior.fields.values())
     words = frame[frame["field"] == "word"].set_index("value")
@@ -837,5 +839,13 @@ def test_a_lesson_that_cannot_be_is_refused_before_anything_is_asked(tmp_path):
             explainer().many(reviews(2), tmp_path / "store", engine="serial", **options)
     with pytest.raises(ValueError, match="cannot use a prior"):
         explainer(method="lime").many(reviews(2), tmp_path / "store", engine="serial", learn=8)
-    with pytest.raises(TypeError, match="learn= needs an explainer"):
-        c2fa.batch.many(explainer, reviews(2), tmp_path / "store", engine="serial", learn=8)
+    made = functools.partial(explainer, method="lime")
+    with pytest.raises(ValueError, match="cannot use a prior"):
+        c2fa.batch.many(made, reviews(2), tmp_path / "store", engine="serial", learn=8)
+
+
+def test_a_function_that_makes_an_explainer_learns_as_well(taught, tmp_path):
+    options = {"engine": "serial", "learn": 8, "budget_after": 12, "precision": "float64"}
+    made = functools.partial(explainer, budget=40)
+    for e, found in zip(taught, c2fa.batch.many(made, reviews(14, seed=5), tmp_path / "store", **options), strict=True):
+        np.testing.assert_allclose(found.low, e.low, atol=1e-12)

@@ -290,9 +290,9 @@ def test_a_page_of_many_says_what_they_have_in_common_before_its_cards() -> None
         assert output["ends"] == pytest.approx([min(predicted), max(predicted)])
         for feature in output["features"]:
             sums = {
-                k: sum(v for n, v in zip(e.names[-1], e.low, strict=True) if batch.views.word(n) == feature["name"])
+                k: sum(v for n, v in zip(e.names[-1], e.low, strict=True) if batch.word(n) == feature["name"])
                 for k, e in own
-                if feature["name"] in map(batch.views.word, e.names[-1])
+                if feature["name"] in map(batch.word, e.names[-1])
             }
             assert feature["inputs"] == len(sums)
             assert feature["mean"] == pytest.approx(np.mean(list(sums.values())))

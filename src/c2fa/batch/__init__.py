@@ -1,18 +1,16 @@
-"""Many inputs: a store that resumes, engines that run it, views over what is in it.
+"""Many inputs: a store that resumes, engines that run it, and what all explanations have in common.
 
-``many`` explains a dataset into a folder; ``Store.open`` reads it back; ``views`` looks over all of it. ``in_memory``
-explains inputs here and returns their explanations, without a folder.
+``many`` explains a dataset into a folder; ``Store.open`` reads it back. ``in_memory`` explains inputs here and returns
+their explanations, without a folder.
 """
 
 from __future__ import annotations
 
-from c2fa.batch import views
 from c2fa.batch.isolation import Health, Isolation, ModelDownError, NoAnswerError
-from c2fa.batch.many import many
+from c2fa.batch.many import Recipe, many
 from c2fa.batch.memory import in_memory
-from c2fa.batch.overview import Explanations, NotExplainedError
+from c2fa.batch.overview import Explanations, NotExplainedError, word
 from c2fa.batch.packing import Item, Outcome, packed
-from c2fa.batch.recipe import Recipe
 from c2fa.batch.records import StoreError
 from c2fa.batch.run import BatchError
 from c2fa.batch.store import Store
@@ -38,5 +36,5 @@ __all__ = [
     "in_memory",
     "many",
     "packed",
-    "views",
+    "word",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from c2fa.asking.driver import AskModel, Policy, Received, Share, Verdict
 from c2fa.asking.replies import Failed, QueryError
@@ -61,7 +61,7 @@ class Report:
         return ", ".join(words)
 
     def __add__(self, other: Report) -> Report:
-        return Report(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Report)})
+        return Report(**{name: own + vars(other)[name] for name, own in vars(self).items()})
 
 
 def missing_package(error: ImportError) -> ImportError:
@@ -80,23 +80,13 @@ def in_words(error: BaseException) -> str:
 class Health:
     """What is known of a model: a row that it answered once, or the inputs that failed before it answered any.
 
-    Parameters
-    ----------
-    patience
-        Seconds without any answer until ``ModelDownError``.
-    outputs_vary
-        Whether the model may give other inputs another number of outputs.
-    on_answer
-        Called when the model answers for the first time.
-    find_canary
-        Makes a row that the model answered to someone else.
-    canary
-        The first row that was answered; a model that fails on it is down, whatever else it is asked.
-    suspects
-        A row of each input that failed before any was answered: it, or the model, is to blame.
-    widths
-        Some inputs for each number of outputs that the model gave when it was asked about one input alone. The number
-        that most have is the model's: a batch has as many for all, and another may be that of one bad input.
+    It may be silent for ``patience`` seconds, and ``outputs_vary`` where other inputs may have another number of
+    outputs. ``on_answer`` is called at its first answer. The ``canary`` is the first row that it answered, or one that
+    ``find_canary`` makes, which it answered to someone else: a model that fails on it is down. Of each input that
+    failed before any was answered, ``suspects`` has a row: it, or the model, is to blame.
+
+    ``widths`` has some inputs for each number of outputs that the model gave when it was asked about one input alone.
+    The number that most have is the model's: a batch has as many for all, and another may be that of one bad input.
     """
 
     patience: float = 60.0
@@ -208,16 +198,8 @@ class Isolation(Policy):
 
     The rows of each input of a failed batch are sent alone. An input is to blame only if it fails each time just after
     the model answered the canary, a row that it answered before; a model that does not answer the canary is down, and
-    is waited for. While there is no canary, inputs that fail are postponed.
-
-    Parameters
-    ----------
-    tries
-        How often the rows of one input are sent by themselves, when the model raises, before it is set aside.
-    health
-        What is known of the model, from all inputs that it was asked about.
-    report
-        Where to count what was sent.
+    is waited for. While there is no canary, inputs that fail are postponed. After so many ``tries`` alone an input is
+    set aside; ``report`` counts what was sent.
     """
 
     tries: int = 3

@@ -5,19 +5,116 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from c2fa import engines
-from c2fa.batch.recipe import Divisible, Lesson, MakeModel, MakeWorker, Recipe, Teachable
+from c2fa.asking.masking import Masker
+from c2fa.asking.model import Model, Shell
 from c2fa.batch.records import Precision, Views, arrow
-from c2fa.batch.run import Run, at_least
+from c2fa.batch.run import Lesson, Run, at_least
 from c2fa.batch.sources import Pick, source
 from c2fa.batch.store import Store, settings_of
+from c2fa.batch.worker import MakeWorker
 from c2fa.engines import Contact, Crew, Engine, Serving
 from c2fa.explainer import Explainer
+from c2fa.models.loading import is_language_model, load, taken
 from c2fa.showing.progress import Bar
+
+MakeModel: TypeAlias = str | Callable[[], Any]
+Divided: TypeAlias = tuple[Callable[[], Model], Callable[[Any], Explainer]]
+"""What makes a model, for its own process, and what makes an explainer around one, for workers."""
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """What makes an explainer, when it is called, and can have its model made in another process."""
+
+    def divided(self) -> Divided:
+        """What makes the model, and what makes the rest around one."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """What makes an explainer where it is needed: a model that is still to be loaded, a masker and options.
+
+    Parameters
+    ----------
+    model
+        A line of text as the command line has it (``"demo"``, ``"onnx:model.onnx"``), or a function without
+        arguments that returns the model, such as a class or ``functools.partial(load, path)``.
+    masker
+        The masker.
+    options
+        The explainer's options.
+    explainer
+        One that is made already, in place of masker and options; its own model is not used.
+
+    Examples
+    --------
+    >>> import c2fa
+    >>> Recipe("python:math:fsum", c2fa.maskers.Text(), {"budget": 50})().budget
+    50
+    """
+
+    model: MakeModel
+    masker: Masker | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    explainer: Explainer | None = None
+
+    @classmethod
+    def of(cls, explainer: Explainer, model: MakeModel | None = None) -> Recipe:
+        """An explainer that travels, with its model or with what makes one; the explainer itself stays as it is."""
+        own = explainer.model.model if isinstance(explainer.model, Shell) else explainer.model
+        return cls(_Held(own) if model is None else model, explainer=explainer.with_model(_absent))
+
+    def __call__(self, model: Any = None) -> Explainer:
+        model = _made(self.model) if model is None else model
+        if self.explainer is not None:
+            return self.explainer.with_model(model)
+        return Explainer(model, self.masker, **self.options)
+
+    def divided(self) -> Divided:
+        """What makes the model, and the recipe without it."""
+        return functools.partial(_made, self.model), replace(self, model=_absent)
+
+    def bare(self) -> Explainer:
+        """An explainer that cannot explain, to see its settings before a model is loaded."""
+        if self.explainer is not None:
+            return self.explainer
+        return Explainer(_absent, self.masker, **{"model_name": "not loaded", **self.options, "ledger": None})
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """A model that is made already, as what makes it."""
+
+    model: Model
+
+    def __call__(self) -> Model:
+        return self.model
+
+
+def _absent(batch: Any = None) -> Any:
+    raise AssertionError("the model stayed behind; the worker makes its own")
+
+
+def _made(model: MakeModel) -> Model:
+    """Load a model from a line of text, or call what makes it."""
+    if isinstance(model, str):
+        return load(model)
+    made = model()
+    if isinstance(model, _Held):
+        return made
+    if not callable(made) and not is_language_model(made):
+        raise TypeError(
+            f"model must be a function without arguments that returns the model; {model!r} returned "
+            f"{type(made).__name__}"
+        )
+    return taken(made)
 
 
 def many(
@@ -60,23 +157,20 @@ def many(
     engine
         ``"processes"``, ``"ray"``, ``"dask"``, ``"serial"``, or an engine of your own.
     workers
-        How many. By default as many processes as pay, at most one for each core: one explains the first inputs, and
-        others start where each has more to do than its start takes. ``store.run.workers`` tells how many there were.
-        Ray and Dask start one for each core. Where processes of their own have the model, a core is left to each.
+        How many. By default as many processes as pay, at most one for each core (``store.run.workers`` tells); Ray and
+        Dask start one for each core. Where processes of their own have the model, a core is left to each.
     models
-        How many processes have the model and answer the workers, which then read, segment, draw masks and fit. 0, the
-        default: each worker has a model of its own. ``"here"``: this process has it, as for one that is loaded
-        already. ``store.run.loads`` tells how busy they were. It needs an explainer or a ``Recipe``, whose model can be
-        made apart.
+        How many processes have the model and answer the workers (``store.run.loads`` tells how busy they were); 0, the
+        default, gives each worker its own. ``"here"``: this process has it, as for one that is loaded already. It needs
+        an explainer or a ``Recipe``, whose model is made apart.
     gpus
         The same, with a GPU for each of these processes and none for the workers.
     model
         What makes the model where it is needed, instead of the explainer's own: a spec such as ``"demo"``, or a
         constructor.
     column, key
-        For tables: the column that is the input and the one that names it, or functions of a row. A name must be
-        different for every input: the ledger keeps answers under it, and it decides on the masks of an input that
-        cannot be hashed.
+        For tables: the column that is the input and the one that names it, or functions of a row. No two inputs may
+        have one name: the ledger keeps answers under it, and masks depend on it where an input cannot be hashed.
     shard_size
         Inputs in one file. A shard is what may be lost when a machine dies; by default the store's own, else chosen.
     batch_size
@@ -123,10 +217,10 @@ def many(
     at_least("gpus", gpus, 0)
     if models and gpus and models != gpus:
         raise ValueError(f"gpus={gpus} are {gpus} processes with a GPU each; leave out models={models}")
+    served = models or gpus  # processes that have the model
     on = engines.engine(engine)
-    cores = os.cpu_count() or 1
-    if models or gpus:  # beside the driver and the processes that have the model
-        cores = max(cores - 1 - (models or gpus), 1)
+    beside = 1 + served if served else 0  # the driver and those processes
+    cores = max((os.cpu_count() or 1) - beside, 1)
     most = at_least("workers", cores if workers is None else workers, 1)
     run = Run(
         Store(store),
@@ -143,78 +237,75 @@ def many(
         raise ValueError(f"precision must be 'float32' or 'float64', not {precision!r}")
     if views not in ("auto", "all", "none"):
         raise ValueError(f"views must be 'auto', 'all' or 'none', not {views!r}")
-    if timeout is not None and (engine == "serial" or not timeout > 0):
+    if timeout is not None and (engine == "serial" or here or not timeout > 0):
         raise ValueError(
-            f"timeout must be seconds above 0, and needs workers that can be ended: engine={engine!r}, "
+            f"timeout must be seconds above 0, and needs a process with the model that can be ended: engine={engine!r}, "
             f"timeout={timeout!r}"
         )
-    served = models > 0 or gpus > 0
-    make = _portable(explainer, model, travels=served or on is not engines.serial)
-    lesson = Lesson.of(make, learn, budget_after)
-    size = run.shard_size(shard_size)
-    if lesson is not None:
-        size = lesson.shard_size(size, given=shard_size is not None)
+    make = _portable(explainer, model, travels=served > 0 or on is not engines.serial)
+    lesson = Lesson.of(learn, budget_after)
+    size = lesson.shard_size(run.shard_size(shard_size), shard_size)
     if on is engines.processes:
         run.crew.left = run.left if workers is None else None
         on = functools.partial(engines.processes, crew=run.crew)
     else:
         run.crew.used = run.crew.most
-    bound = {"shard_size": size, "precision": precision, **({} if lesson is None else lesson.bound)}
-    settings = None
-    if isinstance(explainer, Explainer):
-        settings = settings_of(explainer, **bound)
-        run.store.check(settings)
-    elif isinstance(make, Recipe):
-        run.store.check(settings_of(make.bare(), **bound), except_for=("model",))
-
-    def prepared(make: Callable[..., Explainer]) -> tuple[MakeWorker, Serving | None]:
-        """What the workers are made of, and how they share a model."""
-        serving = None
-        if served:
-            if not isinstance(make, Divisible):
-                raise TypeError(
-                    "models= and gpus= need a model that can be made apart from its explainer: give an explainer, or "
-                    "c2fa.batch.Recipe(model, masker, options) in place of a function that makes both"
-                )
-            rows = batch_size
-            if rows is None and isinstance(make, Recipe):
-                rows = make.options.get("batch_size") if make.explainer is None else make.explainer.batch_size
-            make_model, make = make.divided()
-            serving = Serving(
-                make_model,
-                Contact(os.path.abspath(store), patience),
-                models=models or gpus,
-                here=here,
-                gpu=gpus > 0,
-                batch_size=rows,
-                timeout=timeout,
+    bound = {"shard_size": size, "precision": precision, **lesson.settings}
+    rows, settings = batch_size, None
+    if isinstance(make, Recipe):
+        bare = make.bare()
+        # A complete store starts no worker, so nobody else would notice that it was made with other settings.
+        if isinstance(explainer, Explainer):
+            settings = settings_of(explainer, **bound)
+            run.store.check(settings)
+        else:
+            run.store.check(settings_of(bare, **bound), except_for=("model",))
+        if lesson.stages:
+            bare.check_prior(None)
+        if rows is None:
+            rows = make.options.get("batch_size") if make.explainer is None else bare.batch_size
+    make_model = None
+    if served:
+        if not isinstance(make, Divisible):
+            raise TypeError(
+                "models= and gpus= need a model that can be made apart from its explainer: give an explainer, or "
+                "c2fa.batch.Recipe(model, masker, options) in place of a function that makes both"
             )
-        worker = MakeWorker(
-            make=make,
-            store=os.fspath(store),
-            shard_size=size,
-            run=run.id,
-            batch_size=None if batch_size is None else at_least("batch_size", batch_size, 1),
-            tries=tries,
-            timeout=timeout if serving is None else None,  # whoever has the model keeps the time
-            patience=patience,
-            in_flight=at_least("in_flight", in_flight, 1),
-            precision=precision,
-            views=views,
-            settings=settings,
-            bound=bound,
-        )
-        return worker, serving
+        make_model, make = make.divided()
+    worker = MakeWorker(
+        make=make,
+        store=os.fspath(store),
+        shard_size=size,
+        run=run.id,
+        batch_size=None if batch_size is None else at_least("batch_size", batch_size, 1),
+        tries=tries,
+        timeout=None if served else timeout,  # whoever has the model keeps the time
+        patience=patience,
+        in_flight=at_least("in_flight", in_flight, 1),
+        precision=precision,
+        views=views,
+        settings=settings,
+        bound=bound,
+        lesson=lesson,
+    )
+
+    def go(shards: int | None = None) -> None:
+        """Explain the first so many shards, or all."""
+        serving = None
+        if make_model is not None:
+            contact = Contact(os.path.abspath(store), patience)
+            serving = Serving(
+                make_model, contact, models=served, here=here, gpu=gpus > 0, batch_size=rows, timeout=timeout
+            )
+        run.go(on, worker, serving, bar, shards)
 
     with contextlib.closing(Bar(progress, run.source.total, "input", "explaining")) as bar:
-        if lesson is not None and isinstance(make, Teachable):
-            first = make
-            for stage in lesson.stages:
-                run.go(on, *prepared(make), bar, shards=stage // size)
-                if run.held is None:  # the inputs to learn from are all that there are
-                    break
-                make = lesson.applied(first, run.store, stage)
-        run.go(on, *prepared(make), bar)
+        for stage in lesson.stages:
+            go(stage // size)
+            if run.held is None:  # the inputs to learn from are all that there are
+                break
+            worker = replace(worker, prior=lesson.learned(run.store.path, stage))
+        go()
     done = Store(store)
     done.run = run.report
     return done
@@ -234,4 +325,11 @@ def _portable(
         )
     if model is not None:
         raise ValueError("model= goes with an explainer; a function that makes one makes its model too")
+    return explainer if isinstance(explainer, Divisible) else functools.partial(_checked, explainer)
+
+
+def _checked(make: Callable[[], Any]) -> Explainer:
+    explainer = make()
+    if not isinstance(explainer, Explainer):
+        raise TypeError(f"the factory must return a c2fa.Explainer; it returned {type(explainer).__name__}")
     return explainer

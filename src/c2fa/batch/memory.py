@@ -16,10 +16,9 @@ from typing import Any, TypeAlias
 from c2fa._system import did_you_mean
 from c2fa.asking.model import describe
 from c2fa.batch.isolation import Health, Isolation, Report
-from c2fa.batch.many import many
+from c2fa.batch.many import Recipe, many
 from c2fa.batch.overview import Explanations, NotExplainedError
 from c2fa.batch.packing import Item, Outcome, packed, together
-from c2fa.batch.recipe import Recipe
 from c2fa.batch.run import at_least
 from c2fa.batch.sources import Pick, source
 from c2fa.engines import Contact, Crew, Loads, RemoteModel, Serving, WorkerError, dumps, processes

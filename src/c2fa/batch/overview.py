@@ -1,10 +1,11 @@
-"""What many explanations have in common, be they in memory or in a store: names that matter, pictures, cohorts."""
+"""What many explanations have in common, be they in memory or in a store: names that matter, pictures, pages."""
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
@@ -13,7 +14,6 @@ import numpy as np
 
 from c2fa import report
 from c2fa._system import need
-from c2fa.batch import views
 from c2fa.batch.isolation import Report
 from c2fa.batch.packing import Outcome
 from c2fa.explanation import Explanation
@@ -22,10 +22,11 @@ from c2fa.structure import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
-By: TypeAlias = Callable[[Explanation], Any] | Sequence[Any]
 Flat: TypeAlias = tuple[IntArray, Sequence[str], IntArray, FloatArray]
 """Features of some inputs, one after another: the input of each, the distinct names, its name among them, its value."""
+Name: TypeAlias = Callable[[str], str] | None
 
 
 class NotExplainedError(LookupError):
@@ -53,8 +54,29 @@ class Brief:
     error: str | None
 
 
+@dataclass(frozen=True)
+class Feature:
+    """One name over a dataset: how often it occurs, and the mean of its attributions with a 95 % interval."""
+
+    name: str
+    inputs: int
+    mean: float
+    mean_abs: float
+    low: float
+    high: float
+
+
+def word(name: str) -> str:
+    """A word without its case and the punctuation around it.
+
+    >>> word("(Great!")
+    'great'
+    """
+    return re.sub(r"^\W+|\W+$", "", name).casefold()
+
+
 class Overview(Sequence[Explanation]):
-    """Views over many explanations; ``which`` are options of ``c2fa.batch.views.important``."""
+    """What is said of many explanations at once."""
 
     @abstractmethod
     def items(self) -> Iterator[tuple[int, Explanation]]:
@@ -68,25 +90,94 @@ class Overview(Sequence[Explanation]):
     def flat(self, level: int, target: str | None = None) -> Iterator[Flat]:
         """The features of a level of the inputs that were explained for a target, some inputs at a time."""
 
-    def important(self, level: int = -1, n: int | None = 20, *, by: By | None = None, **which: Any) -> Any:
-        """The names with the largest mean absolute attribution, a list; with ``by``, a list for each cohort."""
-        if by is None:
-            return views.important(self, level, n, **which)
-        return {label: views.important(some, level, n, **which) for label, some in self.cohorts(by).items()}
+    def important(
+        self, level: int = -1, n: int | None = 20, *, target: str | None = None, least: int = 2, name: Name = None
+    ) -> list[Feature]:
+        """The names with the largest mean absolute attribution: words, columns, channels.
 
-    def bars(self, level: int = -1, n: int = 15, *, by: By | None = None, **which: Any) -> Any:
-        """Draw mean attributions of the most important names with 95 % intervals; with ``by``, axes for each cohort."""
-        return self._drawn("bars", level, n, by, which)
+        A name that occurs twice in one input counts there with the sum of its attributions.
 
-    def beeswarm(self, level: int = -1, n: int = 15, *, by: By | None = None, **which: Any) -> Any:
-        """Draw a dot for each input that has a name; with ``by``, axes for each cohort."""
-        return self._drawn("beeswarm", level, n, by, which)
+        Parameters
+        ----------
+        level
+            The level of the features, coarse (0) to fine (-1).
+        n
+            How many; None for all.
+        target
+            Only inputs that were explained for this output; attributions of different outputs do not mix.
+        least
+            Leave out names that fewer inputs have.
+        name
+            What to make of a name first, such as ``c2fa.batch.word``.
+        """
+        places: dict[str, int] = {}
+        sums = np.zeros((0, 4))
+        for _, of, total in self._totals(level, target, name, places):
+            sums = np.concatenate([sums, np.zeros((len(places) - len(sums), 4))])
+            for column, weights in enumerate((np.ones_like(total), total, np.abs(total), np.square(total))):
+                sums[:, column] += np.bincount(of, weights=weights, minlength=len(places))
+        features = []
+        for key, place in places.items():
+            count, total, total_abs, total_square = sums[place].tolist()
+            if count < least or not key:
+                continue
+            mean = total / count
+            half = 1.96 * np.sqrt(max(total_square / count - mean**2, 0.0) / max(count - 1, 1))
+            features.append(Feature(key, int(count), mean, total_abs / count, mean - half, mean + half))
+        return sorted(features, key=lambda f: -f.mean_abs)[:n]
 
-    def plot(self, kind: Literal["beeswarm", "bars"] = "beeswarm", **options: Any) -> Any:
-        """Draw all at a glance, as ``beeswarm`` or as ``bars``."""
+    def plot(
+        self,
+        kind: Literal["beeswarm", "bars"] = "beeswarm",
+        level: int = -1,
+        n: int = 15,
+        *,
+        ax: Axes | None = None,
+        target: str | None = None,
+        least: int = 2,
+        name: Name = None,
+    ) -> Axes:
+        """Draw the most important names, as ``important`` finds them.
+
+        ``"beeswarm"`` has a dot for each input that has the name, so that a mean cannot hide two opposite habits;
+        ``"bars"`` has means with 95 % intervals.
+        """
         if kind not in ("beeswarm", "bars"):
             raise ValueError(f"kind must be 'beeswarm' or 'bars'; got {kind!r}")
-        return self.bars(**options) if kind == "bars" else self.beeswarm(**options)
+        from c2fa.plots._style import own_axes, signs  # with matplotlib, which nothing else here needs
+
+        features = self.important(level, n, target=target, least=least, name=name)
+        ax = own_axes(ax, 7, 0.32 * len(features) + 1.2)
+        if kind == "bars":
+            means = np.array([f.mean for f in features])
+            reach = np.array([[f.mean - f.low for f in features], [f.high - f.mean for f in features]])
+            places = np.arange(len(features))
+            ax.barh(places, means, color=signs(means))
+            ax.errorbar(means, places, xerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
+        else:
+            rng = np.random.default_rng(0)
+            for place, (_, values) in enumerate(self._spread(level, features, target, name)):
+                if len(values) > 2000:  # as many dots as can be told apart
+                    values = rng.choice(values, 2000, replace=False)
+                ax.scatter(values, place + _swarm(values), s=6, c=signs(values), alpha=0.6, linewidths=0)
+        names = [f"{f.name} ({f.inputs})" for f in features]
+        ax.axvline(0.0, color="black", linewidth=0.8)
+        ax.set_yticks(range(len(names)), [n if len(n) <= 40 else n[:39] + "…" for n in names])
+        ax.invert_yaxis()
+        unit = next((e.link.unit for _, e in self.items()), "")
+        unit = f" ({unit})" if unit else ""
+        what = f"mean attribution{unit}, 95 % interval" if kind == "bars" else f"attribution{unit} in each input"
+        ax.set_xlabel(what if target is None else f"{what}, for {target}")
+        ax.spines[["top", "right"]].set_visible(False)
+        return ax
+
+    def cohorts(self, by: Callable[[Explanation], Any] | Sequence[Any]) -> dict[str, Explanations]:
+        """The explanations in groups: by what a function says of each, or by a label for each input."""
+        groups: dict[str, list[Outcome]] = {}
+        for index, e in self.items():
+            label = by(e) if callable(by) else by[index]
+            groups.setdefault(str(label), []).append(Outcome(index, None, e))
+        return {label: Explanations(some, Report(inputs=len(some))) for label, some in sorted(groups.items())}
 
     def to_shap(self, level: int = -1) -> Any:
         """All as one ``shap.Explanation``, for shap's plots of a whole table; see ``c2fa.to_shap``."""
@@ -115,28 +206,114 @@ class Overview(Sequence[Explanation]):
             if brief.index in shown:
                 name, text = brief.key or str(brief.index), report.title_of(shown[brief.index])
                 named.append((f"{name} · {text}" if text else brief.key or f"input {name}", shown[brief.index]))
-        return report.html(named, path, title=title, overall=views.overall(self, list(shown)))
+        return report.html(named, path, title=title, overall=self.overall(list(shown)))
 
-    def cohorts(self, by: By) -> dict[str, Explanations]:
-        """The explanations in groups: by what a function says of each, or by a label for each input."""
-        groups: dict[str, list[Outcome]] = {}
-        for index, e in self.items():
-            label = by(e) if callable(by) else by[index]
-            groups.setdefault(str(label), []).append(Outcome(index, None, e))
-        return {label: Explanations(some, Report(inputs=len(some))) for label, some in sorted(groups.items())}
+    def overall(self, cards: Sequence[int]) -> dict[str, Any]:
+        """What a page says of all inputs, before the ``cards`` of some.
 
-    def _drawn(self, kind: str, level: int, n: int, by: By | None, which: dict[str, Any]) -> Any:
-        from c2fa.plots._style import figure  # with matplotlib, which nothing else here needs
+        Names and predictions are told apart by what was explained, the six most frequent outputs; answers of a language
+        model, of which each is an output of its own, are taken together.
+        """
+        first = next(e for _, e in self.items())
+        level, name = first.view.telling, word if first.view.kind == "text" and first.answer is None else None
+        card_of = {index: k for k, index in enumerate(cards)}
+        predictions: dict[str | None, list[float]] = {}
+        failed: dict[str, list[Brief]] = {}
+        doubts: dict[str, list[int]] = {}
+        inputs = 0
+        for brief in self.briefs():
+            inputs += 1
+            if brief.error is not None:
+                failed.setdefault(_kind(brief.error), []).append(brief)
+                continue
+            predictions.setdefault(brief.target if first.answer is None else None, []).append(brief.prediction)
+            for kind in set(map(_kind, brief.warnings)):
+                doubts.setdefault(kind, []).append(brief.index)
+        outputs = []
+        rng = np.random.default_rng(0)
+        for target in sorted(predictions, key=lambda target: -len(predictions[target]))[:6]:
+            features = self.important(level, 15, target=target, name=name)
+            spread = self._spread(level, features, target, name)
+            values = np.array(predictions[target])
+            finite = values[np.isfinite(values)]
+            outputs.append(
+                {
+                    "name": target,
+                    "inputs": len(values),
+                    "bins": np.histogram(finite, bins=20)[0],
+                    "ends": (finite.min(), finite.max()) if len(finite) else None,
+                    "median": np.median(finite) if len(finite) else None,
+                    "features": [
+                        {
+                            **asdict(feature),
+                            "dots": rng.choice(of_inputs[1], min(len(of_inputs[1]), 200), replace=False),
+                            "cards": [
+                                (card_of[i], float(f"{v:.3g}")) for i, v in zip(*of_inputs, strict=True) if i in card_of
+                            ],
+                        }
+                        for feature, of_inputs in zip(features, spread, strict=True)
+                    ],
+                }
+            )
+        return {
+            "inputs": inputs,
+            "level": first.level_names[level],
+            "unit": first.link.unit,
+            "outputs": outputs,
+            "warnings": [
+                {"text": text, "inputs": len(indices), "cards": [card_of[i] for i in indices if i in card_of]}
+                for text, indices in sorted(doubts.items(), key=lambda item: -len(item[1]))[:12]
+            ],
+            "failed": sum(map(len, failed.values())),
+            "errors": [
+                {"text": some[0].error, "inputs": len(some), "first": [brief.index for brief in some[:5]]}
+                for some in sorted(failed.values(), key=lambda some: -len(some))[:20]
+            ],
+        }
 
-        draw = {"bars": views.bars, "beeswarm": views.beeswarm}[kind]
-        if by is None:
-            return draw(self, level, n, **which)
-        groups = self.cohorts(by)
-        axes = figure(6 * len(groups), 0.32 * n + 1.4).subplots(1, len(groups), squeeze=False)[0]
-        for ax, (label, some) in zip(axes, groups.items(), strict=True):
-            draw(some, level, n, ax=ax, **which)
-            ax.set_title(f"{label} ({len(some)} inputs)", loc="left", parse_math=False)
-        return list(axes)
+    def _totals(
+        self, level: int, target: str | None, name: Name, places: dict[str, int]
+    ) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+        """What each name has in each input, shard by shard: the input, the place that the name gets, and the sum."""
+        for inputs, names, codes, values in self.flat(level, target):
+            place_of = np.array([places.setdefault(name(k) if name else k, len(places)) for k in names], np.intp)
+            many = max(len(places), 1)
+            pairs, at = np.unique(inputs * many + place_of[codes], return_inverse=True)
+            yield pairs // many, pairs % many, np.bincount(at, values, len(pairs)).astype(np.float64)
+
+    def _spread(
+        self, level: int, features: Sequence[Feature], target: str | None, name: Name
+    ) -> list[tuple[IntArray, FloatArray]]:
+        """Of each feature the inputs that have it, and what it has there."""
+        if not features:
+            return []
+        places: dict[str, int] = {}
+        shards = list(self._totals(level, target, name, places))
+        inputs, of, totals = (np.concatenate(column) for column in zip(*shards, strict=True))
+        own = [of == places[feature.name] for feature in features]
+        return [(inputs[mine], totals[mine]) for mine in own]
+
+
+def _kind(text: str) -> str:
+    """A warning or an error without its names and numbers, by which it is told from others of its kind.
+
+    >>> _kind("R² 0.31 of 'words': raise the budget")
+    'R² … of …: raise the budget'
+    """
+    return re.sub(r"“.*?”|'.*?'|[−-]?\d[\d.,]*", "…", text)
+
+
+def _swarm(values: FloatArray) -> FloatArray:
+    """How far each dot moves up or down so that dots of like values lie beside each other."""
+    edges = np.linspace(values.min(), values.max() + 1e-12, 41)
+    bins = np.digitize(values, edges)
+    counts = np.bincount(bins)
+    order = np.zeros(len(values))
+    for b in np.flatnonzero(counts):
+        order[bins == b] = np.arange(counts[b])
+    side = np.where(order % 2 == 0, 1.0, -1.0) * np.ceil(order / 2)
+    moved: FloatArray = 0.4 * side / max(counts.max() / 2, 1.0)
+    return moved
 
 
 class Explanations(Overview):

@@ -1,31 +1,32 @@
-"""One run over a dataset: which shards are pending, what failed, and what ends it."""
+"""One run over a dataset: which shards are pending, what failed, what ends it, and when it learns."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import itertools
+import math
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
-from c2fa._system import Signals, this_process
+from c2fa._system import Signals, is_whole, this_process
 from c2fa.asking.ledger import LedgerError
 from c2fa.batch.isolation import UNANSWERED, ModelDownError, NoAnswerError, Report
 from c2fa.batch.packing import Item
 from c2fa.batch.records import StoreError
 from c2fa.batch.sources import Source, digest
 from c2fa.batch.store import Store
-from c2fa.batch.worker import Assignment
+from c2fa.batch.worker import Assignment, MakeWorker
 from c2fa.engines import Crew, Done, Engine, Serving
+from c2fa.methods.budget import Budget, as_budget
+from c2fa.priors.prior import Prior
 from c2fa.showing.progress import Bar
-
-if TYPE_CHECKING:
-    from c2fa.batch.recipe import MakeWorker
 
 
 class BatchError(RuntimeError):
@@ -229,6 +230,79 @@ class Run:
 
     def _written(self) -> str:
         return f"{self.report.inputs} inputs were written by this run"
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """After how many inputs to learn, none where nothing is to be learned, and the budget of those behind the first.
+
+    After each stage the prior is learned anew from all inputs so far, and it serves those of the next stage. No stage
+    begins before the one before it is whole, so that numbers do not depend on the order of workers.
+    """
+
+    stages: tuple[int, ...]
+    budget_after: Budget | None
+
+    @classmethod
+    def of(cls, learn: int | Sequence[int] | None, budget_after: int | Sequence[int] | None) -> Lesson:
+        """Refuse what cannot be done before anything is explained."""
+        after = None if budget_after is None else as_budget(budget_after)
+        if learn is None:
+            if after is not None:
+                raise ValueError(
+                    f"budget_after={budget_after!r} is for inputs after those that were learned from; give learn="
+                )
+            return cls((), None)
+        stages: tuple[Any, ...] = tuple(learn) if isinstance(learn, Sequence) else (learn,)
+        if not stages or not all(is_whole(n) and n > 0 for n in stages):
+            raise ValueError(
+                f"learn must be a whole number of inputs above 0, or several such as (50, 200, 1000), not {learn!r}"
+            )
+        if any(n >= later for n, later in itertools.pairwise(stages)):
+            raise ValueError(f"learn={learn!r} must increase: the prior is learned anew after so many inputs in all")
+        return cls(stages, after)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What binds a store to it."""
+        if not self.stages:
+            return {}
+        after = list(self.budget_after) if isinstance(self.budget_after, tuple) else self.budget_after
+        return {"learn": list(self.stages) if len(self.stages) > 1 else self.stages[0], "budget_after": after}
+
+    def shard_size(self, size: int, given: int | None) -> int:
+        """A size of which the inputs of each stage are whole shards, so that numbers do not depend on it."""
+        for stage in self.stages:
+            if given is not None and stage % given:
+                raise ValueError(
+                    f"learn={stage} must be a multiple of shard_size={given}, so that the inputs to learn from are "
+                    "whole shards"
+                )
+        while any(stage % size for stage in self.stages):
+            size -= 1
+        return size
+
+    def learned(self, path: Path, stage: int) -> Prior:
+        """What the inputs of a store up to a stage teach; what was learned once is kept there."""
+        file = path / ("prior.json" if len(self.stages) == 1 else f"prior-{stage}.json")
+        store = Store(path)
+        if not file.exists():
+            first = itertools.takewhile(lambda item: item[0] < stage, store.items())
+            Prior.learn(e for _, e in first).save(file)
+        try:
+            prior = Prior.load(file)
+        except ValueError as error:
+            raise StoreError(f"{error}; delete it, and the same command learns it again") from error
+        end = next((later for later in self.stages if later > stage), math.inf)
+        shards = (store.shard(number) for number in store.finished())
+        served = (shard for shard in shards if stage <= shard.number * shard.settings["shard_size"] < end)
+        used = {shard.shared.get("prior", prior.name) for shard in served}
+        if not used <= {prior.name}:
+            raise StoreError(
+                f"{str(file)!r} is the prior {prior.name}, and inputs in the store were explained with "
+                f"{min(used - {prior.name})}; put that one back, or give another folder"
+            )
+        return prior
 
 
 def _leave(number: int) -> None:

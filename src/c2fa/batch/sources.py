@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
 import json
 import lzma
@@ -24,19 +23,9 @@ _SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".jsonl.x
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Inputs in their order, from the beginning each time it is iterated, and how many there are where that is known.
+    """Inputs in their order, and how many there are where that is known; ``rows`` begins a new pass over them.
 
-    Parameters
-    ----------
-    rows
-        Begins a new pass over the rows.
-    total
-        Their number, or None.
-    column
-        For rows of a table: the column that is the input, or a function from the row to the input. None takes the
-        only column, or the row itself where there are several.
-    key
-        The column that names an input, or a function from the row to the name.
+    Of a row ``column`` is the input, None being the only one there is, or the row itself; ``key`` is its name.
     """
 
     rows: Callable[[], Iterator[Any]]
@@ -84,12 +73,11 @@ def source(inputs: Any, column: Pick = None, key: Pick = None) -> Source:
     """
     if isinstance(inputs, str | PathLike):
         return _files(Path(inputs), column, key)
-    if is_frame(inputs) and hasattr(inputs, "iloc"):
-        return _frame(inputs, column, key)
-    table = inputs.to_arrow() if hasattr(inputs, "to_arrow") else inputs  # a polars frame
-    if hasattr(table, "to_batches"):
-        rows = getattr(table, "num_rows", None)
-        return Source(lambda: _arrow_rows(table.to_batches(max_chunksize=1024)), rows, column, key)
+    if is_frame(inputs):
+        if hasattr(inputs, "iloc"):  # of pandas, whose rows may be inputs themselves
+            return _frame(inputs, column, key)
+        table = arrow().table(inputs)
+        return Source(lambda: _arrow_rows(table.to_batches(max_chunksize=1024)), table.num_rows, column, key)
     if hasattr(inputs, "tocsr"):  # a sparse array, of which some kinds have no rows
         sparse = inputs.tocsr()
         return Source(lambda: iter(sparse), sparse.shape[0], column, key)
@@ -137,13 +125,8 @@ def _frame(frame: Any, column: Pick, key: Pick) -> Source:
     places = range(len(frame))
     if column is not None:
         return Source(lambda: (frame.iloc[i] for i in places), len(frame), column, key)
-    if key is not None and not callable(key):
-        key = functools.partial(_first, name=key)
-    return Source(lambda: (frame.iloc[i : i + 1] for i in places), len(frame), lambda row: row, key)
-
-
-def _first(frame: Any, name: str) -> Any:
-    return frame[name].iloc[0]
+    name = key if callable(key) or key is None else lambda row: row[key].iloc[0]
+    return Source(lambda: (frame.iloc[i : i + 1] for i in places), len(frame), lambda row: row, name)
 
 
 def _arrow_rows(batches: Iterable[Any]) -> Iterator[_Row]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, Any
 from c2fa._system import from_outside
 from c2fa.asking.fingerprint import check_masker, fingerprint, identify
 from c2fa.asking.ledger import Ledger, LedgerError
-from c2fa.asking.model import Model, ModelProxy, innermost
+from c2fa.asking.model import Model, ModelProxy, describe, innermost
 from c2fa.batch.isolation import Health, Isolation, ModelDownError, NoAnswerError, Report
 from c2fa.batch.packing import Item, Outcome, ask_again, packed, prediction_row, together
-from c2fa.batch.records import StoreError, read, write
+from c2fa.batch.records import Precision, StoreError, Views, read, write
 from c2fa.batch.sources import digest
-from c2fa.batch.store import Store
+from c2fa.batch.store import Store, settings_of
 from c2fa.engines import Journal, Loads, RemoteModel
 from c2fa.engines.load import TimeLimit
 
 if TYPE_CHECKING:
-    from c2fa.batch.recipe import MakeWorker
+    from c2fa.batch.run import Lesson
     from c2fa.explainer import Explainer
+    from c2fa.priors.prior import Prior
 
 _CANARY = (0, 0)  # the range of no input: an input that was explained before is asked about
 
@@ -45,6 +46,49 @@ class Assignment:
     items: Sequence[Item]
     canary: Item | None = None
     retry: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class MakeWorker:
+    """Everything a worker needs, ready to travel; calling it loads the model, or takes one, and gives the worker.
+
+    ``settings`` are the explainer's, where they are known; ``bound`` are those of the store alone. ``prior`` is what
+    earlier inputs of the store taught.
+    """
+
+    make: Callable[..., Explainer]
+    store: str
+    shard_size: int
+    run: str
+    batch_size: int | None
+    tries: int
+    timeout: float | None
+    patience: float
+    in_flight: int
+    precision: Precision
+    views: Views
+    settings: Mapping[str, Any] | None
+    bound: Mapping[str, Any]
+    lesson: Lesson
+    prior: Prior | None = None
+
+    def __call__(self, model: Model | None = None) -> Worker:
+        explainer = self.make() if model is None else self.make(model)
+        settings = self.settings
+        if settings is None:
+            settings = settings_of(explainer, **self.bound)
+            Store(self.store).check(settings)
+        if self.lesson.stages:
+            explainer.check_prior(None)
+        if self.prior is not None:
+            explainer = explainer.with_prior(self.prior, self.lesson.budget_after)
+        vary = describe(explainer.model).outputs_vary
+        return Worker(self, explainer, settings, Health(self.patience, vary, on_answer=self._tell_the_run))
+
+    def _tell_the_run(self) -> None:
+        """The model has answered this worker, so that it is not down."""
+        with contextlib.suppress(OSError):
+            Store(self.store).sign_of_life(self.run).touch()
 
 
 @dataclass(eq=False)

@@ -173,11 +173,6 @@ class Lessons:
         return cls(fields, features_of(fields, table), inputs, values, errors, middle, usable[0].link.name, model)
 
     @property
-    def outputs(self) -> Sequence[str]:
-        """The names of the outputs."""
-        return tuple(self.values)
-
-    @property
     def count(self) -> int:
         """The number of inputs."""
         return int(self.inputs[-1]) + 1

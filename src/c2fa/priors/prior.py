@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from c2fa._system import atomic, did_you_mean, is_whole, need
+from c2fa._system import atomic, did_you_mean, is_whole
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.explanation import Explanation
 from c2fa.priors.learning import MOST, Field, Lessons, features_of, kind_of, names_of, of_kind
@@ -21,9 +21,6 @@ from c2fa.showing.codec import check_unpacked, decode, dumps, encode, read, seal
 from c2fa.solvers.expected import Expectation
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views.descriptors import Column
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _VERSION = 6  # of the files
 
@@ -52,8 +49,7 @@ class Learned:
 class Prior:
     """The effects that leaves are expected to have, and how large what is left of them usually is, learned from others.
 
-    In a fit the expected effects count as far as the answers bear them out: where they do not, the explanation is as
-    without them (``c2fa.solvers.expected``). It depends on nothing but itself and the input.
+    In a fit the expected effects count as far as the answers bear them out (``c2fa.solvers.expected``).
 
     Attributes
     ----------
@@ -100,7 +96,7 @@ class Prior:
         """
         data = Lessons.of(explanations)
         effects, sizes, errors, worth = {}, {}, {}, {}
-        for name in data.outputs:
+        for name in data.values:
             effects[name], sizes[name], errors[name], worth[name] = data.learned(name)
         return cls(data.fields, effects, sizes, errors, data.met, worth, data.count, data.middle, data.link, data.model)
 
@@ -143,12 +139,6 @@ class Prior:
         rows = zip(things, self.effects[output].tolist(), self.errors[output].tolist(), self.met.tolist(), strict=True)
         found = [Learned(*thing, output, effect, error, met) for thing, effect, error, met in rows]
         return sorted(found, key=lambda one: -abs(one.effect))[:n]
-
-    def to_frame(self) -> pd.DataFrame:
-        """A table of all that was learned, a row for each ``Learned``, the largest effects on each output first."""
-        frame = need("pandas", "frame").DataFrame
-        found: pd.DataFrame = frame([asdict(one) for output in self.effects for one in self.top(None, output)])
-        return found
 
     def plot(self, n: int = 15, output: str | None = None, **options: Any) -> Any:
         """Draw the largest effects on an output with their standard errors; see ``c2fa.plots.prior``."""

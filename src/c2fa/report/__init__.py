@@ -26,7 +26,7 @@ __all__ = ["html", "repr_html", "repr_many"]
 
 Several: TypeAlias = "Explanation | Iterable[Explanation | tuple[str, Explanation]] | Mapping[str, Explanation]"
 Overall: TypeAlias = Mapping[str, Any]
-"""What ``c2fa.batch.views.overall`` says of many inputs."""
+"""What ``c2fa.batch.Store.overall`` says of many inputs."""
 
 
 @overload

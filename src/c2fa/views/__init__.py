@@ -2,7 +2,7 @@
 
 from c2fa.asking.masking import View
 from c2fa.views.answer import Cited
-from c2fa.views.from_prior import FromPrior
+from c2fa.views.descriptors import FromPrior
 from c2fa.views.images import Images
 from c2fa.views.inputs import Bag, Series, Table, Text, Vector
 from c2fa.views.statement import Citation, CitedDocument, Source, Statement
