@@ -186,6 +186,17 @@ class Structure:
         return tuple(starts)
 
     @cached_property
+    def _families(self) -> tuple[tuple[IntArray, ...], ...]:
+        levels = []
+        for k in range(self.depth):
+            parents = self.above(k)
+            counts = np.bincount(parents)
+            order, starts = np.argsort(parents, kind="stable"), np.cumsum(counts) - counts
+            numbers = np.flatnonzero(np.bincount(counts)).tolist()
+            levels.append(tuple(order[starts[counts == n][:, None] + np.arange(n)] for n in numbers))
+        return tuple(levels)
+
+    @cached_property
     def _matrices(self) -> dict[int, csr_array]:
         """Memberships that were needed for sums; making one takes longer than using it."""
         return {}
@@ -206,6 +217,10 @@ class Structure:
         """For each feature of a level, the index of its parent; those of the coarsest have one in common."""
         level = self.level(level)
         return self.parents[level - 1] if level else np.zeros(self.widths[0], dtype=np.intp)
+
+    def families(self, level: int) -> tuple[IntArray, ...]:
+        """The features of a level by their parents, an array (parents, children) for each number of children."""
+        return self._families[self.level(level)]
 
     def sizes(self, level: int) -> IntArray:
         """How many leaves each feature of a level holds."""

@@ -95,7 +95,7 @@ class Solved:
         known = process.fit.precision.diagonal()  # 0 for a single row whose mean is its own
         pulls = process.fit.pulls[:, column]
         missed = np.divide(pulls, known, out=process.observed.targets[:, column].copy(), where=known > TINY) * unit
-        if process.observed.alone.all():
+        if not process.observed.pairs:
             return missed
         first, second = self.game.pairs
         common = 0.0 if self.even is None else self.even.left_out
@@ -149,7 +149,7 @@ class Even:
         best: tuple[float, Cholesky, Interactions] | None = None
         for order in ORDERS if len(means) > 2 and np.square(means).mean() > TINY else ():
             interactions = Interactions.of(order, process.scales.variances)
-            kernel = interactions.even(x, x)
+            kernel = interactions.even(interactions.exponents(x, x))
             kernel.ravel()[:: len(kernel) + 1] += ROUNDING
             try:
                 factor = Cholesky(kernel)
@@ -199,9 +199,9 @@ class Even:
         if not len(pairs):
             return []
         covariance = self.interactions.pairs(self.x, s, level, pairs)
-        values = covariance.T @ self.pulls * self.unit
+        values = covariance @ self.pulls * self.unit
         prior = self.interactions.pair_variances(s, level, pairs)
-        known = np.einsum("ji,jk,ki->i", covariance, self.precision, covariance)
+        known = np.einsum("ij,ij->i", covariance @ self.precision, covariance)
         errors = np.sqrt(np.maximum(prior - known, 0.0)) * self.unit
         # Those that are as good as exact are ranked by size, and not by what rounding left of their errors.
         best = np.argsort(-np.abs(values) / np.maximum(errors, 1e-3 * self.unit), kind="stable")[:count]
@@ -321,10 +321,10 @@ def _base(observed: Observed, processes: Sequence[Process], weights: FloatArray)
     level = game.outputs[single].mean(axis=0)
     gone = -np.ones(nothing.shape)
     for w, process in zip(weights, processes, strict=True):
-        half = 0.5 * gone if process.smooth is None else process.smooth(0.5 * gone)
-        covariance = (half * process.scales.variances) @ process.effects.T
-        for odd, kind in zip(process.scales.noises, process.interactions, strict=False):
-            covariance += odd * kind.odd(gone, observed.x)
+        signs = gone if process.smooth is None else process.smooth(gone)
+        covariance = 0.25 * (signs * process.scales.variances) @ process.signs.T
+        for noise, kind in zip(process.scales.noises, process.interactions, strict=False):
+            covariance += noise * kind.odd(kind.exponents(gone, observed.x), (gone * kind.weights) @ observed.x.T)
         level = level + w * observed.unit * (process.fit.means + (covariance @ process.fit.pulls)[0])
     return np.asarray(level)
 
