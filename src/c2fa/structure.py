@@ -203,11 +203,12 @@ class Structure:
 
     def level(self, level: int) -> int:
         """Turn a level that may be negative into its index, or say which levels there are."""
-        if not is_whole(level):
+        if type(level) is not int and not is_whole(level):
             raise TypeError(f"level must be a whole number, 0 for the coarsest and -1 for the leaves; got {level!r}")
-        if not -self.depth <= level < self.depth:
-            raise IndexError(f"level {level} does not exist: the structure has levels 0..{self.depth - 1}")
-        return level % self.depth
+        depth = len(self.widths)
+        if not -depth <= level < depth:
+            raise IndexError(f"level {level} does not exist: the structure has levels 0..{depth - 1}")
+        return level % depth
 
     def owners(self, level: int) -> IntArray:
         """For each leaf, the index of its ancestor at a level."""

@@ -14,7 +14,7 @@ import c2fa
 from c2fa.samplers import Apart
 from c2fa.solvers.expected import Expectation, solve_game_about
 from c2fa.solvers.interactions import Interactions
-from c2fa.solvers.owen import exact_value, solve_game
+from c2fa.solvers.owen import exact_values, solve_game
 from c2fa.solvers.process import Game
 from oracles import all_masks, membership, pair_weights, product_kernel, winter_weights
 
@@ -169,14 +169,15 @@ def test_a_value_is_exact_where_all_its_masks_were_asked(s, seed, kind, paired):
     table = full_game(s, seed, kind, outputs=2)
     everything = game_of(s, table, np.arange(2**s.leaves)[::-1])
     less = game_of(s, table, some_rows(s, seed, 0.8, paired))
-    for k in range(s.depth):
+    for k, ((known, found), (all_known, all_found)) in enumerate(
+        zip(exact_values(less), exact_values(everything), strict=True)
+    ):
         w = weights_of(s, k)
+        assert all_known.all()
+        assert np.allclose(all_found, w @ table)
         for i in range(s.widths[k]):
-            assert np.allclose(exact_value(everything, k, i), w[i] @ table)
-            known = all(mask in less.rows for mask in keys(s, np.flatnonzero(np.abs(w[i]) > 1e-12)))
-            found = exact_value(less, k, i)
-            assert (found is not None) == known
-            assert found is None or np.allclose(found, w[i] @ table)
+            assert known[i] == all(mask in less.rows for mask in keys(s, np.flatnonzero(np.abs(w[i]) > 1e-12)))
+            assert not known[i] or np.allclose(found[i], w[i] @ table)
 
 
 def keys(s, places):

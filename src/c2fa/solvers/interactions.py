@@ -21,7 +21,8 @@ odd orders have values; by the same symmetry only even ones have interactions of
 With ``u = 2t − 1`` the factor of a leaf is ``1 + u ρ x``, so that products over leaves and sums over the nodes u are
 products of matrices:
 
-    Π_i (1 + u ρ_i x_i) = exp(Σ_i ½ log(1 − u² ρ_i²) + Σ_i x_i artanh(u ρ_i)),   1 / (1 + u ρ x) = (1 − u ρ x) / (1 − u² ρ²).
+    Π_i (1 + u ρ_i x_i) = exp(Σ_i ½ log(1 − u² ρ_i²) + Σ_i x_i artanh(u ρ_i)),
+    1 / (1 + u ρ x) = (1 − u ρ x) / (1 − u² ρ²).
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ class Interactions:
         return np.maximum(found, 0.0)
 
     def pairs(self, x: FloatArray, structure: Structure, level: int, pairs: IntArray, rule: Rule = _one) -> FloatArray:
-        """The covariance of interactions of pairs, (pairs, 2) features of one parent, with even parts, (pairs, rows)."""
+        """The covariance of interactions of pairs with even parts, (pairs, rows); each pair has one parent."""
         if not self.even_scale:
             return np.zeros((len(pairs), len(x)))
         first, second = pairs.T
@@ -167,13 +168,16 @@ class Interactions:
         mean, apart = self._mean_and_apart(x, structure, level)
         found = 4.0 / self.even_scale * apart[first] * apart[second] * self._above(x, structure, level, rule)[first]
         for children in structure.families(level):
-            place = np.full(parents.max() + 1, -1)  # of each parent in this family
-            place[parents[children[:, 0]]] = np.arange(len(children))
-            mine = np.flatnonzero(place[parents[first]] >= 0)
-            some, of = np.unique(place[parents[first[mine]]], return_inverse=True)
+            mine, family = np.nonzero(parents[first, None] == parents[children[:, 0]])
+            families = np.flatnonzero(np.bincount(family))
+            of = np.searchsorted(families, family)
             nodes, shares = rule(children.shape[1])
             one, other = (mean[i, None] + nodes[:, None] * apart[i, None] for i in (first[mine], second[mine]))
-            wholes = self._wholes(x, structure, level, children[some], nodes)
+            if level == structure.depth - 1:
+                wholes = self._wholes(x, children[families], nodes)
+            else:
+                parts = children[families, None]
+                wholes = np.prod(mean[parts] + nodes[:, None, None] * apart[parts], axis=2)
             found[mine] *= np.einsum("u,pur->pr", shares, wholes[of] / (one * other))
         return found
 
@@ -220,17 +224,12 @@ class Interactions:
             for some in (children[start : start + step] for start in range(0, len(children), step)):
                 reach = self.weights[some, None] * nodes
                 shrunk = shares / (1.0 - np.square(reach))
-                wholes, signs = self._wholes(x, structure, structure.depth - 1, some, nodes), x.T[some]
+                wholes, signs = self._wholes(x, some, nodes), x.T[some]
                 found[some] = shrunk @ wholes - signs * ((shrunk * reach) @ wholes)
         return found
 
-    def _wholes(
-        self, x: FloatArray, structure: Structure, level: int, children: IntArray, nodes: FloatArray
-    ) -> FloatArray:
-        """Of parents, (parents, children), the products of their children's factors, (parents, nodes, rows)."""
-        if level < structure.depth - 1:
-            mean, apart = self._mean_and_apart(x, structure, level)
-            return np.prod(mean[children, None] + nodes[:, None] * apart[children, None], axis=1)
+    def _wholes(self, x: FloatArray, children: IntArray, nodes: FloatArray) -> FloatArray:
+        """Of parents of leaves, (parents, children), the products of these leaves' factors, (parents, nodes, rows)."""
         reach = self.weights[children, None] * nodes
         logs = 0.5 * np.log1p(-np.square(reach)).sum(axis=1)
         wholes: FloatArray = np.exp(logs[:, :, None] + np.arctanh(reach).swapaxes(1, 2) @ x.T[children])

@@ -14,6 +14,8 @@ so that walking from the leaves up gives the whole inverse as a diagonal less on
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -63,8 +65,9 @@ class Cholesky:
     def whole_inverse(self) -> FloatArray:
         """``(LL')⁻¹``."""
         lower, _ = dpotri(self.lower, lower=1)
-        inverse: FloatArray = lower + lower.T  # the other triangle of the factor is 0
-        inverse.ravel(order="K")[:: len(inverse) + 1] *= 0.5
+        lower += lower.T  # the other triangle of the factor is 0
+        np.einsum("ii->i", lower)[:] *= 0.5
+        inverse: FloatArray = lower
         return inverse
 
     @cached_property
@@ -105,12 +108,11 @@ def squares(matrix: FloatArray) -> FloatArray:
 
 def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
     """``rows diag(weights) rows'``, holding a few columns beside the rows at a time."""
-    root, matrix = np.sqrt(weights), np.zeros((len(rows), len(rows)))
-    step = max(AT_ONCE // max(len(rows), 1), 1)
-    for start in range(0, rows.shape[1], step):
-        some = rows[:, start : start + step] * root[start : start + step]
-        matrix += some @ some.T  # half the time of other products, as its two sides are one
-    return matrix.T  # in the order in which LAPACK can overwrite it
+    root, step = np.sqrt(weights), max(AT_ONCE // max(len(rows), 1), 1)
+    pieces = (rows[:, start : start + step] * root[start : start + step] for start in range(0, rows.shape[1], step))
+    # A product of something with itself takes half the time of others; in this order LAPACK can overwrite the sum.
+    gram: FloatArray = functools.reduce(operator.iadd, (some @ some.T for some in pieces)).T
+    return gram
 
 
 def row_sums(structure: Structure, rows: FloatArray, level: int) -> FloatArray:

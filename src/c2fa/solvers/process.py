@@ -102,8 +102,8 @@ class Game:
 class Observed:
     """What the process is fitted to: half the differences of complements, and the rows that have none.
 
-    The first rows are of ``pairs``. A row that is alone also holds the mean and even orders, which are noise to it. ``unit`` is the root of the
-    deciding output's mean square, in which targets are held.
+    The first are of ``pairs``. A row that is alone also holds the mean and even orders, which are noise to it.
+    ``unit`` is the root of the deciding output's mean square, in which targets are held.
     """
 
     game: Game
@@ -276,7 +276,7 @@ def fitted(observed: Observed) -> list[Process]:
         energy = 0.25 * float(np.vdot(signs, signs)) / len(signs)
         base = float(np.log(0.5 / max(energy, TINY)))  # leaves are first thought to explain half of the variance
         scales = Scales.initial((np.zeros(s.leaves, dtype=np.intp), *owners), base, kinds, sizes=game.sizes)
-        best = maximise(scales, functools.partial(_evaluate, observed, signs), rounds=3)
+        best = maximise(scales, functools.partial(_evaluate, observed, signs), rounds=2, stride=1.5)
         found.append(Process(observed, signs, smooth, best.scales, best.fit))
     return found
 
@@ -327,11 +327,11 @@ def _evaluate(
         ones = precision @ alone
         total = float(ones @ alone)
         means = ones @ targets / total
-        precision -= np.outer(ones, ones / total)
+        precision -= np.outer(ones, ones / total).T  # in the order of the other
         log_evidence -= 0.5 * float(np.log(total))
     pulls = precision @ targets
     pull = pulls[:, game.output]
-    residual_dof = [np.vdot(precision[start:, start:], kernel) for start, kernel in kernels]
+    residual_dof = [np.vdot(precision.T[start:, start:], kernel.T) for start, kernel in kernels]
     scaled_rss = [pull[start:] @ kernel @ pull[start:] for start, kernel in kernels]
     return ProcessFit(
         log_evidence=log_evidence - 0.5 * float(targets[:, game.output] @ pull),
