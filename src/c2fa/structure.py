@@ -227,6 +227,12 @@ class Structure:
         """How many leaves each feature of a level holds."""
         return np.bincount(self.owners(level), minlength=self.widths[self.level(level)])
 
+    def first_leaves(self, level: int) -> IntArray:
+        """The first leaf of each feature of a level."""
+        first = np.empty(self.widths[level], dtype=np.intp)
+        first[self.owners(level)[::-1]] = np.arange(self.leaves)[::-1]
+        return first
+
     def starts(self, level: int) -> IntArray | None:
         """Where each feature's run of leaves begins, or None where its leaves are not neighbours."""
         return self._starts[self.level(level)]

@@ -254,10 +254,16 @@ def _solve_game(game: Game) -> Solved:
     whole = np.zeros(0) if all(known.all() for known, _ in exact[:-1]) else game.whole_rows
     if len(whole) > 3:
         # Among parts alone less acts together than among leaves: what whole parts do counts by what it says of them.
-        first = np.unique(s.owners(-2), return_index=True)[1]
         parts = Structure(s.parents[:-1], s.names[:-1])
         above = solve_game(
-            Game(parts, game.masks[whole][:, first], game.outputs[whole], game.output, game.noisy, noise=game.noise)
+            Game(
+                parts,
+                game.masks[whole][:, s.first_leaves(-2)],
+                game.outputs[whole],
+                game.output,
+                game.noisy,
+                noise=game.noise,
+            )
         )
         for k in range(s.depth - 1):
             # Rows that take parts apart extrapolate to whole ones: their variance counts sixteenfold.
