@@ -107,17 +107,17 @@ class Owen(BaseMethod):
             answer = yield Ask(s.depth - 1, ends, again=True)
             before = [places.get(key, -1) if ok else -1 for key, ok in zip(mask_keys(ends), answer.ok, strict=True)]
             noise = _noise(answer.outputs[:, task.columns], before, answers)
-        rows = np.array(list(places.values()))
+        first = np.array(list(places.values()))
         game = Game(
             tree,
-            everything[rows],
-            answers[rows],
+            everything[first],
+            answers[first],
             task.column,
             noise > 0.0,
             smoothers,
             noise=0.5 * noise**2,  # of a difference, the variance is twice that of an answer
         )
-        return self._attribution(task, game, np.concatenate(levels)[rows], noise)
+        return self._attribution(task, game, np.concatenate(levels)[first], noise)
 
     def _tree(self, structure: Structure) -> Structure:
         """The tree whose values are looked for."""

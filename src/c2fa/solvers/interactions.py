@@ -55,7 +55,9 @@ def _both(features: int) -> tuple[FloatArray, FloatArray]:
     """Over both masks of the kernel: with u and u', a feature is the same in both with chance (1 + u u') / 2."""
     nodes, shares = _one(features)
     products, place = np.unique(np.outer(nodes, nodes).round(15), return_inverse=True)
-    return products, np.bincount(place.ravel(), np.outer(shares, shares).ravel())
+    weights: FloatArray = np.zeros(len(products))
+    np.add.at(weights, place.ravel(), np.outer(shares, shares).ravel())
+    return products, weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +168,9 @@ class Interactions:
         first, second = pairs.T
         parents = structure.above(level)
         mean, apart = self._mean_and_apart(x, structure, level)
-        found = 4.0 / self.even_scale * apart[first] * apart[second] * self._above(x, structure, level, rule)[first]
+        found: FloatArray = (
+            4.0 / self.even_scale * apart[first] * apart[second] * self._above(x, structure, level, rule)[first]
+        )
         for children in structure.families(level):
             mine, family = np.nonzero(parents[first, None] == parents[children[:, 0]])
             families = np.flatnonzero(np.bincount(family))

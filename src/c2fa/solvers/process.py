@@ -276,7 +276,7 @@ def fitted(observed: Observed) -> list[Process]:
         energy = 0.25 * float(np.vdot(signs, signs)) / len(signs)
         base = float(np.log(0.5 / max(energy, TINY)))  # leaves are first thought to explain half of the variance
         scales = Scales.initial((np.zeros(s.leaves, dtype=np.intp), *owners), base, kinds, sizes=game.sizes)
-        best = maximise(scales, functools.partial(_evaluate, observed, signs), rounds=3, stride=1.5)
+        best = maximise(scales, functools.partial(_evaluate, observed, signs), rounds=3, stride=1.2)
         found.append(Process(observed, signs, smooth, best.scales, best.fit))
     return found
 

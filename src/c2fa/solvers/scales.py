@@ -261,7 +261,7 @@ def maximise(
     return Maximum(scales, fit, taken)
 
 
-def _step(evaluate: Evaluate[FitT], scales: Scales, fit: FitT, stride: float) -> tuple[Scales, FitT] | None:
+def _step(evaluate: Evaluate[FitT], scales: Scales, fit: FitT, stride: float = 1.0) -> tuple[Scales, FitT] | None:
     """One move that does not lower evidence times prior; None where none is found."""
     height = fit.log_evidence + scales.log_prior
     there = scales.moved(fit)
