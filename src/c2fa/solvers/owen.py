@@ -94,7 +94,7 @@ class Solved:
         column, unit = self.game.output, process.observed.unit
         known = process.fit.precision.diagonal()  # 0 for a single row whose mean is its own
         pulls = process.fit.pulls[:, column]
-        missed = np.divide(pulls, known, out=process.observed.targets[:, column].copy(), where=known > TINY) * unit
+        missed = np.divide(pulls, known, out=process.observed.targets[:, column].copy(), where=known > ROUNDING) * unit
         if not process.observed.pairs:
             return missed
         first, second = self.game.pairs
@@ -174,7 +174,8 @@ class Even:
     @property
     def left_out(self) -> FloatArray:
         """By how much each row would be missed without it."""
-        missed: FloatArray = self.pulls / np.maximum(self.precision.diagonal(), TINY) * self.unit
+        known = self.precision.diagonal()  # of a row of which the others say nothing, rounding
+        missed: FloatArray = np.divide(self.pulls, known, out=np.zeros(len(known)), where=known > ROUNDING) * self.unit
         return missed
 
     def pairs(self, level: int, count: int) -> list[tuple[int, int, float, float]]:
