@@ -149,7 +149,7 @@ class Even:
         best: tuple[float, Cholesky, Interactions] | None = None
         for interactions in process.interactions if len(means) > 2 and np.square(means).mean() > TINY else ():
             kernel = interactions.even(interactions.exponents(x, x))
-            kernel.ravel()[:: len(kernel) + 1] += ROUNDING
+            np.einsum("ii->i", kernel)[:] += ROUNDING
             try:
                 factor = Cholesky(kernel)
             except LinAlgError:
