@@ -131,7 +131,7 @@ def _interactions(game: Solved, structure: Structure) -> tuple[Interaction, ...]
 def _fit(found: Attribution, k: int, column: int, name: str) -> _Fit:
     level = found.levels[k]
     assert level is not None
-    rows, factor = level.of_output(column), 1.0 if found.factors is None else found.factors[k]
+    rows, factor = level.changed(outputs=level.outputs[:, column]), 1.0 if found.factors is None else found.factors[k]
     # The mean of equal numbers need not be that number.
     spread = rows.outputs - (rows.weights @ rows.outputs) / rows.weights.sum() if np.ptp(rows.outputs) else None
     null = 0.0 if spread is None else float(0.5 * rows.weights @ np.square(spread)) / factor
@@ -141,7 +141,7 @@ def _fit(found: Attribution, k: int, column: int, name: str) -> _Fit:
     if found.game is not None:  # values of a game are no fit, which another fit could undercut
         alone = loss
     elif rows.penalty.ridge is not None:
-        alone = loss_alone(rows) / factor
+        alone = loss_alone(level.of_output(column)) / factor
     else:
         alone = float(solve(Problem(Structure.flat(rows.width), (rows,))).losses[0]) / factor
     report = LevelReport(len(rows.masks), loss, alone, r2, left_out)

@@ -366,7 +366,8 @@ class Explainer:
             worth = self.prior.worth.get(names[target], 0.0) if isinstance(self.prior, Prior) else 0.0
             from_prior = FromPrior.of(found.values[-1], found.without_prior, column, found.prior_share, worth, scouted)
         cost = None if describe(self.model).cost is None else queries.purse.cost
-        notes = (*scale.notes(queries.answers[:, target]), *describe(self.model).notes)
+        held = scale.notes(queries.answers[:, target]) if self.link.unit else ()
+        notes = (*held, *describe(self.model).notes)
         return Explanation(
             structure=structure,
             outputs=prediction,

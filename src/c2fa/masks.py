@@ -125,8 +125,10 @@ def with_complements(n: int, blocks: Iterable[BoolArray], width: int, patience: 
             if pair[0] not in known:
                 known.update(pair)
                 new.append(i)
-        found.append(np.stack([block[new], ~block[new]], axis=1).reshape(-1, width))
+        if new:
+            found.append(block[new])
         barren = 0 if new else barren + 1
         if len(known) >= min(n, 2 ** min(width, 60)) or barren >= patience:
             break
-    return np.concatenate(found)[:n]
+    rows = np.concatenate(found)
+    return np.stack([rows, ~rows], axis=1).reshape(-1, width)[:n]

@@ -186,17 +186,29 @@ class Structure:
         return tuple(starts)
 
     @cached_property
+    def _families(self) -> tuple[tuple[IntArray, ...], ...]:
+        levels = []
+        for k in range(self.depth):
+            parents = self.above(k)
+            counts = np.bincount(parents)
+            order, starts = np.argsort(parents, kind="stable"), np.cumsum(counts) - counts
+            numbers = np.flatnonzero(np.bincount(counts)).tolist()
+            levels.append(tuple(order[starts[counts == n][:, None] + np.arange(n)] for n in numbers))
+        return tuple(levels)
+
+    @cached_property
     def _matrices(self) -> dict[int, csr_array]:
         """Memberships that were needed for sums; making one takes longer than using it."""
         return {}
 
     def level(self, level: int) -> int:
         """Turn a level that may be negative into its index, or say which levels there are."""
-        if not is_whole(level):
+        if type(level) is not int and not is_whole(level):
             raise TypeError(f"level must be a whole number, 0 for the coarsest and -1 for the leaves; got {level!r}")
-        if not -self.depth <= level < self.depth:
-            raise IndexError(f"level {level} does not exist: the structure has levels 0..{self.depth - 1}")
-        return level % self.depth
+        depth = len(self.widths)
+        if not -depth <= level < depth:
+            raise IndexError(f"level {level} does not exist: the structure has levels 0..{depth - 1}")
+        return level % depth
 
     def owners(self, level: int) -> IntArray:
         """For each leaf, the index of its ancestor at a level."""
@@ -207,9 +219,19 @@ class Structure:
         level = self.level(level)
         return self.parents[level - 1] if level else np.zeros(self.widths[0], dtype=np.intp)
 
+    def families(self, level: int) -> tuple[IntArray, ...]:
+        """The features of a level by their parents, an array (parents, children) for each number of children."""
+        return self._families[self.level(level)]
+
     def sizes(self, level: int) -> IntArray:
         """How many leaves each feature of a level holds."""
         return np.bincount(self.owners(level), minlength=self.widths[self.level(level)])
+
+    def first_leaves(self, level: int) -> IntArray:
+        """The first leaf of each feature of a level."""
+        first = np.empty(self.widths[level], dtype=np.intp)
+        first[self.owners(level)[::-1]] = np.arange(self.leaves)[::-1]
+        return first
 
     def starts(self, level: int) -> IntArray | None:
         """Where each feature's run of leaves begins, or None where its leaves are not neighbours."""

@@ -14,7 +14,7 @@ import c2fa
 from c2fa.samplers import Apart
 from c2fa.solvers.expected import Expectation, solve_game_about
 from c2fa.solvers.interactions import Interactions
-from c2fa.solvers.owen import exact_value, solve_game
+from c2fa.solvers.owen import exact_values, solve_game
 from c2fa.solvers.process import Game
 from oracles import all_masks, membership, pair_weights, product_kernel, winter_weights
 
@@ -66,15 +66,17 @@ def scaled(kernel, s, which, kind):
 def test_kernels_are_the_product_kernel_split_by_complements(s, seed):
     kind, x = drawn(s, seed), signs(all_masks(s.leaves))
     odd, even = literal(kind, x, x)
-    assert np.allclose(kind.odd(x, x), scaled(odd, s, 0, kind), atol=1e-8)
-    assert np.allclose(kind.even(x, x), scaled(even, s, 1, kind), atol=1e-8)
+    sizes = np.random.default_rng(seed).uniform(0.5, 1.0, size=s.leaves) * kind.weights
+    additive = kind.additive((x * sizes) @ x.T, sizes, x)
+    assert np.allclose(kind.odd(kind.exponents(x, x), additive), scaled(odd, s, 0, kind), atol=1e-8)
+    assert np.allclose(kind.even(kind.exponents(x, x)), scaled(even, s, 1, kind), atol=1e-8)
 
 
 @given(s=trees, seed=seeds)
 def test_values_of_the_kernel_are_means_over_orders(s, seed):
     kind, x = drawn(s, seed), signs(all_masks(s.leaves))
     odd, even = (scaled(k, s, which, kind) for which, k in enumerate(literal(kind, x, x)))
-    assert np.allclose(kind.values(x, s), (weights_of(s, s.depth - 1) @ odd).T, atol=1e-8)
+    assert np.allclose(kind.values(x, s), weights_of(s, s.depth - 1) @ odd, atol=1e-8)
     for k, variance in enumerate(kind.variances(s)):
         w = weights_of(s, k)
         assert np.allclose(variance, np.diag(w @ odd @ w.T), atol=1e-8)
@@ -107,7 +109,7 @@ def test_interactions_of_pairs_are_means_over_orders(s, seed):
         if not len(pairs):
             continue
         w = np.stack([pair_weights(s, k, a, b) for a, b in pairs.tolist()])
-        assert np.allclose(kind.pairs(x, s, k, pairs), (w @ even).T, atol=1e-8)
+        assert np.allclose(kind.pairs(x, s, k, pairs), w @ even, atol=1e-8)
         assert np.allclose(kind.pair_variances(s, k, pairs), np.diag(w @ even @ w.T), atol=1e-8)
         assert np.allclose(w @ odd, 0.0, atol=1e-8)
 
@@ -167,14 +169,15 @@ def test_a_value_is_exact_where_all_its_masks_were_asked(s, seed, kind, paired):
     table = full_game(s, seed, kind, outputs=2)
     everything = game_of(s, table, np.arange(2**s.leaves)[::-1])
     less = game_of(s, table, some_rows(s, seed, 0.8, paired))
-    for k in range(s.depth):
+    for k, ((known, found), (all_known, all_found)) in enumerate(
+        zip(exact_values(less), exact_values(everything), strict=True)
+    ):
         w = weights_of(s, k)
+        assert all_known.all()
+        assert np.allclose(all_found, w @ table)
         for i in range(s.widths[k]):
-            assert np.allclose(exact_value(everything, k, i), w[i] @ table)
-            known = all(mask in less.rows for mask in keys(s, np.flatnonzero(np.abs(w[i]) > 1e-12)))
-            found = exact_value(less, k, i)
-            assert (found is not None) == known
-            assert found is None or np.allclose(found, w[i] @ table)
+            assert known[i] == all(mask in less.rows for mask in keys(s, np.flatnonzero(np.abs(w[i]) > 1e-12)))
+            assert not known[i] or np.allclose(found[i], w[i] @ table)
 
 
 def keys(s, places):

@@ -382,7 +382,8 @@ class Queries:
             width = self.cache.width
             if width in (None, rows.shape[1]):
                 # One output for each mask, where a mask takes several rows; one that lacks a row's output is NaN.
-                outputs = rows.reshape(-1, self.rows_per_mask, rows.shape[1]).mean(axis=1)
+                each = self.rows_per_mask
+                outputs = rows.copy() if each == 1 else rows.reshape(-1, each, rows.shape[1]).mean(axis=1)
             elif bad is None:
                 advice = "" if self.cache.ledger is None else "; where it has changed, give it another model_name"
                 bad = QueryError(

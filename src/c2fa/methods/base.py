@@ -134,7 +134,8 @@ class Attribution:
             return float(self.solution.losses[k][column])
         level = self.levels[k]
         assert level is not None
-        return float(level.of_output(column).loss(self.values[k][:, [column]], self.intercepts[k][[column]])[0])
+        rows = level.changed(outputs=level.outputs[:, column])
+        return float(rows.loss(self.values[k][:, [column]], self.intercepts[k][[column]])[0])
 
 
 class BaseMethod(abc.ABC):

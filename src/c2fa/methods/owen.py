@@ -8,7 +8,7 @@ and everything to the prediction less the output for the empty input. What is no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -26,7 +26,7 @@ from c2fa.samplers import AnySampler, Apart, draw, ensure, preference
 from c2fa.solvers.expected import solve_game_about
 from c2fa.solvers.owen import solve_game
 from c2fa.solvers.process import Game
-from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
+from c2fa.structure import FloatArray, IntArray, Structure
 
 
 @dataclass(frozen=True)
@@ -96,26 +96,28 @@ class Owen(BaseMethod):
             masks.append(s.expand(ask.masks, ask.level)[answer.ok])
             outputs.append(answer.outputs[answer.ok][:, task.columns])
             levels.append(np.full(int(answer.ok.sum()), ask.level))
+        everything, answers = np.concatenate(masks), np.concatenate(outputs)
+        places: dict[bytes, int] = {}
+        for i, key in enumerate(mask_keys(everything)):
+            places.setdefault(key, i)
         noise = 0.0
         if again:
             ends = np.zeros((again, s.leaves), dtype=np.bool_)
             ends[0] = True
             answer = yield Ask(s.depth - 1, ends, again=True)
-            noise = _noise(
-                ends, answer.outputs[:, task.columns], answer.ok, np.concatenate(masks), np.concatenate(outputs)
-            )
-        everything, answers = np.concatenate(masks), np.concatenate(outputs)
-        places = list({key: i for i, key in reversed(list(enumerate(mask_keys(everything))))}.values())[::-1]
+            before = [places.get(key, -1) if ok else -1 for key, ok in zip(mask_keys(ends), answer.ok, strict=True)]
+            noise = _noise(answer.outputs[:, task.columns], before, answers)
+        first = np.array(list(places.values()))
         game = Game(
             tree,
-            everything[places],
-            answers[places],
+            everything[first],
+            answers[first],
             task.column,
             noise > 0.0,
             smoothers,
             noise=0.5 * noise**2,  # of a difference, the variance is twice that of an answer
         )
-        return self._attribution(task, game, np.concatenate(levels)[places], noise)
+        return self._attribution(task, game, np.concatenate(levels)[first], noise)
 
     def _tree(self, structure: Structure) -> Structure:
         """The tree whose values are looked for."""
@@ -152,7 +154,7 @@ class Owen(BaseMethod):
             values=s.level_sums(found.values[-1]),
             intercepts=(found.base,) * s.depth,
             stderr=found.stderr if game.structure is s else tuple(found.stderr_of(s, k) for k in range(s.depth)),
-            levels=tuple(_level(game, s, k, levels) for k in range(s.depth)),
+            levels=tuple(_levels(game, s, levels)),
             notes=tuple(notes),
             without_prior=None if about is None else s.level_sums(about.without.values[-1]),
             prior_share=None if about is None else about.share,
@@ -173,26 +175,18 @@ class Shapley(Owen):
         return Structure.flat(structure.names[-1])
 
 
-def _level(game: Game, structure: Structure, level: int, levels: IntArray) -> Level | None:
-    """The rows that were asked of a level, with the input itself and the empty one."""
-    last = structure.depth - 1
-    rows = np.flatnonzero((levels == level) | (levels == 0) & (level < last) | _ends(game.masks))
-    if len(rows) < 2:
-        return None
-    leaves = np.unique(structure.owners(level), return_index=True)[1]
-    return Level(game.masks[rows][:, leaves], game.outputs[rows], penalty=L2(0.0))
+def _levels(game: Game, structure: Structure, levels: IntArray) -> Iterator[Level | None]:
+    """For each level the rows that were asked of it, with the input itself and the empty one."""
+    counts = game.masks.sum(axis=1)
+    ends = (counts == 0) | (counts == structure.leaves)
+    for k in range(structure.depth):
+        rows = np.flatnonzero(ends | (levels == k) | ((levels == 0) & (k < structure.depth - 1)))
+        masks = game.masks[rows][:, structure.first_leaves(k)]
+        yield Level(masks, game.outputs[rows], penalty=L2(0.0)) if len(rows) > 1 else None
 
 
-def _ends(masks: BoolArray) -> BoolArray:
-    """Which masks are full or empty."""
-    return np.asarray(masks.all(axis=1) | ~masks.any(axis=1))
-
-
-def _noise(again: BoolArray, answers: FloatArray, ok: BoolArray, masks: BoolArray, outputs: FloatArray) -> float:
-    """By how much answers differ from those to the same masks before; 0 where by no more than rounding does."""
-    apart = 0.0
-    for mask, answer, usable in zip(again, answers, ok, strict=True):
-        before = np.flatnonzero((masks == mask).all(axis=1))
-        if usable and len(before):
-            apart = max(apart, float(np.abs(outputs[before[0]] - answer).max()))
-    return apart if apart > 1e-5 * float(np.ptp(outputs, axis=0).max()) else 0.0
+def _noise(answers: FloatArray, before: Sequence[int], outputs: FloatArray) -> float:
+    """By how much answers differ from those before, of which -1 has none; 0 where by no more than rounding does."""
+    apart = [float(np.abs(outputs[i] - answer).max()) for i, answer in zip(before, answers, strict=True) if i >= 0]
+    largest = max(apart, default=0.0)
+    return largest if largest > 1e-5 * float(np.ptp(outputs, axis=0).max()) else 0.0

@@ -166,7 +166,7 @@ def solve_game_about(game: Game, expected: Expectation) -> Expected[Solved]:
     variance = float(observed.targets[:, column] @ pulls) / max(observed.free, 1)
     if not variance > TINY:
         return Expected(without, 0.0, without)
-    left = expected.effects - process.covariances.T @ reached * observed.unit
+    left = expected.effects - process.covariances @ reached * observed.unit
     a = max(float(rows[:, column] @ reached[:, column]), 0.0) / variance
     share = _Share(a, float(rows[:, column] @ pulls) / variance, left)
     if share.likeliest <= 0.0:

@@ -17,23 +17,47 @@ of these means: with ``A_q = Π_{i in q} (1 + ρ_i x_i)`` and ``B_q = Π_{i in q
 
 Each integral is one of a polynomial, by Gauss and Legendre's rule. Under complements a value changes its sign, so only
 odd orders have values; by the same symmetry only even ones have interactions of pairs.
+
+With ``u = 2t − 1`` the factor of a leaf is ``1 + u ρ x``, so that products over leaves and sums over the nodes u are
+products of matrices:
+
+    Π_i (1 + u ρ_i x_i) = exp(Σ_i ½ log(1 − u² ρ_i²) + Σ_i x_i artanh(u ρ_i)),
+    1 / (1 + u ρ x) = (1 − u ρ x) / (1 − u² ρ²).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from typing import TypeAlias
 
 import numpy as np
 
+from c2fa.solvers.matrices import AT_ONCE, weighted_gram, weighted_sums
 from c2fa.structure import FloatArray, IntArray, Structure
 
-_NODES, _SHARES = np.polynomial.legendre.leggauss(10)
-_SHARES = _SHARES / 2.0
-# Of two masks: with chances t and t', and u = 2t − 1, a feature is the same in both with chance (1 + u u') / 2.
-_TWICE = np.multiply.outer(_NODES, _NODES).ravel()
-_TWICE_SHARES = np.multiply.outer(_SHARES, _SHARES).ravel()
 _NOTHING = 1e-12  # of a process: two leaves have no third to act with
+
+Rule: TypeAlias = Callable[[int], tuple[FloatArray, FloatArray]]
+"""The nodes u and their shares by which products over so many features are integrated."""
+
+
+@cache
+def _one(features: int) -> tuple[FloatArray, FloatArray]:
+    """Over one mask, exact for up to 20 features."""
+    nodes, shares = np.polynomial.legendre.leggauss(min((features + 1) // 2, 10))
+    return nodes, shares / 2.0
+
+
+@cache
+def _both(features: int) -> tuple[FloatArray, FloatArray]:
+    """Over both masks of the kernel: with u and u', a feature is the same in both with chance (1 + u u') / 2."""
+    nodes, shares = _one(features)
+    products, place = np.unique(np.outer(nodes, nodes).round(15), return_inverse=True)
+    weights: FloatArray = np.zeros(len(products))
+    np.add.at(weights, place.ravel(), np.outer(shares, shares).ravel())
+    return products, weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +70,7 @@ class Interactions:
     def of(cls, order: float, sizes: FloatArray) -> Interactions:
         """Leaves act together as they matter: ``order`` of them usually, in proportion to their sizes."""
         # With a weight of 1 the kernel would tell nothing of any mask from another without that leaf.
-        return cls(np.minimum(order / len(sizes) * (sizes / sizes.mean()), 0.9))
+        return cls(np.minimum(order / sizes.sum() * sizes, 0.9))
 
     @cached_property
     def _angles(self) -> FloatArray:
@@ -70,131 +94,147 @@ class Interactions:
         scale = float(np.cosh(self._angles.sum()) * np.exp(self._logs.sum()) - 1.0)
         return scale if scale > _NOTHING else 0.0
 
-    def odd(self, x: FloatArray, other: FloatArray) -> FloatArray:
+    def exponents(self, x: FloatArray, other: FloatArray) -> FloatArray:
+        """``Σ_i x_i x_i' artanh ρ_i``, (rows, other rows), of which both kernels are functions."""
+        return weighted_gram(x, self._angles) if other is x else (x * self._angles) @ other.T
+
+    def additive(self, gram: FloatArray, sizes: FloatArray, x: FloatArray) -> FloatArray:
+        """``Σ_i ρ_i x_i x_i'``, (rows, rows), from the same with sizes for weights, to which most are in proportion."""
+        share = float((self.weights / sizes).max())
+        rest = self.weights - share * sizes
+        few = np.flatnonzero(rest < -1e-12 * self.weights)
+        additive: FloatArray = share * gram
+        return additive + (x[:, few] * rest[few]) @ x[:, few].T if len(few) else additive
+
+    def odd(self, exponents: FloatArray, additive: FloatArray) -> FloatArray:
         """The covariance of odd parts, (rows, other rows)."""
-        return self._covariance(np.sinh, (x * self.weights) @ other.T, self.scale, x, other)
+        return self._scaled(np.sinh(exponents), additive, self.scale)
 
-    def even(self, x: FloatArray, other: FloatArray) -> FloatArray:
+    def even(self, exponents: FloatArray) -> FloatArray:
         """The covariance of even parts, (rows, other rows)."""
-        return self._covariance(np.cosh, 1.0, self.even_scale, x, other)
+        return self._scaled(np.cosh(exponents), 1.0, self.even_scale)
 
-    def _covariance(
-        self, half: np.ufunc, additive: float | FloatArray, scale: float, x: FloatArray, other: FloatArray
-    ) -> FloatArray:
+    def _scaled(self, kernel: FloatArray, additive: float | FloatArray, scale: float) -> FloatArray:
         """Half of the kernel without its additive orders, made of variance 1; 0 where nothing is left."""
         if not scale:
-            return np.zeros((len(x), len(other)))
-        kernel: FloatArray = half((x * self._angles) @ other.T)
+            return np.zeros(kernel.shape)
         kernel *= np.exp(self._logs.sum())
         kernel -= additive
         kernel /= scale
         return kernel
 
     def values(self, x: FloatArray, structure: Structure) -> FloatArray:
-        """The covariance of every leaf's value with the odd part of rows, (rows, leaves)."""
+        """The covariance of every leaf's value with the odd part of rows, (leaves, rows)."""
         if not self.scale:
-            return np.zeros(x.shape)
-        found, step = np.empty(x.shape), max(2**17 // structure.leaves, 1)  # more do not fit into a processor's cache
-        for start in range(0, len(x), step):
-            rows = x[start : start + step]
-            beside = np.ones(rows.shape)
-            for k in range(structure.depth):
-                there, gone = self._with_and_without(rows, structure, k)
-                beside *= self._beside(there, gone, structure.above(k))[:, structure.owners(k)]
-            found[start : start + step] = (2.0 / self.scale) * self.weights * rows * (beside - 1.0)
+            return np.zeros(x.T.shape)
+        found = self._beside(x, structure, structure.depth - 1, _one)
+        found *= self._above(x, structure, structure.depth - 1, _one)
+        found -= 1.0
+        found *= x.T
+        found *= (2.0 / self.scale * self.weights)[:, None]
         return found
 
     def variances(self, structure: Structure) -> tuple[FloatArray, ...]:
         """The prior variance of every feature's value, level by level."""
-        found, above = [], np.ones(1)
+        if not self.scale:
+            return tuple(map(np.zeros, structure.widths))
+        found, everything, beside = [], np.ones((1, structure.leaves)), np.ones((1, 1))
         for k in range(structure.depth):
-            there, gone = self._with_and_without(np.ones((1, structure.leaves)), structure, k)
-            parents = structure.above(k)
-            above = above[parents] * self._beside_twice(there, gone, parents)
-            linear = 4.0 * structure.sums(self.weights, k)
-            found.append((2.0 * (there - gone)[0] * above - linear) / self.scale if self.scale else 0.0 * linear)
-        return tuple(np.maximum(variance, 0.0) for variance in found)
+            _, apart = self._mean_and_apart(everything, structure, k)
+            beside = beside[structure.above(k)] * self._beside(everything, structure, k, _both)
+            variance = 4.0 * ((apart * beside)[:, 0] - structure.sums(self.weights, k)) / self.scale
+            found.append(np.maximum(variance, 0.0))
+        return tuple(found)
 
     def sum_variances(self, owners: IntArray, groups: int) -> FloatArray:
         """The prior variance of sums of leaves' values where leaves have no parts, by the group of each leaf."""
         if not self.scale:
             return np.zeros(groups)
-        chance = 1.0 + _TWICE[:, None] * self.weights
-        together = np.exp(np.log(chance).sum(axis=1))
+        nodes, shares = _both(len(owners))
+        chance = 1.0 + nodes[:, None] * self.weights
+        together = shares * np.exp(np.log(chance).sum(axis=1))
         each = 2.0 * self.weights / chance
         sums = each @ (owners[:, None] == np.arange(groups))
         squares = np.square(each) @ (owners[:, None] == np.arange(groups))
-        crossed = (_TWICE_SHARES * _TWICE * together) @ (np.square(sums) - squares)
-        own = 4.0 * self.weights * ((_TWICE_SHARES * together) @ (1.0 / chance) - 1.0)
+        crossed = (nodes * together) @ (np.square(sums) - squares)
+        own = 4.0 * self.weights * (together @ (1.0 / chance) - 1.0)
         found: FloatArray = (crossed + np.bincount(owners, own, minlength=groups)) / self.scale
         return np.maximum(found, 0.0)
 
-    def pairs(self, x: FloatArray, structure: Structure, level: int, pairs: IntArray) -> FloatArray:
-        """The covariance of interactions of pairs, (pairs, 2) features of one parent, with the even parts of rows."""
+    def pairs(self, x: FloatArray, structure: Structure, level: int, pairs: IntArray, rule: Rule = _one) -> FloatArray:
+        """The covariance of interactions of pairs with even parts, (pairs, rows); each pair has one parent."""
         if not self.even_scale:
-            return np.zeros((len(x), len(pairs)))
-        there, gone = self._with_and_without(x, structure, level)
+            return np.zeros((len(pairs), len(x)))
         first, second = pairs.T
         parents = structure.above(level)
-        mean, apart = 0.5 * (there + gone), 0.5 * (there - gone)
-        found = np.zeros((len(x), len(pairs)))
-        for node, share in zip(_NODES, _SHARES, strict=True):
-            chance = mean + node * apart
-            together = share * _products(chance, parents)
-            found += together[:, parents[first]] / (chance[:, first] * chance[:, second])
-        above = np.ones((len(x), structure.widths[level]))
-        leaf = np.unique(structure.owners(level), return_index=True)[1]  # one of each feature
-        for k in range(level):
-            beside = self._beside(*self._with_and_without(x, structure, k), structure.above(k))
-            above *= beside[:, structure.owners(k)[leaf]]
-        found *= 4.0 * apart[:, first] * apart[:, second] * above[:, first]
-        found /= self.even_scale
+        mean, apart = self._mean_and_apart(x, structure, level)
+        found: FloatArray = (
+            4.0 / self.even_scale * apart[first] * apart[second] * self._above(x, structure, level, rule)[first]
+        )
+        for children in structure.families(level):
+            mine, family = np.nonzero(parents[first, None] == parents[children[:, 0]])
+            families = np.flatnonzero(np.bincount(family))
+            of = np.searchsorted(families, family)
+            nodes, shares = rule(children.shape[1])
+            one, other = (mean[i, None] + nodes[:, None] * apart[i, None] for i in (first[mine], second[mine]))
+            if level == structure.depth - 1:
+                wholes = self._wholes(x, children[families], nodes)
+            else:
+                parts = children[families, None]
+                wholes = np.prod(mean[parts] + nodes[:, None, None] * apart[parts], axis=2)
+            found[mine] *= np.einsum("u,pur->pr", shares, wholes[of] / (one * other))
         return found
 
     def pair_variances(self, structure: Structure, level: int, pairs: IntArray) -> FloatArray:
         """The prior variance of the interactions of pairs."""
-        if not self.even_scale:
-            return np.zeros(len(pairs))
-        ones, above = np.ones((1, structure.leaves)), np.ones(1)
+        return 4.0 * self.pairs(np.ones((1, structure.leaves)), structure, level, pairs, _both)[:, 0]
+
+    def _mean_and_apart(self, x: FloatArray, structure: Structure, level: int) -> tuple[FloatArray, FloatArray]:
+        """``(A + B) / 2`` and ``(A − B) / 2`` of every feature of a level in rows, (features, rows)."""
+        if level == structure.depth - 1:
+            return np.ones((structure.leaves, 1)), self.weights[:, None] * x.T
+        logs = structure.sums(self._logs, level)[:, None]
+        signed = weighted_sums(structure, x, self._angles, level).T
+        there, gone = np.exp(logs + signed), np.exp(logs - signed)
+        return 0.5 * (there + gone), 0.5 * (there - gone)
+
+    def _above(self, x: FloatArray, structure: Structure, level: int, rule: Rule) -> FloatArray:
+        """For every feature of a level the means of the factors of what is beside its ancestors, (features, rows)."""
+        above = np.ones((1, len(x)))
         for k in range(level):
-            there, gone = self._with_and_without(ones, structure, k)
-            above = above[structure.above(k)] * self._beside_twice(there, gone, structure.above(k))
-        there, gone = self._with_and_without(ones, structure, level)
-        parents, (first, second) = structure.above(level), pairs.T
-        chance = 0.5 * (there + gone) + 0.5 * _TWICE[:, None] * (there - gone)
-        together = _products(chance, parents)[:, parents[first]] / (chance[:, first] * chance[:, second])
-        each = 2.0 * (there - gone)[0]
-        found: FloatArray = each[first] * each[second] * (_TWICE_SHARES @ together) * above[parents[first]]
-        return found / self.even_scale
+            above = above[structure.above(k)] * self._beside(x, structure, k, rule)
+        return above[structure.above(level)]
 
-    def _with_and_without(self, x: FloatArray, structure: Structure, level: int) -> tuple[FloatArray, FloatArray]:
-        """Of every feature of a level, its leaves' factors in rows where it is there and where it is gone."""
-        signed = structure.sums((x * self._angles).T, level).T
-        apart = structure.sums(self._logs, level)
-        return np.exp(apart + signed), np.exp(apart - signed)
-
-    def _beside(self, there: FloatArray, gone: FloatArray, parents: IntArray) -> FloatArray:
-        """For every feature of a level the mean, over t, of the factors of those beside it."""
-        mean, apart = 0.5 * (there + gone), 0.5 * (there - gone)
-        found = np.zeros(there.shape)
-        for node, share in zip(_NODES, _SHARES, strict=True):
-            chance = mean + node * apart
-            found += (share * _products(chance, parents))[:, parents] / chance
+    def _beside(self, x: FloatArray, structure: Structure, level: int, rule: Rule) -> FloatArray:
+        """For every feature of a level the mean, over t, of the factors of those beside it, (features, rows)."""
+        if level == structure.depth - 1:
+            return self._beside_leaves(x, structure, rule)
+        mean, apart = self._mean_and_apart(x, structure, level)
+        found = np.empty(mean.shape)
+        for children in structure.families(level):
+            means, aparts, total = mean[children], apart[children], 0.0
+            for node, share in zip(*rule(children.shape[1]), strict=True):
+                chance = means + node * aparts
+                total += share * chance.prod(axis=1, keepdims=True) / chance
+            found[children] = total
         return found
 
-    def _beside_twice(self, there: FloatArray, gone: FloatArray, parents: IntArray) -> FloatArray:
-        """The same where the kernel is averaged over both of its masks."""
-        chance = 0.5 * (there + gone) + 0.5 * _TWICE[:, None] * (there - gone)
-        together = _products(chance, parents)
-        found: FloatArray = _TWICE_SHARES @ (together[:, parents] / chance)
+    def _beside_leaves(self, x: FloatArray, structure: Structure, rule: Rule) -> FloatArray:
+        """The same of leaves, by products of matrices."""
+        found = np.empty(x.T.shape)
+        for children in structure.families(-1):
+            nodes, shares = rule(children.shape[1])
+            step = max(AT_ONCE // (children.shape[1] * len(x)), 1)  # parents at a time
+            for some in (children[start : start + step] for start in range(0, len(children), step)):
+                reach = self.weights[some, None] * nodes
+                shrunk = shares / (1.0 - np.square(reach))
+                wholes, signs = self._wholes(x, some, nodes), x.T[some]
+                found[some] = shrunk @ wholes - signs * ((shrunk * reach) @ wholes)
         return found
 
-
-def _products(factors: FloatArray, parents: IntArray) -> FloatArray:
-    """Products over the features of each parent, (rows, parents); weights add up to an order, so none is too large."""
-    if (parents[1:] < parents[:-1]).any():
-        order = np.argsort(parents, kind="stable")
-        factors, parents = factors[:, order], parents[order]
-    starts = np.searchsorted(parents, np.arange(parents[-1] + 1))
-    products: FloatArray = np.multiply.reduceat(factors, starts, axis=1)
-    return products
+    def _wholes(self, x: FloatArray, children: IntArray, nodes: FloatArray) -> FloatArray:
+        """Of parents of leaves, (parents, children), the products of these leaves' factors, (parents, nodes, rows)."""
+        reach = self.weights[children, None] * nodes
+        logs = 0.5 * np.log1p(-np.square(reach)).sum(axis=1)
+        wholes: FloatArray = np.exp(logs[:, :, None] + np.arctanh(reach).swapaxes(1, 2) @ x.T[children])
+        return wholes

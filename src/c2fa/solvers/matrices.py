@@ -14,13 +14,15 @@ so that walking from the leaves up gives the whole inverse as a diagonal less on
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import LinAlgError
-from scipy.linalg.blas import dsyrk, dtrmm, dtrsm
+from scipy.linalg.blas import dtrmm, dtrsm
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri
 
 from c2fa.structure import FloatArray, IntArray, Structure
@@ -63,8 +65,9 @@ class Cholesky:
     def whole_inverse(self) -> FloatArray:
         """``(LL')⁻¹``."""
         lower, _ = dpotri(self.lower, lower=1)
-        inverse: FloatArray = lower + lower.T  # the other triangle of the factor is 0
-        inverse.ravel(order="K")[:: len(inverse) + 1] *= 0.5
+        lower += lower.T  # the other triangle of the factor is 0
+        np.einsum("ii->i", lower)[:] *= 0.5
+        inverse: FloatArray = lower
         return inverse
 
     @cached_property
@@ -104,19 +107,24 @@ def squares(matrix: FloatArray) -> FloatArray:
 
 
 def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """``rows diag(weights) rows'`` in its lower triangle, holding a few columns beside the rows at a time."""
-    matrix = np.zeros((len(rows), len(rows)), order="F")
-    root = np.sqrt(weights)
-    step = max(AT_ONCE // max(len(rows), 1), 1)
-    for start in range(0, rows.shape[1], step):
-        some = rows[:, start : start + step] * root[start : start + step]
-        matrix = dsyrk(1.0, some.T, beta=1.0, c=matrix, trans=1, lower=1, overwrite_c=1)
-    return matrix
+    """``rows diag(weights) rows'``, holding a few columns beside the rows at a time."""
+    root, step = np.sqrt(weights), max(AT_ONCE // max(len(rows), 1), 1)
+    pieces = (rows[:, start : start + step] * root[start : start + step] for start in range(0, rows.shape[1], step))
+    # A product of something with itself takes half the time of others; in this order LAPACK can overwrite the sum.
+    gram: FloatArray = functools.reduce(operator.iadd, (some @ some.T for some in pieces)).T
+    return gram
 
 
 def row_sums(structure: Structure, rows: FloatArray, level: int) -> FloatArray:
     """``rows M_l'``: sum the leaves' columns into a level's, (n, leaves) to (n, widths[level])."""
     return rows if structure.level(level) == structure.depth - 1 else structure.sums(rows.T, level).T
+
+
+def weighted_sums(structure: Structure, rows: FloatArray, weights: FloatArray, level: int) -> FloatArray:
+    """``rows diag(weights) M_l'``, (n, widths[level]), holding a few rows more at a time."""
+    step = max(AT_ONCE // structure.leaves, 1)
+    pieces = (rows[start : start + step] * weights for start in range(0, len(rows), step))
+    return np.concatenate([row_sums(structure, some, level) for some in pieces])
 
 
 Strength: TypeAlias = float | FloatArray
@@ -173,10 +181,7 @@ class TreePrior:
 
     def projections(self, rows: FloatArray) -> list[FloatArray]:
         """``rows U_l`` for each of the blocks' levels: all that the inverse needs to know of whole rows."""
-        some_rows = np.array_split(rows, 1 + rows.size // AT_ONCE)
-        return [
-            np.concatenate([row_sums(self.structure, some * b.u, b.level) for some in some_rows]) for b in self.blocks
-        ]
+        return [weighted_sums(self.structure, rows, b.u, b.level) for b in self.blocks]
 
     def solve(
         self, rows: FloatArray, projections: list[FloatArray] | None = None, columns: slice = slice(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -17,7 +17,7 @@ from c2fa.solution import correlations
 from c2fa.solvers.evidence import TINY
 from c2fa.solvers.interactions import Interactions
 from c2fa.solvers.matrices import Cholesky
-from c2fa.solvers.process import ORDERS, ROUNDING, Game, Observed, Process, fitted
+from c2fa.solvers.process import ROUNDING, Game, Observed, Process, fitted
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 _NORMAL_QUANTILE = ndtri(0.975)
@@ -94,8 +94,8 @@ class Solved:
         column, unit = self.game.output, process.observed.unit
         known = process.fit.precision.diagonal()  # 0 for a single row whose mean is its own
         pulls = process.fit.pulls[:, column]
-        missed = np.divide(pulls, known, out=process.observed.targets[:, column].copy(), where=known > TINY) * unit
-        if process.observed.alone.all():
+        missed = np.divide(pulls, known, out=process.observed.targets[:, column].copy(), where=known > ROUNDING) * unit
+        if not process.observed.pairs:
             return missed
         first, second = self.game.pairs
         common = 0.0 if self.even is None else self.even.left_out
@@ -147,10 +147,9 @@ class Even:
         means = 0.5 * (y[first] + y[second])
         means = means - means.mean() if len(means) else means
         best: tuple[float, Cholesky, Interactions] | None = None
-        for order in ORDERS if len(means) > 2 and np.square(means).mean() > TINY else ():
-            interactions = Interactions.of(order, process.scales.variances)
-            kernel = interactions.even(x, x)
-            kernel.ravel()[:: len(kernel) + 1] += ROUNDING
+        for interactions in process.interactions if len(means) > 2 and np.square(means).mean() > TINY else ():
+            kernel = interactions.even(interactions.exponents(x, x))
+            np.einsum("ii->i", kernel)[:] += ROUNDING
             try:
                 factor = Cholesky(kernel)
             except LinAlgError:
@@ -175,7 +174,8 @@ class Even:
     @property
     def left_out(self) -> FloatArray:
         """By how much each row would be missed without it."""
-        missed: FloatArray = self.pulls / np.maximum(self.precision.diagonal(), TINY) * self.unit
+        known = self.precision.diagonal()  # of a row of which the others say nothing, rounding
+        missed: FloatArray = np.divide(self.pulls, known, out=np.zeros(len(known)), where=known > ROUNDING) * self.unit
         return missed
 
     def pairs(self, level: int, count: int) -> list[tuple[int, int, float, float]]:
@@ -191,17 +191,18 @@ class Even:
         features = np.sort(np.argsort(-weights, kind="stable")[:200])  # those that matter most
         shares = weights[features] / s.sizes(level)[features]
         on = s.sums(self.x.T, level)[features] * (shares / np.maximum(shares.max(), TINY))[:, None]
-        parents = s.above(level)
-        rough = np.triu(np.abs((on * self.pulls) @ on.T), 1) * (parents[features][:, None] == parents[features])
-        acting = np.flatnonzero(rough)
-        order = acting[np.argsort(-rough.ravel()[acting], kind="stable")][: 2 * count]
-        pairs = features[np.stack(np.unravel_index(order, rough.shape), axis=1)]
+        parents = s.above(level)[features]
+        first, second = np.nonzero(np.triu(parents[:, None] == parents, 1))
+        rough = _rounded(np.abs((on * self.pulls) @ on.T)[first, second])
+        order = np.argsort(-rough, kind="stable")[: 2 * count]  # of pairs that are alike, the first
+        order = order[rough[order] > 0.0]
+        pairs = features[np.stack([first[order], second[order]], axis=1)]
         if not len(pairs):
             return []
         covariance = self.interactions.pairs(self.x, s, level, pairs)
-        values = covariance.T @ self.pulls * self.unit
+        values = covariance @ self.pulls * self.unit
         prior = self.interactions.pair_variances(s, level, pairs)
-        known = np.einsum("ji,jk,ki->i", covariance, self.precision, covariance)
+        known = np.einsum("ij,ij->i", covariance @ self.precision, covariance)
         errors = np.sqrt(np.maximum(prior - known, 0.0)) * self.unit
         # Those that are as good as exact are ranked by size, and not by what rounding left of their errors.
         best = np.argsort(-np.abs(values) / np.maximum(errors, 1e-3 * self.unit), kind="stable")[:count]
@@ -251,13 +252,19 @@ def _solve_game(game: Game) -> Solved:
         stderr.append(np.sqrt(variance) * observed.unit * widening)
     base = _base(observed, processes, weights)
     exact = exact_values(game)
-    whole = game.whole_rows
-    if s.depth > 1 and len(whole) > 3 and any(value is None for level in exact[:-1] for value in level):
+    whole = np.zeros(0) if all(known.all() for known, _ in exact[:-1]) else game.whole_rows
+    if len(whole) > 3:
         # Among parts alone less acts together than among leaves: what whole parts do counts by what it says of them.
-        first = np.unique(s.owners(-2), return_index=True)[1]
         parts = Structure(s.parents[:-1], s.names[:-1])
         above = solve_game(
-            Game(parts, game.masks[whole][:, first], game.outputs[whole], game.output, game.noisy, noise=game.noise)
+            Game(
+                parts,
+                game.masks[whole][:, s.first_leaves(-2)],
+                game.outputs[whole],
+                game.output,
+                game.noisy,
+                noise=game.noise,
+            )
         )
         for k in range(s.depth - 1):
             # Rows that take parts apart extrapolate to whole ones: their variance counts sixteenfold.
@@ -266,47 +273,59 @@ def _solve_game(game: Game) -> Solved:
             stderr[k] = np.sqrt(one * other / (one + other))
     values, stderr = [_rounded(v) for v in values], [_rounded(e) for e in stderr]
     values, stderr = _adding_up(game, values, stderr, exact, base)
-    asked = tuple(np.array([value is not None for value in level], dtype=np.bool_) for level in exact)
+    asked = tuple(known for known, _ in exact)
     return Solved(tuple(values), tuple(stderr), base, asked, game, tuple(processes), weights)
 
 
-def exact_values(game: Game) -> list[list[FloatArray | None]]:
-    """Of every feature, level by level, its value where every mask that it depends on was asked."""
-    s, found = game.structure, []
-    beside = np.zeros(1, dtype=np.intp)  # how many features, at all levels so far, a value depends on
-    for k in range(s.depth):
-        parents = s.above(k)
-        beside = beside[parents] + np.bincount(parents)[parents] - 1
-        few = (beside < len(game.rows).bit_length()) & (not game.noisy)  # else there are more masks than rows
-        found.append([exact_value(game, k, i) if possible else None for i, possible in enumerate(few.tolist())])
+def exact_values(game: Game) -> list[tuple[BoolArray, FloatArray]]:
+    """For each level which features' values are exact, as every mask that they depend on was asked, and the values."""
+    s = game.structure
+    found = [(np.zeros(w, dtype=np.bool_), np.zeros((w, game.outputs.shape[1]))) for w in s.widths]
+    if not game.noisy:
+        nothing = np.zeros((1, s.leaves), dtype=np.bool_)
+        _exact_values(game, 0, np.arange(s.widths[0]), nothing, np.ones(1), found)
     return found
 
 
-def exact_value(game: Game, level: int, feature: int) -> FloatArray | None:
-    """The Winter value of a feature from every mask that it depends on; None where one of them was not asked."""
-    s = game.structure
-    leaf = int(np.flatnonzero(s.owners(level) == feature)[0])
-    beside = []
-    for k in range(level + 1):
-        here = int(s.owners(k)[leaf])
-        parents = s.above(k)
-        beside.append([j for j in np.flatnonzero(parents == parents[here]).tolist() if j != here])
-    masks, weights = np.zeros((1, s.leaves), dtype=np.bool_), np.ones(1)
-    for k, others in enumerate(beside):
-        chosen = (np.arange(2 ** len(others))[:, None] >> np.arange(len(others))) & 1 == 1
-        there = np.stack([s.owners(k) == j for j in others]) if others else np.zeros((0, s.leaves), dtype=np.bool_)
-        more = (chosen[:, :, None] & there).any(axis=1)
-        counts = chosen.sum(axis=1)
-        of_size = np.array([1.0 / ((len(others) + 1) * math.comb(len(others), c)) for c in range(len(others) + 1)])
-        masks = (masks[:, None] | more).reshape(-1, s.leaves)
-        weights = np.outer(weights, of_size[counts]).ravel()
-    own = s.owners(level) == feature
-    without = [game.rows.get(key) for key in mask_keys(masks)]
-    with_it = [game.rows.get(key) for key in mask_keys(masks | own)]
-    if None in without or None in with_it:
-        return None
-    effects: FloatArray = game.outputs[np.array(with_it)] - game.outputs[np.array(without)]
-    return np.asarray(weights @ effects)
+def _exact_values(
+    game: Game,
+    level: int,
+    children: IntArray,
+    beside: BoolArray,
+    weights: FloatArray,
+    found: list[tuple[BoolArray, FloatArray]],
+) -> None:
+    """Fill in the exact values of the children of one feature, and of those below them.
+
+    ``beside`` are the masks of what is beside the feature and its ancestors, with their weights. All children depend
+    on the same masks, and those below on these and others.
+    """
+    s, n = game.structure, len(children)
+    if len(beside) << n > len(game.rows):  # more masks than rows
+        return
+    subsets, shares = _subsets(n)
+    masks = beside[:, None] | (subsets @ (s.owners(level) == children[:, None]))
+    rows = [game.rows.get(key, -1) for key in mask_keys(masks.reshape(-1, s.leaves))]
+    if -1 in rows:
+        return
+    known, values = found[level]
+    known[children] = True
+    values[children] = shares @ np.tensordot(weights, game.outputs[rows].reshape(len(beside), 2**n, -1), axes=1)
+    for child, own_shares in zip(children.tolist() if level + 1 < s.depth else (), shares, strict=False):
+        without = own_shares < 0.0
+        below = np.flatnonzero(s.parents[level] == child)
+        others = np.outer(weights, -own_shares[without]).ravel()
+        _exact_values(game, level + 1, below, masks[:, without].reshape(-1, s.leaves), others, found)
+
+
+@cache
+def _subsets(n: int) -> tuple[BoolArray, FloatArray]:
+    """All subsets of n features, (2^n, n), and what each counts in their Shapley values, (n, 2^n)."""
+    subsets = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1
+    of_size = np.array([1.0 / (n * math.comb(n - 1, c)) for c in range(n)])
+    sizes = subsets.sum(axis=1)[:, None]
+    shares = np.where(subsets, of_size[np.maximum(sizes - 1, 0)], -of_size[np.minimum(sizes, n - 1)])
+    return subsets, shares.T
 
 
 def _base(observed: Observed, processes: Sequence[Process], weights: FloatArray) -> FloatArray:
@@ -321,10 +340,10 @@ def _base(observed: Observed, processes: Sequence[Process], weights: FloatArray)
     level = game.outputs[single].mean(axis=0)
     gone = -np.ones(nothing.shape)
     for w, process in zip(weights, processes, strict=True):
-        half = 0.5 * gone if process.smooth is None else process.smooth(0.5 * gone)
-        covariance = (half * process.scales.variances) @ process.effects.T
-        for odd, kind in zip(process.scales.noises, process.interactions, strict=False):
-            covariance += odd * kind.odd(gone, observed.x)
+        signs = gone if process.smooth is None else process.smooth(gone)
+        covariance = 0.25 * (signs * process.scales.variances) @ process.signs.T
+        for noise, kind in zip(process.scales.noises, process.interactions, strict=False):
+            covariance += noise * kind.odd(kind.exponents(gone, observed.x), (gone * kind.weights) @ observed.x.T)
         level = level + w * observed.unit * (process.fit.means + (covariance @ process.fit.pulls)[0])
     return np.asarray(level)
 
@@ -333,7 +352,7 @@ def _adding_up(
     game: Game,
     values: Sequence[FloatArray],
     stderr: Sequence[FloatArray],
-    exact: Sequence[Sequence[FloatArray | None]],
+    exact: Sequence[tuple[BoolArray, FloatArray]],
     base: FloatArray,
 ) -> tuple[list[FloatArray], list[FloatArray]]:
     """Values that are exact where they can be, and add up at every level; without noise, to the prediction.
@@ -345,17 +364,12 @@ def _adding_up(
     if not game.noisy:
         everything = mask_keys(np.ones((1, s.leaves), dtype=np.bool_))[0]
         totals = (game.outputs[game.rows[everything]] - base)[None]
-    for k in range(s.depth):
+    for k, (known, exactly) in enumerate(exact):
         parents = s.above(k)
-        level, error = values[k].copy(), stderr[k].copy()
-        known = np.zeros(s.widths[k], dtype=np.bool_)
-        for i, value in enumerate(exact[k]):
-            if value is not None:
-                level[i], error[i], known[i] = value, 0.0, True
+        level, error = np.where(known[:, None], exactly, values[k]), np.where(known[:, None], 0.0, stderr[k])
         free = np.where(known[:, None], 0.0, np.square(error) + TINY)
-        share = np.zeros((len(totals), free.shape[1]))
+        share, gap = np.zeros((len(totals), free.shape[1])), totals.copy()
         np.add.at(share, parents, free)
-        gap = totals.copy()
         np.subtract.at(gap, parents, level)
         level += np.divide(free, share[parents], out=np.zeros_like(free), where=share[parents] > 0) * gap[parents]
         found.append(level)
@@ -366,7 +380,7 @@ def _adding_up(
 
 def _rounded(values: FloatArray) -> FloatArray:
     """Numbers to nine digits of the largest: further ones differ from machine to machine, as sums are ordered there."""
-    largest = float(np.abs(values).max())
+    largest = float(np.abs(values).max(initial=0.0))
     if not 0.0 < largest < np.inf:
         return values
     unit = 2.0 ** (np.ceil(np.log2(largest)) - 30.0)

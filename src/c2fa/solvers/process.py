@@ -22,6 +22,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from c2fa.masks import mask_keys
 from c2fa.solvers.evidence import TINY, Fit
 from c2fa.solvers.interactions import Interactions
 from c2fa.solvers.intervals import log_prior, own_strength_variance
-from c2fa.solvers.matrices import Cholesky
+from c2fa.solvers.matrices import Cholesky, weighted_gram
 from c2fa.solvers.scales import Scales, maximise
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
@@ -101,15 +102,20 @@ class Game:
 class Observed:
     """What the process is fitted to: half the differences of complements, and the rows that have none.
 
-    A row that is ``alone`` also holds the mean and even orders, which are noise to it. ``unit`` is the root of the
-    deciding output's mean square, in which targets are held.
+    The first are of ``pairs``. A row that is alone also holds the mean and even orders, which are noise to it.
+    ``unit`` is the root of the deciding output's mean square, in which targets are held.
     """
 
     game: Game
     x: FloatArray
     targets: FloatArray
-    alone: FloatArray
+    pairs: int
     unit: float
+
+    @cached_property
+    def alone(self) -> FloatArray:
+        """1 for each row that is alone, which come after the pairs, and 0 for the others."""
+        return (np.arange(len(self.x)) >= self.pairs).astype(np.float64)
 
     @classmethod
     def of(cls, game: Game) -> Observed | None:
@@ -123,14 +129,13 @@ class Observed:
             targets = np.concatenate([0.5 * (above[first[:pairs]] - above[second[:pairs]]), centred])
             square = float(np.square(targets[:, game.output]).mean())
             if square > TINY:
-                alone = np.repeat([0.0, 1.0], [pairs, len(single)])
-                return cls(game, x, targets / np.sqrt(square), alone, float(np.sqrt(square)))
+                return cls(game, x, targets / np.sqrt(square), pairs, float(np.sqrt(square)))
         return None
 
     @property
     def free(self) -> int:
         """How many observations there are beside the mean of rows that are alone."""
-        return len(self.x) - bool(self.alone.any())
+        return len(self.x) - (self.pairs < len(self.x))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,18 +145,23 @@ class ProcessFit(Fit):
     precision: FloatArray
     pulls: FloatArray
     means: FloatArray
+    interactions: tuple[Interactions, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """A process of given interactions, with the scales that were chosen for it."""
+    """A process with the scales that were chosen for it."""
 
     observed: Observed
-    effects: FloatArray  # what a leaf's effect does to the observations, (rows, leaves): half its sign, smoothed
+    signs: FloatArray  # the rows, smoothed: twice what a leaf's effect does to the observations
     smooth: Smoother | None
-    interactions: tuple[Interactions, ...]
     scales: Scales
     fit: ProcessFit
+
+    @property
+    def interactions(self) -> tuple[Interactions, ...]:
+        """Of each order."""
+        return self.fit.interactions
 
     @property
     def game(self) -> Game:
@@ -170,20 +180,17 @@ class Process:
 
     def refitted(self, variances: FloatArray) -> ProcessFit:
         """What the rows say where leaves have other variances."""
-        kernels = _kernels(self.observed, self.interactions)
-        return _evaluate(self.observed, self.effects, kernels, variances, self.scales.noises)
+        return _evaluate(self.observed, self.signs, variances, self.scales.noises, self.interactions)
 
     @cached_property
     def covariances(self) -> FloatArray:
-        """Of every observation with the values of the leaves, (rows, leaves)."""
-        effects = self.effects * self.scales.variances
-        if self.smooth is not None:
-            effects = self.smooth(effects)
+        """Of every observation with the values of the leaves, (leaves, rows)."""
+        effects = self.signs * (0.5 * self.scales.variances)
+        covariances: FloatArray = (effects if self.smooth is None else self.smooth(effects)).T
         for noise, kind in zip(self.scales.noises, self.interactions, strict=False):
             odd = kind.values(self.observed.x, self.game.structure)
             odd *= noise
-            effects += odd
-        covariances: FloatArray = effects
+            covariances += odd
         return covariances
 
     @cached_property
@@ -203,7 +210,7 @@ class Process:
     @cached_property
     def leaves(self) -> FloatArray:
         """The posterior mean of the leaves' values, (leaves, outputs)."""
-        leaves: FloatArray = self.covariances.T @ self.fit.pulls
+        leaves: FloatArray = self.covariances @ self.fit.pulls
         return leaves
 
     @cached_property
@@ -226,7 +233,7 @@ class Process:
             chosen = (np.arange(i, min(i + step, s.leaves))[:, None] == np.arange(s.leaves) for i in starts)
             prior = np.concatenate([np.square(self.smooth(some.astype(np.float64))) @ prior for some in chosen])
         prior = prior + self.odd_variances(s, level)
-        sums = s.sums(self.covariances.T, level)
+        sums = s.sums(self.covariances, level)
         known = np.einsum("ij,ij->i", sums @ self.fit.precision, sums)
         variances: FloatArray = np.maximum(prior - known, 0.0)[:, None] * self.sizes
         return variances
@@ -235,7 +242,7 @@ class Process:
     def doubt(self) -> FloatArray:
         """What the doubt about each leaf's own strength adds to its variance, (leaves, outputs)."""
         scales, size = self.scales, float(self.sizes[self.game.output])
-        effects = scales.variances[:, None] * (self.effects.T @ self.fit.pulls)
+        effects = 0.5 * scales.variances[:, None] * (self.signs.T @ self.fit.pulls)
         posterior = scales.variances * np.maximum(1.0 - self.fit.dof, 1e-9)
         pulled = np.square(effects[:, self.game.output] / posterior) / max(size, TINY)
         density = log_prior(scales.tail, scales.centre_sd(self.fit.dof))
@@ -253,8 +260,8 @@ class Process:
         spread = indicator if self.smooth is None else self.smooth(indicator.T).T
         prior = (spread.T * self.scales.variances) @ spread
         prior[np.diag_indices(len(prior))] += self.odd_variances(structure, level)[features]
-        sums = self.covariances @ indicator
-        sizes, axes = np.linalg.eigh(prior - sums.T @ self.fit.precision @ sums)
+        sums = indicator.T @ self.covariances
+        sizes, axes = np.linalg.eigh(prior - sums @ self.fit.precision @ sums.T)
         covariance: FloatArray = (axes * np.maximum(sizes, 0.0)) @ axes.T
         return covariance
 
@@ -263,62 +270,77 @@ def fitted(observed: Observed) -> list[Process]:
     """A process for each way of smoothing, with the scales that suit it."""
     game, s, found = observed.game, observed.game.structure, []
     owners = [s.owners(k) for k in range(s.depth - 1) if 1 < s.widths[k] < s.leaves]
-    kinds = len(ORDERS) * (2 if observed.alone.any() else 1) + game.noisy
+    kinds = len(ORDERS) * (2 if observed.pairs < len(observed.x) else 1) + game.noisy
     for smooth in game.smooth:
-        effects = 0.5 * observed.x if smooth is None else smooth(0.5 * observed.x)
-        energy = float(np.square(effects).sum()) / len(effects)
+        signs = observed.x if smooth is None else smooth(observed.x)
+        energy = 0.25 * float(np.vdot(signs, signs)) / len(signs)
         base = float(np.log(0.5 / max(energy, TINY)))  # leaves are first thought to explain half of the variance
         scales = Scales.initial((np.zeros(s.leaves, dtype=np.intp), *owners), base, kinds, sizes=game.sizes)
-        for rounds in (3, 1):  # of the search: where leaves act together alike, and then as they matter
-            interactions = tuple(Interactions.of(order, scales.variances) for order in ORDERS)
-            kernels = _kernels(observed, interactions)
-            best = maximise(scales, functools.partial(_evaluate, observed, effects, kernels), rounds)
-            scales = best.scales
-        found.append(Process(observed, effects, smooth, interactions, best.scales, best.fit))
+        best = maximise(scales, functools.partial(_evaluate, observed, signs), rounds=3, stride=1.2)
+        found.append(Process(observed, signs, smooth, best.scales, best.fit))
     return found
 
 
-def _kernels(observed: Observed, interactions: Sequence[Interactions]) -> list[FloatArray]:
-    """The covariance of each kind of noise: odd orders, even ones of rows that are alone, and the model's own."""
-    kernels = [kind.odd(observed.x, observed.x) for kind in interactions]
-    if observed.alone.any():  # beside pairs, what even orders of single rows have in common with theirs counts little
-        kernels += [
-            kind.even(observed.x, observed.x) * np.outer(observed.alone, observed.alone) for kind in interactions
-        ]
-    if observed.game.noisy:
-        kernels.append(np.diag(0.5 + 0.5 * observed.alone))
-    return kernels
+Kernels: TypeAlias = list[tuple[int, FloatArray]]
+"""The covariance of each kind of noise, and the row at which it begins."""
+
+
+def _kernels(
+    observed: Observed, interactions: Sequence[Interactions], variances: FloatArray, gram: FloatArray
+) -> Kernels:
+    """Odd orders, even ones of rows that are alone, and the model's own noise."""
+    x, pairs = observed.x, observed.pairs
+    odd, even = Kernels(), Kernels()
+    for kind in interactions:
+        exponents = kind.exponents(x, x)
+        odd.append((0, kind.odd(exponents, kind.additive(gram, variances, x))))
+        if pairs < len(x):  # beside pairs, what even orders of single rows have in common with theirs counts little
+            even.append((pairs, kind.even(exponents[pairs:, pairs:])))
+    return odd + even + ([(0, np.diag(0.5 + 0.5 * observed.alone))] if observed.game.noisy else [])
 
 
 def _evaluate(
-    observed: Observed, effects: FloatArray, kernels: Sequence[FloatArray], variances: FloatArray, noises: FloatArray
+    observed: Observed,
+    signs: FloatArray,
+    variances: FloatArray,
+    noises: FloatArray,
+    interactions: tuple[Interactions, ...] = (),
 ) -> ProcessFit:
-    """The evidence and the terms of its derivatives, as in ``evidence.py``, with kernels in the place of noise."""
-    matrix = (effects * variances) @ effects.T
-    for noise, kernel in zip(noises, kernels, strict=True):
-        matrix += noise * kernel
-    game = observed.game
-    known_noise = game.noise / observed.unit**2 * (0.5 + 0.5 * observed.alone)
-    matrix.ravel()[:: len(matrix) + 1] += ROUNDING + known_noise
+    """The evidence and the terms of its derivatives, as in ``evidence.py``, with kernels in the place of noise.
+
+    Leaves act together as they matter, unless interactions are given. What that adds to the derivatives is left out.
+    """
+    interactions = interactions or tuple(Interactions.of(order, variances) for order in ORDERS)
+    gram = weighted_gram(observed.x, variances)
+    kernels = _kernels(observed, interactions, variances, gram)
+    matrix = 0.25 * (gram if signs is observed.x else weighted_gram(signs, variances))
+    for noise, (start, kernel) in zip(noises, kernels, strict=True):
+        matrix[start:, start:] += noise * kernel
+    game, alone, targets = observed.game, observed.alone, observed.targets
+    known_noise = game.noise / observed.unit**2 * (0.5 + 0.5 * alone)
+    np.einsum("ii->i", matrix)[:] += ROUNDING + known_noise
     factor = Cholesky(matrix)
     log_evidence = -0.5 * factor.log_determinant
     precision = factor.whole_inverse()
-    means = np.zeros(observed.targets.shape[1])
-    if observed.alone.any():  # their mean is integrated out
-        ones = precision @ observed.alone
-        total = float(ones @ observed.alone)
-        means = ones @ observed.targets / total
-        precision -= np.outer(ones, ones) / total
+    means = np.zeros(targets.shape[1])
+    if observed.pairs < len(alone):  # the mean of rows that are alone is integrated out
+        ones = precision @ alone
+        total = float(ones @ alone)
+        means = ones @ targets / total
+        precision -= np.outer(ones, ones / total).T  # in the order of the other
         log_evidence -= 0.5 * float(np.log(total))
-    pulls = precision @ observed.targets
+    pulls = precision @ targets
     pull = pulls[:, game.output]
+    residual_dof = [np.vdot(precision.T[start:, start:], kernel.T) for start, kernel in kernels]
+    scaled_rss = [pull[start:] @ kernel @ pull[start:] for start, kernel in kernels]
     return ProcessFit(
-        log_evidence=log_evidence - 0.5 * float(observed.targets[:, game.output] @ pull),
-        dof=np.clip(variances * np.einsum("ij,ij->j", effects, precision @ effects), 0.0, 1.0),
-        beta2_over_v=variances * np.square(effects.T @ pull),
-        residual_dof=noises * [max(float(np.vdot(precision, kernel)), 0.0) for kernel in kernels],
-        scaled_rss=noises * [max(float(pull @ kernel @ pull), 0.0) for kernel in kernels],
+        log_evidence=log_evidence - 0.5 * float(targets[:, game.output] @ pull),
+        dof=np.clip(0.25 * variances * np.einsum("ij,ij->j", signs, precision @ signs), 0.0, 1.0),
+        beta2_over_v=0.25 * variances * np.square(signs.T @ pull),
+        residual_dof=noises * np.maximum(residual_dof, 0.0),
+        scaled_rss=noises * np.maximum(scaled_rss, 0.0),
         precision=precision,
         pulls=pulls,
         means=means,
+        interactions=interactions,
     )

@@ -160,13 +160,13 @@ class Scales:
         offsets = np.maximum(offsets, np.log(_MIN_NOISE) - common)
         return self._with(groups=tuple(groups), own=own, common=common, offsets=offsets)
 
-    def halfway(self, to: Scales) -> Scales:
-        """Half of the step to other scales."""
+    def towards(self, to: Scales, share: float) -> Scales:
+        """A share of the step to other scales, of which more than 1 goes beyond them."""
         return self._with(
-            groups=tuple((a + b) / 2 for a, b in zip(self.groups, to.groups, strict=True)),
-            own=np.sqrt(self.own * to.own),
-            common=(self.common + to.common) / 2,
-            offsets=(self.offsets + to.offsets) / 2,
+            groups=tuple(a + share * (b - a) for a, b in zip(self.groups, to.groups, strict=True)),
+            own=self.own * (to.own / self.own) ** share,
+            common=self.common + share * (to.common - self.common),
+            offsets=self.offsets + share * (to.offsets - self.offsets),
         )
 
     def _with(self, **changes: Any) -> Scales:
@@ -237,13 +237,21 @@ def search(
 
 
 def maximise(
-    scales: Scales, evaluate: Evaluate[FitT], rounds: int, tail: float | None = None, tolerance: float = _TOL
+    scales: Scales,
+    evaluate: Evaluate[FitT],
+    rounds: int,
+    tail: float | None = None,
+    tolerance: float = _TOL,
+    stride: float = 1.0,
 ) -> Maximum[FitT]:
-    """From given scales to those that maximise evidence times prior; a tail of None is estimated with them."""
+    """From given scales to those that maximise evidence times prior; a tail of None is estimated with them.
+
+    A stride above 1 goes beyond where scales would balance, as they usually do further on: a few rounds come nearer.
+    """
     fit = evaluate(scales.variances, scales.noises)
     taken = 0
     for taken in range(1, 1 + rounds):
-        better = _step(evaluate, scales, fit)
+        better = _step(evaluate, scales, fit, stride)
         if better is None:
             break
         before, (scales, fit) = scales, better
@@ -253,10 +261,12 @@ def maximise(
     return Maximum(scales, fit, taken)
 
 
-def _step(evaluate: Evaluate[FitT], scales: Scales, fit: FitT) -> tuple[Scales, FitT] | None:
+def _step(evaluate: Evaluate[FitT], scales: Scales, fit: FitT, stride: float = 1.0) -> tuple[Scales, FitT] | None:
     """One move that does not lower evidence times prior; None where none is found."""
     height = fit.log_evidence + scales.log_prior
     there = scales.moved(fit)
+    if stride != 1.0:
+        there = scales.towards(there, stride)
     for _ in range(6):  # each half of the one before
         try:
             seen = evaluate(there.variances, there.noises)
@@ -264,7 +274,7 @@ def _step(evaluate: Evaluate[FitT], scales: Scales, fit: FitT) -> tuple[Scales, 
             seen = None
         if seen is not None and seen.log_evidence + there.log_prior >= height - 1e-9 * abs(height):
             return there, seen
-        there = scales.halfway(there)
+        there = scales.towards(there, 0.5)
     return None
 
 
