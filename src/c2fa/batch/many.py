@@ -106,9 +106,9 @@ def _made(model: MakeModel) -> Model:
     """Load a model from a line of text, or call what makes it."""
     if isinstance(model, str):
         return load(model)
-    made = model()
     if isinstance(model, _Held):
-        return made
+        return model.model
+    made = model()
     if not callable(made) and not is_language_model(made):
         raise TypeError(
             f"model must be a function without arguments that returns the model; {model!r} returned "
@@ -239,10 +239,10 @@ def many(
         raise ValueError(f"views must be 'auto', 'all' or 'none', not {views!r}")
     if timeout is not None and (engine == "serial" or here or not timeout > 0):
         raise ValueError(
-            f"timeout must be seconds above 0, and needs a process with the model that can be ended: engine={engine!r}, "
-            f"timeout={timeout!r}"
+            f"timeout must be seconds above 0, and needs a process with the model that can be ended: "
+            f"engine={engine!r}, models={'here' if here else models!r}, timeout={timeout!r}"
         )
-    make = _portable(explainer, model, travels=served > 0 or on is not engines.serial)
+    make: Any = _portable(explainer, model, travels=served > 0 or on is not engines.serial)
     lesson = Lesson.of(learn, budget_after)
     size = lesson.shard_size(run.shard_size(shard_size), shard_size)
     if on is engines.processes:
