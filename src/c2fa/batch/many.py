@@ -37,7 +37,11 @@ Divided: TypeAlias = tuple[Callable[[], Model], Callable[[Any], Explainer]]
 
 @runtime_checkable
 class Divisible(Protocol):
-    """What makes an explainer, when it is called, and can have its model made in another process."""
+    """What makes an explainer, and can have its model made in another process."""
+
+    def __call__(self, model: Any = None) -> Explainer:
+        """Make the explainer, with its own model or around one."""
+        ...
 
     def divided(self) -> Divided:
         """What makes the model, and what makes the rest around one."""
@@ -67,7 +71,7 @@ class Recipe:
     50
     """
 
-    model: MakeModel
+    model: MakeModel | _Held
     masker: Masker | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     explainer: Explainer | None = None
@@ -97,25 +101,22 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A model that is made already, as what makes it."""
+    """A model that is made already, in the place of what makes one."""
 
     model: Model
-
-    def __call__(self) -> Model:
-        return self.model
 
 
 def _absent(batch: Any = None) -> Any:
     raise AssertionError("the model stayed behind; the worker makes its own")
 
 
-def _made(model: MakeModel) -> Model:
+def _made(model: MakeModel | _Held) -> Model:
     """Load a model from a line of text, or call what makes it."""
     if isinstance(model, str):
         return load(model)
-    made = model()
     if isinstance(model, _Held):
-        return made
+        return model.model
+    made = model()
     if not callable(made) and not is_language_model(made):
         raise TypeError(
             f"model must be a function without arguments that returns the model; {model!r} returned "
@@ -150,6 +151,8 @@ def many(
     progress: bool | None = None,
 ) -> Store:
     """Explain every input of a dataset into a store; what the store has already is not done again.
+
+    The ``run`` of the store that is returned says what this call did.
 
     Parameters
     ----------
@@ -206,11 +209,6 @@ def many(
         The budget of those others; the same by default.
     progress
         Whether work of over a second shows a bar; None shows one in notebooks and terminals.
-
-    Returns
-    -------
-    Store
-        The store; its ``run`` says what this call did.
 
     Notes
     -----
@@ -373,15 +371,15 @@ def in_memory(
             f"{name}={value!r} goes with a folder, in which workers leave what is finished: many(inputs, 'explained/', "
             f"{name}={value!r}). Without one all inputs are explained in this process"
         )
-    taken = source(inputs, column, key)
+    stream = source(inputs, column, key)
     # A model that never gave an answer is more likely wrong than busy.
     health = Health(min(patience, 1.0), describe(explainer.model).outputs_vary)
     health.on_answer = lambda: setattr(health, "patience", patience)
     isolation = Isolation(tries, health)
     report, outcomes, begin = isolation.report, [], time.monotonic()
     wanted = explainer.progress if progress is None else progress
-    with contextlib.closing(Bar(wanted, taken.total, "input", "explaining")) as bar:
-        items = together(list(taken.items()))
+    with contextlib.closing(Bar(wanted, stream.total, "input", "explaining")) as bar:
+        items = together(list(stream.items()))
         for outcome in packed(explainer, items, batch_size=batch_size, in_flight=in_flight, isolation=isolation):
             outcomes.append(outcome)
             report.inputs += 1
