@@ -30,7 +30,11 @@ Divided: TypeAlias = tuple[Callable[[], Model], Callable[[Any], Explainer]]
 
 @runtime_checkable
 class Divisible(Protocol):
-    """What makes an explainer, when it is called, and can have its model made in another process."""
+    """What makes an explainer, and can have its model made in another process."""
+
+    def __call__(self, model: Any = None) -> Explainer:
+        """Make the explainer, with its own model or around one."""
+        ...
 
     def divided(self) -> Divided:
         """What makes the model, and what makes the rest around one."""
@@ -60,7 +64,7 @@ class Recipe:
     50
     """
 
-    model: MakeModel
+    model: MakeModel | _Held
     masker: Masker | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     explainer: Explainer | None = None
@@ -90,19 +94,16 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A model that is made already, as what makes it."""
+    """A model that is made already, in the place of what makes one."""
 
     model: Model
-
-    def __call__(self) -> Model:
-        return self.model
 
 
 def _absent(batch: Any = None) -> Any:
     raise AssertionError("the model stayed behind; the worker makes its own")
 
 
-def _made(model: MakeModel) -> Model:
+def _made(model: MakeModel | _Held) -> Model:
     """Load a model from a line of text, or call what makes it."""
     if isinstance(model, str):
         return load(model)
@@ -143,6 +144,8 @@ def many(
     progress: bool | None = None,
 ) -> Store:
     """Explain every input of a dataset into a store; what the store has already is not done again.
+
+    The ``run`` of the store that is returned says what this call did.
 
     Parameters
     ----------
@@ -200,11 +203,6 @@ def many(
         The budget of those others; the same by default.
     progress
         Whether work of over a second shows a bar; None shows one in notebooks and terminals.
-
-    Returns
-    -------
-    Store
-        The store; its ``run`` says what this call did.
 
     Notes
     -----
