@@ -625,8 +625,8 @@ def test_ctrl_c_ends_what_is_being_written():
 
     with Late() as running:
         code = (
-            "import c2fa; from c2fa.models import Chat\n"
-            f"lm = Chat({running.url!r}, 'tiny', concurrency=3, timeout=60)\n"
+            "import c2fa; from c2fa.models import OpenAI\n"
+            f"lm = OpenAI({running.url!r}, 'tiny', concurrency=3, timeout=60)\n"
             "c2fa.cite(lm, ['One. Two. Three.', 'Four. Five.'], '?', similarity='words', budget=24)"
         )
         process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)

@@ -37,7 +37,7 @@ class Cite(Questioning, Explaining):
 
     \bA server that cannot score a given answer (OpenAI, Ollama):
       c2fa cite --docs folder/ --query "Who?" --similarity words \\
-        -m chat:http://127.0.0.1:11434/v1#llama3.2
+        -m openai:http://127.0.0.1:11434/v1#llama3.2
 
     \bA file of questions, each with documents of its own or those of --docs:
       c2fa cite --questions questions.jsonl --store cited -m hf:my-model
