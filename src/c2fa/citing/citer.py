@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Protocol
 
 from c2fa.citing.annotations import Citations
 from c2fa.citing.documents import Documents
-from c2fa.citing.questions import PROMPT, Asking, Messages, Prompt, Question, QuestionMasker, fields_of, of_a_chat
+from c2fa.citing.questions import PROMPT, Asking, Messages, Prompt, Question, QuestionMasker, fields_of
 from c2fa.citing.scoring import Scorer
 from c2fa.citing.similarity import Similarity
 from c2fa.citing.verdicts import Verification, Verifications
@@ -162,8 +161,7 @@ class Citer:
         Rows of the model, or those of each level; the one without any document is among them. Or money, as ``"$0.50"``.
     prompt
         A text with ``{context}`` and ``{query}``, or a function of both; it is put into the model's own chat template
-        where the model has one, with ``system`` before it. A chat of a system's and a user's message, as a list of
-        ``{"role": …, "content": …}``, is both.
+        where the model has one, with ``system`` before it.
     document
         What each document looks like in the prompt, such as ``"[{id}] {title}\\n{text}"``: ``{text}`` is what it says,
         and the rest, from its id and metadata, stays while a sentence of it does. None is the text alone.
@@ -202,7 +200,6 @@ class Citer:
         similarity: Similarity | None = None,
         **options: Any,
     ) -> None:
-        prompt, system = of_a_chat(prompt, system)
         asking = Asking(prompt, system, separator, document)
         masker = QuestionMasker(levels, language, asking)
         options = {"method": method_for(masker.levels, options.get("until")), **options}
@@ -257,11 +254,3 @@ class Citer:
         if store is not None:
             options = {"views": "all", **options}
         return Verifications(self.verifier.many(inputs, store, **{"column": fields_of, **options}))
-
-    def with_model(self, lm: LanguageModel) -> Citer:
-        """The same with another language model."""
-        made = copy.copy(self)
-        made.scorer = self.scorer.around(lm)
-        made.explainer = copy.copy(self.explainer)
-        made.explainer.model = made.scorer
-        return made

@@ -223,11 +223,6 @@ class Statement:
         return () if self.verdict == "nothing" else self.sources
 
     @property
-    def rests_on_documents(self) -> bool:
-        """Whether the documents made it likelier, and it is known which did."""
-        return self.verdict == "rests"
-
-    @property
     def told(self) -> str:
         """What can be said of it, in one line."""
         says = {
