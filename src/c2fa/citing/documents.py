@@ -124,21 +124,19 @@ def frames(template: str, metadata: Mapping[str, Mapping[str, Any]]) -> dict[str
         raise ValueError(
             f"document= must be a text with {{text}} in it once, for what a document says; got {template!r}"
         )
-    found = {}
-    for name, more in metadata.items():
-        fields = {**more, "id": name}
+    before, after = template.split("{text}")
+    return {name: (_filled(before, name, more), _filled(after, name, more)) for name, more in metadata.items()}
 
-        def value(match: re.Match[str], fields: Mapping[str, Any] = fields, name: str = name) -> str:
-            if match[1] not in fields:
-                raise ValueError(
-                    f"document= asks for {match[0]}, and document {name!r} has {', '.join(fields)}; leave it out, or "
-                    "give it to every document"
-                )
-            return str(fields[match[1]])
 
-        before, after = (re.sub(r"\{(\w+)\}", value, part) for part in template.split("{text}"))
-        found[name] = before, after
-    return found
+def _filled(part: str, name: str, metadata: Mapping[str, Any]) -> str:
+    fields = {**metadata, "id": name}
+    for asked in re.findall(r"\{(\w+)\}", part):
+        if asked not in fields:
+            raise ValueError(
+                f"document= asks for {{{asked}}}, and document {name!r} has {', '.join(fields)}; leave it out, or give "
+                "it to every document"
+            )
+    return re.sub(r"\{(\w+)\}", lambda match: str(fields[match[1]]), part)
 
 
 # ---------------------------------------------------------------------------------- files

@@ -128,7 +128,6 @@ class Framed(Question):
     frames: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
     def framed(self, name: str, text: str) -> str:
-        """What is left of a document, as the model reads it."""
         before, after = self.frames[name]
         return f"{before}{text}{after}"
 
@@ -139,12 +138,7 @@ class ChatQuestion(Question):
 
     Every turn stays, with its role, whatever is left of what it says: a chat template may refuse a chat that lacks one.
 
-    Parameters
-    ----------
-    messages
-        The chat, with a letter of its own, from ``SLOT`` on, in the place of each document.
-    slots
-        The ids of the documents that these letters stand for.
+    In ``messages`` a letter, from ``SLOT`` on, stands in the place of each document; ``slots`` are their ids.
     """
 
     messages: Messages = ()
@@ -152,7 +146,6 @@ class ChatQuestion(Question):
 
     @property
     def stays(self) -> tuple[str, ...]:
-        """Turns of a chat that are never masked."""
         turns = enumerate(self.messages, start=1)
         return tuple(_turn(k, m) for k, m in turns if m["content"].strip() and not any(map(_is_slot, m["content"])))
 

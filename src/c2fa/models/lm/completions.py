@@ -49,15 +49,6 @@ class Completions(Endpoint):
     ``pieces(answer)``. The first row is sent twice: a server that gives other numbers the second time is refused before
     the rest is sent. A row keeps its first numbers for as long as the object lives. A server that refuses several rows
     in one request gets them one by one from then on.
-
-    Parameters
-    ----------
-    url
-        The server's address, with or without ``/v1``.
-    max_new_tokens
-        The most tokens that ``generate`` writes.
-    **settings
-        Any of `c2fa.models.http.endpoint.Settings`.
     """
 
     forgets = False

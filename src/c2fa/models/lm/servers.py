@@ -28,7 +28,7 @@ class LlamaServer(Completions):
     template_options
         What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
     **settings
-        Any of `c2fa.models.http.endpoint.Settings`; a request holds one row, and ``concurrency`` is 1 unless given.
+        Any of `c2fa.models.http.endpoint.Settings`; ``concurrency`` is 1 unless given.
     """
 
     kind = "llama"
