@@ -179,7 +179,11 @@ def test_answers_are_kept_in_a_ledger_and_for_the_next_prompt_asked_anew(folder:
         (("--docs", "docs", *ASK, "--similarity", "letters"), 2, "similarity must be 'words'"),
         (("--docs", "docs", *ASK, "--model", "onnx:file"), 2, "'onnx:file' names no language model; write hf:folder"),
         (("--docs", "docs", *ASK, "--model", "hf:nix"), 3, "nix"),
-        (("--docs", "docs", *ASK, "--model", "chat:http://127.0.0.1:9/v1#m"), 2, "give --similarity words"),
+        (
+            ("--docs", "docs", *ASK, "--model", "openai:http://127.0.0.1:9/v1#m", "--model-option", "kind=chat"),
+            2,
+            "give --similarity words",
+        ),
         (("--docs", "docs", *ASK, "--model", "llama:http://127.0.0.1:9", "--model-option", "model=a"), 2, "is unknown"),
         (("--docs", "docs", *ASK, "--workers", "2"), 2, "--workers goes with --store DIR"),
         (("--docs", "docs", *ASK, "--store", "st"), 2, "--questions FILE.jsonl and --store DIR go together"),

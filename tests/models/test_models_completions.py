@@ -17,8 +17,8 @@ import pytest
 httpx2 = pytest.importorskip("httpx2")
 import c2fa
 from c2fa.citing import Citer, Question
-from c2fa.models import TGI, VLLM, Chat, EndpointError, LlamaServer, OpenAI, SGLang, load
-from c2fa.models.lm.completions import from_prefixes
+from c2fa.models import VLLM, EndpointError, LlamaServer, OpenAI, load
+from c2fa.models.lm.servers import from_prefixes
 from servers.environments import CannotInstall, Process, environment, free_ports
 from servers.fake import reply
 from servers.scoring import LM, SCORING, WINDOW
@@ -27,11 +27,9 @@ FAST = {"wait": 0.01, "timeout": 5.0}
 KINDS = {
     "llama": lambda url, **o: LlamaServer(url, **FAST | o),
     "vllm": lambda url, **o: VLLM(url, "lm", **FAST | o),
-    "sglang": lambda url, **o: SGLang(url, **FAST | o),
-    "tgi": lambda url, **o: TGI(url, **FAST | o),
 }
 PROMPTS = [f"The {word} was found in Rome.\nWhere was it?\n" for word in ("cat", "dog", "cow", "owl", "fox", "ant")]
-SCORES = ("/v1/completions", "/generate")
+SCORES = ("/v1/completions",)
 ANSWER = "In Rome, they say."
 every_server = pytest.mark.parametrize("kind", KINDS)
 
@@ -70,9 +68,8 @@ def test_the_pieces_join_to_the_answer_whatever_it_says(server, kind):
         assert len(pieces) == len(server.tokenizer.parts(answer))
 
 
-@pytest.mark.parametrize("kind", ["vllm", "sglang", "tgi"])
-def test_a_character_may_have_several_tokens(server, kind):
-    lm = KINDS[kind](server.url)
+def test_a_character_may_have_several_tokens(server):
+    lm = VLLM(server.url, "lm", **FAST)
     pieces = lm.pieces("café 😀!")
     assert "".join(pieces) == "café 😀!"
     assert len(pieces) == 9
@@ -123,15 +120,7 @@ def test_the_chat_format_is_the_servers(server, kind):
     assert strips.template([{"role": "user", "content": " Who?\n"}]) == "<user>Who?<assistant>"
 
 
-def test_a_model_without_a_chat_format_has_none(server):
-    assert (
-        KINDS["sglang"](server.url).template([{"role": "user", "content": "Who?"}])
-        is KINDS["tgi"](server.url).template(
-            [{"role": "system", "content": "Sir"}, {"role": "user", "content": "Who?"}]
-        )
-        is None
-    )
-
+def test_a_model_without_a_chat_format_has_none():
     class Base(LM):
         def handle(self, handler, body):
             if b"messages" in body:
@@ -183,7 +172,7 @@ def test_a_copy_in_another_process_asks_by_itself(server):
 
 @pytest.mark.parametrize(
     ("spec", "kind"),
-    [("llama:{}", LlamaServer), ("vllm:{}#org/lm", VLLM), ("sglang:{}", SGLang), ("tgi:{}", TGI)],
+    [("llama:{}", LlamaServer), ("vllm:{}#org/lm", VLLM)],
 )
 def test_a_line_of_text_names_a_server(spec, kind):
     lm = load(spec.format("http://127.0.0.1:1/v1"), max_new_tokens=9)
@@ -196,7 +185,7 @@ def test_a_line_of_text_names_a_server(spec, kind):
 
 
 def sent(server):
-    return sum(any(name in body for name in ("grammar", "prompt_logprobs", "input_ids")) for _, body in server.bodies)
+    return sum(any(name in body for name in ("grammar", "prompt_logprobs")) for _, body in server.bodies)
 
 
 @every_server
@@ -214,10 +203,6 @@ def without_logprobs(path, data):
         return data
     for choice in data.get("choices", ()):
         choice["logprobs"] = choice["prompt_logprobs"] = None
-    if "meta_info" in data:
-        data["meta_info"].pop("input_token_logprobs", None)
-    if "details" in data:
-        data["details"]["prefill"] = []
     return data
 
 
@@ -232,17 +217,12 @@ def test_a_server_without_log_probabilities_is_told_apart(kind):
 
 def each_logprob(data, change):
     """Change every log-probability of a reply, by its place."""
-    if "choices" in data:
-        for choice in data["choices"]:
-            for i, token in enumerate((choice.get("logprobs") or {}).get("content", [])):
+    for choice in data["choices"]:
+        for i, token in enumerate((choice.get("logprobs") or {}).get("content", [])):
+            token["logprob"] = change(i, token["logprob"])
+        for i, entry in enumerate(choice.get("prompt_logprobs") or []):
+            for token in (entry or {}).values():
                 token["logprob"] = change(i, token["logprob"])
-            for i, entry in enumerate(choice.get("prompt_logprobs") or []):
-                for token in (entry or {}).values():
-                    token["logprob"] = change(i, token["logprob"])
-    for i, token in enumerate((data.get("meta_info") or {}).get("input_token_logprobs", [])):
-        token[0] = change(i, token[0])
-    for i, token in enumerate((data.get("details") or {}).get("prefill", [])):
-        token["logprob"] = change(i, token["logprob"])
     return data
 
 
@@ -334,9 +314,6 @@ def shortened(data):
             choice["prompt_logprobs"].pop()
         else:
             choice["logprobs"]["content"] = choice["logprobs"]["content"][:3]
-    for listed in (data.get("meta_info", {}).get("input_token_logprobs"), data.get("details", {}).get("prefill")):
-        if listed:
-            listed.pop()
     return data
 
 
@@ -346,11 +323,6 @@ def other_tokens(data):
             choice["prompt_logprobs"] = [entry and {"7": {"logprob": -1.0}} for entry in choice["prompt_logprobs"]]
         else:
             choice["logprobs"]["content"][1]["id"] = 7
-    for listed in (data.get("meta_info", {}).get("input_token_logprobs"), data.get("details", {}).get("prefill")):
-        if listed and isinstance(listed[0], list):
-            listed[-2][1] = 7
-        elif listed:
-            listed[-2]["id"] = 7
     return data
 
 
@@ -399,12 +371,10 @@ def test_a_broken_row_among_many_is_named():
 @every_server
 def test_tokens_that_do_not_join_to_the_answer_are_an_error(kind):
     def spoil(path, data):
-        if kind == "tgi" and path == "/tokenize":
-            return data[:-1]
         if kind == "llama" and path == "/tokenize":
             return {"tokens": data["tokens"][:-1]}
         if path == "/detokenize":
-            return {name: "no" if name == "prompt" else ["no"] * len(value) for name, value in data.items()}
+            return {"prompt": "no"}
         return data
 
     with LM(spoil) as running, pytest.raises((EndpointError, ValueError), match=r"do not join to the answer 'In Rome"):
@@ -417,39 +387,29 @@ def test_a_number_that_is_no_tokens_is_refused(kind, number):
     def spoil(path, data):
         if path != "/tokenize":
             return data
-        if kind == "tgi":
-            return [token | {"id": number} for token in data]
         if kind == "llama":
             return {"tokens": [data["tokens"][0] | {"id": number}, *data["tokens"][1:]]}
-        if kind == "sglang":
-            return {"tokens": [[number, *ids] for ids in data["tokens"]]}
         return data | {"tokens": [number, *data["tokens"]]}
 
     with LM(spoil) as running, pytest.raises(EndpointError, match="as a token's number; see that it is the server"):
         KINDS[kind](running.url).pieces(ANSWER)
 
 
-@pytest.mark.parametrize("kind", ["vllm", "sglang"])
-def test_tokens_that_end_in_another_text_are_an_error(kind):
+def test_tokens_that_end_in_another_text_are_an_error():
     def spoil(path, data):
         if path != "/detokenize":
             return data
-        if kind == "sglang":
-            return {"text": [ANSWER, *["no"] * (len(data["text"]) - 1)]}
         return {"prompt": ANSWER if data["prompt"] == "In" else "no"}
 
     with LM(spoil) as running, pytest.raises((EndpointError, ValueError), match="do not join to the answer 'In Rome"):
-        KINDS[kind](running.url).pieces(ANSWER)
+        VLLM(running.url, "lm", **FAST).pieces(ANSWER)
 
 
 @every_server
 @pytest.mark.parametrize("tokens", [-3, 0.5, math.inf])
 def test_usage_that_cannot_be_counted_is_refused(kind, tokens):
     def change(data):
-        for used in (data.get("meta_info"), data.setdefault("usage", {})):
-            if used is not None:
-                used |= {"prompt_tokens": tokens, "completion_tokens": tokens}
-        return data | {"details": data.get("details", {}) | {"generated_tokens": tokens}}
+        return data | {"usage": {"prompt_tokens": tokens, "completion_tokens": tokens}}
 
     with LM(spoil_after(0, change)) as running:
         lm = KINDS[kind](running.url, price_per_token=1.0)
@@ -590,14 +550,14 @@ def test_a_chat_that_says_nothing_is_one_sentence(choice, said):
             reply(handler, 200, {"choices": [choice]})
 
     with Silent() as running:
-        lm = Chat(running.url + "/v1", "tiny", **FAST)
+        lm = OpenAI(running.url + "/v1", "tiny", **FAST)
         with pytest.raises(EndpointError, match=f"generating: the model {said}"):
             lm.generate("Say something")
         with pytest.raises(c2fa.QueryError, match=said):
             c2fa.cite(lm, ["One. Two.", "Three."], "Which?", "One.", similarity="words", progress=False)
 
 
-def test_a_chat_writes_answers_and_scores_none():
+def test_a_chat_writes_answers():
     def chat(path, asked):
         choice = {"message": {"content": "Half an"}, "finish_reason": "length"}
         return {"choices": [choice], "usage": {"prompt_tokens": 3}}
@@ -609,14 +569,11 @@ def test_a_chat_writes_answers_and_scores_none():
 
     with Chats() as running:
         extra = {"max_tokens": None, "max_completion_tokens": 5}
-        lm = load(f"chat:{running.url}/v1#tiny", extra=extra, price_per_token=(2.0, 1.0), **FAST)
+        lm = load(f"openai:{running.url}/v1#tiny", extra=extra, price_per_token=(2.0, 1.0), **FAST)
         assert lm.generate("Say something") == "Half an"
         assert lm.cost == 6.0
         assert "cut at 256 tokens" in lm.notes[0]
-        assert not hasattr(lm, "score")
-        with pytest.raises(TypeError, match="writes answers and takes no rows"):
-            lm(["a text"])
-        other = Chat(running.url + "/v1", "tiny", **FAST)
+        other = OpenAI(running.url + "/v1", "tiny", **FAST)
         assert pickle.loads(pickle.dumps(lm)).name == lm.name != other.name
     (path, body), *_ = running.bodies
     assert path == "/v1/chat/completions"
@@ -627,13 +584,13 @@ def test_a_chat_writes_answers_and_scores_none():
         "temperature": 0,
     }
     with LM() as running, pytest.raises(EndpointError, match="has /chat/completions below the address"):
-        Chat(running.url, "tiny", **FAST).generate("Hello")
+        OpenAI(running.url, "tiny", **FAST).generate("Hello")
     with pytest.raises(ValueError, match="the name of a model on the server"):
-        Chat(running.url, "")
+        OpenAI(running.url, "")
 
 
 def is_scoring(body):
-    return any(name in body or name in body.get("parameters", {}) for name in SCORING)
+    return any(name in body for name in SCORING)
 
 
 def test_pieces_of_split_characters():

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("httpx2")
 import c2fa
-from c2fa.models import Chat, EndpointError, OpenAI, load
+from c2fa.models import EndpointError, OpenAI, load
 from servers.fake import Server, reply
 from servers.scoring import BOS, Tokenizer, ending, logprob
 
@@ -182,7 +182,7 @@ def test_an_answer_is_written_and_cited_by_plain_prompts():
 
 
 class Deaf(Echo):
-    """llama.cpp, Ollama and TGI: the prompt is not repeated, and nothing says so."""
+    """llama.cpp and Ollama: the prompt is not repeated, and nothing says so."""
 
     def choice(self, asked: Any, prompt: str) -> dict[str, Any]:
         return {"text": " x", "logprobs": {"tokens": [" x"], "token_logprobs": [-0.5]}, "finish_reason": "length"}
@@ -343,7 +343,7 @@ def test_a_row_that_is_refused_alone_too_keeps_its_refusal():
             lm.score(order, ANSWER)
 
 
-# One class, with classes or without, and its neighbour that only chats.
+# One class, with classes or without.
 
 
 def test_kind_says_how_answers_are_written_and_scored():
@@ -364,7 +364,6 @@ def test_kind_says_how_answers_are_written_and_scored():
 def test_the_prefix_and_the_class_mean_one_thing():
     assert type(load("openai:http://127.0.0.1:1/v1#lm")) is OpenAI
     assert type(load("openai:http://127.0.0.1:1/v1#lm", classes=["a", "b"])) is OpenAI
-    assert type(load("chat:http://127.0.0.1:1/v1#lm")) is Chat
     with pytest.raises(TypeError, match=r"has no classes to tell texts apart by; give classes="):
         load("openai:http://127.0.0.1:1/v1#lm")(["a text"])
     with pytest.raises(TypeError, match="takes texts; wrap other inputs"):

@@ -1,4 +1,4 @@
-"""A language model of made-up numbers behind four servers' documented replies; any reply can be spoilt."""
+"""A language model of made-up numbers behind two servers' documented replies; any reply can be spoilt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from servers.fake import Server, reply
 
 BOS = 1
 WINDOW = 4096
-SCORING = ("grammar", "prompt_logprobs", "return_logprob", "decoder_input_details")
+SCORING = ("grammar", "prompt_logprobs")
 
 
 class Tokenizer:
@@ -50,7 +50,7 @@ def logprob(context: list[int], token: int) -> float:
 
 
 class LM(Server):
-    """All four servers at once; ``scored`` counts the rows that were answered, ``bodies`` has every request.
+    """llama-server and vLLM at once; ``scored`` counts the rows that were answered, ``bodies`` has every request.
 
     ``spoil(path, reply)`` may change a reply; ``faults`` are taken in turn by the requests that score rows.
     """
@@ -75,7 +75,7 @@ class LM(Server):
 
     def handle(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         asked = json.loads(body) if body else {}
-        scoring = any(name in asked or name in asked.get("parameters", {}) for name in SCORING)
+        scoring = any(name in asked for name in SCORING)
         with self._lock:
             self.bodies.append((handler.path, asked))
             self.secrets.append(handler.headers.get("authorization"))
@@ -99,7 +99,7 @@ class LM(Server):
             handler.close_connection = True
             return None
         if scoring:
-            prompts = asked.get("prompt") or asked.get("input_ids") or asked.get("inputs")
+            prompts = asked["prompt"]
             with self._lock:
                 self.scored.update(json.dumps(p) for p in (prompts if "prompt_logprobs" in asked else [prompts]))
         return reply(handler, 200, data)
@@ -109,9 +109,6 @@ class LM(Server):
 
     def _v1_models(self, asked: Any) -> Any:
         return {"object": "list", "data": [{"id": "lm", "object": "model", "max_model_len": WINDOW}]}
-
-    def _info(self, asked: Any) -> Any:
-        return {"model_id": "lm", "max_input_tokens": WINDOW, "max_total_tokens": WINDOW + 8}
 
     def _apply_template(self, asked: Any) -> Any:
         assert asked["chat_template_kwargs"] in ({}, {"strip": True})
@@ -124,26 +121,13 @@ class LM(Server):
         if "content" in asked:  # llama-server
             ids = self.tokenizer.encode(asked["content"])
             return {"tokens": [{"id": i, "piece": _piece(self.tokenizer._parts[i])} for i in ids]}
-        if "inputs" in asked:  # Text Generation Inference
-            listed, end, text = [{"id": BOS, "text": "", "start": 0, "stop": 0}], b"", asked["inputs"]
-            for token in self.tokenizer.encode(text):
-                start = len(end.decode(errors="ignore"))
-                end += self.tokenizer._parts[token]
-                stop = max(len(end.decode(errors="ignore")), start + 1)
-                listed.append({"id": token, "text": text[start:stop], "start": start, "stop": stop})
-            return listed
         if "messages" in asked:  # vLLM
             return {"tokens": [BOS, *self.tokenizer.encode(self._apply_template(asked)["prompt"])]}
         special = [BOS] if asked["add_special_tokens"] else []
-        if isinstance(asked["prompt"], list):  # SGLang
-            listed = [special + self.tokenizer.encode(text) for text in asked["prompt"]]
-            return {"tokens": listed, "count": [len(ids) for ids in listed], "max_model_len": 4096}
         ids = special + self.tokenizer.encode(asked["prompt"])
         return {"count": len(ids), "max_model_len": 4096, "tokens": ids, "token_strs": None}
 
     def _detokenize(self, asked: Any) -> Any:
-        if isinstance(asked["tokens"][0], list):
-            return {"text": [self.tokenizer.decode(ids) for ids in asked["tokens"]]}
         return {"prompt": self.tokenizer.decode(asked["tokens"])}
 
     def _v1_completions(self, asked: Any) -> Any:
@@ -168,27 +152,6 @@ class LM(Server):
             {str(t): {"logprob": logprob(ids[:i], t), "rank": 1, "decoded_token": "x"}} for i, t in enumerate(ids)
         ]
         return {"prompt_logprobs": [None, *entries[1:]]}
-
-    def _generate(self, asked: Any) -> Any:
-        if "parameters" in asked:  # Text Generation Inference
-            ids = [BOS, *self.tokenizer.encode(asked["inputs"])]
-            ended = ending(asked["parameters"]["max_new_tokens"])
-            details: dict[str, Any] = {"generated_tokens": 1, "prefill": [], "finish_reason": ended}
-            if asked["parameters"].get("decoder_input_details"):
-                listed = [{"id": t, "text": "x", "logprob": logprob(ids[:i], t)} for i, t in enumerate(ids)]
-                details["prefill"] = [{**listed[0], "logprob": None}, *listed[1:]]
-            return {"generated_text": f" after {len(ids)}", "details": details}
-        if "text" in asked:
-            ended = ending(asked["sampling_params"]["max_new_tokens"])
-            return {
-                "text": f" after {1 + len(self.tokenizer.encode(asked['text']))}",
-                "meta_info": {"finish_reason": {"type": ended}},
-            }
-        ids, start = asked["input_ids"], asked["logprob_start_len"]
-        listed = [[logprob(ids[:i], t), t, None] for i, t in enumerate(ids)][start:]
-        listed[0][0] = None
-        meta = {"prompt_tokens": len(ids), "completion_tokens": 1, "input_token_logprobs": listed}
-        return {"text": "x", "meta_info": meta}
 
 
 def ending(most: int) -> str:

@@ -47,20 +47,8 @@ class Marked:
 def read_citations(answer: Any, citations: Citations, metadata: Mapping[str, Mapping[str, Any]]) -> Marked:
     """What an answer cites: by its markers, or by citations that are given.
 
-    Parameters
-    ----------
-    answer
-        A text, or the blocks of text that Anthropic's and LangChain's models give, with their citations in them, or a
-        message that has either as its ``content``.
-    citations
-        None for markers in the answer (``[1]``, ``[2, 3]``, ``[id]``, ``(source: id)``); pairs of a place, as a text of
-        the answer or its (start, end), and a source; or citations as LangChain, Anthropic, Cohere, Gemini and OpenAI
-        have them, as dicts.
-    metadata
-        What is known of the documents, by their ids, in their order.
+    Both are as ``c2fa.verify`` takes them; ``metadata`` is what is known of the documents, by their ids, in order.
 
-    Examples
-    --------
     >>> marked = read_citations("Bern is the capital [2]. It has bears.[1]", None, {"rivers": {}, "cities": {}})
     >>> marked.text, [(marked.text[c.start : c.end], c.source) for c in marked.claims]
     ('Bern is the capital. It has bears.', [('l', 'cities'), ('.', 'rivers')])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Protocol
 
 from c2fa.citing.annotations import Citations
 from c2fa.citing.documents import Documents
-from c2fa.citing.questions import PROMPT, Asking, Messages, Prompt, Question, QuestionMasker, fields_of, of_a_chat
+from c2fa.citing.questions import PROMPT, Asking, Messages, Prompt, Question, QuestionMasker, fields_of
 from c2fa.citing.scoring import Scorer
 from c2fa.citing.similarity import Similarity
 from c2fa.citing.verdicts import Verification, Verifications
@@ -64,8 +63,7 @@ def cite(
     lm
         ``c2fa.models.CausalLM``, a model behind a server, or any object with ``generate``, ``pieces`` and ``score``.
     documents
-        A dict of ids and texts, one text, or a list of texts, of ``(id, text)``, of dicts with ``text``,
-        ``page_content`` or ``content``, of LangChain's, LlamaIndex's or Haystack's documents; or a DataFrame's rows.
+        A dict of ids and texts, or whatever else ``c2fa.citing.documents_of`` reads.
     answer
         The answer to explain; None has the model write it from all documents, which is no row of the budget.
     messages
@@ -105,7 +103,7 @@ def verify(
 
     Parameters
     ----------
-    lm, documents, query
+    lm, documents, query, messages
         As ``c2fa.cite`` takes them.
     answer
         The answer with its citations, as ``[1]``, ``[2, 3]``, ``[id]`` or ``(source: id)``, or blocks of text that
@@ -113,9 +111,6 @@ def verify(
     citations
         None reads them from the answer. Else pairs of a place in the answer, a text of it or (start, end), and a
         source; or citations as LangChain, Anthropic, Cohere, Gemini and OpenAI have them, as plain dicts.
-    messages
-        A whole chat in place of the query, as ``c2fa.cite`` takes it. Where the assistant has the last word, that is
-        the answer.
     budget
         The most rows of the model: for values of all documents, and for removing those that are cited, alone and
         together with those that may stand in for them.
@@ -162,8 +157,7 @@ class Citer:
         Rows of the model, or those of each level; the one without any document is among them. Or money, as ``"$0.50"``.
     prompt
         A text with ``{context}`` and ``{query}``, or a function of both; it is put into the model's own chat template
-        where the model has one, with ``system`` before it. A chat of a system's and a user's message, as a list of
-        ``{"role": …, "content": …}``, is both.
+        where the model has one, with ``system`` before it.
     document
         What each document looks like in the prompt, such as ``"[{id}] {title}\\n{text}"``: ``{text}`` is what it says,
         and the rest, from its id and metadata, stays while a sentence of it does. None is the text alone.
@@ -176,16 +170,6 @@ class Citer:
     options
         Further options of ``Explainer``: ``seed``, ``ledger``, ``until``, ``method``, … ``link="logit"`` explains the
         log-odds of the answer and of its statements.
-
-    Examples
-    --------
-    >>> class Parrot:
-    ...     def generate(self, prompt): return "It is blue."
-    ...     def pieces(self, answer): return [answer]
-    ...     def score(self, prompts, answer): return [[-1.0 if "sky" in prompt else -5.0] for prompt in prompts]
-    >>> questions = [{"documents": ["The sky is blue.", "Grass is green."], "query": q} for q in ("What?", "Which?")]
-    >>> [c.high.round(2).tolist() for c in Citer(Parrot()).many(questions)]
-    [[4.0, 0.0], [4.0, 0.0]]
     """
 
     def __init__(
@@ -202,7 +186,6 @@ class Citer:
         similarity: Similarity | None = None,
         **options: Any,
     ) -> None:
-        prompt, system = of_a_chat(prompt, system)
         asking = Asking(prompt, system, separator, document)
         masker = QuestionMasker(levels, language, asking)
         options = {"method": method_for(masker.levels, options.get("until")), **options}
@@ -230,9 +213,7 @@ class Citer:
 
         A store keeps each question with its answer and statements.
         """
-        if store is not None:
-            options = {"views": "all", **options}  # without its statements an explanation of an answer says little
-        return self.explainer.many(inputs, store, **{"column": fields_of, **options})
+        return self.explainer.many(inputs, store, **_of_many(store, options))
 
     @property
     def verifier(self) -> Verifier:
@@ -254,14 +235,10 @@ class Citer:
         Inputs, store and options are as ``many`` takes them: a question that is bad, or makes the model fail, is set
         aside, and the same call continues a store that was left.
         """
-        if store is not None:
-            options = {"views": "all", **options}
-        return Verifications(self.verifier.many(inputs, store, **{"column": fields_of, **options}))
+        return Verifications(self.verifier.many(inputs, store, **_of_many(store, options)))
 
-    def with_model(self, lm: LanguageModel) -> Citer:
-        """The same with another language model."""
-        made = copy.copy(self)
-        made.scorer = self.scorer.around(lm)
-        made.explainer = copy.copy(self.explainer)
-        made.explainer.model = made.scorer
-        return made
+
+def _of_many(store: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of ``many`` for questions: without its statements an explanation of an answer says little."""
+    views = {} if store is None else {"views": "all"}
+    return {"column": fields_of, **views, **options}

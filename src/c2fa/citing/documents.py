@@ -28,9 +28,7 @@ class Document:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def documents_of(
-    given: Documents, *, text: str | None = None, id: str | None = None, called: str = "document"
-) -> dict[str, Document]:
+def documents_of(given: Documents, *, called: str = "document") -> dict[str, Document]:
     """Documents by their ids, in their order.
 
     Parameters
@@ -39,8 +37,6 @@ def documents_of(
         A dict of ids and texts; one text, or a list of texts, of (id, text), of dicts with ``text``, ``page_content``
         or ``content``, of LangChain's and Haystack's documents, of LlamaIndex's nodes with or without scores; or the
         rows of a DataFrame. Whatever else is said of a document becomes its metadata.
-    text, id
-        The fields, or columns of a DataFrame, that hold the text and the id, where they have names of their own.
     called
         What documents without an id are called, with their numbers.
 
@@ -49,8 +45,7 @@ def documents_of(
     >>> documents_of([{"page_content": "The sky is blue.", "metadata": {"page": 3}}])
     {'document 1': Document(id='document 1', text='The sky is blue.', metadata={'page': 3})}
     """
-    texts, ids = (_TEXTS if text is None else (text,)), (_IDS if id is None else (id,))
-    found = [_document(item, name, texts, ids) for name, item in _items(given, texts, ids, called)]
+    found = [_document(item, name) for name, item in _items(given, called)]
     by_id = {document.id: document for document in found}
     if len(by_id) < len(found):
         raise ValueError(f"two documents have one id among {[d.id for d in found]}; give each its own")
@@ -62,28 +57,28 @@ def documents_of(
     return by_id
 
 
-def _items(given: Any, texts: tuple[str, ...], ids: tuple[str, ...], called: str) -> Iterator[tuple[str, Any]]:
+def _items(given: Any, called: str) -> Iterator[tuple[str, Any]]:
     """Each document as it was given, with the name that it has unless it says another."""
-    if isinstance(given, Mapping) and not (set(texts) & given.keys() and {*ids, *_METADATA} & given.keys()):
+    if isinstance(given, Mapping) and not (set(_TEXTS) & given.keys() and {*_IDS, *_METADATA} & given.keys()):
         yield from ((str(name), item) for name, item in given.items())
         return
     if hasattr(given, "columns"):  # a DataFrame of pandas or polars
         columns = list(map(str, given.columns))
-        if not set(texts) & set(columns):
+        if not set(_TEXTS) & set(columns):
             raise ValueError(
-                f"none of the columns {', '.join(map(repr, columns))} is called {' or '.join(map(repr, texts))}; name "
-                "the one with the texts: c2fa.citing.documents_of(frame, text='…')"
+                f"none of the columns {', '.join(map(repr, columns))} is called {' or '.join(map(repr, _TEXTS))}; "
+                "rename the one with the texts"
             )
         given = given.to_dicts() if hasattr(given, "to_dicts") else given.to_dict("records")
     # One document alone is no list of documents, though LangChain's can be iterated over: it gives its fields.
-    if isinstance(given, str | Mapping) or any(isinstance(getattr(given, name, None), str) for name in texts):
+    if isinstance(given, str | Mapping) or any(isinstance(getattr(given, name, None), str) for name in _TEXTS):
         given = [given]
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise TypeError(f"documents must be texts by their ids, or a list of documents; got {given!r}")
     yield from ((f"{called} {k}", item) for k, item in enumerate(given, start=1))
 
 
-def _document(item: Any, name: str, texts: tuple[str, ...], ids: tuple[str, ...]) -> Document:
+def _document(item: Any, name: str) -> Document:
     metadata: dict[str, Any] = {}
     if isinstance(item, tuple) and len(item) == 2:
         first, second = item
@@ -99,18 +94,18 @@ def _document(item: Any, name: str, texts: tuple[str, ...], ids: tuple[str, ...]
         fields = {**item, **item["data"]} if isinstance(item.get("data"), Mapping) else dict(item)  # as Cohere has them
         fields.pop("data", None)
     else:
-        fields = {key: getattr(item, key, None) for key in (*texts, *ids, *_METADATA, "score")}
-    found = next((key for key in texts if isinstance(fields.get(key), str)), None)
+        fields = {key: getattr(item, key, None) for key in (*_TEXTS, *_IDS, *_METADATA, "score")}
+    found = next((key for key in _TEXTS if isinstance(fields.get(key), str)), None)
     if found is None:
         got = f"a dict with {', '.join(map(repr, item)) or 'nothing'}" if isinstance(item, Mapping) else repr(item)[:80]
         raise TypeError(
-            f"document {name!r} must be a text, (id, text), a dict with {' or '.join(map(repr, texts))}, or an object "
+            f"document {name!r} must be a text, (id, text), a dict with {' or '.join(map(repr, _TEXTS))}, or an object "
             f"that has one of these; got {got}"
         )
-    own = next((key for key in ids if fields.get(key) is not None), None)
+    own = next((key for key in _IDS if fields.get(key) is not None), None)
     nested = [fields.pop(key, None) for key in _METADATA]
     text, own_id = fields.pop(found), fields.pop(own) if own else name
-    metadata |= {key: value for key, value in fields.items() if value is not None and key not in (*texts, *ids)}
+    metadata |= {key: value for key, value in fields.items() if value is not None and key not in (*_TEXTS, *_IDS)}
     for more in nested:
         metadata |= more or {}
     return Document(str(own_id), text, metadata)
@@ -129,21 +124,19 @@ def frames(template: str, metadata: Mapping[str, Mapping[str, Any]]) -> dict[str
         raise ValueError(
             f"document= must be a text with {{text}} in it once, for what a document says; got {template!r}"
         )
-    found = {}
-    for name, more in metadata.items():
-        fields = {**more, "id": name}
+    before, after = template.split("{text}")
+    return {name: (_filled(before, name, more), _filled(after, name, more)) for name, more in metadata.items()}
 
-        def value(match: re.Match[str], fields: Mapping[str, Any] = fields, name: str = name) -> str:
-            if match[1] not in fields:
-                raise ValueError(
-                    f"document= asks for {match[0]}, and document {name!r} has {', '.join(fields)}; leave it out, or "
-                    "give it to every document"
-                )
-            return str(fields[match[1]])
 
-        before, after = (re.sub(r"\{(\w+)\}", value, part) for part in template.split("{text}"))
-        found[name] = before, after
-    return found
+def _filled(part: str, name: str, metadata: Mapping[str, Any]) -> str:
+    fields = {**metadata, "id": name}
+    for asked in re.findall(r"\{(\w+)\}", part):
+        if asked not in fields:
+            raise ValueError(
+                f"document= asks for {{{asked}}}, and document {name!r} has {', '.join(fields)}; leave it out, or give "
+                "it to every document"
+            )
+    return re.sub(r"\{(\w+)\}", lambda match: str(fields[match[1]]), part)
 
 
 # ---------------------------------------------------------------------------------- files

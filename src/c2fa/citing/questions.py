@@ -19,8 +19,7 @@ from c2fa.structure import BoolArray
 
 PROMPT = "Context: {context}\n\nQuery: {query}"
 MARK = "c2fa-puts-the-documents-here"  # no document says this, so that it shows where a prompt has them
-Template: TypeAlias = str | Callable[[str, str], str]
-Prompt: TypeAlias = Template | Sequence[Mapping[str, str]]
+Prompt: TypeAlias = str | Callable[[str, str], str]
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
 """A chat: dicts with ``role`` and ``content``, and whatever else a chat template reads, such as ``tool_calls``."""
 
@@ -129,7 +128,6 @@ class Framed(Question):
     frames: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
     def framed(self, name: str, text: str) -> str:
-        """What is left of a document, as the model reads it."""
         before, after = self.frames[name]
         return f"{before}{text}{after}"
 
@@ -140,12 +138,7 @@ class ChatQuestion(Question):
 
     Every turn stays, with its role, whatever is left of what it says: a chat template may refuse a chat that lacks one.
 
-    Parameters
-    ----------
-    messages
-        The chat, with a letter of its own, from ``SLOT`` on, in the place of each document.
-    slots
-        The ids of the documents that these letters stand for.
+    In ``messages`` a letter, from ``SLOT`` on, stands in the place of each document; ``slots`` are their ids.
     """
 
     messages: Messages = ()
@@ -153,7 +146,6 @@ class ChatQuestion(Question):
 
     @property
     def stays(self) -> tuple[str, ...]:
-        """Turns of a chat that are never masked."""
         turns = enumerate(self.messages, start=1)
         return tuple(_turn(k, m) for k, m in turns if m["content"].strip() and not any(map(_is_slot, m["content"])))
 
@@ -271,39 +263,21 @@ def check_answer(answer: Any) -> None:
 # ---------------------------------------------------------------------------------- masking
 
 
-def of_a_chat(prompt: Prompt, system: str | None) -> tuple[Template, str | None]:
-    """The prompt and the system's text; a chat of messages holds both."""
-    if isinstance(prompt, str) or callable(prompt):
-        return prompt, system
-    if not isinstance(prompt, Sequence):
-        raise TypeError(
-            "the prompt must be a text with {context} and {query}, a function of both, or a chat of messages; got "
-            f"{prompt!r}"
-        )
-    chat: list[Any] = list(prompt)
-    if not all(isinstance(m, Mapping) and isinstance(m.get("content"), str) and "role" in m for m in chat):
-        raise TypeError(f'a chat must be a list of {{"role": …, "content": "…"}}; got {prompt!r}')
-    roles = [message["role"] for message in chat]
-    if roles not in (["user"], ["system", "user"]):
-        raise ValueError(
-            f"a chat may have a system's message and one of the user, with {{context}} and {{query}}, not {roles}; "
-            "one with earlier turns is for messages=, which explains what they do"
-        )
-    if system is not None and len(chat) > 1:
-        raise ValueError("the system's text is given twice, in the chat and as system=; leave one out")
-    return chat[-1]["content"], chat[0]["content"] if len(chat) > 1 else system
-
-
 @dataclasses.dataclass(frozen=True)
 class Asking:
     """How documents and the query become a message to the model, and the system's text before it."""
 
-    prompt: Template = PROMPT
+    prompt: Prompt = PROMPT
     system: str | None = None
     separator: str = "\n\n"
     document: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.prompt, str) and not callable(self.prompt):
+            raise TypeError(
+                f"the prompt must be a text with {{context}} and {{query}}, or a function of both (a chat is for "
+                f"messages=); got {self.prompt!r}"
+            )
         prompt = repr(self.prompt) if isinstance(self.prompt, str) else "the function that makes it leaves it out"
         if MARK not in self._text(MARK, "?"):
             raise ValueError(f"the prompt has no {{context}}, so that no document would be read: {prompt}")

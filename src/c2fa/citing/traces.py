@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from c2fa.citing.documents import Document
 from c2fa.citing.questions import Question, chat_question
 from c2fa.explanation import Explanation
-from c2fa.views import Text
 
 
 @dataclass(frozen=True, eq=False)
 class _Span:
-    """A span of a trace: as it was given, whether it is inside another, and its attributes by their dotted names."""
+    """A span of a trace: whether it is inside another, and its attributes by their dotted names."""
 
-    given: Mapping[str, Any]
+    name: str
     id: str
     trace: str
     inner: bool
@@ -38,7 +38,7 @@ class _Span:
                 f"a span must have a span_id and attributes; got one with {', '.join(map(repr, given)) or 'nothing'}"
             )
         inner = any(flat.get(name) for name in ("parent_id", "parentSpanId", "parent_span_id"))
-        return cls(given, str(ids[0]), str(*traces[:1]), inner, attributes)
+        return cls(str(given.get("name", "tool")), str(ids[0]), str(*traces[:1]), inner, attributes)
 
     @property
     def kind(self) -> str:
@@ -208,7 +208,7 @@ def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
                     retrieved[text] = Document(own, text, {**metadata, "spans": [[span.id, place]]})
         text = span.text("output")
         if span.kind == "TOOL" and text.strip() and text not in results:
-            tool = str(span.attributes.get("tool.name", span.given.get("name", "tool")))
+            tool = str(span.attributes.get("tool.name", span.name))
             taken = {document.id for document in (*retrieved.values(), *results.values())}
             own = f"{tool} ({span.id})" if tool in taken else tool
             results[text] = Document(own, text, {"tool": tool, "spans": [[span.id, None]]})
@@ -218,81 +218,29 @@ def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
 # ---------------------------------------------------------------------------------- out
 
 
-def _sources(e: Explanation) -> Iterator[dict[str, Any]]:
-    """Each document of an explained answer, with its value, the strongest first, and the statements that rest on it."""
-    answer, view = e.answer, e.view
-    if answer is None or e.level_names[0] != "documents" or not isinstance(view, Text):
-        raise ValueError("a trace takes values of documents; give levels= that begin with documents")
-    rests = e.to_records()
-    e = e.for_target(0)
-    ends = [*(d.start - 1 for d in answer.documents[1:]), len(view.text)]
-    for k in sorted(range(len(ends)), key=lambda k: -float(e.high[k])):
-        document = answer.documents[k]
-        stderr = None if e.stderr is None else float(e.stderr[0][k])
-        yield {
-            "id": document.id,
-            "content": view.text[document.start : ends[k]],
-            "score": float(e.high[k]),
-            "stderr": stderr,
-            "statements": list(dict.fromkeys(r["statement"] for r in rests if r["source"] == document.id)),
-            "spans": json.loads(document.known).get("spans", []),
-        }
-
-
 def span_annotations(cited: Mapping[str, Explanation]) -> list[dict[str, Any]]:
     """Scores of the documents of explained answers, as annotations of the spans that retrieved them.
 
     They have the shape that Phoenix takes at ``/v1/document_annotations``, and those of tools' results, which have no
-    ``document_position``, at ``/v1/span_annotations``.
+    ``document_position``, at ``/v1/span_annotations``. A score is how much likelier, in nats, the document makes the
+    answer; the explanation has the statements that rest on it.
     """
     found = []
     for span, e in cited.items():
-        for source in _sources(e):
-            label = "used" if source["statements"] else "not used"
-            result = {"score": source["score"], "label": label, "explanation": " ".join(source["statements"])}
-            more = {"answer_span_id": span, "stderr": source["stderr"]}
-            for own, place in source["spans"]:
+        if e.answer is None or e.level_names[0] != "documents":
+            raise ValueError("a trace takes values of documents; give levels= that begin with documents")
+        rests, whole = e.to_records(), e.for_target(0)
+        for k in np.argsort(-whole.high, kind="stable").tolist():
+            document = e.answer.documents[k]
+            statements = list(dict.fromkeys(r["statement"] for r in rests if r["source"] == document.id))
+            result = {
+                "score": float(whole.high[k]),
+                "label": "used" if statements else "not used",
+                "explanation": " ".join(statements),
+            }
+            stderr = None if whole.stderr is None else float(whole.stderr[0][k])
+            more = {"answer_span_id": span, "stderr": stderr}
+            for own, place in json.loads(document.known).get("spans", []):
                 at = {"span_id": own} if place is None else {"span_id": own, "document_position": place}
                 found.append({**at, "name": "c2fa", "annotator_kind": "CODE", "result": result, "metadata": more})
     return found
-
-
-def scored(spans: Iterable[Mapping[str, Any]], cited: Mapping[str, Explanation]) -> list[dict[str, Any]]:
-    """The spans as they were, and a new one below each answer that is explained, with the scores of its sources.
-
-    The new one is of the kind RERANKER, whose documents tracing tools show with their scores: how much likelier, in
-    nats, each makes the answer. Its output is what ``Explanation.sources`` says.
-    """
-    given = [dict(span) for span in spans]
-    made = []
-    for span in map(_Span.of, given):
-        if span.id not in cited:
-            continue
-        e = cited[span.id]
-        assert e.answer is not None  # an explanation of a question has one
-        attributes: dict[str, Any] = {
-            "openinference.span.kind": "RERANKER",
-            "reranker.query": e.answer.query,
-            "reranker.model_name": "c2fa",
-            "output.value": json.dumps(e.sources()),
-            "output.mime_type": "application/json",
-        }
-        for k, source in enumerate(_sources(e)):
-            about = {name: source.pop(name) for name in ("id", "content", "score")}
-            for name, value in {**about, "metadata": json.dumps(source)}.items():
-                attributes[f"reranker.output_documents.{k}.document.{name}"] = value
-        own, old = hashlib.sha256(f"c2fa {span.id}".encode()).hexdigest()[:16], span.given
-        new = {k: v for k, v in old.items() if k not in ("id", "events") and not k.startswith("attributes.")}
-        if "context" in old:
-            new |= {"context": {**old["context"], "span_id": own}, "parent_id": span.id}
-        elif "spanId" in old:
-            new |= {"spanId": own, "parentSpanId": span.id}
-        else:
-            new |= {"context.span_id" if "context.span_id" in old else "span_id": own, "parent_id": span.id}
-        if isinstance(old.get("attributes"), list):
-            kinds = {str: "stringValue", float: "doubleValue"}
-            otlp = [{"key": name, "value": {kinds[type(value)]: value}} for name, value in attributes.items()]
-            made.append({**new, "name": "c2fa cite", "attributes": otlp})
-        else:
-            made.append({**new, "name": "c2fa cite", "attributes": attributes})
-    return [*given, *made]

@@ -135,10 +135,8 @@ class Share:
         z, n = 1.96, self.of
         if not n:
             return 0.0, 1.0
-        middle, half = (
-            self.value + z * z / (2 * n),
-            z * math.sqrt(self.value * (1 - self.value) / n + (z / (2 * n)) ** 2),
-        )
+        middle = self.value + z * z / (2 * n)
+        half = z * math.sqrt(self.value * (1 - self.value) / n + (z / (2 * n)) ** 2)
         low, high = (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
         return round(max(low, 0.0), 3), round(min(high, 1.0), 3)
 

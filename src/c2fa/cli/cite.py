@@ -11,7 +11,7 @@ from typing import Any
 
 from c2fa._system import atomic
 from c2fa.citing import Question, Verification, Verifications, method_for
-from c2fa.citing.traces import questions_of, read_spans, scored
+from c2fa.citing.traces import questions_of, read_spans, span_annotations
 from c2fa.cli import options as o
 from c2fa.cli import output
 from c2fa.cli.commands import Explaining, complete_methods
@@ -37,7 +37,7 @@ class Cite(Questioning, Explaining):
 
     \bA server that cannot score a given answer (OpenAI, Ollama):
       c2fa cite --docs folder/ --query "Who?" --similarity words \\
-        -m chat:http://127.0.0.1:11434/v1#llama3.2
+        -m openai:http://127.0.0.1:11434/v1#llama3.2
 
     \bA file of questions, each with documents of its own or those of --docs:
       c2fa cite --questions questions.jsonl --store cited -m hf:my-model
@@ -75,7 +75,7 @@ class Cite(Questioning, Explaining):
     )
     scores: Path | None = flag(
         OUTPUT,
-        "Write the spans of --trace to this .jsonl, each answer with a new span of scores below it.",
+        "Write the scores of the sources in --trace to this .jsonl, as annotations of their spans.",
         metavar="FILE",
     )
     questions: Path | None = flag(
@@ -119,13 +119,12 @@ class Cite(Questioning, Explaining):
             output.check(self.scores, (".jsonl",), "--scores")
         text = read_text(file).values[0]
         try:
-            spans = read_spans(text)
-            questions = questions_of(spans)
+            questions = questions_of(read_spans(text))
         except (ValueError, TypeError) as error:
             raise RefusedError(f"{str(file)!r}: {error}") from error
         cited = self._explain(questions, [text], settings)
         if self.scores is not None:
-            lines = [json.dumps(span, ensure_ascii=False) + "\n" for span in scored(spans, cited)]
+            lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in span_annotations(cited)]
             with atomic(self.scores) as handle:
                 handle.write("".join(lines).encode())
 

@@ -37,10 +37,7 @@ LANGUAGE_MODELS = {
     "hf:folder": "a Hugging Face language model, or a .gguf file",
     "llama:http://host:port": "a llama.cpp server",
     "vllm:http://host:port#model": "a vLLM server",
-    "sglang:http://host:port": "an SGLang server",
-    "tgi:http://host:port": "a Text Generation Inference server",
-    "openai:http://host:port/v1#model": "an OpenAI-style server that repeats a prompt with its log-probabilities",
-    "chat:http://host:port/v1#model": "a chat server, which writes but does not score",
+    "openai:http://host:port/v1#model": "an OpenAI-style server; one that cannot score goes with --similarity words",
     "python:package.module:object": "an object that writes or scores answers",
 }
 

@@ -36,8 +36,8 @@ class Questioning(Storing):
 
     model: str = flag(
         ASKING,
-        "The language model: hf:folder (or a .gguf file), llama:URL, vllm:URL#model, sglang:URL, tgi:URL, "
-        "openai:URL#model, chat:URL#model (with --similarity) or python:module:object.",
+        "The language model: hf:folder (or a .gguf file), llama:URL, vllm:URL#model, "
+        "openai:URL#model (with --similarity where it cannot score) or python:module:object.",
         "-m",
         default=dataclasses.MISSING,
         metavar="SPEC",

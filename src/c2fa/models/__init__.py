@@ -19,13 +19,10 @@ if TYPE_CHECKING:
     from c2fa.models.http.inference import MLflow as MLflow
     from c2fa.models.http.inference import OpenInference as OpenInference
     from c2fa.models.lm.causal import CausalLM as CausalLM
-    from c2fa.models.lm.chat import Chat as Chat
     from c2fa.models.lm.openai import CensoredWarning as CensoredWarning
     from c2fa.models.lm.openai import OpenAI as OpenAI
-    from c2fa.models.lm.servers import TGI as TGI
     from c2fa.models.lm.servers import VLLM as VLLM
     from c2fa.models.lm.servers import LlamaServer as LlamaServer
-    from c2fa.models.lm.servers import SGLang as SGLang
     from c2fa.models.loading import Lazy as Lazy
     from c2fa.models.loading import load as load
     from c2fa.models.loading import wrap as wrap
@@ -39,12 +36,11 @@ if TYPE_CHECKING:
 _MODULES = {
     ("lm.causal", "torch", "text"): ("CausalLM",),
     ("lm.openai", "httpx2", "http"): ("CensoredWarning", "OpenAI"),
-    ("lm.chat", "httpx2", "http"): ("Chat",),
     ("local.demo", "numpy", ""): ("DemoSentiment",),
     ("http.endpoint", "httpx2", "http"): ("EndpointError",),
     ("local.huggingface", "torch", "text"): ("HuggingFace",),
     ("loading", "numpy", ""): ("Lazy", "load", "wrap"),
-    ("lm.servers", "httpx2", "http"): ("LlamaServer", "SGLang", "TGI", "VLLM"),
+    ("lm.servers", "httpx2", "http"): ("LlamaServer", "VLLM"),
     ("http.inference", "httpx2", "http"): ("MLflow", "OpenInference"),
     ("local.onnx", "onnxruntime", "onnx"): ("Onnx",),
     ("local.sklearn", "numpy", ""): ("Sklearn",),

@@ -30,11 +30,8 @@ _ADAPTERS = {
     "hf-lm": ("CausalLM", "folder"),
     "llama": ("LlamaServer", "http://host:port"),
     "vllm": ("VLLM", "http://host:port#model"),
-    "sglang": ("SGLang", "http://host:port"),
-    "tgi": ("TGI", "http://host:port"),
-    "chat": ("Chat", "http://host:port/v1#model"),
 }
-_LANGUAGE_MODELS = ("hf", "llama", "vllm", "sglang", "tgi", "openai", "chat", "python")
+_LANGUAGE_MODELS = ("hf", "llama", "vllm", "openai", "python")
 
 
 def _forms(kinds: Iterable[str]) -> str:
@@ -51,8 +48,7 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
         One of ``demo``, ``python:package.module:function``, ``sklearn:file.skops``, ``hf:folder``,
         ``onnx:file``, ``oip:http://host:port#model``, ``mlflow:http://host:port``,
         ``openai:http://host:port/v1#model`` (with ``classes``, or for ``c2fa.cite``), and for ``c2fa.cite`` alone
-        ``hf-lm:folder`` (also ``hf-lm:file.gguf``), ``llama:http://host:port``, ``vllm:http://host:port#model``,
-        ``sglang:http://host:port``, ``tgi:http://host:port``, ``chat:http://host:port/v1#model``.
+        ``hf-lm:folder`` (also ``hf-lm:file.gguf``), ``llama:http://host:port``, ``vllm:http://host:port#model``.
     allow_pickle
         Whether ``sklearn:`` may read a pickle or joblib file; such a file can run any code.
     **options

@@ -33,17 +33,13 @@ class Source:
     ----------
     level, index
         Which feature of the explanation it is.
-    document
-        The name of the document that holds it; empty where documents are no level.
-    text
-        What it is called; empty where it is the whole document.
-    value, stderr
-        By how much, and how sure that is.
-    told
-        Both as they are shown, rounded like every number of the explanation.
+    document, text
+        The name of the document that holds it, empty where documents are no level; and what it is called, empty where
+        it is the whole document.
+    value, stderr, told
+        By how much, how sure that is, and both as they are shown.
     holder, passage, passage_place
-        The document that holds it, what stands there, and where; None, empty and None where the explanation does not
-        keep its texts.
+        The document that holds it, what stands there, and where, where the explanation keeps its texts.
     """
 
     level: int
@@ -81,8 +77,6 @@ class Citation:
 
     Attributes
     ----------
-    statement, source, verdict
-        The text of the statement, the document's id, and what the numbers say.
     place
         Where the statement is in the answer without its markers: (start, end).
     value, stderr
@@ -95,12 +89,8 @@ class Citation:
         The documents that the statement rests on, where it is not this one.
     rows
         Of what is not settled: about how many rows would tell.
-    exists
-        Whether there is such a document.
     passage, passage_place
         The sentence of the document that does most for the statement, and where it is in the document.
-    known
-        What is known of the document, as JSON; ``metadata`` is the same as a dict.
     cited
         Whether the statement cites it; else it was used and not cited.
     """
@@ -221,11 +211,6 @@ class Statement:
     def shown(self) -> tuple[Source, ...]:
         """The sources that are listed under it: none where it rests on nothing, however small its numbers are."""
         return () if self.verdict == "nothing" else self.sources
-
-    @property
-    def rests_on_documents(self) -> bool:
-        """Whether the documents made it likelier, and it is known which did."""
-        return self.verdict == "rests"
 
     @property
     def told(self) -> str:

@@ -7,14 +7,16 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from c2fa.models.http._send import EndpointError, Portal, Reply, Request, WireRows
-from c2fa.models.http.endpoint import Floats, RowError, _Batch
-from c2fa.models.lm.chat import Writer, checked_text, post
+from c2fa.asking.model import charge, cut_answers
+from c2fa.models.http._send import EndpointError, Portal, Reply, Request, WireRows, send
+from c2fa.models.http.endpoint import Endpoint, Floats, RowError, _Batch, _wrong
 from c2fa.structure import BoolArray
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,28 +42,20 @@ class _Format:
         return re.sub(r"(\t?)c2fa-puts-message-(\d+)-here(\t?)", content, self.text)
 
 
-class Completions(Writer):
-    """A language model on a server, which scores answers that it is given; each kind of server is a dialect of it.
+class Completions(Endpoint):
+    """A language model on a server, which writes answers and scores given ones; each kind of server is a dialect of it.
 
     ``score(prompts, answer)`` gives one row of log-probabilities for each prompt, one number for each of
     ``pieces(answer)``. The first row is sent twice: a server that gives other numbers the second time is refused before
     the rest is sent. A row keeps its first numbers for as long as the object lives. A server that refuses several rows
     in one request gets them one by one from then on.
-
-    Parameters
-    ----------
-    url
-        The server's address, with or without ``/v1``.
-    max_new_tokens
-        The most tokens that ``generate`` writes.
-    **settings
-        Any of `c2fa.models.http.endpoint.Settings`.
     """
 
     forgets = False
-    otherwise = (
-        "; OpenAI and Ollama give no log-probabilities of a given answer: pass similarity= to c2fa.cite for such a "
-        "server"
+    server = "such"  # what its error messages call it
+    otherwise = (  # and what to do where it is another kind of server
+        "; OpenAI and Ollama give no log-probabilities of a given answer: give similarity='words', which compares "
+        "answers that are written anew"
     )
     impossible = -9000.0  # nats: servers write -9999, or the least number that they have, for a probability of zero
     least = -104.0  # and the logarithm of the least float32 above zero is -103.3
@@ -71,8 +65,11 @@ class Completions(Writer):
     takes_many = False  # whether a request may hold several rows; a server that refuses them takes one from then on
 
     def __init__(self, url: str, *, max_new_tokens: int = 256, **settings: Any) -> None:
-        super().__init__(url, max_new_tokens=max_new_tokens, **settings)
-        self.url = self.url.removesuffix("/v1")
+        super().__init__(url, **settings)
+        if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens!r}")
+        self.url, self.max_new_tokens = self.url.removesuffix("/v1"), max_new_tokens
+        self._written = self._cut = 0
         self._tokens: dict[str, Tokens] = {}
         self._formats: dict[str, _Format | None] = {}
         self._window: int | None = None
@@ -106,11 +103,55 @@ class Completions(Writer):
         """Return how many tokens each prompt has."""
         return [len(ids) for ids in await self.contexts(portal, prompts)]
 
-    def window(self) -> tuple[Request, Callable[[Any], int | None]]:
-        """Return the request for the most tokens that the model can read, and how to read its reply."""
-        return Request("/v1/models"), lambda data: data["data"][0].get("max_model_len")
+    async def window(self, portal: Portal) -> int | None:
+        """Return the most tokens that the model can read; None where the server does not tell."""
+        return None
 
     # What a language model is asked.
+
+    @property
+    def concurrency(self) -> int:
+        """How many answers may be written at the same time, each for a thread of its own."""
+        return self.settings.concurrency
+
+    def spend_usage(self, data: Any) -> None:
+        """Spend the tokens that a reply says were read and written."""
+        used = data.get("usage") or {}
+        self.spend(used.get("prompt_tokens"), used.get("completion_tokens"))
+
+    def generate(self, prompt: str) -> str:
+        """Return the model's likeliest answer to a prompt, of at most ``max_new_tokens`` tokens."""
+        request, read = self.completion(checked_text("a prompt", prompt))
+        portal = self._open()
+
+        def text(data: Any) -> str:
+            answer, before = checked_text("the generated text", read(data)), self.cost
+            self.spend_usage(data)
+            self.usage.requests += 1
+            charge(self.cost - before)
+            self._written += 1
+            self._cut += data["choices"][0].get("finish_reason") == "length"
+            return answer
+
+        answer = portal.run(self.ask(portal, request, "generating", text))
+        self.finish()
+        return answer
+
+    async def ask(self, portal: Portal, request: Request, doing: str, read: Callable[[Any], T]) -> T:
+        """Send a request that is not for rows, and read its reply."""
+        what, wrong = f"{self!r}, {doing}", ""
+        try:
+            reply = await send(portal, request, what)
+        except EndpointError as error:
+            if error.status not in (404, 405):
+                raise
+            hint = f"{self.server} has {request.path} below the address that it is given{self.otherwise}"
+            raise EndpointError(f"{error}; {hint}", error.status, tries=error.tries) from None
+        try:
+            return read(reply.data)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            wrong = _wrong(error)
+        raise EndpointError(f"{what}: {reply.secret.hide(wrong)}")  # out here, so that no traceback repeats the reply
 
     def template(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
         """Return a chat in the model's chat format, up to where the answer begins; None without a format.
@@ -161,9 +202,8 @@ class Completions(Writer):
     async def _room(self, portal: Portal, answer: str) -> int | None:
         """The most tokens that a prompt of an answer may have; None where the server does not tell its window."""
         if not self._window_asked:
-            request, read = self.window()
             try:
-                window = await self.ask(portal, request, "asking for the window", read)
+                window = await self.window(portal)
                 self._window = window if isinstance(window, int) and window > 0 else None
             except EndpointError as error:
                 if error.transient:
@@ -177,7 +217,7 @@ class Completions(Writer):
     def chunk_size(self) -> int:
         return self.settings.rows_per_request if self.takes_many else 1
 
-    async def prepare(self, portal: Portal, rows: WireRows) -> WireRows:
+    async def encode(self, portal: Portal, rows: WireRows) -> WireRows:
         """Return the rows with their prompts as they are sent and their answers in tokens."""
         if rows.columns is None or rows.columns.keys() != {"prompt", "answer"}:
             raise TypeError(f"{self!r} is asked by score(prompts, answer), or by c2fa.cite; it takes no other rows")
@@ -240,7 +280,7 @@ class Completions(Writer):
             raise ValueError(
                 f"the server gave no log-probabilities of the answer, as {self.server} does{self.otherwise}"
             )
-        self.spend(*self.count(reply.data)[:2])
+        self.spend_usage(reply.data)
         return np.asarray(
             [self._logprobs(i, answer, pairs) for i, ((_, answer), pairs) in enumerate(zip(asked, scored, strict=True))]
         )
@@ -267,7 +307,7 @@ class Completions(Writer):
 
     def finish(self) -> None:
         """Note what is not whole about the answers, or not exact about their log-probabilities."""
-        super().finish()
+        self.notes = list(cut_answers(self._cut, self._written, self.max_new_tokens))
         if self._moved:
             self.notes.append(f"the first row, asked twice, gave log-probabilities {self._moved:.1g} nats apart")
         if self._impossible:
@@ -293,45 +333,20 @@ def choices(data: Any, rows: int) -> list[Any]:
     return ordered
 
 
-def token_id(number: Any) -> int:
-    """A token's number as a server gives it, which must be one."""
-    if type(number) is not int or number < 0:
-        raise ValueError(f"the server gave {number!r:.40} as a token's number; see that it is the server of the class")
-    return number
+def post(path: str, body: Mapping[str, Any]) -> Request:
+    """A request with a body of JSON."""
+    return Request(path, json.dumps(body).encode())
 
 
-def from_texts(texts: Iterable[str], answer: str) -> tuple[str, ...]:
-    """The texts of the tokens, without the blank that a tokenizer of words puts before every text.
-
-    >>> from_texts([" No", "thing"], "Nothing")
-    ('No', 'thing')
-    """
-    pieces = list(texts)
-    if "".join(pieces) == " " + answer:
-        pieces[0] = pieces[0][1:]
-    return _joined(pieces, answer)
+def model_name(model: Any) -> str:
+    """The name of a model on its server, which must be one."""
+    if not isinstance(model, str) or not model:
+        raise ValueError(f"model must be the name of a model on the server, not {model!r}")
+    return model
 
 
-def from_prefixes(texts: Iterable[str], answer: str) -> tuple[str, ...]:
-    """The text that each token adds, from the texts of the first token, the first two, and so on.
-
-    >>> from_prefixes(["caf", "caf\\ufffd", "café"], "café")
-    ('caf', '', 'é')
-    """
-    pieces, end, text = [], 0, answer
-    for text in texts:
-        whole = text.rstrip("\ufffd")  # what decoders write for a part of a character
-        new = max(end, len(whole)) if answer.startswith(whole) else end
-        pieces.append(answer[end:new])
-        end = new
-    return _joined(pieces if text == answer else [text], answer)
-
-
-def _joined(pieces: list[str], answer: str) -> tuple[str, ...]:
-    if not pieces:
-        raise ValueError("the server reads no tokens in the answer; see that it is the server that the class is for")
-    if "".join(pieces) != answer:
-        raise ValueError(
-            f"the server's tokens do not join to the answer {answer[:80]!r} again; give it as the model writes it"
-        )
-    return tuple(pieces)
+def checked_text(what: str, given: Any) -> str:
+    """A text that somebody gave, which must be one."""
+    if not isinstance(given, str):
+        raise TypeError(f"{what} must be a text, not {type(given).__name__}")
+    return given

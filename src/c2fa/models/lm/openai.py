@@ -15,8 +15,7 @@ import numpy as np
 from c2fa.models.http._send import EndpointError, Portal, Reply, Request, WireRows
 from c2fa.models.http._settings import check_url
 from c2fa.models.http.endpoint import Floats
-from c2fa.models.lm.chat import chat_completion, model_name, post
-from c2fa.models.lm.completions import Completions, Tokens, choices, columns
+from c2fa.models.lm.completions import Completions, Tokens, choices, columns, model_name, post
 from c2fa.structure import BoolArray
 
 # Where servers put the tokens of a text that they repeat, with log-probabilities: the dialects of ``echo``.
@@ -131,10 +130,11 @@ class OpenAI(Completions):
             self.pieces("yes")
 
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
+        body: dict[str, Any] = {"max_tokens": self.max_new_tokens, "temperature": 0}
         if self.endpoint == "completions" or (self.endpoint is None and self._layout):
-            body = {"prompt": prompt, "max_tokens": self.max_new_tokens, "temperature": 0}
-            return self._post("/completions", body), lambda data: data["choices"][0]["text"]
-        return chat_completion(self.model, prompt, self.max_new_tokens, self.extra)
+            return self._post("/completions", body | {"prompt": prompt}), lambda data: data["choices"][0]["text"]
+        messages = [{"role": "user", "content": prompt}]
+        return self._post("/chat/completions", body | {"messages": messages}), written
 
     def _post(self, path: str, body: Mapping[str, Any]) -> Request:
         fields = {"model": self.model, **body, **self.extra}
@@ -163,9 +163,6 @@ class OpenAI(Completions):
             if error.status in (400, 422):
                 self._cannot += f" (it was asked for the log-probabilities of a prompt){self.otherwise}"
             raise EndpointError(self._cannot, error.status) from None
-
-    async def _room(self, portal: Portal, answer: str) -> int | None:
-        return None  # without its tokenizer nobody knows how many tokens a prompt has
 
     def _echo(self, prompt: str | list[str]) -> Request:
         body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True}
@@ -198,19 +195,19 @@ class OpenAI(Completions):
         elif listed:
             wrong = f"the server repeats {''.join(listed)[:60]!r}, which is not the text that it was sent"
         raise ValueError(
-            f"{wrong}, so that it scores no given answer: pass similarity= to c2fa.cite, or name a server that scores "
-            "otherwise (llama.cpp, vLLM, SGLang, TGI) as llama:, vllm:, sglang: or tgi:"
+            f"{wrong}, so that it scores no given answer: give similarity='words', or name a server that scores "
+            "otherwise (llama.cpp, vLLM) as llama: or vllm:"
         )
 
     # Rows: of texts to classify, or of prompts with an answer.
 
-    async def prepare(self, portal: Portal, rows: WireRows) -> WireRows:
+    async def encode(self, portal: Portal, rows: WireRows) -> WireRows:
         if self.classes is None:
             if rows.texts is not None:
                 raise TypeError(
                     f"{self!r} has no classes to tell texts apart by; give classes=['positive', 'negative']"
                 )
-            return await super().prepare(portal, rows)
+            return await super().encode(portal, rows)
         if rows.texts is None:
             raise TypeError("an OpenAI-compatible endpoint takes texts; wrap other inputs in a function")
         return rows
@@ -235,8 +232,7 @@ class OpenAI(Completions):
         listed = reply.data.get("choices") if isinstance(reply.data, Mapping) else None
         if not isinstance(listed, list):
             raise ValueError("the answer has no list of choices; is this an OpenAI-compatible server?")
-        used = reply.data.get("usage") or {}
-        self.spend(used.get("prompt_tokens"), used.get("completion_tokens"))
+        self.spend_usage(reply.data)
         ordered = sorted(listed, key=lambda choice: int(choice.get("index", 0)))
         return self.classes.outputs([first_token(choice) for choice in ordered], reply.secret.hide)
 
@@ -301,6 +297,22 @@ class _Classes:
                 "that begin differently, such as {'positive': 'A', 'negative': 'B'}"
             )
         return notes
+
+
+def written(data: Any) -> str:
+    """What a model wrote in a chat; a refusal is no answer, and what is not there cannot be compared."""
+    choice = data["choices"][0]
+    message, ending = choice["message"], choice.get("finish_reason")
+    if message.get("refusal") or ending == "content_filter":
+        why = str(message.get("refusal") or ending)[:200]
+        raise ValueError(f"the model refused to answer ({why!r}); leave out what it refuses, or use another")
+    content: str = message.get("content")
+    if not content:
+        why = "see its log"
+        if ending == "length":
+            why = "all of max_new_tokens went into what it thought; raise it"
+        raise ValueError(f"the model wrote nothing (finish_reason {ending!r}): {why}")
+    return content
 
 
 def first_token(choice: Mapping[str, Any]) -> dict[str, float]:

@@ -1,15 +1,14 @@
-"""The servers of language models that people run, each a dialect: what it calls things, and where it puts them."""
+"""llama.cpp and vLLM, each a dialect of completions: what it calls things, and where it puts them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from c2fa.models.http._send import EndpointError, Portal, Request, WireRows
 from c2fa.models.http.endpoint import RowError, _Batch
-from c2fa.models.lm.chat import model_name, post
-from c2fa.models.lm.completions import Completions, Tokens, choices, columns, from_prefixes, from_texts, token_id
+from c2fa.models.lm.completions import Completions, Tokens, choices, columns, model_name, post
 
 
 class LlamaServer(Completions):
@@ -29,7 +28,7 @@ class LlamaServer(Completions):
     template_options
         What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
     **settings
-        Any of `c2fa.models.http.endpoint.Settings`; a request holds one row, and ``concurrency`` is 1 unless given.
+        Any of `c2fa.models.http.endpoint.Settings`; ``concurrency`` is 1 unless given.
     """
 
     kind = "llama"
@@ -73,8 +72,12 @@ class LlamaServer(Completions):
         requests = (post("/tokenize", {"content": p, "add_special": True, "parse_special": True}) for p in prompts)
         return [await self.ask(portal, each, "reading tokens", lambda data: len(data["tokens"])) for each in requests]
 
-    def window(self) -> tuple[Request, Callable[[Any], int | None]]:
-        return Request("/props"), lambda data: data["default_generation_settings"]["n_ctx"]
+    async def window(self, portal: Portal) -> int | None:
+        def read(data: Any) -> int | None:
+            found: int | None = data["default_generation_settings"]["n_ctx"]
+            return found
+
+        return await self.ask(portal, Request("/props"), "asking for the window", read)
 
     def request(self, rows: WireRows) -> Request:
         ((prompt, answer),) = columns(rows)
@@ -167,11 +170,11 @@ class VLLM(Completions):
         asked = (self._ids(portal, prompt=prompt, add_special_tokens=True) for prompt in prompts)
         return list(await asyncio.gather(*asked))
 
-    def window(self) -> tuple[Request, Callable[[Any], int | None]]:
+    async def window(self, portal: Portal) -> int | None:
         def read(data: Any) -> int | None:
             return next((card.get("max_model_len") for card in data["data"] if card["id"] == self.model), None)
 
-        return Request("/v1/models"), read
+        return await self.ask(portal, Request("/v1/models"), "asking for the window", read)
 
     async def _ids(self, portal: Portal, **asked: Any) -> list[int]:
         request = post("/tokenize", {"model": self.model, **asked})
@@ -203,105 +206,45 @@ class VLLM(Completions):
         return pairs_of_rows
 
 
-class SGLang(Completions):
-    """A language model served by ``sglang.launch_server``.
+def token_id(number: Any) -> int:
+    """A token's number as a server gives it, which must be one."""
+    if type(number) is not int or number < 0:
+        raise ValueError(f"the server gave {number!r:.40} as a token's number; see that it is the server of the class")
+    return number
 
-    A row goes as token ids, the prompt's and then the answer's, and the server returns the log-probabilities of those
-    at the end (``logprob_start_len``). A request holds one row; parameters are those of `Completions`.
+
+def from_texts(texts: Iterable[str], answer: str) -> tuple[str, ...]:
+    """The texts of the tokens, without the blank that a tokenizer of words puts before every text.
+
+    >>> from_texts([" No", "thing"], "Nothing")
+    ('No', 'thing')
     """
-
-    kind = "sglang"
-    server = "SGLang"
-
-    def count(self, data: Any) -> tuple[Any, Any, Any]:
-        used = data.get("meta_info") or {}
-        ending = (used.get("finish_reason") or {}).get("type")
-        return used.get("prompt_tokens"), used.get("completion_tokens"), ending
-
-    async def tokenize(self, portal: Portal, answer: str) -> Tokens:
-        (ids,) = await self._ids(portal, [answer], special=False)
-        prefixes = [ids[: i + 1] for i in range(len(ids))]
-
-        def read(data: Any) -> Tokens:
-            texts = data["text"]
-            if len(texts) != len(prefixes):
-                raise ValueError(f"the server returned {len(texts)} texts for {len(prefixes)} lists of tokens")
-            return Tokens(tuple(ids), from_prefixes(texts, answer))
-
-        body = {"tokens": prefixes, "skip_special_tokens": False}
-        return await self.ask(portal, post("/detokenize", body), "reading the answer's tokens", read)
-
-    async def contexts(self, portal: Portal, prompts: list[str]) -> list[Any]:
-        return await self._ids(portal, prompts, special=True)
-
-    async def _ids(self, portal: Portal, texts: list[str], special: bool) -> list[list[int]]:
-        def read(data: Any) -> list[list[int]]:
-            listed = [[token_id(token) for token in ids] for ids in data["tokens"]]
-            if len(listed) != len(texts):
-                raise ValueError(f"the server returned the tokens of {len(listed)} texts for {len(texts)}")
-            return listed
-
-        body = {"prompt": texts, "add_special_tokens": special}
-        return await self.ask(portal, post("/tokenize", body), "reading tokens", read)
-
-    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
-        body = {"text": prompt, "sampling_params": {"max_new_tokens": self.max_new_tokens, "temperature": 0}}
-        return post("/generate", body), lambda data: data["text"]
-
-    def request(self, rows: WireRows) -> Request:
-        ((prompt, answer),) = columns(rows)
-        sampling = {"max_new_tokens": 1, "temperature": 0}
-        body = {"input_ids": [*prompt, *answer.ids], "sampling_params": sampling, "return_logprob": True}
-        # The first position asked for comes without a number, so the prompt's last token stands there.
-        return post("/generate", body | {"logprob_start_len": max(len(prompt) - 1, 0)})
-
-    def scored(self, data: Any, rows: Sequence[tuple[Any, Tokens]]) -> list[list[tuple[Any, Any]]]:
-        ((_, answer),) = rows
-        listed = (data.get("meta_info") or {}).get("input_token_logprobs") or ()
-        return [[(entry[1], entry[0]) for entry in listed[-len(answer.ids) :]]]
+    pieces = list(texts)
+    if "".join(pieces) == " " + answer:
+        pieces[0] = pieces[0][1:]
+    return _joined(pieces, answer)
 
 
-class TGI(Completions):
-    """A language model served by ``text-generation-launcher``.
+def from_prefixes(texts: Iterable[str], answer: str) -> tuple[str, ...]:
+    """The text that each token adds, from the texts of the first token, the first two, and so on.
 
-    The server takes texts alone and returns the log-probabilities of the tokens that it reads in them
-    (``decoder_input_details``). A row whose last tokens are not those of the answer is an error: prompt and answer have
-    run into one token. A request holds one row; parameters are those of `Completions`.
+    >>> from_prefixes(["caf", "caf\\ufffd", "café"], "café")
+    ('caf', '', 'é')
     """
+    pieces, end, text = [], 0, answer
+    for text in texts:
+        whole = text.rstrip("\ufffd")  # what decoders write for a part of a character
+        new = max(end, len(whole)) if answer.startswith(whole) else end
+        pieces.append(answer[end:new])
+        end = new
+    return _joined(pieces if text == answer else [text], answer)
 
-    kind = "tgi"
-    server = "Text Generation Inference"
-    takes_texts = True
 
-    def count(self, data: Any) -> tuple[Any, Any, Any]:
-        details = data.get("details") or {}
-        return len(details.get("prefill") or ()), details.get("generated_tokens"), details.get("finish_reason")
-
-    async def tokenize(self, portal: Portal, answer: str) -> Tokens:
-        def read(data: Any) -> Tokens:
-            tokens = [token for token in data if token["stop"] > token["start"]]  # the others begin or end a text
-            texts = [answer[: token_id(token["stop"])] for token in tokens]
-            return Tokens(tuple(token_id(token["id"]) for token in tokens), from_prefixes(texts, answer))
-
-        return await self.ask(portal, post("/tokenize", {"inputs": answer}), "reading the answer's tokens", read)
-
-    async def lengths(self, portal: Portal, prompts: list[str]) -> list[int]:
-        requests = (post("/tokenize", {"inputs": prompt}) for prompt in prompts)
-        return [await self.ask(portal, each, "reading tokens", len) for each in requests]
-
-    def window(self) -> tuple[Request, Callable[[Any], int | None]]:
-        return Request("/info"), lambda data: data["max_input_tokens"]
-
-    def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
-        parameters = {"max_new_tokens": self.max_new_tokens, "details": True}
-        return post("/generate", {"inputs": prompt, "parameters": parameters}), lambda data: data["generated_text"]
-
-    def request(self, rows: WireRows) -> Request:
-        ((prompt, answer),) = columns(rows)
-        parameters = {"max_new_tokens": 1, "details": True, "decoder_input_details": True}
-        return post("/generate", {"inputs": prompt + "".join(answer.pieces), "parameters": parameters})
-
-    def scored(self, data: Any, rows: Sequence[tuple[Any, Tokens]]) -> list[list[tuple[Any, Any]]]:
-        ((_, answer),) = rows
-        listed = (data.get("details") or {}).get("prefill") or ()
-        return [[(token.get("id"), token.get("logprob")) for token in listed[-len(answer.ids) :]]]
+def _joined(pieces: list[str], answer: str) -> tuple[str, ...]:
+    if not pieces:
+        raise ValueError("the server reads no tokens in the answer; see that it is the server that the class is for")
+    if "".join(pieces) != answer:
+        raise ValueError(
+            f"the server's tokens do not join to the answer {answer[:80]!r} again; give it as the model writes it"
+        )
+    return tuple(pieces)
