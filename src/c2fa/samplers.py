@@ -82,7 +82,7 @@ def ensure(sampler: AnySampler) -> Sampler:
         if not isinstance(sampler, str) or sampler not in SAMPLERS:
             raise ValueError(f"sampler must be a function or one of {sorted(SAMPLERS)}; got {sampler!r}")
         return SAMPLERS[sampler]
-    if isinstance(sampler, Planned | Apart | Exhaustive | Together | ByWidth):
+    if isinstance(sampler, Planned | Exhaustive | Together | ByWidth):
         return sampler  # to read a signature takes longer than to draw
     function: Any = sampler
     try:
@@ -178,7 +178,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Apart:
+class Apart(Planned):
     """Rows for Winter values, each followed by its complement: parts as wholes, then taken apart.
 
     A value's sign changes with the complement, so a row and its complement together are not misled by any even number
@@ -199,12 +199,6 @@ class Apart:
     >>> {row.tobytes() for row in masks} == {row.tobytes() for row in ~masks}
     True
     """
-
-    few: int = 5
-
-    def preferred_rows(self, width: int) -> int:
-        """All masks but the full one, which is the prediction, of few features; else six rows a feature."""
-        return Planned(self.few).preferred_rows(width)
 
     def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
         width = structure.widths[level]
