@@ -42,7 +42,7 @@ def half_of_every_part(rng: np.random.Generator, n: int, structure: c2fa.Structu
 
 
 LEAVES = {
-    **{name: name for name in ("uniform", "paired", "keep", "lime-text", "planned")},
+    **{name: name for name in ("uniform", "paired", "planned")},
     "whole parts": whole_parts,
     "half of every part": half_of_every_part,
 }

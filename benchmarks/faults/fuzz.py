@@ -264,7 +264,7 @@ CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Sequence[Any]]]] = {
         "on_error": ["raise", "raise", "drop"], "outputs": ["auto", "all", "target"], "output_names": [None],
         "preset": [None, "paper"], "ledger": [None], "model_name": [None, "m"]}),
     "Explainer, options": (lambda **options: toys.explainer(**options)(X), {
-        "sampler": ["planned", "uniform", samplers.Keep(0.5)], "kernel": ["uniform", "cosine", "shap"],
+        "sampler": ["planned", "uniform", samplers.Planned(3)], "kernel": ["uniform", "cosine", "shap"],
         "penalty": ["auto", c2fa.L2(0.1), c2fa.L1(0.1), (c2fa.L2(0.1), c2fa.L1(0.1))], "intercept": [True, False],
         "smooth": ["auto", None, 1.0], "solver": ["auto", "direct", "admm"]}),
     "maskers.Array": (_masked(maskers.Array), {
@@ -302,7 +302,6 @@ CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Sequence[Any]]]] = {
     "Auto": (c2fa.Auto, {"output": [None, 0], "tail": [None, 3.0]}),
     "samplers": (_drawn, {
         "sampler": [*samplers.SAMPLERS], "n": [5], "level": [0, 1, -1], "allows_empty": [True, False]}),
-    "samplers.Keep": (samplers.Keep, {"share": [0.5]}),
     "samplers.Planned": (samplers.Planned, {"few": [5]}),
     "until.top": (until.top, {"k": [3]}),
     "until.stderr": (until.stderr, {"bound": [0.1]}),

@@ -3,7 +3,8 @@
 A sampler is a callable ``sampler(rng, n, structure, level)`` that returns masks of a level, a boolean array (n, width);
 True keeps a feature. It returns fewer than n rows only where no other masks are left. Its first rows are the same
 whatever n is, so that a larger budget begins with the masks of a smaller one. A sampler may also have
-``preferred_rows(width)``: see ``PreferringSampler``.
+``preferred_rows(width)``: how many rows a level of parts of this width should get where a budget in one number is
+split, or None to leave it to the budget.
 
 ``ensure`` also takes the name of a built-in sampler, or a plain function ``(rng, n, width)``. What the built-in ones
 keep of the empty mask (everything hidden) and the full one (nothing hidden):
@@ -15,8 +16,6 @@ apart       neither: whoever asks has both
 planned     as they fall; for up to 16 features each at most once, the full one at the very end
 uniform     both kept, as they fall: with 3 parts each is one mask in eight
 paired      both kept; every second row is the complement of the row before it
-keep        both kept, as they fall
-lime-text   the full mask never, the empty one as often as any other number removed
 exhaustive  both, once; the full one at the very end, because it is the prediction
 milli       neither: a mask keeps at least one feature and hides at least one
 ==========  ===========================================================================
@@ -31,7 +30,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -48,15 +47,6 @@ class Sampler(Protocol):
 
     def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int, /) -> BoolArray:
         """Return up to n masks, (n, width of the level)."""
-        ...
-
-
-@runtime_checkable
-class PreferringSampler(Sampler, Protocol):
-    """A sampler that says how many rows a level of parts should get where a budget in one number is split."""
-
-    def preferred_rows(self, width: int) -> int | None:
-        """Return the rows for a level of this width, or None to leave it to the budget."""
         ...
 
 
@@ -79,8 +69,8 @@ def ensure(sampler: AnySampler) -> Sampler:
 
     A function is a plain one if three positional parameters are required; it may have others with defaults.
 
-    >>> ensure("keep")
-    Keep(share=0.7)
+    >>> ensure("planned")
+    Planned(few=5)
     >>> ensure(lambda rng, n: None)
     Traceback (most recent call last):
         ...
@@ -92,7 +82,7 @@ def ensure(sampler: AnySampler) -> Sampler:
         if not isinstance(sampler, str) or sampler not in SAMPLERS:
             raise ValueError(f"sampler must be a function or one of {sorted(SAMPLERS)}; got {sampler!r}")
         return SAMPLERS[sampler]
-    if isinstance(sampler, Planned | Apart | Keep | Exhaustive | Together | ByWidth):
+    if isinstance(sampler, Planned | Exhaustive | Together | ByWidth):
         return sampler  # to read a signature takes longer than to draw
     function: Any = sampler
     try:
@@ -112,7 +102,6 @@ def ensure(sampler: AnySampler) -> Sampler:
 def preference(sampler: AnySampler, width: int) -> int | None:
     """The rows that a sampler prefers for a level of parts of this width; None where it does not say."""
     made: Any = ensure(sampler)
-    # Whether it has the method is all that ``isinstance`` of a protocol asks too, a hundred times slower.
     return made.preferred_rows(width) if hasattr(made, "preferred_rows") else None
 
 
@@ -189,7 +178,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Apart:
+class Apart(Planned):
     """Rows for Winter values, each followed by its complement: parts as wholes, then taken apart.
 
     A value's sign changes with the complement, so a row and its complement together are not misled by any even number
@@ -210,12 +199,6 @@ class Apart:
     >>> {row.tobytes() for row in masks} == {row.tobytes() for row in ~masks}
     True
     """
-
-    few: int = 5
-
-    def preferred_rows(self, width: int) -> int:
-        """All masks but the full one, which is the prediction, of few features; else six rows a feature."""
-        return Planned(self.few).preferred_rows(width)
 
     def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
         width = structure.widths[level]
@@ -246,36 +229,6 @@ def paired(rng: np.random.Generator, n: int, structure: Structure, level: int) -
     """Draw fair coins and follow every row by its complement, so that each feature is on exactly half the time."""
     half = uniform(rng, -(-n // 2), structure, level)
     return np.stack([half, ~half], axis=1).reshape(-1, half.shape[1])[:n]
-
-
-@dataclass(frozen=True)
-class Keep:
-    """Draw every entry as a coin that is on with another chance than a half.
-
-    Parameters
-    ----------
-    share
-        The chance of a feature to be kept: 0.7 asks about inputs that are nearer to the whole one than fair coins do.
-    """
-
-    share: float = 0.7
-
-    def __post_init__(self) -> None:
-        if not (is_real(self.share) and 0.0 < self.share < 1.0):
-            raise ValueError(f"share is the chance of a feature to be kept, between 0 and 1; got {self.share!r}")
-
-    def __call__(self, rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
-        return rng.random((n, structure.widths[level])) < self.share
-
-
-def lime_text(rng: np.random.Generator, n: int, structure: Structure, level: int) -> BoolArray:
-    """Draw how many to remove, uniformly from 1 to the width, then which: LIME's sampling for text."""
-    width = structure.widths[level]
-    draws = rng.random((n, width + 1))
-    removed = 1 + np.floor(draws[:, 0] * width).astype(np.intp)
-    ranks = np.argsort(np.argsort(draws[:, 1:], axis=1), axis=1)
-    keep: BoolArray = ranks >= removed[:, None]
-    return keep
 
 
 @dataclass(frozen=True)
@@ -346,8 +299,6 @@ SAMPLERS: Mapping[str, Sampler] = {
     "apart": Apart(),
     "uniform": uniform,
     "paired": paired,
-    "keep": Keep(),
-    "lime-text": lime_text,
     "exhaustive": Exhaustive(),
 }
 

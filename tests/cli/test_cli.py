@@ -320,7 +320,7 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
         (("a.txt", "-m", "demo", "--budget", "5,5,5"), 3, "3 entries"),
         (("a.txt", "-m", "demo", "--until", "soon"), 2, "got 'soon'"),
         (("a.txt", "-m", "demo", "--until", "top0"), 2, "k must be"),
-        (("a.txt", "-m", "demo", "--option", "sampler=Keep(2)"), 2, "sampler"),
+        (("a.txt", "-m", "demo", "--option", "sampler=Planned(99)"), 2, "sampler"),
         (("a.txt", "-m", "demo", "--method", "magic"), 2, "'magic'"),
         (("a.txt", "-m", "demo", "--option", "magic=1"), 2, "--option 'magic' is unknown: the explainer takes "),
         (

@@ -679,7 +679,6 @@ def sums(rows):
         (lambda: c2fa.maskers.Array(A.structure, baseline={1: 2}), "baseline must be a number or one for each leaf"),
         (lambda: c2fa.maskers.Array(A.structure, baseline="top"), "baseline must be a number or one for each leaf"),
         (lambda: c2fa.until.stderr({"a": 0.1}), "the bound of the standard errors must be a number above 0; got"),
-        (lambda: c2fa.samplers.Keep("0"), "share is the chance of a feature to be kept"),
         (lambda: c2fa.samplers.Planned(few="nan"), "few must be from 0 to"),
         (lambda: c2fa.penalties.L2Each([[1.0], 2.0]), "lams must be finite numbers of at least 0"),
         (lambda: c2fa.penalties.L2Each(2j), "lams must be finite numbers of at least 0"),

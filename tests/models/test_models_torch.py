@@ -47,10 +47,8 @@ def test_ragged_bags_are_never_padded_and_keep_their_order():
     np.testing.assert_allclose(Torch(module, softmax=True)(bags).sum(axis=1), 1)
 
 
-def test_padding_and_collation_are_there_when_asked_for():
-    module, bags = Pooled(), [torch.ones(n, 4) for n in (3, 1, 2, 5)]
-    Torch(module, pad=0.0, batch=3)(bags)
-    assert module.calls == [(3, 3, 4), (1, 5, 4)]
+def test_rows_are_collated_by_a_function_of_ones_own():
+    bags = [torch.ones(n, 4) for n in (3, 1, 2, 5)]
 
     class Masked(torch.nn.Module):
         def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -94,7 +92,7 @@ def test_bags_of_images_of_many_sizes():
     np.testing.assert_allclose(together([bag, bag[:1]]), [[6, -6], [1, -1]])
     with pytest.raises(TypeError, match=r"HuggingFace\(model, tokenizer\)"):
         Torch(OneBag())(["a text"])
-    for bad in ({"bags": "heap"}, {"bags": "list", "pad": 0.0}):
+    for bad in ({"bags": "heap"}, {"bags": "list", "collate": list}):
         with pytest.raises(ValueError, match="bags"):
             Torch(OneBag(), **bad)
 

@@ -16,7 +16,7 @@ from c2fa import samplers
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.masks import distinct, up_to
 from c2fa.methods.compared import inclusion_weights
-from c2fa.samplers import SAMPLERS, Exhaustive, Keep, Planned, draw, ensure
+from c2fa.samplers import SAMPLERS, Exhaustive, Planned, draw, ensure
 from strategies import structures
 
 
@@ -28,6 +28,10 @@ def first_or_the_others(rng, n, structure, level):
     return turn[:, parent] ^ np.isin(np.arange(len(parent)), first)
 
 
+def seldom_on(rng, n, structure, level):
+    return rng.random((n, structure.widths[level])) < 0.05
+
+
 def mostly_on(rng, n, width, share=0.8):
     return rng.random((n, width)) < share
 
@@ -35,7 +39,6 @@ def mostly_on(rng, n, width, share=0.8):
 EVERY = {
     **SAMPLERS,
     "planned for more": Planned(few=2),
-    "keep 0.9": Keep(0.9),
     "a plain function": mostly_on,
     "a sampler of one's own": first_or_the_others,
 }
@@ -118,10 +121,10 @@ def test_leaving_out_the_empty_mask_changes_no_other(name, s, n, seed):
 def test_the_empty_mask_is_left_out_where_it_is_not_allowed():
     three = c2fa.Structure.flat(3)
     assert len(draw(Exhaustive(), rng(), 50, three, 0, False)) == 7
-    kept = draw(Keep(0.05), rng(), 200, three, 0, False)
+    kept = draw(seldom_on, rng(), 200, three, 0, False)
     assert len(kept) == 200
     assert kept.any(axis=1).all()
-    assert draw(Keep(0.05), rng(), 4, c2fa.Structure.flat(1), 0, False).all()
+    assert draw(seldom_on, rng(), 4, c2fa.Structure.flat(1), 0, False).all()
 
     def nothing(rng, n, structure, level):
         return np.zeros((n, structure.widths[level]), dtype=bool)
@@ -147,7 +150,7 @@ def test_distinct_counts_what_was_drawn(width, n, seed):
 
 def test_samplers_are_found_by_name_or_given():
     assert ensure("exhaustive") == Exhaustive()
-    assert ensure(Keep(0.6)) == Keep(0.6)
+    assert ensure(Planned(3)) == Planned(3)
     assert ensure(first_or_the_others) is first_or_the_others
     for refused in ("best", 3, ["planned"]):
         with pytest.raises(ValueError, match=r"sampler must be a function or one of \['apart', 'exhaustive', .* got "):
@@ -206,7 +209,6 @@ def test_a_function_of_something_else_is_refused_before_anything_is_asked(sample
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Keep(1.0), "between 0 and 1; got 1.0"),
         (lambda: Planned(few=20), "few must be from 0 to 16"),
         (lambda: samplers.milli(np.zeros(2))(rng(), 5, c2fa.Structure.flat(3), 0), "2 inclusion chances for masks of"),
     ],
@@ -220,7 +222,7 @@ def test_samplers_survive_pickling_and_have_names_of_their_own():
     for sampler in EVERY.values():
         found = pickle.loads(pickle.dumps(ensure(sampler)))
         np.testing.assert_array_equal(found(rng(), 9, DEEP, 1), ensure(sampler)(rng(), 9, DEEP, 1))
-    assert fingerprint(Keep(0.6)) != fingerprint(Keep(0.7))
+    assert fingerprint(Planned(3)) != fingerprint(Planned(4))
 
 
 # --------------------------------------------------------------------------------------------------- row after row
@@ -235,20 +237,6 @@ def test_uniform_is_a_fair_coin_that_keeps_empty_and_full():
 def test_paired_rows_are_complements():
     masks = masks_of(samplers.paired, 11, 5)
     np.testing.assert_array_equal(masks[:10:2], ~masks[1:10:2])
-
-
-@pytest.mark.parametrize("share", [0.1, 0.7])
-def test_keep_keeps_its_share(share):
-    np.testing.assert_allclose(masks_of(Keep(share), 4000, 9).mean(axis=0), share, atol=0.03)
-
-
-def test_lime_text_removes_a_uniform_number():
-    masks = masks_of(samplers.lime_text, 6000, 6)
-    removed = np.bincount((~masks).sum(axis=1), minlength=7)
-    assert removed[0] == 0
-    assert removed[1:].min() > 850
-    per_word = masks[(~masks).sum(axis=1) == 2].mean(axis=0)
-    assert np.abs(per_word - 4 / 6).max() < 0.06
 
 
 @pytest.mark.parametrize(
@@ -374,8 +362,8 @@ def test_every_sampler_explains_within_its_budget(name, structure):
 
 
 def test_a_sampler_with_options_is_named_in_the_provenance():
-    e = c2fa.Explainer(lambda batch: batch.sum(axis=1), c2fa.maskers.Array(SCATTERED), sampler=Keep(0.6))(np.ones(12))
-    assert "Keep(share=0.6)" in e.provenance["settings"]
+    e = c2fa.Explainer(lambda batch: batch.sum(axis=1), c2fa.maskers.Array(SCATTERED), sampler=Planned(3))(np.ones(12))
+    assert "Planned(few=3)" in e.provenance["settings"]
 
 
 def test_every_level_may_have_a_sampler_of_its_own():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -10,6 +11,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from c2fa._system import swift
 from c2fa.asking.ledger import Ledger, LedgerError, Name, Row
@@ -24,10 +27,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Job(Generic[T]):
-    """A conversation and its queries; when ``drive`` gives it back, its result or the error that ended it.
-
-    ``about`` is whatever the caller wants to find again.
-    """
+    """A conversation, its queries and whatever it is ``about``; in the end its result or the error that ended it."""
 
     conversation: Conversation[T]
     queries: Queries
@@ -70,10 +70,7 @@ Verdict: TypeAlias = Received | Exception
 
 
 class Policy:
-    """What to do about batches that fail; this plain one makes a failed batch the failure of each of its shares.
-
-    ``drive`` calls all of it from the thread that iterates over it.
-    """
+    """What to do about batches that fail; this plain one makes a failed batch the failure of each of its shares."""
 
     @property
     def mixes(self) -> bool:
@@ -104,11 +101,10 @@ def drive(
     A conversation that raises ends its own job alone. Whatever stops the drive, the answers of the batches before are
     in the ledger, and so are those that an interrupted model brings along.
 
+    Jobs about one input should share one ``Cache``: a row that is known there, or under way, is not asked again.
+
     Parameters
     ----------
-    jobs
-        The jobs. Those about one input should share one ``Cache``: a row that is known there, or under way, is not
-        asked again.
     batch_size
         The most rows sent to the model at a time; where a mask takes more, those of one mask.
     ahead
@@ -155,7 +151,7 @@ class _Driver(Generic[T]):
     def close(self) -> None:
         if self.threads is not None:
             self.threads.shutdown(wait=False, cancel_futures=True)
-        for share in (share for batch in self.under_way.values() for share in batch):
+        for share in itertools.chain(*self.under_way.values()):
             self._release(share.job.queries.cache, share.rows.keys)
         for job in self.open:
             marked = job.queries.cache.under_way.items()
@@ -182,12 +178,11 @@ class _Driver(Generic[T]):
     def _advance(self, job: Job[T]) -> None:
         """Answer the job's question and go on to its next that needs rows from the model, or to its end."""
         try:
+            answer = None
             while True:
-                answer = None
                 if job._ask is not None:
-                    pending = job.queries.plan(job._ask)
-                    job._unsent = pending or None
-                    if pending or job.queries.awaits:
+                    job._unsent = job.queries.plan(job._ask) or None
+                    if job._unsent or job.queries.awaits:
                         return
                     answer = job.queries.answer(job._ask)
                 job._ask, job._value = step(job.conversation, answer)
@@ -249,18 +244,19 @@ class _Driver(Generic[T]):
         batches: dict[Any, list[Share]] = {}
         shares = self._take()
         for share, rows in zip(shares, mark([(s.job.queries, s.rows) for s in shares]), strict=True):
+            cache = share.job.queries.cache
             if len(rows) < len(share.rows):  # another process asks the others; they are looked for when all is back
                 self.left_out = True
-                self.unwritten[share.job.queries.cache] = None
+                self.unwritten[cache] = None
                 share.job._under_way -= not len(rows)
-            share.rows, masked = rows, share.job.queries.cache.masked
+            share.rows = rows
             if not rows:
                 continue
             try:
                 with contained("the masker"):
-                    cache = share.job.queries.cache
                     if cache not in self.encoded:
-                        self.encoded[cache] = self.encode_inputs(masked.inputs) if masked.rows_per_mask == 1 else None
+                        alone = cache.masked.rows_per_mask == 1
+                        self.encoded[cache] = self.encode_inputs(cache.masked.inputs) if alone else None
                     if self.encoded[cache] is None:
                         share.inputs = share.job.queries.inputs(rows)
                     else:  # the model itself masks them
@@ -271,7 +267,6 @@ class _Driver(Generic[T]):
         return list(batches.values())
 
     def _release(self, cache: Cache, keys: Sequence[Key]) -> None:
-        """Take away the marks of rows that are not asked after all."""
         cache.release(keys)
         self.unwritten[cache] = None
 
@@ -293,7 +288,6 @@ class _Driver(Generic[T]):
         return shares
 
     def _call(self, batch: Sequence[Share]) -> Call:
-        """Begin a call of the model with the rows of a batch."""
         rows = sum(share.size for share in batch)
         what = str(batch[0].rows) if len(batch) == 1 else f"{rows} rows of {len(batch)} questions"
         return self.calls.begin([share.inputs for share in batch], rows, what)
@@ -398,8 +392,7 @@ def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Receiv
     outputs = reply.partial if isinstance(reply, Failed) else reply
     if outputs is None:
         return [(share, reply) for share in batch]
-    start, pieces = 0, list[tuple[Share, Received]]()
-    for share in batch:
-        rows = outputs[start : (start := start + share.size)]
-        pieces.append((share, Failed(reply.error, rows) if isinstance(reply, Failed) else rows))
-    return pieces
+    pieces: list[Any] = np.split(outputs, np.cumsum([share.size for share in batch])[:-1])
+    if isinstance(reply, Failed):
+        pieces = [Failed(reply.error, rows) for rows in pieces]
+    return list(zip(batch, pieces, strict=True))

@@ -36,15 +36,10 @@ def fingerprint(*things: Any) -> str:
 class Identity:
     """What tells an input from others.
 
-    Attributes
-    ----------
-    number
-        What its masks depend on besides the seed. It is a hash of the input alone, so that two maskers, methods or
-        models are asked about one input under the same masks; of the key where the input has no hash; 0 where it has
-        neither, and then masks depend on the seed alone.
-    key
-        The name under which its outputs are kept: a hash of the input where it can be read, of its key where one is
-        given, and of its masker. Where nothing is kept it is the key itself.
+    Its masks depend on ``number``, besides the seed: a hash of the input alone, so that two maskers, methods or models
+    are asked about one input under the same masks; of the key where the input has no hash; 0 where it has neither. Its
+    outputs are kept under ``key``: a hash of the input where it can be read, of its key where one is given, and of its
+    masker. Where nothing is kept it is the key itself.
     """
 
     number: int = 0

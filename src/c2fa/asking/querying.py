@@ -73,10 +73,7 @@ def _level_and_mask(key: Key) -> tuple[int, bytes]:
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """Rows that have to be sent: their keys, their masks of a level, and which rows of the whole question they are.
-
-    ``features`` is what the features of the question's level are called, for messages.
-    """
+    """Rows that have to be sent: their keys, their masks of a level, and which rows of the whole question they are."""
 
     level: int
     keys: list[Key]
@@ -99,18 +96,8 @@ class Pending:
 class Cache:
     """Every answer about one input, shared by all who ask about it, with marks for the rows that are under way.
 
-    Parameters
-    ----------
-    masked
-        The input.
-    on_error
-        ``"raise"`` stops at the first bad row; ``"drop"`` leaves bad rows out and counts them.
-    identity
-        Which input it is: what its masks depend on besides the seed, and its name in the ledger.
-    ledger, model_name
-        Where answers are kept, and under which name of the model.
-    unkept
-        Why answers are not kept in the ledger that was given.
+    ``on_error="raise"`` stops at the first bad row; ``"drop"`` leaves bad rows out and counts them. ``unkept`` says why
+    answers are not kept in the ledger that was given.
     """
 
     masked: Masked
@@ -168,10 +155,7 @@ class Cache:
         ]
 
     def put(self, rows: Mapping[Key, FloatArray | None], cost: float = 0.0) -> None:
-        """Keep answers, None for a row that was dropped, and what each cost, where it did.
-
-        The ledger has them once the driver has written them.
-        """
+        """Keep answers, None for a row that was dropped, and what each cost; the driver writes them to the ledger."""
         self.known.update(rows)
         if cost:
             self.costs.update(dict.fromkeys(rows, cost))
@@ -182,9 +166,8 @@ class Cache:
                 paid = np.array([cost])
                 self.unwritten += [as_row((model, x, level | _COST, mask), paid) for (model, x, level, mask), _ in good]
 
-    def release(self, keys: Iterable[Key]) -> None:
+    def release(self, keys: Sequence[Key]) -> None:
         """Take away the marks of rows that came back, or that will not be sent; the ledger's with the next answers."""
-        keys = list(keys)
         for key in keys:
             self.under_way.pop(key, None)
         if self.ledger is not None:
@@ -193,17 +176,10 @@ class Cache:
 
 @dataclass(eq=False)
 class Queries:
-    """What one conversation asks about an input, and what it has used.
+    """What one conversation asks about an input, and what it has used; a question beyond the budget is not asked.
 
-    Parameters
-    ----------
-    cache
-        The answers about the input. A row that someone else asked about is not sent again, but counts as recalled, so
-        that an explanation uses as many rows whether or not others ask about the same input.
-    budget
-        The most rows that may ever be used; a question that would exceed it is not asked.
-    purse
-        What they may cost, and have cost.
+    A row that someone else asked about is not sent again, but counts as recalled, so that an explanation uses as many
+    rows whether or not others ask about the same input.
     """
 
     cache: Cache
@@ -260,10 +236,9 @@ class Queries:
         return any(key in self.cache.under_way for key in self.awaits)
 
     def _question(self, ask: Ask) -> tuple[BoolArray, int, list[Key]]:
-        """The masks that a question is put in, their level and their keys.
+        """The masks of leaves that a question is put in, by which an input has one name at all levels, and their keys.
 
-        They are masks of leaves, so that an input has one name whatever the level it was asked at. They are computed
-        once although planning and answering both need them.
+        They are computed once although planning and answering both need them.
         """
         if self._last_question is None or self._last_question[0] is not ask:
             structure = self.cache.masked.structure
@@ -321,7 +296,7 @@ class Queries:
         ours = [key not in cache.known and cache.name(key) not in taken for key in pending.keys]
         if all(ours):
             return pending
-        cache.release(key for key, is_ours in zip(pending.keys, ours, strict=True) if not is_ours)
+        cache.release([key for key, is_ours in zip(pending.keys, ours, strict=True) if not is_ours])
         keys, numbers = list(compress(pending.keys, ours)), list(compress(pending.numbers, ours))
         return replace(pending, keys=keys, masks=pending.masks[np.array(ours)], numbers=numbers)
 
@@ -342,10 +317,7 @@ class Queries:
         return np.ascontiguousarray(inputs) if isinstance(inputs, np.ndarray) else inputs
 
     def record(self, pending: Pending, reply: FloatArray | Failed, cost: float = 0.0) -> None:
-        """Check what came back for rows that were sent at a cost, and keep what is good; raise or note what is not.
-
-        Of a reply that ``Failed``, what it brought along is kept.
-        """
+        """Check what came back for rows that were sent at a cost, and keep what is good; raise or note what is not."""
         cache = self.cache
         self.purse.pay(cost, len(pending))
         self.sent += len(pending) * self.rows_per_mask
@@ -366,24 +338,16 @@ class Queries:
 
     def _checked(self, pending: Pending, reply: FloatArray | Failed) -> tuple[FloatArray, BoolArray, QueryError | None]:
         """Return a reply's outputs, which rows of them are good, and what is wrong with the others."""
-        where = f"querying {pending}"
+        where, width = f"querying {pending}", self.cache.width
         outputs = np.full((len(pending), 1), np.nan)
         bad: QueryError | None = None
-        rows = None if isinstance(reply, Failed) else reply
+        rows = reply.partial if isinstance(reply, Failed) else reply
         if isinstance(reply, Failed):
-            error, rows = reply.error, reply.partial
-            bad = error if isinstance(error, QueryError) else None
-            if bad is None:
-                hint = "" if self.cache.width else self.cache.masked.hint  # it has taken no input yet
-                sentence = f"{type(error).__name__}: {error} (raised by the model, asked about {pending})"
-                bad = QueryError(f"{sentence}; {hint}" if hint else sentence)
-                bad.__cause__ = error
+            bad = reply.told(str(pending), "" if width else self.cache.masked.hint)  # it has taken no input yet
         if rows is not None:
-            width = self.cache.width
             if width in (None, rows.shape[1]):
                 # One output for each mask, where a mask takes several rows; one that lacks a row's output is NaN.
-                each = self.rows_per_mask
-                outputs = rows.copy() if each == 1 else rows.reshape(-1, each, rows.shape[1]).mean(axis=1)
+                outputs = rows.reshape(len(pending), -1, rows.shape[1]).mean(axis=1)
             elif bad is None:
                 advice = "" if self.cache.ledger is None else "; where it has changed, give it another model_name"
                 bad = QueryError(
@@ -411,11 +375,7 @@ class Queries:
 
 
 def mark(asked: Sequence[tuple[Queries, Pending]]) -> list[Pending]:
-    """Mark rows that are about to be sent in their ledgers; leave out those that another process has marked.
-
-    No process waits for another that waits for it: marks are set for one batch, right before it is sent, and taken away
-    when it is back; and a process waits for others' rows only when nothing of its own is to be sent or under way.
-    """
+    """Mark rows that are about to be sent in their ledgers; leave out those that another process has marked."""
     names: dict[Ledger, list[Name]] = {}
     for queries, pending in asked:
         if queries.cache.ledger is not None:

@@ -43,6 +43,15 @@ class Failed:
             return cls(error, None if partial is None else as_outputs(partial, rows, "what it had"))
         return cls(error)
 
+    def told(self, asked: str, hint: str) -> QueryError:
+        """The error in a sentence that says what was asked, and what to try."""
+        if isinstance(self.error, QueryError):
+            return self.error
+        sentence = f"{type(self.error).__name__}: {self.error} (raised by the model, asked about {asked})"
+        told = QueryError(f"{sentence}; {hint}" if hint else sentence)
+        told.__cause__ = self.error
+        return told
+
     @property
     def interrupted(self) -> bool:
         """Whether it is no failure but Ctrl-C, which the driver raises again."""

@@ -58,16 +58,9 @@ class Money:
 
 @dataclass(eq=False)
 class Purse:
-    """What the rows of one conversation may cost, and have cost.
+    """What the rows of one conversation may cost, and have cost; ``money`` is None for any amount.
 
-    Attributes
-    ----------
-    money
-        The most that they may cost; None for any amount.
-    cost, paid_before
-        What rows cost that were sent, and what those from the ledger had cost.
-    price
-        The most that a mask has cost so far.
+    ``paid_before`` is what rows from the ledger had cost, ``price`` the most that a mask has cost so far.
     """
 
     money: float | None = None

@@ -40,14 +40,9 @@ class WorkerError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Contact:
-    """Where the workers of a run find its models, and the key that lets them in.
+    """Where the workers of a run find its models, in a folder that all of them see, and the key that lets them in.
 
-    Parameters
-    ----------
-    folder
-        A folder that all workers see; each model's process writes its address there.
-    patience
-        Seconds that a worker waits for a model's process that is gone, beside what its start took.
+    ``patience`` is how many seconds a worker waits for a model's process that is gone, beside what its start took.
     """
 
     folder: str

@@ -82,7 +82,6 @@ class Guest:
             self.outbox.put(dumps_message((id_, None, too_large, cost, news, load)))
 
     def _read(self) -> None:
-        """The body of the thread that reads."""
         writing = threading.Thread(target=self._write, name="c2fa-write", daemon=True)
         try:
             greet(self.pipe, self.server.key, "model", self.server.address)

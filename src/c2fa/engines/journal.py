@@ -25,12 +25,8 @@ class Journal:
     """Lines of JSON, in one file for all processes that do the same work one after another.
 
     ``deaths`` are those of earlier ones: for each place those since a process was there and went on to another. A
-    process is given a place by ``at``; it has no more of one after ``leave``, and its end is then no death.
-
-    Parameters
-    ----------
-    run
-        Tells a run from others: whoever dies with its run was killed with it, which is no place's doing.
+    process is given a place by ``at``; it has no more of one after ``leave``, and its end is then no death. Whoever
+    dies with its ``run`` was killed with it, which is no place's doing.
     """
 
     def __init__(self, path: Path, run: str = "") -> None:

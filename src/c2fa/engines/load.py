@@ -98,14 +98,7 @@ def has_gpu() -> bool:
 class TimeLimit:
     """Ends this process when a ``with`` block takes too long: nothing else ends a call that hangs.
 
-    Parameters
-    ----------
-    seconds
-        What a block may take. None sets no limit.
-    late
-        Called with a sentence just before the end.
-    first
-        So many blocks may take ten times that.
+    ``late`` is called with a sentence just before the end. The ``first`` blocks, so many, may take ten times as long.
     """
 
     def __init__(self, seconds: float | None, late: Callable[[str], None], first: int = 1) -> None:

@@ -22,21 +22,12 @@ from c2fa.engines.serving import Serving
 
 @dataclass
 class Crew:
-    """How many workers a run has: one at first, and more where each has more to do than its start takes.
+    """How many workers a run has at ``most``: one at first, and more where each has more to do than its start takes.
 
-    Parameters
-    ----------
-    most
-        The most of them.
-    left
-        Tells how many inputs no worker has been given yet, or None where that is not known: as much again is then
-        expected as was done so far. Without it all workers are started at once.
-    size
-        Tells how many inputs a task has.
-    tries
-        How many workers may die of a task until it ends in a ``WorkerError``; None where workers see to that.
-    used
-        How many there were at a time.
+    ``left`` tells how many inputs no worker has been given yet, or None where that is not known: as much again is then
+    expected as was done so far. Without it all workers are started at once. ``size`` tells how many inputs a task has.
+    ``tries`` is how many workers may die of a task until it ends in a ``WorkerError``; None where workers see to that.
+    ``used`` is how many there were at a time.
     """
 
     most: int
@@ -103,8 +94,6 @@ def processes(
 
 
 class _Models:
-    """The processes that have the model."""
-
     def __init__(self, serving: Serving, workers: int) -> None:
         self.serving, self.workers = serving, workers
         self.payload = dumps(serving.portable())
@@ -302,7 +291,6 @@ def _follow_driver() -> None:
 
 
 def _serve(pipe: Connection, payload: bytes, number: int) -> None:
-    """The body of a worker process."""
     _follow_driver()
     try:
         work: Work = pickle.loads(payload)(number)
@@ -317,7 +305,6 @@ def _serve(pipe: Connection, payload: bytes, number: int) -> None:
 
 
 def _serve_model(pipe: Connection, payload: bytes, number: int) -> None:
-    """The body of a process that has the model."""
     _follow_driver()
     try:
         server = pickle.loads(payload).start(number)

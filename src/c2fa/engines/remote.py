@@ -48,13 +48,6 @@ class RemoteModel:
 
     Rows of inputs that the model masks itself travel as bits, and such an input travels once. A connection that breaks
     is made again, and what was under way asked again.
-
-    Parameters
-    ----------
-    contact
-        Where the model is found.
-    number
-        Which of the run's models it is.
     """
 
     def __init__(self, contact: Contact, number: int) -> None:
@@ -177,7 +170,6 @@ class RemoteModel:
         return number
 
     def _take_in(self, inputs: Any) -> int:
-        """Give an input a number, until it is gone."""
         number = next(self._ids)
         weakref.finalize(inputs, self._forget, id(inputs), number).atexit = False
         self._numbers[id(inputs)] = number
@@ -213,7 +205,6 @@ class RemoteModel:
         return asked.answer
 
     def _read_one(self) -> None:
-        """Take in the next answer, whosever it is."""
         try:
             if self._pipe is None:
                 raise EOFError

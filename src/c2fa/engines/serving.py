@@ -36,18 +36,12 @@ from c2fa.engines.load import Meter, TimeLimit, has_gpu
 
 @dataclass(frozen=True, eq=False)
 class Serving:
-    """How a run's workers share its model.
+    """How a run's workers share its model: in so many processes, or ``here``, answered by threads of this process.
 
     Parameters
     ----------
     make
         Makes the model, in its own process alone.
-    contact
-        Where workers find it.
-    models
-        How many processes have the model.
-    here
-        Whether it is this process that has it, and answers in threads of its own.
     gpu
         Whether each process that has it has a GPU, and workers none.
     batch_size

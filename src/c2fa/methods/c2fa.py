@@ -45,8 +45,8 @@ class C2FA(Fitting):
     sampler
         How masks are drawn: ``"planned"`` (the default: balanced blocks and their complements, from which the same rows
         tell more than from coins, and all masks of up to five parts), ``"uniform"`` (fair coins), ``"paired"``,
-        ``"keep"``, ``"lime-text"``, ``"exhaustive"``, one of ``c2fa.samplers`` such as ``Keep(0.8)``, or a function of
-        your own, ``(rng, n, structure, level)`` or ``(rng, n, width)``.
+        ``"exhaustive"``, one of ``c2fa.samplers`` such as ``Planned(3)``, or a function of your own,
+        ``(rng, n, structure, level)`` or ``(rng, n, width)``.
     penalty
         The regulariser. ``"auto"`` (the default, as no one strength suits every input) chooses an l2 strength for every
         leaf, and how much each level's answers count, from the answers themselves (``c2fa.Auto``). Or one of your own,

@@ -29,30 +29,14 @@ _FIXED = -1  # the leaf of a token that every row has
 
 @dataclass(frozen=True, eq=False)
 class TokenTable:
-    """Every token that a row of an input may have, in order, and when it has it.
+    """Every token that a row of an input may have, in order, and when it has it."""
 
-    Parameters
-    ----------
-    columns
-        ``input_ids``, and what else the tokenizer gives for each token.
-    leaf
-        The leaf that a token belongs to; −1 for one that every row has.
-    when
-        Whether a leaf's token is there when the leaf is kept, or when it is masked.
-    added
-        The tokens that the tokenizer adds around a text; a text that is too long loses others.
-    counts
-        The tokens of each leaf when it is masked and when it is kept, (2, leaves).
-    limit
-        The most tokens of a row.
-    """
-
-    columns: dict[str, Ints]
-    leaf: Ints
-    when: Bools
-    added: Bools
-    counts: Ints
-    limit: int | None
+    columns: dict[str, Ints]  # ``input_ids``, and what else the tokenizer gives for each token
+    leaf: Ints  # that a token belongs to; −1 for one that every row has
+    when: Bools  # whether a leaf's token is there when the leaf is kept, or when it is masked
+    added: Bools  # by the tokenizer around a text; a text that is too long loses others
+    counts: Ints  # the tokens of each leaf when it is masked and when it is kept, (2, leaves)
+    limit: int | None  # the most tokens of a row
 
     @classmethod
     def of(cls, tokenize: Tokenize, inputs: TextInputs) -> TokenTable | None:
@@ -121,23 +105,12 @@ class Tokenize:
     """Makes the table of an input's tokens; None where its rows must be rendered.
 
     It travels to workers, which need neither torch nor transformers for it.
-
-    Parameters
-    ----------
-    tokenizer
-        The one of ``tokenizers`` under a fast tokenizer of ``transformers``, which neither cuts nor fills up.
-    has_types
-        Whether the model takes ``token_type_ids``.
-    limit
-        The most tokens of a row.
-    cuts_right
-        Whether texts that are too long lose their end.
     """
 
-    tokenizer: Any
-    has_types: bool
-    limit: int | None
-    cuts_right: bool
+    tokenizer: Any  # the one of ``tokenizers`` under a fast tokenizer of ``transformers``; it neither cuts nor fills up
+    has_types: bool  # whether the model takes ``token_type_ids``
+    limit: int | None  # the most tokens of a row
+    cuts_right: bool  # whether texts that are too long lose their end
 
     @classmethod
     def of(cls, tokenizer: Any, limit: int | None) -> Tokenize | None:

@@ -198,7 +198,7 @@ class WordPiece:
     """Splits a text into pieces of `vocabulary` and gives their positions in it.
 
     A piece that continues a word is written with a leading `##`. A word that cannot be put together from the
-    vocabulary becomes `unknown`; `mask` is one piece wherever it stands, also inside a word.
+    vocabulary becomes `[UNK]`; `[MASK]` is one piece wherever it stands, also inside a word.
 
     >>> pieces = WordPiece(["[UNK]", "[MASK]", "good", "##ness", "!", "not"])
     >>> pieces.encode("Not  GOODNESS! [MASK], x")
@@ -207,13 +207,10 @@ class WordPiece:
 
     most_remembered = 1 << 16
 
-    def __init__(self, vocabulary: Sequence[str], *, mask: str = "[MASK]", unknown: str = "[UNK]") -> None:
-        self.vocabulary = tuple(vocabulary)
-        self.mask = mask
-        self._ids = {piece: i for i, piece in enumerate(self.vocabulary)}
-        self._mask_id = self._ids[mask]
-        self._unknown_id = self._ids[unknown]
-        self._longest = max(len(piece) for piece in self.vocabulary)
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        self._ids = {piece: i for i, piece in enumerate(vocabulary)}
+        self._unknown = (self._ids["[UNK]"],)
+        self._longest = max(map(len, vocabulary))
         self._remembered: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str, limit: int | None = None) -> list[int]:
@@ -237,16 +234,16 @@ class WordPiece:
         return [word for chunk in _CONTROLS.sub("", text).split() for word in self._chunk_words(chunk)]
 
     def _chunk_words(self, chunk: str) -> Iterator[tuple[int, ...]]:
-        for i, part in enumerate(chunk.split(self.mask)):
+        for i, part in enumerate(chunk.split("[MASK]")):
             if i:
-                yield (self._mask_id,)
+                yield (self._ids["[MASK]"],)
             for word in _split_words(_normalise_text(part)):
                 yield self._split_word(word)
 
     def _split_word(self, word: str) -> tuple[int, ...]:
-        """The longest pieces of a word from its left, or `unknown` where no piece fits."""
+        """The longest pieces of a word from its left, or `[UNK]` where no piece fits."""
         if len(word) > 100:  # as BERT does
-            return (self._unknown_id,)
+            return self._unknown
         ids: list[int] = []
         start = 0
         while start < len(word):
@@ -258,7 +255,7 @@ class WordPiece:
                     start = end
                     break
             else:
-                return (self._unknown_id,)
+                return self._unknown
         return tuple(ids)
 
 
@@ -292,13 +289,5 @@ def _split_words(text: str) -> Iterator[str]:
 
 def _is_cjk(code: int) -> bool:
     """Whether a code point is one of the ideographs that BERT takes for words of their own."""
-    return (
-        0x4E00 <= code <= 0x9FFF
-        or 0x3400 <= code <= 0x4DBF
-        or 0x20000 <= code <= 0x2A6DF
-        or 0x2A700 <= code <= 0x2B73F
-        or 0x2B740 <= code <= 0x2B81F
-        or 0x2B820 <= code <= 0x2CEAF
-        or 0xF900 <= code <= 0xFAFF
-        or 0x2F800 <= code <= 0x2FA1F
-    )
+    in_plane = 0x3400 <= code <= 0x4DBF or 0x4E00 <= code <= 0x9FFF or 0xF900 <= code <= 0xFAFF
+    return in_plane or 0x20000 <= code <= 0x2A6DF or 0x2A700 <= code <= 0x2CEAF or 0x2F800 <= code <= 0x2FA1F

@@ -224,9 +224,7 @@ class HuggingFace(Pretrained):
 
 
 def _pair(row: Any) -> tuple[str, str | None]:
-    """Return a text, or two: ``(text, text)`` and ``{"text": ..., "text_pair": ...}`` are pairs."""
-    if isinstance(row, Mapping) and "text" in row:
-        row = (row["text"], row["text_pair"]) if row.get("text_pair") is not None else row["text"]
+    """A text, or two."""
     if isinstance(row, str):
         return row, None
     if isinstance(row, Sequence | np.ndarray) and len(row) == 2 and all(isinstance(t, str) for t in row):

@@ -26,8 +26,8 @@ class Torch:
     """A torch module as a model.
 
     The module is put in eval mode and called without gradients. Rows of different shapes (bags, sequences)
-    are sorted by length and batched with rows of the very same shape, so that no padding can change an output;
-    with ``pad`` they are batched by nearly the same length and padded. The order is restored.
+    are sorted by length and batched with rows of the very same shape, so that no padding can change an output. The
+    order is restored.
 
     Parameters
     ----------
@@ -44,8 +44,6 @@ class Torch:
     collate
         ``collate(rows)`` turns a list of rows into the module's input; a tuple becomes positional arguments,
         a dict named ones, and a list stays one argument.
-    pad
-        The value with which rows are padded along their first axis.
     bags
         ``"stack"``: a row that is a list of images or vectors of one shape is one tensor, and the module takes a
         batch of them, (n, instances, ...). ``"list"``: the module takes one row at a time, a list of tensors that may
@@ -63,7 +61,6 @@ class Torch:
         softmax: bool = False,
         batch: int = 256,
         collate: Callable[[list[Any]], Any] | None = None,
-        pad: float | None = None,
         bags: str = "stack",
         output_names: Sequence[str] = (),
     ) -> None:
@@ -73,13 +70,12 @@ class Torch:
             raise ValueError(f"batch must be at least 1, not {batch}")
         if bags not in ("stack", "list"):
             raise ValueError(f"bags must be 'stack' or 'list', not {bags!r}")
-        if bags == "list" and (collate is not None or pad is not None):
-            raise ValueError("bags='list' hands over one row at a time, so it goes with neither collate nor pad")
+        if bags == "list" and collate is not None:
+            raise ValueError("bags='list' hands over one row at a time, so it does not go with collate")
         self.module = module if device is None else module.to(device)
         self.device = torch.device(device) if device is not None else device_of(module)
         self.autocast = autocast_dtype(autocast)
-        self.softmax, self.batch, self.collate, self.pad = softmax, batch, collate, pad
-        self.bags = bags
+        self.softmax, self.batch, self.collate, self.bags = softmax, batch, collate, bags
         self.output_names = tuple(output_names)
         self._placed: WeakKeyDictionary[Any, Callable[[BoolArray, int], Any]] = WeakKeyDictionary()
         self._background = Background(self.device)
@@ -93,8 +89,7 @@ class Torch:
     @property
     def name(self) -> str:
         """The module's class with a hash of its weights and of how it is run."""
-        how = f"{self.autocast}:{self.softmax}:{self.pad}"
-        return f"torch:{type(self.module).__name__}:{how}:{weights_hash(self.module)}"
+        return f"torch:{type(self.module).__name__}:{self.autocast}:{self.softmax}:{weights_hash(self.module)}"
 
     def __repr__(self) -> str:
         return f"Torch({type(self.module).__name__}, device={str(self.device)!r})"
@@ -216,10 +211,9 @@ class Torch:
             yield from (range(i, min(i + self.batch, len(rows))) for i in range(0, len(rows), self.batch))
             return
         shapes = [tuple(row.shape) for row in rows]
-        skip = 0 if self.pad is None else 1  # padding makes up for the first axis alone
         bucket: list[int] = []
         for i in sorted(range(len(rows)), key=lambda i: (shapes[i][1:], shapes[i])):
-            if bucket and (len(bucket) == self.batch or shapes[i][skip:] != shapes[bucket[0]][skip:]):
+            if bucket and (len(bucket) == self.batch or shapes[i] != shapes[bucket[0]]):
                 yield bucket
                 bucket = []
             bucket.append(i)
@@ -233,8 +227,6 @@ class Torch:
         chosen = [rows[i] for i in index]
         if self.collate is not None:
             return self._moved(self.collate(chosen))
-        if self.pad is not None:
-            return self._moved(torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True, padding_value=self.pad))
         return self._moved(torch.stack(chosen))
 
     def _moved(self, value: Any) -> Any:
