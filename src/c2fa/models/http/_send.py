@@ -134,19 +134,13 @@ class Request:
 
     path: str
     body: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back: the headers, in small letters, the body, and what it says where it is JSON.
+    """What came back; ``secret.hide`` is for any word of it that a person may read, for servers repeat what they get."""
 
-    ``secret.hide`` is for any word of it that a person may read: servers repeat what they were sent.
-    """
-
-    headers: Mapping[str, str]
-    body: bytes
-    data: Any = None
+    data: Any
     secret: Secret = field(default_factory=Secret)
 
 
@@ -186,7 +180,7 @@ async def send(
 async def _send_once(portal: Portal, request: Request) -> Reply:
     settings = portal.settings
     secret = settings.secret()
-    headers = {"accept": "application/json", "accept-encoding": "gzip, deflate", **settings.headers, **request.headers}
+    headers = {"accept": "application/json", "accept-encoding": "gzip, deflate", **settings.headers}
     if request.body is not None:
         headers.setdefault("content-type", "application/json")
     if secret:
@@ -206,12 +200,9 @@ async def _send_once(portal: Portal, request: Request) -> Reply:
             raise _Failure(reason, "see that the server runs and call again", transient=True) from None
     if not response.is_success:
         raise _refusal(response, settings.max_wait, secret)
-    kept = {k.lower(): v for k, v in response.headers.items()}
-    kind = kept.get("content-type", "json")
-    if "octet-stream" in kind:
-        return Reply(kept, response.content, secret=secret)
+    kind = response.headers.get("content-type", "json")
     try:
-        return Reply(kept, response.content, json.loads(response.content), secret)
+        return Reply(json.loads(response.content), secret)
     except (ValueError, RecursionError):
         if "json" in kind:
             hint = "see the server's log and call again"
