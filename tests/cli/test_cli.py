@@ -600,15 +600,11 @@ def test_every_command_has_help_with_examples(command: str) -> None:
     assert max(map(len, said.splitlines())) <= 80
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [("c2fa ex", "explain"), ("c2fa explain a.txt --model op", "openai:"), ("c2fa explain --method bu", "bu-lime")],
-)
-def test_shells_complete_commands_models_and_methods(words: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shells_complete_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_C2FA_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", words)
-    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
-    assert RUNNER.invoke(app, prog_name="c2fa").stdout.split() == [found]
+    monkeypatch.setenv("COMP_WORDS", "c2fa ex")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert RUNNER.invoke(app, prog_name="c2fa").stdout.split() == ["explain"]
 
 
 def test_the_version_and_no_command() -> None:

@@ -85,7 +85,7 @@ class Recipe:
         """An explainer that cannot explain, to see its settings before a model is loaded."""
         if self.explainer is not None:
             return self.explainer
-        return Explainer(_absent, self.masker, **{"model_name": "not loaded", **self.options, "ledger": None})
+        return Explainer(_absent, self.masker, **{**self.options, "ledger": None})
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,8 +239,8 @@ def many(
         raise ValueError(f"views must be 'auto', 'all' or 'none', not {views!r}")
     if timeout is not None and (engine == "serial" or here or not timeout > 0):
         raise ValueError(
-            f"timeout must be seconds above 0, and needs a process with the model that can be ended: engine={engine!r}, "
-            f"timeout={timeout!r}"
+            "timeout must be seconds above 0, and needs a process with the model that can be ended: "
+            f"engine={engine!r}, timeout={timeout!r}"
         )
     make = _portable(explainer, model, travels=served > 0 or on is not engines.serial)
     lesson = Lesson.of(learn, budget_after)
@@ -259,7 +259,8 @@ def many(
             settings = settings_of(explainer, **bound)
             run.store.check(settings)
         else:
-            run.store.check(settings_of(bare, **bound), except_for=("model",))
+            unnamed = () if bare.model_name else ("model",)  # the name of a model that is not loaded yet
+            run.store.check(settings_of(bare, **bound), except_for=unnamed)
         if lesson.stages:
             bare.check_prior(None)
         if rows is None:

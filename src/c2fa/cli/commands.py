@@ -42,15 +42,6 @@ STORE_OPTIONS: o.Readers = {
 }
 
 
-def complete_models(incomplete: str) -> list[str]:
-    kinds = [form.partition(":")[0] + (":" if ":" in form else "") for form in o.MODELS]
-    return [kind for kind in kinds if kind.startswith(incomplete)]
-
-
-def complete_methods(incomplete: str) -> list[str]:
-    return [name for name in METHODS if name.startswith(incomplete)]
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Asking(Command):
     """A command that asks a model."""
@@ -62,7 +53,6 @@ class Asking(Command):
         "-m",
         default=dataclasses.MISSING,
         metavar="SPEC",
-        autocompletion=complete_models,
     )
     model_option: list[str] = pairs(ASKING, 'Set a model option: classes=\'["good", "bad"]\'')
     batch_size: int | None = flag(
@@ -221,9 +211,7 @@ class Storing(Asking):
 class Explaining(Storing):
     """A command that explains inputs by a method."""
 
-    method: str | None = flag(
-        ASKING, "The method, by default owen; 'c2fa info' lists them.", metavar="NAME", autocompletion=complete_methods
-    )
+    method: str | None = flag(ASKING, "The method, by default owen; 'c2fa info' lists them.", metavar="NAME")
     option: list[str] = pairs(ASKING, "Set a method option: intercept=false, preset=paper")
     budget: str | None = flag(
         ASKING,
@@ -257,9 +245,7 @@ class Explaining(Storing):
         owner = "the explainer" if method is None else f"the method {method!r}"
         return {**settings, **o.read("--option", self.option, readers, owner)}
 
-    def explain(
-        self, inputs: Inputs, places: Sequence[str], make: Make[Callable[[Any], Explanation]]
-    ) -> list[Explanation]:
+    def explain(self, inputs: Inputs, places: Sequence[str], make: Make[Callable[[Any], Explanation]]) -> None:
         """Explain every input, write what is to be written, print the rest; ``make`` gives what is called with each."""
 
         def check(explainer: Explainer) -> None:
@@ -278,7 +264,6 @@ class Explaining(Storing):
                     if k:
                         output.out("")
                     output.show(e, name if len(named) > 1 else "")
-        return [e for _, e in named]
 
     def _ask(self, explain: Callable[[Any], Explanation], inputs: Inputs, stop: Stop) -> output.Named:
         named = []

@@ -138,7 +138,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back; ``secret.hide`` is for any word of it that a person may read, for servers repeat what they get."""
+    """What came back; ``secret.hide`` is for words of it that a person may read: servers repeat what they get."""
 
     data: Any
     secret: Secret = field(default_factory=Secret)
