@@ -99,7 +99,6 @@ class Asking(Command):
             raise RefusedError(text) from error
 
     def remark(self, text: str) -> None:
-        """Say something on stderr, unless nothing is to be said there."""
         if not self.quiet:
             output.say(text)
 
@@ -166,7 +165,6 @@ class Storing(Asking):
                     explainer.ledger.close()
 
     def explain_into_store(self, make: Recipe, inputs: Any, **options: Any) -> Store:
-        """Explain a dataset into a store; the same command continues one that stopped."""
         from c2fa.batch import many
 
         assert self.store is not None
@@ -200,7 +198,6 @@ class Storing(Asking):
         return done
 
     def say_set_aside(self, failed: Sequence[Failure]) -> None:
-        """Name the inputs that could not be explained, or the first of many."""
         for failure in failed[:5]:
             self.remark(f"input {failure.index} was set aside: {failure.error}")
         if len(failed) > 5:
@@ -235,7 +232,6 @@ class Explaining(Storing):
             )
 
     def settings_for(self, method: str | None) -> dict[str, Any]:
-        """What the explainer is told besides the model: the method, its options, and what has a flag."""
         told = {name: vars(self)[name] for name in ("until", "seed", "batch_size", "on_error")}
         settings = {"method": method, "budget": o.budget(self.budget), **told}
         if method is not None and method not in METHODS:
@@ -285,7 +281,6 @@ class Explaining(Storing):
 
 
 def _kept(explainer: Explainer) -> str:
-    """What is kept of a run that ends early."""
     if explainer.ledger is None:
         return "no answers are kept"
     count = _count(explainer)

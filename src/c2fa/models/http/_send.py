@@ -64,7 +64,6 @@ class Portal:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread of this very process still runs."""
         return self.pid == os.getpid() and self._thread.is_alive()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -86,7 +85,6 @@ class Portal:
             raise
 
     def close(self) -> None:
-        """Close the connections and end the thread."""
         if not self.alive:
             return
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -325,7 +323,6 @@ class WireRows:
         return len(self.texts if self.texts is not None else self.array)  # type: ignore[arg-type]
 
     def take(self, index: Sequence[int]) -> WireRows:
-        """Return the rows with these numbers, in this order."""
         if self.texts is not None:
             return WireRows(texts=tuple(self.texts[i] for i in index))
         if self.array is not None:

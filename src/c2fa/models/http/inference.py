@@ -67,11 +67,9 @@ class OpenInference(Endpoint):
 
     @property
     def name(self) -> str:
-        """The identity of the model: where it is, what it is called, which version."""
         return f"{self.kind}:{self.url}{self._path}"
 
     async def connect(self, portal: Portal) -> None:
-        """Read what the server and the model say of themselves."""
         server = await self._describe(portal, "/v2")
         self._is_mlserver = "mlserver" in str(server.get("name", "")).lower()
         model = await self._describe(portal, self._path)
@@ -89,7 +87,6 @@ class OpenInference(Endpoint):
         return reply.data if isinstance(reply.data, Mapping) else {}
 
     def request(self, rows: WireRows) -> Request:
-        """Return the request that asks for these rows."""
         parameters: dict[str, Any] = {}
         if rows.columns is not None:
             arrays = {k: _column(v) for k, v in rows.columns.items()}
@@ -115,7 +112,6 @@ class OpenInference(Endpoint):
         return Request(f"{self._path}/infer", json.dumps(body).encode())
 
     def answer(self, reply: Reply, rows: WireRows) -> Floats:
-        """Return the chosen output, flattened to one vector for each row."""
         data = reply.data
         if not isinstance(data, Mapping) or not isinstance(data.get("outputs"), list):
             raise ValueError("the answer has no list of outputs; is this an Open Inference Protocol server?")
@@ -197,7 +193,6 @@ class MLflow(Endpoint):
         self.column, self.params = column, dict(params or {})
 
     def request(self, rows: WireRows) -> Request:
-        """Return the request that asks for these rows."""
         body: dict[str, Any]
         columns = rows.columns
         if rows.texts is not None and self.column is not None:
@@ -214,7 +209,6 @@ class MLflow(Endpoint):
         return Request("/invocations", json.dumps(body).encode())
 
     def answer(self, reply: Reply, rows: WireRows) -> Floats:
-        """Return the predictions as numbers."""
         data = reply.data
         predictions = data.get("predictions") if isinstance(data, Mapping) else data
         if isinstance(predictions, Mapping):  # {"column": [values]}
