@@ -96,7 +96,7 @@ class Endpoint(Paced):
         """Ask the server about itself, once, before the first row."""
         return None
 
-    async def encoded(self, portal: Portal, rows: WireRows) -> WireRows:
+    async def prepare(self, portal: Portal, rows: WireRows) -> WireRows:
         """Return the rows as ``request`` needs them, such as in the tokens of the server."""
         return rows
 
@@ -234,7 +234,7 @@ class Endpoint(Paced):
     async def _ask_chunk(self, portal: Portal, batch: _Batch, chunk: list[int], probe: bool = False) -> None:
         span = f"row {chunk[0]}" if len(chunk) == 1 else f"rows {min(chunk)}–{max(chunk)}"
         what = f"{self!r}, {span} of {len(batch.rows)}"
-        part = await self.encoded(portal, batch.rows.take(chunk))
+        part = await self.prepare(portal, batch.rows.take(chunk))
         reply = await send(portal, self.request(part), what, probe, stopped=lambda: bool(batch.errors))
         before = self.cost
         outputs = self._outputs(reply, part, what, chunk)

@@ -177,7 +177,7 @@ class Completions(Writer):
     def chunk_size(self) -> int:
         return self.settings.rows_per_request if self.takes_many else 1
 
-    async def encoded(self, portal: Portal, rows: WireRows) -> WireRows:
+    async def prepare(self, portal: Portal, rows: WireRows) -> WireRows:
         """Return the rows with their prompts as they are sent and their answers in tokens."""
         if rows.columns is None or rows.columns.keys() != {"prompt", "answer"}:
             raise TypeError(f"{self!r} is asked by score(prompts, answer), or by c2fa.cite; it takes no other rows")

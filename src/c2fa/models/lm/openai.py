@@ -204,13 +204,13 @@ class OpenAI(Completions):
 
     # Rows: of texts to classify, or of prompts with an answer.
 
-    async def encoded(self, portal: Portal, rows: WireRows) -> WireRows:
+    async def prepare(self, portal: Portal, rows: WireRows) -> WireRows:
         if self.classes is None:
             if rows.texts is not None:
                 raise TypeError(
                     f"{self!r} has no classes to tell texts apart by; give classes=['positive', 'negative']"
                 )
-            return await super().encoded(portal, rows)
+            return await super().prepare(portal, rows)
         if rows.texts is None:
             raise TypeError("an OpenAI-compatible endpoint takes texts; wrap other inputs in a function")
         return rows
