@@ -70,7 +70,7 @@ class Renders(Model):
         return None if not self.price else 0.0
 
     @staticmethod
-    def prepare(inputs: Any) -> Vector | None:
+    def encode_inputs(inputs: Any) -> Vector | None:
         return inputs if isinstance(inputs, Vector) else None
 
     def launch(self, batch: Any) -> Callable[[], npt.NDArray[np.float64]]:

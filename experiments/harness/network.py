@@ -32,7 +32,7 @@ class Network(ABC):
         return float(self.work)
 
     @staticmethod
-    def prepare(inputs: Any) -> ItemInputs | None:
+    def encode_inputs(inputs: Any) -> ItemInputs | None:
         """Items are masked by the network itself."""
         return inputs if isinstance(inputs, ItemInputs) else None
 

@@ -76,7 +76,7 @@ def test_images_masked_on_the_device_are_the_rendered_ones(kind, absent, fill):
     for seed, level in ((0, 1), (1, 0), (2, 1), (3, 1), (4, 0)):
         masked = masker(photos(kind, 2 + seed, seed))
         masked = masked.apart() if masked.apart is not None and seed > 2 else masked
-        assert model.prepare(masked.inputs) is masked.inputs
+        assert model.encode_inputs(masked.inputs) is masked.inputs
         rows = rows_of(masked, 5, seed, level)
         travelled = MaskedRows(pickle.loads(pickle.dumps(rows.inputs)), rows.masks, rows.level)
         pieces.append(travelled if seed == 1 else rows)
@@ -116,9 +116,9 @@ def test_a_single_image_is_masked_on_the_device():
 def test_images_of_several_sizes_and_models_that_collate_get_rendered_rows():
     masker = c2fa.maskers.ImageBag(segment=grid)
     mixed = masker([*photos("uint8", 1, 0), *photos("uint8", 1, 1, (4, 4))])
-    assert Torch(Sums()).prepare(mixed.inputs) is None
-    assert Torch(Sums(), collate=torch.stack).prepare is None
-    assert Torch(Sums(), bags="list").prepare is None
+    assert Torch(Sums()).encode_inputs(mixed.inputs) is None
+    assert Torch(Sums(), collate=torch.stack).encode_inputs is None
+    assert Torch(Sums(), bags="list").encode_inputs is None
 
 
 def test_what_travels_is_little_more_than_the_image():
@@ -205,7 +205,7 @@ BYTES = classifier(byte_level(), batch=4)
 def check(model, x, mask, seed):
     """Whether the model masks an input itself; if so, its answers are those to the rendered rows."""
     masked = c2fa.maskers.Text(mask=mask)(x)
-    table = pickle.loads(pickle.dumps(model.prepare))(masked.inputs)
+    table = pickle.loads(pickle.dumps(model.encode_inputs))(masked.inputs)
     if table is not None:
         pieces = [rows_of(masked, 6, seed), rows_of(masked, 4, seed + 1)]
         wanted = np.concatenate([model(rows.rendered()) for rows in pieces])

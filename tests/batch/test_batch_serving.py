@@ -414,12 +414,12 @@ def test_what_a_model_says_wrongly_of_itself_ends_the_start(tmp_path: Any) -> No
 def test_what_a_model_masks_itself_travels_once_and_is_forgotten(serve: Any) -> None:
     server, contact = serve(Renders())
     model = RemoteModel(contact, 0)
-    assert model.prepare(lambda masks, level: None) is None
+    assert model.encode_inputs(lambda masks, level: None) is None
     [guest] = server.guests
     for seed in range(20):
         batch = rows(inputs(1, seed)[0])
         inputs_of = batch.pieces[0].inputs
-        assert model.prepare(inputs_of) is inputs_of
+        assert model.encode_inputs(inputs_of) is inputs_of
         answers = [model.launch(batch), model.launch(batch)]
         for answer in answers:
             np.testing.assert_array_equal(answer(), Renders()(batch))

@@ -266,7 +266,7 @@ def test_a_lazy_model_is_made_once_and_says_what_the_made_one_says(tmp_path: Pat
     np.testing.assert_array_equal(lazy(rows), Renders()(rows))
     np.testing.assert_array_equal(lazy.launch(rows)(), Renders()(rows))
     assert describe(lazy).name == "batch-test"
-    assert describe(lazy).prepare(Vectors()(INPUTS[0]).inputs) is not None
+    assert describe(lazy).encode_inputs(Vectors()(INPUTS[0]).inputs) is not None
     assert len(lines(made)) == 1
     assert describe(pickle.loads(pickle.dumps(lazy))).name == describe(sent).name  # made where they are asked
     assert len(lines(made)) == 3

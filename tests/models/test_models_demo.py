@@ -99,7 +99,7 @@ def test_long_texts_are_read_up_to_a_length(model: DemoSentiment) -> None:
     assert endless[0, 1] > 0.9
     assert endless[1, 1] < 0.1
     same = model(["great " * 255 + end for end in ("", "terrible awful " * 40)])
-    np.testing.assert_array_equal(same[0], same[1])
+    np.testing.assert_allclose(same[0], same[1], rtol=1e-5)  # rows of one batch may be summed in another order
 
 
 def test_one_string_is_refused(model: DemoSentiment) -> None:

@@ -110,8 +110,8 @@ def test_a_bag_is_answered_as_if_each_masked_image_were_painted(number: int, lev
     bags = Bags()
     item, masks, rows = bags.draw(number, 12, level, seed=number)
     network = bags.network(batch=5)
-    assert network.prepare(rows.inputs) is rows.inputs
-    assert network.prepare(bags) is None
+    assert network.encode_inputs(rows.inputs) is rows.inputs
+    assert network.encode_inputs(bags) is None
     got, expected = network(MaskedBatch([rows])), bags.literal(item, masks, level)
     assert np.ptp(expected[:, 1]) > 0.02
     np.testing.assert_allclose(got, expected, atol=1e-6)
@@ -208,7 +208,7 @@ def test_the_network_reads_the_rows_that_a_review_writes() -> None:
         for item, one in zip(items, reviews, strict=True):
             masks = rng.random((7, one.structure.widths[level])) < 0.5
             rows = MaskedRows(masker(item).inputs, masks, level)
-            assert network.prepare(rows.inputs) is rows.inputs
+            assert network.encode_inputs(rows.inputs) is rows.inputs
             assert network(rows.rendered()).shape == (7, 2)
             assert all(ids.size <= 40 for ids in read)
             np.testing.assert_array_equal(np.concatenate(read), one.rows(one.structure.expand(masks, level)))

@@ -146,8 +146,8 @@ class _Driver(Generic[T]):
         self.unwritten: dict[Cache, None] = {}  # caches with answers that are not written yet
         self.unwritable: dict[Ledger, str] = {}  # ledgers that could not be written, and what to say of each
         self.left_out = False  # whether rows were left to another process
-        self.calls, self.prepare = Calls(model), describe(model).prepare
-        self.prepared: WeakKeyDictionary[Cache, Any] = WeakKeyDictionary()
+        self.calls, self.encode_inputs = Calls(model), describe(model).encode_inputs
+        self.encoded: WeakKeyDictionary[Cache, Any] = WeakKeyDictionary()
         self.in_flight = max(in_flight, self.calls.in_flight)
         needs_threads = self.calls.launch is None and in_flight > 1
         self.threads = ThreadPoolExecutor(in_flight, "c2fa-batch") if needs_threads else None
@@ -259,12 +259,12 @@ class _Driver(Generic[T]):
             try:
                 with contained("the masker"):
                     cache = share.job.queries.cache
-                    if cache not in self.prepared:
-                        self.prepared[cache] = self.prepare(masked.inputs) if masked.rows_per_mask == 1 else None
-                    if self.prepared[cache] is None:
+                    if cache not in self.encoded:
+                        self.encoded[cache] = self.encode_inputs(masked.inputs) if masked.rows_per_mask == 1 else None
+                    if self.encoded[cache] is None:
                         share.inputs = share.job.queries.inputs(rows)
                     else:  # the model itself masks them
-                        share.inputs = MaskedRows(self.prepared[cache], rows.masks, rows.level)
+                        share.inputs = MaskedRows(self.encoded[cache], rows.masks, rows.level)
                 batches.setdefault(kind_of(share.inputs), []).append(share)
             except Exception as error:
                 self._abandon(share, error)

@@ -219,8 +219,8 @@ def stacking(inputs: Any) -> DeviceInputs | None:
 class MaskedRows:
     """Rows of one input as masks of a level, (n, width), for a model that makes the masked inputs itself.
 
-    ``inputs`` is what the model's ``prepare`` made of those of ``Masked``, or these themselves. Masks are of leaves,
-    unless the input is asked about by level.
+    ``inputs`` is what the model's ``encode_inputs`` made of those of ``Masked``, or these themselves. Masks are of
+    leaves, unless the input is asked about by level.
     """
 
     inputs: Any

@@ -120,17 +120,17 @@ class Description:
         return self._own("mask_token") or getattr(tokenizer, "mask_token", None)
 
     @property
-    def prepare(self) -> Callable[[Any], Any]:
-        """``prepare(inputs)``: what the model needs of a masker's ``inputs`` to mask rows itself; None where it cannot.
+    def encode_inputs(self) -> Callable[[Any], Any]:
+        """``encode_inputs(inputs)``: what it needs of a masker's ``inputs`` to mask rows itself; None where it cannot.
 
-        Such rows reach it as a ``MaskedBatch``: what was prepared, once for each input, and masks. Where the model is
-        in a process of its own, workers prepare: it is a function that can travel, not a method of the model.
+        Such rows reach it as a ``MaskedBatch``: what was encoded, once for each input, and masks. Where the model is
+        in a process of its own, workers encode: it is a function that can travel, not a method of the model.
         """
-        return self._own("prepare") or _nothing
+        return self._own("encode_inputs") or _nothing
 
     @property
     def expect(self) -> Callable[[Any], object]:
-        """``expect(prepared)``: told of an input before its rows come, from any thread, to bring it to a device."""
+        """``expect(encoded)``: told of an input before its rows come, from any thread, to bring it to a device."""
         return self._own("expect") or _nothing
 
 

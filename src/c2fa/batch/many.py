@@ -30,7 +30,11 @@ Divided: TypeAlias = tuple[Callable[[], Model], Callable[[Any], Explainer]]
 
 @runtime_checkable
 class Divisible(Protocol):
-    """What makes an explainer, when it is called, and can have its model made in another process."""
+    """What makes an explainer, and can have its model made in another process."""
+
+    def __call__(self, model: Any = None) -> Explainer:
+        """Make the explainer, with its own model or around one."""
+        ...
 
     def divided(self) -> Divided:
         """What makes the model, and what makes the rest around one."""
@@ -60,7 +64,7 @@ class Recipe:
     50
     """
 
-    model: MakeModel
+    model: MakeModel | _Held
     masker: Masker | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     explainer: Explainer | None = None
@@ -90,25 +94,22 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A model that is made already, as what makes it."""
+    """A model that is made already, in the place of what makes one."""
 
     model: Model
-
-    def __call__(self) -> Model:
-        return self.model
 
 
 def _absent(batch: Any = None) -> Any:
     raise AssertionError("the model stayed behind; the worker makes its own")
 
 
-def _made(model: MakeModel) -> Model:
+def _made(model: MakeModel | _Held) -> Model:
     """Load a model from a line of text, or call what makes it."""
     if isinstance(model, str):
         return load(model)
-    made = model()
     if isinstance(model, _Held):
-        return made
+        return model.model
+    made = model()
     if not callable(made) and not is_language_model(made):
         raise TypeError(
             f"model must be a function without arguments that returns the model; {model!r} returned "
@@ -143,6 +144,8 @@ def many(
     progress: bool | None = None,
 ) -> Store:
     """Explain every input of a dataset into a store; what the store has already is not done again.
+
+    The ``run`` of the store that is returned says what this call did.
 
     Parameters
     ----------
@@ -201,11 +204,6 @@ def many(
     progress
         Whether work of over a second shows a bar; None shows one in notebooks and terminals.
 
-    Returns
-    -------
-    Store
-        The store; its ``run`` says what this call did.
-
     Notes
     -----
     Ctrl-C and SIGTERM let the running shards finish and be written, and then end the run (with ``KeyboardInterrupt``
@@ -239,10 +237,10 @@ def many(
         raise ValueError(f"views must be 'auto', 'all' or 'none', not {views!r}")
     if timeout is not None and (engine == "serial" or here or not timeout > 0):
         raise ValueError(
-            "timeout must be seconds above 0, and needs a process with the model that can be ended: "
-            f"engine={engine!r}, timeout={timeout!r}"
+            f"timeout must be seconds above 0, and needs a process with the model that can be ended: "
+            f"engine={engine!r}, models={'here' if here else models!r}, timeout={timeout!r}"
         )
-    make = _portable(explainer, model, travels=served > 0 or on is not engines.serial)
+    make: Any = _portable(explainer, model, travels=served > 0 or on is not engines.serial)
     lesson = Lesson.of(learn, budget_after)
     size = lesson.shard_size(run.shard_size(shard_size), shard_size)
     if on is engines.processes:

@@ -95,7 +95,7 @@ class Guest:
                 if place[0] == self.token
             }
             hello = {"life": server.life, "start_seconds": server.start_seconds, "told": self.told, "deaths": deaths}
-            send(self.pipe, {**hello, "prepare": server.prepare})
+            send(self.pipe, {**hello, "encode_inputs": server.encode_inputs})
             writing.start()
             while True:
                 self._take(receive(self.pipe))

@@ -85,18 +85,18 @@ class RemoteModel:
         self._blamed = False
         return functools.partial(self._wait, self._ask_rows(batch))
 
-    def prepare(self, inputs: Any) -> Any:
+    def encode_inputs(self, inputs: Any) -> Any:
         """Make an input ready for a model that masks it itself, and send it there."""
-        prepared = self._prepare(inputs)
-        if prepared is None:
+        encoded = self._encode_inputs(inputs)
+        if encoded is None:
             return None
         try:
-            payload = pickle.dumps(prepared, protocol=5)
-            number = self._take_in(prepared)
+            payload = pickle.dumps(encoded, protocol=5)
+            number = self._take_in(encoded)
         except Exception:  # it cannot be pickled, or it cannot be told when it is gone
             return None
         self._send_input(number, payload)
-        return prepared
+        return encoded
 
     @functools.cached_property
     def name(self) -> str | None:
@@ -262,7 +262,7 @@ class RemoteModel:
             time.sleep(0.05)
         self._pipe = pipe
         self._life, self._start_seconds = hello["life"], hello["start_seconds"]
-        self._prepare: Callable[[Any], Any] = pickle.loads(hello["prepare"])
+        self._encode_inputs: Callable[[Any], Any] = pickle.loads(hello["encode_inputs"])
         self._take_told(hello["told"], None)
         deaths: Mapping[int, str] = hello["deaths"]
         return deaths

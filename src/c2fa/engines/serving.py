@@ -128,7 +128,7 @@ class Server:
         self.asides: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self.calls = Calls(model)
         self.expect = describe(model).expect
-        self.prepare = dumps(describe(model).prepare, "the model's prepare")
+        self.encode_inputs = dumps(describe(model).encode_inputs, "the model's encode_inputs")
         self.limit = TimeLimit(serving.timeout, journal.late, first=2)  # one to begin a call, one to wait for it
         self.meter, self.has_gpu = Meter(), has_gpu()
         self.guests: weakref.WeakSet[Guest] = weakref.WeakSet()

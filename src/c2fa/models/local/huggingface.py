@@ -57,7 +57,7 @@ class Pretrained:
         self.__setstate__({})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("prepare", "_tokenizing")}
+        return {name: value for name, value in vars(self).items() if name not in ("encode_inputs", "_tokenizing")}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
@@ -144,7 +144,7 @@ class HuggingFace(Pretrained):
         return self.batch
 
     @cached_property
-    def prepare(self) -> Tokenize | None:
+    def encode_inputs(self) -> Tokenize | None:
         """Makes the tokens of texts and pairs of texts, which are then masked on the device."""
         return Tokenize.of(self.tokenizer, self.max_length) if self.tokenizer.is_fast else None
 

@@ -105,7 +105,7 @@ class Torch:
         return self.batch
 
     @property
-    def prepare(self) -> Callable[[Any], Any] | None:
+    def encode_inputs(self) -> Callable[[Any], Any] | None:
         """Arrays and tensors of one shape travel as they are, and are masked on the device."""
         return stacking if self.collate is None and self.bags == "stack" else None
 
