@@ -232,33 +232,6 @@ def run(*args: str, code: int = 0) -> Any:
     return result
 
 
-def test_a_trace_is_cited_on_the_command_line(folder):
-    text = run("--trace", "spans.jsonl", "--scores", "scored.jsonl", "--out", "cited.html").stdout
-    assert text.index("[1] Ada Morn did.") < text.index("7: Ada Morn built it.")
-    [first, *_] = map(json.loads, (folder / "scored.jsonl").read_text().splitlines())
-    assert (first["span_id"], first["result"]["explanation"]) == ("found", "Ada Morn did.")
-    assert "Ada Morn" in (folder / "cited.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "message"),
-    [
-        (("--trace", "spans.jsonl", "--query", "Who?"), 2, "give it without --docs, --query"),
-        (("--scores", "scored.jsonl"), 2, "--scores only with it"),
-        (("--trace", "spans.jsonl", "--scores", "scored.txt"), 2, "must end in .jsonl"),
-        (("--trace", "nowhere.jsonl"), None, "nowhere.jsonl"),
-        (("--trace", "empty.jsonl"), None, "no span of the trace has an answer"),
-        (("--trace", "broken.jsonl"), None, "broken.jsonl"),
-    ],
-)
-def test_what_the_command_refuses(folder, args, code, message):
-    (folder / "empty.jsonl").write_text(json.dumps(span("a", "TOOL", output__value="Nine.")))
-    (folder / "broken.jsonl").write_text("{not json")
-    result = RUNNER.invoke(app, ["cite", *args, "--model", "python:mine:guide"])
-    assert result.exit_code == code if code else result.exit_code
-    assert message in " ".join(result.stderr.split())
-
-
 def test_a_file_of_chats_is_explained_into_a_store(folder):
     from test_citing_chats import CHAT
 

@@ -436,6 +436,8 @@ def test_datasets_go_into_a_store_and_come_out_as_a_page(folder: Path) -> None:
     assert len(asked(folder)) == before
     assert "budget is [8, 12] there and [9, 12] now" in c2fa_(*args, "-b", "9,12", code=3).stderr
     assert "until is None there and 'Top" in c2fa_(*args, "--until", "top3", code=3).stderr
+    assert "there and 'v2' now" in c2fa_(*args, "--model-name", "v2", code=3).stderr
+    assert len(asked(folder)) == before
     assert "do not go together" in c2fa_(*args, "--out", "x.html", code=2).stderr
     assert "'nope' is not in the rows" in c2fa_(*args[:3], "nope", *args[4:-1], "s2", code=3).stderr
     result = c2fa_("report", "done", "--out", "done.html", "--limit", "3")
@@ -531,11 +533,10 @@ def test_reports_of_what_is_no_explanation_are_refused(folder: Path) -> None:
 
 
 def test_info_lists_what_there_is(folder: Path) -> None:
-    facts = json.loads(c2fa_("info", "--json").stdout)
-    assert facts["c2fa"] == c2fa.__version__
-    assert "c2fa" in facts["methods"]
-    assert facts["extras"]["images"]["install"] == "pip install 'c2fa[images]'"
     said = c2fa_("info").stdout
+    assert said.startswith(f"c2fa {c2fa.__version__}, ")
+    assert "owen, " in said
+    assert "  images    images   " in said
     for spec in MODELS:
         assert spec in said
         assert spec in loading._forms(loading._ADAPTERS)
@@ -600,15 +601,11 @@ def test_every_command_has_help_with_examples(command: str) -> None:
     assert max(map(len, said.splitlines())) <= 80
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [("c2fa ex", "explain"), ("c2fa explain a.txt --model op", "openai:"), ("c2fa explain --method bu", "bu-lime")],
-)
-def test_shells_complete_commands_models_and_methods(words: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shells_complete_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_C2FA_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", words)
-    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
-    assert RUNNER.invoke(app, prog_name="c2fa").stdout.split() == [found]
+    monkeypatch.setenv("COMP_WORDS", "c2fa ex")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert RUNNER.invoke(app, prog_name="c2fa").stdout.split() == ["explain"]
 
 
 def test_the_version_and_no_command() -> None:

@@ -71,16 +71,6 @@ def test_the_open_inference_protocol_gives_the_same_outputs(server):
     model.close()
 
 
-def test_tensors_go_as_bytes_only_where_the_server_says_so(server):
-    with Model(linear, extensions=("binary_tensor_data",)) as other:
-        binary, plain = OpenInference(other.url, "m", **FAST), OpenInference(server.url, "m", **FAST)
-        np.testing.assert_array_equal(binary(X), plain(X))
-        heads = [headers for path, headers in other.requests if path.endswith("/infer")]
-        assert all("inference-header-content-length" in h for h in heads)
-        heads = [headers for path, headers in server.requests if path.endswith("/infer")]
-        assert not any("inference-header-content-length" in h for h in heads)
-
-
 def test_the_servers_own_types_and_names_are_used():
     with Model(linear, inputs=[{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]) as running:
         model = OpenInference(running.url, "m", version="2", **FAST)

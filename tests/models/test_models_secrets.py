@@ -219,7 +219,7 @@ def test_an_address_is_shown_without_what_may_be_secret():
 
 def test_a_secret_shows_itself_to_no_one():
     secret = Secret(SECRET)
-    assert SECRET not in repr(secret) + str(secret) + f"{secret}" + repr(Reply({}, b"", None, secret))
+    assert SECRET not in repr(secret) + str(secret) + f"{secret}" + repr(Reply(None, secret))
     with pytest.raises(TypeError, match="a secret is not sent to other processes"):
         pickle.dumps(secret)
     assert Secret("").hide("nothing to hide") == "nothing to hide"

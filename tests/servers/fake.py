@@ -106,12 +106,11 @@ class Model(Server):
         self,
         predict: Callable[[Any], Any],
         port: int = 0,
-        extensions: tuple[str, ...] = (),
         tokens: Callable[[str], dict[str, float]] | None = None,
         delay: float = 0.0,
         inputs: list[dict[str, Any]] | None = None,
     ) -> None:
-        self.predict, self.extensions, self.tokens, self.delay = predict, extensions, tokens, delay
+        self.predict, self.tokens, self.delay = predict, tokens, delay
         self.inputs = inputs or []
         self.asked: Counter[str] = Counter()
         self.requests: list[tuple[str, dict[str, str]]] = []
@@ -129,7 +128,7 @@ class Model(Server):
             time.sleep(self.delay if body else 0)
             path = handler.path
             if path == "/v2":
-                return reply(handler, 200, {"name": "fake", "extensions": list(self.extensions)})
+                return reply(handler, 200, {"name": "fake"})
             if path.startswith("/v2/models/m") and not path.endswith("/infer"):
                 return reply(handler, 200, {"name": "m", "inputs": self.inputs})
             if path.startswith("/v2/models/m") and path.endswith("/infer"):
@@ -149,30 +148,20 @@ class Model(Server):
             self.asked.update(json.dumps(np.asarray(row).tolist()) for row in rows)
 
     def _infer(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
-        length = handler.headers.get("inference-header-content-length")
-        head = json.loads(body[: int(length)] if length else body)
+        head = json.loads(body)
         if len(head["inputs"]) > 1:
             columns = {i["name"]: i["data"] for i in head["inputs"]}
             rows: Any = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         else:
             (tensor,) = head["inputs"]
-            if length:
-                dtype = {"FP32": "<f4", "FP64": "<f8"}[tensor["datatype"]]
-                rows = np.frombuffer(body[int(length) :], dtype=dtype).reshape(tensor["shape"])
-            elif tensor["datatype"] == "BYTES":
+            if tensor["datatype"] == "BYTES":
                 rows = tensor["data"]
             else:
                 rows = np.asarray(tensor["data"], dtype=float).reshape(tensor["shape"])
         self._count(rows)
         out = np.asarray(self.predict(rows), dtype=np.float64)
-        head = {"name": "scores", "shape": list(out.shape), "datatype": "FP64"}
-        if not length:
-            return reply(handler, 200, {"model_name": "m", "outputs": [{**head, "data": out.ravel().tolist()}]})
-        blob = out.tobytes()
-        head["parameters"] = {"binary_data_size": len(blob)}
-        text = json.dumps({"outputs": [head]}).encode()
-        headers = {"Inference-Header-Content-Length": str(len(text))}
-        return reply(handler, 200, text + blob, headers, "application/octet-stream")
+        scores = {"name": "scores", "shape": list(out.shape), "datatype": "FP64", "data": out.ravel().tolist()}
+        return reply(handler, 200, {"model_name": "m", "outputs": [scores]})
 
     def _invocations(self, handler: BaseHTTPRequestHandler, body: Any) -> None:
         if "inputs" in body:

@@ -89,7 +89,7 @@ class Recipe:
         """An explainer that cannot explain, to see its settings before a model is loaded."""
         if self.explainer is not None:
             return self.explainer
-        return Explainer(_absent, self.masker, **{"model_name": "not loaded", **self.options, "ledger": None})
+        return Explainer(_absent, self.masker, **{**self.options, "ledger": None})
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +257,8 @@ def many(
             settings = settings_of(explainer, **bound)
             run.store.check(settings)
         else:
-            run.store.check(settings_of(bare, **bound), except_for=("model",))
+            unnamed = () if bare.model_name else ("model",)  # the name of a model that is not loaded yet
+            run.store.check(settings_of(bare, **bound), except_for=unnamed)
         if lesson.stages:
             bare.check_prior(None)
         if rows is None:

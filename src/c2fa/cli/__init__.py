@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import platform
 import re
@@ -85,7 +84,6 @@ def _root(
 
 
 def main() -> None:
-    """Run ``c2fa``."""
     run(app, "c2fa")
 
 
@@ -115,76 +113,55 @@ class Info(Command):
 
     \bExamples:
       c2fa info
-      c2fa info --json
     """
 
-    json: bool = flag(OUTPUT, "Print JSON and nothing else to stdout.", default=False)
-
     def run(self) -> None:
-        facts = {
-            "c2fa": __version__,
-            "python": platform.python_version(),
-            "packages": {name: metadata.version(name) for name in ("numpy", "scipy")},
-            "commands": {name: str(command.__doc__).partition("\n")[0] for name, command in COMMANDS.items()},
-            "extras": _extras(),
-            "methods": list(METHODS),
-            "models": o.MODELS,
-            "language_models": o.LANGUAGE_MODELS,
-        }
-        if self.json:
-            output.out_json(json.dumps(facts))
-        else:
-            output.out("\n".join(_lines(facts)))
+        packages = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy"))
+        lines = [f"c2fa {__version__}, Python {platform.python_version()}, {packages}", "", "Commands"]
+        lines += [f"  {name:9}{str(command.__doc__).splitlines()[0]}" for name, command in COMMANDS.items()]
+        lines += ["", "Extras"]
+        for extra, missing in _missing().items():
+            status = f"pip install 'c2fa[{extra}]'   (missing: {', '.join(missing)})" if missing else "installed"
+            lines.append(f"  {extra:10}{PURPOSES.get(extra, ''):30}{status}")
+        own = [name for name in METHODS if name not in PEERS]
+        lines += ["", "Methods", f"  {', '.join(own)}", f"  of other libraries: {', '.join(PEERS)}"]
+        for title, forms in (("Models", o.MODELS), ("Language models, for cite and verify", o.LANGUAGE_MODELS)):
+            lines += ["", title, *(f"  {form:34}{what}" for form, what in forms.items())]
+        output.out("\n".join(lines))
 
 
-def _lines(facts: dict[str, Any]) -> list[str]:
-    purposes = {
-        "frame": "tables of results",
-        "text": "Hugging Face models",
-        "images": "images",
-        "tabular": "tables, scikit-learn models",
-        "torch": "torch models",
-        "onnx": "ONNX models",
-        "http": "models behind a server",
-        "plots": "plots",
-        "live": "pages that answer back",
-        "peers": "other libraries' methods",
-        "store": "stores of many inputs",
-        "ray": "stores made on Ray",
-        "dask": "stores made on Dask",
-        "pdf": "documents in PDF files",
-        "demo-cite": "c2fa demo cite",
-    }
-    packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
-    lines = [f"c2fa {facts['c2fa']}, Python {facts['python']}, {packages}", "", "Commands"]
-    lines += [f"  {name:9}{what}" for name, what in facts["commands"].items()]
-    lines += ["", "Extras"]
-    for extra, state in facts["extras"].items():
-        status = "installed"
-        if state["missing"]:
-            status = f"{state['install']}   (missing: {', '.join(state['missing'])})"
-        lines.append(f"  {extra:10}{purposes.get(extra, ''):30}{status}")
-    own = [name for name in METHODS if name not in PEERS]
-    lines += ["", "Methods", f"  {', '.join(own)}", f"  of other libraries: {', '.join(PEERS)}"]
-    for title, models_ in (("Models", o.MODELS), ("Language models, for cite and verify", o.LANGUAGE_MODELS)):
-        lines += ["", title, *(f"  {form:34}{what}" for form, what in models_.items())]
-    return lines
+PURPOSES = {
+    "frame": "tables of results",
+    "text": "Hugging Face models",
+    "images": "images",
+    "tabular": "tables, scikit-learn models",
+    "torch": "torch models",
+    "onnx": "ONNX models",
+    "http": "models behind a server",
+    "plots": "plots",
+    "live": "pages that answer back",
+    "peers": "other libraries' methods",
+    "store": "stores of many inputs",
+    "ray": "stores made on Ray",
+    "dask": "stores made on Dask",
+    "pdf": "documents in PDF files",
+    "demo-cite": "c2fa demo cite",
+}
 
 
-def _extras() -> dict[str, dict[str, Any]]:
-    """For each extra of the package, which of its packages are missing and the command that installs them."""
-    extras: dict[str, dict[str, Any]] = {}
+def _missing() -> dict[str, list[str]]:
+    """For each extra of the package, which of its packages are missing."""
+    extras: dict[str, list[str]] = {}
     for line in metadata.requires("c2fa") or []:
         match = re.match(r"""([A-Za-z0-9._-]+).*;.*\bextra\s*==\s*['"]([^'"]+)['"]""", line)
         if match is None or match[2] in ("dev", "docs") or match[1] == "c2fa":
             continue
         name, extra = match.groups()
-        state = extras.setdefault(extra, {"installed": True, "missing": [], "install": f"pip install 'c2fa[{extra}]'"})
+        missing = extras.setdefault(extra, [])
         try:
             metadata.version(name)
         except metadata.PackageNotFoundError:
-            state["missing"].append(name)
-            state["installed"] = False
+            missing.append(name)
     return extras
 
 
@@ -328,7 +305,6 @@ class Learn(OfExplanations):
 
 
 def read(paths: Iterable[Path]) -> Iterator[tuple[str, Explanation]]:
-    """Explanations of files, folders and stores, with their names."""
     for path in paths:
         must_exist(path)
         if not path.is_dir():

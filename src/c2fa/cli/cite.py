@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from c2fa._system import atomic
-from c2fa.citing import Question, Verification, Verifications, method_for
-from c2fa.citing.traces import questions_of, read_spans, span_annotations
+from c2fa.citing import Verification, Verifications, method_for
 from c2fa.cli import options as o
 from c2fa.cli import output
-from c2fa.cli.commands import Explaining, complete_methods
-from c2fa.cli.inputs import Inputs, must_exist, read_text
-from c2fa.cli.options import ASKING, DATASETS, INPUTS, OUTPUT, flag
+from c2fa.cli.commands import Explaining
+from c2fa.cli.inputs import Inputs, read_text
+from c2fa.cli.options import ASKING, DATASETS, INPUTS, flag
 from c2fa.cli.output import USAGE, RefusedError
 from c2fa.cli.questions import Questioning
-from c2fa.explanation import Explanation
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,9 +40,6 @@ class Cite(Questioning, Explaining):
       c2fa cite --questions questions.jsonl --store cited -m hf:my-model
       c2fa report cited --out report.html
 
-    \bAn agent's answers, from a trace of what it retrieved, read and said:
-      c2fa cite --trace spans.jsonl -m hf:my-model --scores scored.jsonl
-
     \bEvery row is one prompt from which documents and sentences are left out. The
     answer that the model writes is one request beside them. Ctrl-C finishes the
     batch under way, and the same command continues: answers stay in your cache
@@ -56,7 +50,6 @@ class Cite(Questioning, Explaining):
         ASKING,
         "The method; 'c2fa info' lists them.",
         metavar="NAME",
-        autocompletion=complete_methods,
         show_default="c2fa, and for words c2fa-focused",
     )
     budget: str | None = flag(
@@ -67,16 +60,8 @@ class Cite(Questioning, Explaining):
         metavar="ROWS",
     )
     answer: str | None = flag(INPUTS, "The answer to explain.", metavar="TEXT", show_default="the model writes it")
-    trace: Path | None = flag(
-        INPUTS, "A trace in OpenInference's words, as lines of JSON: every answer in it is explained.", metavar="FILE"
-    )
     levels: str = flag(
         INPUTS, "Some of documents, paragraphs, sentences and words.", default="documents,sentences", metavar="NAMES"
-    )
-    scores: Path | None = flag(
-        OUTPUT,
-        "Write the scores of the sources in --trace to this .jsonl, as annotations of their spans.",
-        metavar="FILE",
     )
     questions: Path | None = flag(
         DATASETS,
@@ -88,15 +73,7 @@ class Cite(Questioning, Explaining):
         levels = o.words(self.levels)
         method = self.method or method_for(levels, self.until)
         settings = {"levels": levels, **self.prompting(), **self.settings_for(method)}
-        if self.trace is not None or self.scores is not None:
-            if self.trace is None or self.docs or self.query or self.answer or self.questions or self.store:
-                raise RefusedError(
-                    "--trace FILE has the documents, the queries and the answers: give it without --docs, --query, "
-                    "--answer, --questions and --store, and --scores only with it",
-                    USAGE,
-                )
-            self._cite_trace(self.trace, settings)
-        elif self.questions is not None and self.store is not None:
+        if self.questions is not None and self.store is not None:
             for name, given in (("--query", self.query), ("--answer", self.answer)):
                 if given is not None:
                     raise RefusedError(
@@ -111,29 +88,7 @@ class Cite(Questioning, Explaining):
         else:
             question = self.question(self.answer)
             places = [json.dumps(question.texts), question.query, self.answer or ""]
-            self._explain({question.query: question}, places, settings)
-
-    def _cite_trace(self, file: Path, settings: Mapping[str, Any]) -> None:
-        must_exist(file)
-        if self.scores is not None:
-            output.check(self.scores, (".jsonl",), "--scores")
-        text = read_text(file).values[0]
-        try:
-            questions = questions_of(read_spans(text))
-        except (ValueError, TypeError) as error:
-            raise RefusedError(f"{str(file)!r}: {error}") from error
-        cited = self._explain(questions, [text], settings)
-        if self.scores is not None:
-            lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in span_annotations(cited)]
-            with atomic(self.scores) as handle:
-                handle.write("".join(lines).encode())
-
-    def _explain(
-        self, questions: Mapping[str, Question], places: Sequence[str], settings: Mapping[str, Any]
-    ) -> dict[str, Explanation]:
-        """Explain questions by their names, and give what is found back, too."""
-        inputs = Inputs("text", list(questions), list(questions.values()))
-        return dict(zip(questions, self.explain(inputs, places, self.stoppable(settings)), strict=True))
+            self.explain(Inputs("text", [question.query], [question]), places, self.stoppable(settings))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

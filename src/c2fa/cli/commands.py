@@ -42,15 +42,6 @@ STORE_OPTIONS: o.Readers = {
 }
 
 
-def complete_models(incomplete: str) -> list[str]:
-    kinds = [form.partition(":")[0] + (":" if ":" in form else "") for form in o.MODELS]
-    return [kind for kind in kinds if kind.startswith(incomplete)]
-
-
-def complete_methods(incomplete: str) -> list[str]:
-    return [name for name in METHODS if name.startswith(incomplete)]
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Asking(Command):
     """A command that asks a model."""
@@ -62,7 +53,6 @@ class Asking(Command):
         "-m",
         default=dataclasses.MISSING,
         metavar="SPEC",
-        autocompletion=complete_models,
     )
     model_option: list[str] = pairs(ASKING, 'Set a model option: classes=\'["good", "bad"]\'')
     batch_size: int | None = flag(
@@ -109,7 +99,6 @@ class Asking(Command):
             raise RefusedError(text) from error
 
     def remark(self, text: str) -> None:
-        """Say something on stderr, unless nothing is to be said there."""
         if not self.quiet:
             output.say(text)
 
@@ -176,7 +165,6 @@ class Storing(Asking):
                     explainer.ledger.close()
 
     def explain_into_store(self, make: Recipe, inputs: Any, **options: Any) -> Store:
-        """Explain a dataset into a store; the same command continues one that stopped."""
         from c2fa.batch import many
 
         assert self.store is not None
@@ -210,7 +198,6 @@ class Storing(Asking):
         return done
 
     def say_set_aside(self, failed: Sequence[Failure]) -> None:
-        """Name the inputs that could not be explained, or the first of many."""
         for failure in failed[:5]:
             self.remark(f"input {failure.index} was set aside: {failure.error}")
         if len(failed) > 5:
@@ -221,9 +208,7 @@ class Storing(Asking):
 class Explaining(Storing):
     """A command that explains inputs by a method."""
 
-    method: str | None = flag(
-        ASKING, "The method, by default owen; 'c2fa info' lists them.", metavar="NAME", autocompletion=complete_methods
-    )
+    method: str | None = flag(ASKING, "The method, by default owen; 'c2fa info' lists them.", metavar="NAME")
     option: list[str] = pairs(ASKING, "Set a method option: intercept=false, preset=paper")
     budget: str | None = flag(
         ASKING,
@@ -247,7 +232,6 @@ class Explaining(Storing):
             )
 
     def settings_for(self, method: str | None) -> dict[str, Any]:
-        """What the explainer is told besides the model: the method, its options, and what has a flag."""
         told = {name: vars(self)[name] for name in ("until", "seed", "batch_size", "on_error")}
         settings = {"method": method, "budget": o.budget(self.budget), **told}
         if method is not None and method not in METHODS:
@@ -257,9 +241,7 @@ class Explaining(Storing):
         owner = "the explainer" if method is None else f"the method {method!r}"
         return {**settings, **o.read("--option", self.option, readers, owner)}
 
-    def explain(
-        self, inputs: Inputs, places: Sequence[str], make: Make[Callable[[Any], Explanation]]
-    ) -> list[Explanation]:
+    def explain(self, inputs: Inputs, places: Sequence[str], make: Make[Callable[[Any], Explanation]]) -> None:
         """Explain every input, write what is to be written, print the rest; ``make`` gives what is called with each."""
 
         def check(explainer: Explainer) -> None:
@@ -278,7 +260,6 @@ class Explaining(Storing):
                     if k:
                         output.out("")
                     output.show(e, name if len(named) > 1 else "")
-        return [e for _, e in named]
 
     def _ask(self, explain: Callable[[Any], Explanation], inputs: Inputs, stop: Stop) -> output.Named:
         named = []
@@ -300,7 +281,6 @@ class Explaining(Storing):
 
 
 def _kept(explainer: Explainer) -> str:
-    """What is kept of a run that ends early."""
     if explainer.ledger is None:
         return "no answers are kept"
     count = _count(explainer)

@@ -101,7 +101,6 @@ class Reading(Asking):
     masker: list[str] = pairs(INPUTS, "Set a masking option: levels=sentences,words")
 
     def model_settings(self) -> dict[str, Any]:
-        """The model's options, and whether it may be a pickle."""
         return {**super().model_settings(), "allow_pickle": self.allow_pickle}
 
     def read(self) -> Inputs:
@@ -208,7 +207,6 @@ class Reading(Asking):
         return list(frame[self.field])
 
     def _choose_texts(self, file: Path, values: Sequence[Any]) -> Inputs:
-        """The texts of the rows that were chosen, all of them unless --row says which."""
         chosen = options.rows(self.row, len(values), str(file))
         texts = [_as_text(values[i], f"row {i} of {str(file)!r}") for i in chosen]
         return Inputs("text", [f"{file.name} row {i}" for i in chosen], texts)
@@ -251,7 +249,6 @@ def is_dataset(file: Path) -> bool:
 
 
 def must_exist(file: Path) -> None:
-    """Refuse a file or folder that is not there."""
     if not file.exists():
         raise RefusedError(f"there is no file or folder {str(file)!r}")
 
@@ -303,7 +300,6 @@ def _refuse_other_separator(file: Path, separator: str) -> None:
 
 
 def _as_text(value: Any, place: str) -> Any:
-    """A text, or a dict of texts; what else a row may be is refused."""
     from c2fa.batch.packing import Unreadable
 
     if isinstance(value, Unreadable):
@@ -335,7 +331,6 @@ def _read_image(file: Path) -> Any:
 
 
 def _read_groups(text: str) -> Any:
-    """Read groups of columns from a JSON file."""
     try:
         groups = json.loads(Path(text).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -161,14 +161,12 @@ def read(flag: str, texts: Sequence[str], readers: Readers, owner: str) -> dict[
 
 
 def whole(text: str) -> int:
-    """Read a whole number above 0."""
     if not (text.isascii() and text.isdigit() and int(text)):
         raise ValueError("must be a whole number above 0")
     return int(text)
 
 
 def number(text: str) -> float:
-    """Read a number of at least 0."""
     if not re.fullmatch(r"\d+\.?\d*|\.\d+", text, re.ASCII):
         raise ValueError("must be a number of at least 0")
     return float(text)
@@ -188,7 +186,6 @@ def budget(text: str | None) -> int | tuple[int, ...] | str | None:
 
 
 def counts(text: str, wrong: str) -> tuple[int, ...]:
-    """Read whole numbers with commas between them, or refuse the text in these words."""
     try:
         return tuple(int(part.replace("_", "")) for part in text.split(","))
     except ValueError:

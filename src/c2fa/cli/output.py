@@ -78,12 +78,10 @@ def plain_json(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Print a remark to stderr."""
     _print_error(clean(text) + "\n")
 
 
 def say_error(text: str) -> None:
-    """Print an error to stderr, red where there are colours."""
     console = _console(stderr=True)
     with console.capture() as captured:
         console.print(Text("error: ", style="red").append(clean(text), style="default"), soft_wrap=True)
@@ -91,12 +89,10 @@ def say_error(text: str) -> None:
 
 
 def out(text: str) -> None:
-    """Print a result to stdout."""
     _print(clean(text) + "\n")
 
 
 def out_json(text: str) -> None:
-    """Print a JSON document on one line of stdout."""
     _print(plain_json(text) + "\n")
 
 
@@ -113,7 +109,6 @@ def show(e: Explanation, title: str = "") -> None:
 
 
 def interactive(quiet: bool = False) -> bool:
-    """Whether someone watches stderr."""
     return sys.stderr.isatty() and not quiet
 
 
@@ -175,7 +170,6 @@ def check(path: Path, suffixes: Sequence[str], flag: str = "--out") -> None:
 
 
 def check_folder(path: Path, flag: str) -> None:
-    """Refuse a folder that is a file."""
     if path.exists() and not path.is_dir():
         raise RefusedError(f"{flag} {str(path)!r} is a file; give a folder")
 
@@ -190,13 +184,11 @@ def need(packages: Sequence[str], what: str) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file, which is complete or as it was before."""
     with _writing(path), atomic(path) as file:
         file.write(data)
 
 
 def write_explanations(path: Path, named: Named) -> None:
-    """Write explanations in the format of the file's suffix."""
     suffix = path.suffix.lower()
     if suffix == ".html":
         from c2fa.batch import Explanations  # with engines, which few commands need
@@ -211,7 +203,6 @@ def write_explanations(path: Path, named: Named) -> None:
 
 
 def write_frame(path: Path, frame: Any) -> None:
-    """Write a pandas frame as .csv, .json (records) or .parquet."""
     suffix = path.suffix.lower()
     if suffix == ".csv":
         safe = frame.map(_no_formula)
@@ -237,7 +228,6 @@ def _no_formula(cell: Any) -> Any:
 
 
 def write_figure(path: Path, figure: Any, dpi: int) -> None:
-    """Write a matplotlib figure in the format of the file's suffix."""
     drawn = BytesIO()
     figure.savefig(drawn, format=path.suffix.lower()[1:], dpi=dpi)
     write(path, drawn.getvalue())
@@ -245,7 +235,6 @@ def write_figure(path: Path, figure: Any, dpi: int) -> None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Report a file that cannot be written."""
     try:
         yield
     except OSError as error:
@@ -258,7 +247,6 @@ def records(frame: Any) -> Any:
 
 
 def _tidy(named: Named) -> Any:
-    """One table of all explanations: a row for each feature of each level of each input."""
     import pandas as pd
 
     frames = []

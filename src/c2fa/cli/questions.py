@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def with_breaks(text: str) -> str:
-    r"""A text in which \n, as a shell passes it on, is a line break."""
     return text.replace("\\n", "\n")
 
 
@@ -77,12 +76,10 @@ class Questioning(Storing):
 
     @property
     def spec(self) -> str:
-        """The line of text that names the language model."""
         with as_usage():
             return language_model_spec(self.model)
 
     def prompting(self) -> dict[str, Any]:
-        """What the citer is told of how the model is asked."""
         return {
             "prompt": with_breaks(self.prompt),
             "system": self.system,
@@ -92,7 +89,6 @@ class Questioning(Storing):
         }
 
     def question(self, answer: str | None) -> Question:
-        """The question that flags ask."""
         if self.query is None:
             raise RefusedError('give the question with --query "…", or many with --questions FILE.jsonl', USAGE)
         if not self.docs:
@@ -117,8 +113,6 @@ class Questioning(Storing):
             return Citer(lm, ledger=ledger, model_name=name, **settings)
 
     def stoppable(self, settings: Mapping[str, Any]) -> Callable[[Any, Stop, Path | None], tuple[Explainer, Citer]]:
-        """What makes the citer of a session, which can be stopped."""
-
         def make(lm: Any, stop: Stop, ledger: Path | None) -> tuple[Explainer, Citer]:
             citer = self.citer(lm, ledger, settings)
             citer.explainer.progress = output.interactive(self.quiet)
@@ -130,7 +124,6 @@ class Questioning(Storing):
     def explain_questions(
         self, path: Path, file: QuestionFile, settings: Mapping[str, Any], verifies: bool = False
     ) -> Store:
-        """Explain, or verify, a file of questions into a store."""
         from c2fa.batch import Recipe
 
         citer = self.citer(Lazy(self.load), self.ledger, settings)

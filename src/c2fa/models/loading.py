@@ -250,7 +250,6 @@ class Lazy(ModelProxy):
 
     @property
     def model(self) -> Model:
-        """The model, made now if it was not before."""
         with self._making:
             if self._made is None:
                 self._made = load(self.make) if isinstance(self.make, str) else taken(self.make())
@@ -258,7 +257,6 @@ class Lazy(ModelProxy):
 
     @property
     def launch(self) -> Any:
-        """The model's own ``launch``; None where it has none."""
         return launcher(self.model)
 
     def __call__(self, batch: Any) -> Any:

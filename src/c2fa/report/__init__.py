@@ -147,7 +147,6 @@ def _named(explanations: Several) -> list[tuple[str, Explanation]]:
 
 
 def title_of(e: Explanation) -> str:
-    """What an explanation's input, or its question, is called."""
     return e.view.title(e.structure) if e.answer is None else shortened(e.answer.query, 160)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa.showing.codec import walk
-from c2fa.showing.numbers import number, of_largest, settled
+from c2fa.showing.numbers import number, settled
 from c2fa.showing.printing import fit, on_scale, printable, shown_names
 from c2fa.structure import IntArray
 
@@ -95,7 +95,6 @@ def pack(e: Explanation, title: str, side: int, classes: int = 10, numbers: int 
 
 
 def summary(e: Explanation, title: str) -> dict[str, Any]:
-    """What a card in the gallery shows, and what the search field searches."""
     asked = "" if e.answer is None else f"{e.answer.query} {e.answer.text}"
     text = " ".join(f"{asked} {e.view.words()}".split())
     level = e.view.telling
@@ -161,13 +160,11 @@ def embed(value: Any) -> str:
 
 @cache
 def asset(name: str) -> str:
-    """A file of the package's own."""
     return (files("c2fa.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache
 def style() -> str:
-    """The style of every view."""
     return asset("report.css")
 
 
@@ -215,42 +212,34 @@ def island(name: str, block: dict[str, Any], plain: str) -> str:
 
 
 def facts(e: Explanation) -> str:
-    """Prediction, cost and fit in one line of words."""
     return f"{e.target_name}: {number(e.prediction)}{on_scale(e)} ({', '.join([f'{e.queries} rows', *fit(e)])})"
 
 
 def plain_view(e: Explanation, key: str, styled: bool = False) -> str:
-    """Where scripts do not run: warnings, notes, and parts with their bars, which fold out, or an answer's statements.
+    """Where scripts do not run: warnings, notes, and parts, which fold out, or an answer's statements.
 
-    ``key`` begins the anchors of an answer. ``styled`` writes styles and the input into it, for notebooks; the page
-    forbids inline styles, and holds the input for its script.
+    ``key`` begins the anchors of an answer. ``styled`` puts a frame around it and the input into it, for notebooks; the
+    page forbids inline styles, and holds the input for its script.
     """
-    warnings, notes = map(escape, e.diagnostics.warnings), map(escape, e.notes)
+    warnings = (f"⚠ {text}" for text in e.diagnostics.warnings)
+    said = "".join(f"<li>{escape(text)}</li>" for text in (*warnings, *e.notes))
+    body = _parts(e) if e.answer is None else e.answer.html(e, key)
     if not styled:
-        said = "".join(f"<li>{text}</li>" for text in (*warnings, *notes))
-        looks = {"told": "class='quiet'", "nothing": "class='bad'"}
-        body = _parts(e) if e.answer is None else e.answer.html(e, key, looks.__getitem__)
         return f"<h2>{escape(facts(e))}</h2><ul>{said}</ul>{body}"
-    said = "".join(f'<div style="color:#8a1c14;margin:2px 0">⚠ {text}</div>' for text in warnings)
-    said += "".join(f"<div>{text}</div>" for text in notes)
-    looks = {
-        "told": "style='margin:2px 0;color:#4d5660'",
-        "nothing": "style='margin:2px 0;color:#8a1c14;font-weight:600'",
-    }
-    body = e.view.html(e) + _parts(e, bars=True) if e.answer is None else e.answer.html(e, key, looks.__getitem__)
+    if e.answer is None:
+        body = e.view.html(e) + body
     frame = (
         "background-color:#ffffff;color:#1b1f24;border:1px solid #d5dae0;padding:12px;border-radius:8px;"
         "font-family:system-ui,sans-serif;font-size:14px;line-height:1.5"
     )
-    return f'<div style="{frame}"><b>{escape(facts(e))}</b>{said}{body}</div>'
+    return f'<div style="{frame}"><b>{escape(facts(e))}</b><ul>{said}</ul>{body}</div>'
 
 
-def _parts(e: Explanation, bars: bool = False) -> str:
+def _parts(e: Explanation) -> str:
     """The parts, which fold out to their leaves; or each level by itself, where they contradict each other."""
     names, rounded = shown_names(e), e.rounded
 
     def listed(k: int, features: IntArray, most: int) -> str:
-        """Features with their numbers, the most important first and the rest of them as one."""
         order = features[np.argsort(-np.abs(e.values[k][features]), kind="stable")]
         lines = [f"<code>{rounded.signed(rounded.values[k][i])}</code> {escape(names[k][i])}" for i in order[:most]]
         if len(order) > most:
@@ -262,23 +251,17 @@ def _parts(e: Explanation, bars: bool = False) -> str:
         levels = zip(e.level_names, e.structure.widths, strict=True)
         every = [listed(k, np.arange(width), 40) for k, (_, width) in enumerate(levels)]
         return "".join(f"<h3>{escape(name)}</h3>{one}" for name, one in zip(e.level_names, every, strict=True))
-    shares, units = of_largest(e.high), rounded.values[0]
-    indent = ' style="margin:0 0 8px 28px;color:#4d5660"' if bars else ""
+    units = rounded.values[0]
     order = np.argsort(-np.abs(e.high), kind="stable")
     out = []
     for j in np.sort(order[:40]).tolist():
-        head = f"<code>{rounded.signed(units[j], None if e.stderr is None else float(e.stderr[0][j]))}</code> "
-        if bars:
-            width = int(np.ceil(120 * abs(shares[j])))  # at least one pixel where there is anything
-            colour = "#1f6fb2" if shares[j] >= 0 else "#c2500a"
-            bar = f"display:inline-block;height:10px;width:{width}px;background-color:{colour}"
-            head += f'<span style="{bar}"></span> '
-        head += escape(names[0][j])
+        value = rounded.signed(units[j], None if e.stderr is None else float(e.stderr[0][j]))
+        head = f"<code>{value}</code> {escape(names[0][j])}"
         if e.structure.depth == 1:
             out.append(f"<div>{head}</div>")
             continue
-        leaves = listed(-1, np.flatnonzero(e.structure.owners(0) == j), 8 if bars else 4)
-        out.append(f"<details><summary>{head}</summary><p{indent}>{leaves}</p></details>")
+        leaves = listed(-1, np.flatnonzero(e.structure.owners(0) == j), 4)
+        out.append(f"<details><summary>{head}</summary><p>{leaves}</p></details>")
     if len(order) > 40:
         rest = rounded.signed(units[order[40:]].sum())
         out.append(f"<div><code>{rest}</code> <i>{len(order) - 40} more parts</i></div>")
@@ -286,7 +269,6 @@ def _parts(e: Explanation, bars: bool = False) -> str:
 
 
 def overall_table(overall: Mapping[str, Any]) -> str:
-    """What many inputs have in common, as tables without any style."""
     told = [f"<p>{overall['inputs']:,} inputs, {overall['failed']:,} of them set aside.</p>"]
     for output in overall["outputs"]:
         rows = "".join(

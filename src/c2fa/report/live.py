@@ -92,7 +92,6 @@ class Live(AnyWidget):  # type: ignore[misc]
         self.answer = {**self._spent(), "span": {"title": f"What “{words}” rests on", "values": found}}
 
     def _switched(self, off: Sequence[int]) -> None:
-        """Ask the model about the input without what is off."""
         e, structure = self.explanation, self._masked.structure
         on = np.ones((1, structure.leaves), dtype=np.bool_)
         on[0, off] = False
@@ -115,7 +114,6 @@ class Live(AnyWidget):  # type: ignore[misc]
         }
 
     def _do(self, message: Mapping[str, Any]) -> None:
-        """Do what the page asks for; an error is told there."""
         try:
             if "off" in message:
                 self._switched(message["off"])
@@ -133,7 +131,6 @@ class Live(AnyWidget):  # type: ignore[misc]
         return job.result()
 
     def _show(self, queries: Queries) -> None:
-        """Explain the input by these queries, and show it with everything on."""
         e = self._drive(self._explainer, self._explainer.conversation(self._masked, queries), queries)
         self._budget = queries.budget
         self.explanation, self.off = e, []
@@ -141,7 +138,6 @@ class Live(AnyWidget):  # type: ignore[misc]
         self.answer = self._spent()
 
     def _spent(self) -> dict[str, Any]:
-        """Rows that the model was asked, those that it was allowed to be, and what they cost."""
         cost = None if describe(self._explainer.model).cost is None else self._cost
         return {"rows": self._rows, "budget": self._budget + self._beside, "cost": cost}
 

@@ -243,7 +243,6 @@ def unseal(document: Any) -> dict[str, Any]:
 
 
 def save(e: Explanation, path: str | PathLike[str]) -> None:
-    """Write an explanation to a ``.json`` file, whole or not at all."""
     path = _as_path(path)
     data = to_json(e).encode()
     with atomic(path) as file:
@@ -251,7 +250,6 @@ def save(e: Explanation, path: str | PathLike[str]) -> None:
 
 
 def to_json(e: Explanation, indent: int | None = None) -> str:
-    """The whole explanation as JSON."""
     kind: Any = type(e)
     own = {name: vars(e)[name] for name in hints(kind)}
     packed = None if e.descriptors is None else pack(e.descriptors, e.structure)
@@ -259,7 +257,6 @@ def to_json(e: Explanation, indent: int | None = None) -> str:
 
 
 def load_all(kind: type[Explanation], path: str | PathLike[str]) -> list[Explanation]:
-    """Read all explanations of a file."""
     path = _as_path(path)
     data = path.read_bytes()
     with _refusing(str(path), "save()"):
@@ -268,7 +265,6 @@ def load_all(kind: type[Explanation], path: str | PathLike[str]) -> list[Explana
 
 
 def from_json(kind: type[Explanation], text: str) -> Explanation:
-    """Read what ``to_json`` wrote."""
     with _refusing("this text", "to_json()"):
         return _opened(kind, json.loads(text))
 
@@ -301,7 +297,6 @@ def _refusing(what: str, writer: str) -> Iterator[None]:
 
 
 def _opened(kind: type[Explanation], document: Any) -> Explanation:
-    """The explanation of a document of JSON."""
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise ValueError(f"this c2fa reads schema version {SCHEMA}; it says {schema!r:.50}")

@@ -107,7 +107,6 @@ class Rounded:
 
     @property
     def total(self) -> float:
-        """What the parts add up to, in units."""
         return float(self.values[0].sum())
 
     @property
@@ -116,7 +115,6 @@ class Rounded:
         return self.base + self.total
 
     def text(self, units: float, *, sign: bool = True) -> str:
-        """A number of units."""
         return written(units, self.digits, sign=sign)
 
     def signed(self, units: float, error: float | None = None) -> str:

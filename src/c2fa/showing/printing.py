@@ -152,7 +152,6 @@ class _Tree:
         yield from self._leaves()
 
     def _leaves(self) -> Iterator[str]:
-        """The most important leaves of all, and the rest of them."""
         finest, every = self.e.structure.depth - 1, np.arange(self.e.structure.leaves)
         shown = self._largest(finest, every, 4 * self.leaves)
         for i in shown.tolist():
@@ -161,7 +160,6 @@ class _Tree:
             yield self._rest("", finest, np.setdiff1d(every, shown))
 
     def _under(self, level: int, i: int, indent: str) -> Iterator[str]:
-        """The lines below a feature."""
         e, below = self.e, level + 1
         finest = e.structure.depth - 1
         if level == finest:

@@ -50,7 +50,6 @@ class Bar:
 
     @property
     def seconds(self) -> float:
-        """For how long it has been going on."""
         return max(time.monotonic() - self._begin, 1e-9)
 
     def skip(self, done: int) -> None:
@@ -65,7 +64,6 @@ class Bar:
                 self._advance()
 
     def close(self) -> None:
-        """Take the bar away, or leave it as it is."""
         with self._lock:
             self._timer.cancel()
             if self._bar is not None:

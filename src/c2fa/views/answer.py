@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -211,11 +211,10 @@ class Cited:
             "statements": [packed(statement) for statement in self.each(e)],
         }
 
-    def html(self, e: Explanation, key: str, look: Callable[[str], str], most: int = 2000) -> str:
+    def html(self, e: Explanation, key: str, most: int = 2000) -> str:
         """The answer and its documents for a page without scripts: links lead from statements to sentences and back.
 
-        ``key`` begins every anchor, so that several answers can stand on one page; ``look`` gives a kind of paragraph
-        ("told", "nothing") its attributes; ``most`` sentences are listed.
+        ``key`` begins every anchor, so that several answers can stand on one page; ``most`` sentences are listed.
         """
         items, cited = [], dict[int, list[str]]()
         for k, statement in enumerate(self.each(e), start=1):
@@ -224,10 +223,10 @@ class Cited:
                 link = f"<a href='#{key}-{s.level}-{s.index}' dir='auto'>{escape(s.name)}</a>"
                 sources.append(f"<li>{link} {escape(minuses(s.told))}</li>")
                 cited.setdefault(s.index, []).append(f"<a href='#{key}-statement-{k}'>[{k}]</a>")
-            told = look("nothing" if statement.verdict == "nothing" else "told")
+            look = "bad" if statement.verdict == "nothing" else "quiet"
             items.append(
                 f"<li id='{key}-statement-{k}'><b dir='auto'>{escape(statement.text)}</b>"
-                f"<p {told}>{escape(minuses(statement.told))}</p>"
+                f"<p class='{look}'>{escape(minuses(statement.told))}</p>"
                 + (f"<ul>{''.join(sources)}</ul>" if sources else "")
                 + "</li>"
             )

@@ -64,7 +64,6 @@ class Portal:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread of this very process still runs."""
         return self.pid == os.getpid() and self._thread.is_alive()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -86,7 +85,6 @@ class Portal:
             raise
 
     def close(self) -> None:
-        """Close the connections and end the thread."""
         if not self.alive:
             return
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -134,19 +132,13 @@ class Request:
 
     path: str
     body: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back: the headers, in small letters, the body, and what it says where it is JSON.
+    """What came back; ``secret.hide`` is for words of it that a person may read: servers repeat what they get."""
 
-    ``secret.hide`` is for any word of it that a person may read: servers repeat what they were sent.
-    """
-
-    headers: Mapping[str, str]
-    body: bytes
-    data: Any = None
+    data: Any
     secret: Secret = field(default_factory=Secret)
 
 
@@ -186,7 +178,7 @@ async def send(
 async def _send_once(portal: Portal, request: Request) -> Reply:
     settings = portal.settings
     secret = settings.secret()
-    headers = {"accept": "application/json", "accept-encoding": "gzip, deflate", **settings.headers, **request.headers}
+    headers = {"accept": "application/json", "accept-encoding": "gzip, deflate", **settings.headers}
     if request.body is not None:
         headers.setdefault("content-type", "application/json")
     if secret:
@@ -206,12 +198,9 @@ async def _send_once(portal: Portal, request: Request) -> Reply:
             raise _Failure(reason, "see that the server runs and call again", transient=True) from None
     if not response.is_success:
         raise _refusal(response, settings.max_wait, secret)
-    kept = {k.lower(): v for k, v in response.headers.items()}
-    kind = kept.get("content-type", "json")
-    if "octet-stream" in kind:
-        return Reply(kept, response.content, secret=secret)
+    kind = response.headers.get("content-type", "json")
     try:
-        return Reply(kept, response.content, json.loads(response.content), secret)
+        return Reply(json.loads(response.content), secret)
     except (ValueError, RecursionError):
         if "json" in kind:
             hint = "see the server's log and call again"
@@ -334,7 +323,6 @@ class WireRows:
         return len(self.texts if self.texts is not None else self.array)  # type: ignore[arg-type]
 
     def take(self, index: Sequence[int]) -> WireRows:
-        """Return the rows with these numbers, in this order."""
         if self.texts is not None:
             return WireRows(texts=tuple(self.texts[i] for i in index))
         if self.array is not None:

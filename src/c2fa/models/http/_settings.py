@@ -101,12 +101,10 @@ class Settings:
 
     @property
     def retry(self) -> Retry:
-        """When a request is sent again."""
         return Retry(self.retries, self.wait, self.max_wait)
 
     @property
     def token_prices(self) -> tuple[float, float]:
-        """The price of an input token and of an output token."""
         price = self.price_per_token
         return price if isinstance(price, tuple) else (price, price)
 
@@ -141,7 +139,6 @@ class Secret:
         return bool(self._text)
 
     def header(self, scheme: str) -> str:
-        """The header that carries it."""
         return f"{scheme} {self._text}".strip()
 
     def hide(self, words: str) -> str:

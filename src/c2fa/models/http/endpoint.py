@@ -280,7 +280,6 @@ class _Batch:
     errors: list[Exception] = field(default_factory=list)
 
     def missing(self) -> list[int]:
-        """The rows without an answer; of equal rows the first."""
         first: dict[bytes, int] = {}
         for i, key in enumerate(self.keys):
             first.setdefault(key, i)
@@ -288,13 +287,11 @@ class _Batch:
 
 
 def _wrong(error: Exception) -> str:
-    """What is wrong with an answer that cannot be read."""
     if type(error) in (ValueError, RowError):
         return str(error)
     return f"the answer has no {error}" if isinstance(error, KeyError) else f"the answer cannot be read ({error})"
 
 
 def _cut(items: list[int], size: int) -> list[list[int]]:
-    """Cut into pieces of nearly one size, none longer than asked."""
     pieces = -(-len(items) // size)
     return [p.tolist() for p in np.array_split(np.asarray(items, dtype=int), pieces)] if items else []

@@ -18,15 +18,13 @@ _DTYPES = {
     "BOOL": "?", "UINT8": "u1", "UINT16": "u2", "UINT32": "u4", "UINT64": "u8", "INT8": "i1", "INT16": "i2",
     "INT32": "i4", "INT64": "i8", "FP16": "f2", "FP32": "f4", "FP64": "f8",
 }  # fmt: skip
-_LENGTH = "inference-header-content-length"  # of the JSON, before the bytes of a binary message
 
 
 class OpenInference(Endpoint):
     """A model served under ``<url>/v2/models/<model>``.
 
     Texts go as a BYTES tensor, arrays as one tensor, and a frame as one tensor for each column. Names and
-    types of the inputs come from the server's own description of the model. Tensors go as JSON; they go
-    as bytes where ``/v2`` says that the server reads ``binary_tensor_data``.
+    types of the inputs come from the server's own description of the model. Tensors go as JSON.
 
     Parameters
     ----------
@@ -40,8 +38,6 @@ class OpenInference(Endpoint):
         The name of the output to read, where there are several.
     output_names
         The names of the output's columns, such as classes.
-    binary
-        Whether tensors go as bytes; None asks the server.
     **settings
         Any of `c2fa.models.http.endpoint.Settings`.
     """
@@ -57,30 +53,25 @@ class OpenInference(Endpoint):
         input: str | None = None,
         output: str | None = None,
         output_names: Sequence[str] = (),
-        binary: bool | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(url, output_names, **settings)
         if not model:
             raise ValueError("model must be the name of a model on the server, not an empty string")
-        self.model, self.version, self.input, self.output, self.binary = model, version, input, output, binary
+        self.model, self.version, self.input, self.output = model, version, input, output
         self._path = f"/v2/models/{quote(model, safe='')}"
         if version is not None:
             self._path += f"/versions/{quote(str(version), safe='')}"
         self._inputs: dict[str, dict[str, Any]] = {}
-        self._is_mlserver = self._is_binary = False
+        self._is_mlserver = False
 
     @property
     def name(self) -> str:
-        """The identity of the model: where it is, what it is called, which version."""
         return f"{self.kind}:{self.url}{self._path}"
 
     async def connect(self, portal: Portal) -> None:
-        """Read what the server and the model say of themselves."""
         server = await self._describe(portal, "/v2")
         self._is_mlserver = "mlserver" in str(server.get("name", "")).lower()
-        advertised = "binary_tensor_data" in (server.get("extensions") or [])
-        self._is_binary = advertised if self.binary is None else self.binary
         model = await self._describe(portal, self._path)
         self._inputs = {i["name"]: i for i in model.get("inputs") or []}
 
@@ -96,7 +87,6 @@ class OpenInference(Endpoint):
         return reply.data if isinstance(reply.data, Mapping) else {}
 
     def request(self, rows: WireRows) -> Request:
-        """Return the request that asks for these rows."""
         parameters: dict[str, Any] = {}
         if rows.columns is not None:
             arrays = {k: _column(v) for k, v in rows.columns.items()}
@@ -109,38 +99,20 @@ class OpenInference(Endpoint):
                 array = array.reshape(-1, 1)
             arrays = {name: array}
             parameters = {"content_type": "str"} if self._is_mlserver and texts is not None else {}
-        inputs, blobs = [], []
+        inputs = []
         for name, array in arrays.items():
-            head, blob = tensor(name, array, self._inputs.get(name, {}).get("datatype"))
-            inputs.append(head)
-            is_text = head["datatype"] == "BYTES"
-            if self._is_binary:
-                head["parameters"] = {"binary_data_size": len(blob)}
-                blobs.append(blob)
-                continue
-            typed = array if is_text else array.astype(_DTYPES[head["datatype"]], copy=False)
-            head["data"] = jsonable(typed.ravel())
-            if is_text and parameters:
-                head["parameters"] = {"content_type": "str"}
+            inputs.append(tensor(name, array, self._inputs.get(name, {}).get("datatype")))
+            if inputs[-1]["datatype"] == "BYTES" and parameters:
+                inputs[-1]["parameters"] = {"content_type": "str"}
         body: dict[str, Any] = {"inputs": inputs}
         if self.output is not None:
-            wanted = {"parameters": {"binary_data": True}} if self._is_binary else {}
-            body["outputs"] = [{"name": self.output, **wanted}]
-        elif self._is_binary:
-            parameters["binary_data_output"] = True
+            body["outputs"] = [{"name": self.output}]
         if parameters:
             body["parameters"] = parameters
-        text = json.dumps(body).encode()
-        if not self._is_binary:
-            return Request(f"{self._path}/infer", text)
-        headers = {_LENGTH: str(len(text)), "content-type": "application/octet-stream"}
-        return Request(f"{self._path}/infer", text + b"".join(blobs), headers)
+        return Request(f"{self._path}/infer", json.dumps(body).encode())
 
     def answer(self, reply: Reply, rows: WireRows) -> Floats:
-        """Return the chosen output, flattened to one vector for each row."""
-        length, data, at = reply.headers.get(_LENGTH), reply.data, 0
-        if length is not None:
-            at, data = int(length), json.loads(reply.body[: int(length)])
+        data = reply.data
         if not isinstance(data, Mapping) or not isinstance(data.get("outputs"), list):
             raise ValueError("the answer has no list of outputs; is this an Open Inference Protocol server?")
         outputs: dict[str, npt.NDArray[Any]] = {}
@@ -151,12 +123,7 @@ class OpenInference(Endpoint):
                     f"the output {name!r} is {datatype}, not numbers; pass output='...' with one that is "
                     "(MLServer's scikit-learn runtime has output='predict_proba')"
                 )
-            size = each.get("parameters", {}).get("binary_data_size")
-            if size is not None:
-                array = np.frombuffer(reply.body[at : at + size], dtype=np.dtype(_DTYPES[datatype]).newbyteorder("<"))
-                at += size
-            else:
-                array = np.asarray(each["data"], dtype=np.float64)
+            array = np.asarray(each["data"], dtype=np.float64)
             if array.size != int(np.prod(shape)):
                 raise ValueError(f"the output {name!r} has {array.size} values for its shape {shape}")
             outputs[name] = array.reshape(shape)
@@ -176,22 +143,19 @@ def _column(values: Sequence[Any]) -> npt.NDArray[Any]:
     return (array if array.dtype.kind in "biuf" else np.asarray(values, dtype=object)).reshape(-1, 1)
 
 
-def tensor(name: str, array: npt.NDArray[Any], datatype: str | None) -> tuple[dict[str, Any], bytes]:
-    """Return a tensor's description and its bytes, little-endian and row by row; texts are BYTES.
+def tensor(name: str, array: npt.NDArray[Any], datatype: str | None) -> dict[str, Any]:
+    """Return a tensor as the protocol's JSON has it, row by row; texts are BYTES.
 
     >>> tensor("x", np.array([[1.5]]), "FP32")
-    ({'name': 'x', 'shape': [1, 1], 'datatype': 'FP32'}, b'\\x00\\x00\\xc0?')
-    >>> tensor("x", np.array(["né"]), None)[1]
-    b'\\x03\\x00\\x00\\x00n\\xc3\\xa9'
+    {'name': 'x', 'shape': [1, 1], 'datatype': 'FP32', 'data': [1.5]}
     """
-    head: dict[str, Any] = {"name": name, "shape": list(array.shape)}
     if array.dtype.kind in "UO":
-        texts = [("" if text is None else str(text)).encode() for text in array.flat]
-        return head | {"datatype": "BYTES"}, b"".join(len(t).to_bytes(4, "little") + t for t in texts)
-    if datatype not in _DTYPES:
-        datatype = next((name for name, code in _DTYPES.items() if np.dtype(code) == array.dtype), "FP64")
-    data = np.ascontiguousarray(array, dtype=np.dtype(_DTYPES[datatype]).newbyteorder("<"))
-    return head | {"datatype": datatype}, data.tobytes()
+        datatype = "BYTES"
+    else:
+        if datatype not in _DTYPES:
+            datatype = next((name for name, code in _DTYPES.items() if np.dtype(code) == array.dtype), "FP64")
+        array = array.astype(_DTYPES[datatype], copy=False)
+    return {"name": name, "shape": list(array.shape), "datatype": datatype, "data": jsonable(array.ravel())}
 
 
 class MLflow(Endpoint):
@@ -229,7 +193,6 @@ class MLflow(Endpoint):
         self.column, self.params = column, dict(params or {})
 
     def request(self, rows: WireRows) -> Request:
-        """Return the request that asks for these rows."""
         body: dict[str, Any]
         columns = rows.columns
         if rows.texts is not None and self.column is not None:
@@ -246,7 +209,6 @@ class MLflow(Endpoint):
         return Request("/invocations", json.dumps(body).encode())
 
     def answer(self, reply: Reply, rows: WireRows) -> Floats:
-        """Return the predictions as numbers."""
         data = reply.data
         predictions = data.get("predictions") if isinstance(data, Mapping) else data
         if isinstance(predictions, Mapping):  # {"column": [values]}

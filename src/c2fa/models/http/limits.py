@@ -162,7 +162,6 @@ class Bucket:
         return {**self.__dict__, "_db": None, "_pid": 0, "_times": (0.0, 0.0)}
 
     def take(self, requests: int = 1) -> None:
-        """Wait for the turn of so many requests."""
         for seconds in self.waits(requests):
             time.sleep(seconds)
 
