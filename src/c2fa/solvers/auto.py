@@ -52,7 +52,6 @@ class Chosen:
 
     @cached_property
     def strengths(self) -> FloatArray:
-        """λ of every leaf."""
         leaves = self.problem.levels[-1]
         return np.broadcast_to(np.asarray(leaves.penalty.ridge, dtype=np.float64), leaves.width)
 

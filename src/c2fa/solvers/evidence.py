@@ -105,7 +105,6 @@ class Observations:
 
     @property
     def leaves(self) -> int:
-        """The number of leaves."""
         return int(self.blocks[0].shape[1])
 
     @cached_property
@@ -164,7 +163,6 @@ class Observations:
 
     @cached_property
     def starts(self) -> IntArray:
-        """Where each level's rows begin."""
         return np.concatenate([[0], np.cumsum(self.rows)[:-1]])
 
 

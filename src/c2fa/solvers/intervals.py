@@ -144,9 +144,7 @@ class _Noises:
     """Noise variances for each output, in the fit's unit, which is the leaves' level's."""
 
     overall: FloatArray  # what all rows together suggest
-    levels: list[
-        FloatArray
-    ]  # of a row of each level as the fit sees it: above its noise where rows count several times
+    levels: list[FloatArray]  # of each level, as the fit sees a row: above its noise where rows count several times
     dof: list[float]  # of each level the degrees of freedom of that estimate
 
     @classmethod

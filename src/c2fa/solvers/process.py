@@ -145,12 +145,10 @@ class Process:
 
     @property
     def interactions(self) -> tuple[Interactions, ...]:
-        """Of each order."""
         return self.fit.interactions
 
     @property
     def game(self) -> Game:
-        """What is known of the game."""
         return self.observed.game
 
     @cached_property

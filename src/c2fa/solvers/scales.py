@@ -94,12 +94,10 @@ class Scales:
 
     @property
     def variances(self) -> FloatArray:
-        """For each leaf its prior variance."""
         return self.centre * self.own
 
     @property
     def noises(self) -> FloatArray:
-        """For each level its noise variance."""
         noises: FloatArray = np.maximum(np.exp(self.common + self.offsets), _MIN_NOISE)
         return noises
 
