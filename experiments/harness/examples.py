@@ -19,7 +19,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from c2fa.plots._style import INK, MUTED, PALETTES, figure, largest, width_of
+from c2fa.plots._style import INK, MUTED, figure, largest, paint, width_of
 from c2fa.plots.maps import ImagesDisplay, Panel, outlines
 from c2fa.plots.text import Bar, _bars, _place
 from c2fa.views.images import tint
@@ -317,7 +317,7 @@ def _lay_out(example: ReviewExample) -> tuple[list[tuple[str, float, float, int,
 
 
 _FILL = ("#bcd8f0", "none", "none", "none")
-_EDGE = ("none", PALETTES["c2fa"].negative, "#2e7d4f", "#7b4fa3")
+_EDGE = ("none", paint(-1.0), "#2e7d4f", "#7b4fa3")
 
 
 def _mark(ax: Any, x: float, width: float, line: float, k: int) -> None:

@@ -223,7 +223,6 @@ class Judge:
     early: bool = True
 
     def __call__(self, found: Attribution) -> bool:
-        """Whether what was found is enough."""
         standing = Standing(
             self.masked.structure,
             self.masked.level_names,

@@ -93,7 +93,6 @@ def frame(rows: int = 3) -> Any:
         ),
         (lambda: showcases.explain_text().top(level="word"), "the levels are sentences, words; did you mean 'words'"),
         (lambda: showcases.explain_text().plot("nestd"), "did you mean 'nested'"),
-        (lambda: showcases.explain_text().plot(colours="red"), "colours must be .*got 'red'"),
     ],
 )
 def test_what_went_wrong_is_said_with_the_next_step(call: Callable[[], Any], sentence: str) -> None:
@@ -110,22 +109,6 @@ def test_a_level_has_a_name() -> None:
 def test_a_pair_of_texts_is_a_tuple() -> None:
     model = lambda pairs: [float("good" in a) + float("good" in b) for a, b in pairs]  # noqa: E731
     assert c2fa.Explainer(model, maskers.Text(), budget=40)(("A good day.", "No good.")).prediction == 2.0
-
-
-@pytest.mark.parametrize("explain", [showcases.explain_text, showcases.explain_table, showcases.explain_series])
-def test_colours_are_shaps_where_they_are_wanted(explain: Callable[[], Any]) -> None:
-    pytest.importorskip("matplotlib")
-    from matplotlib.colors import to_rgb
-
-    def has(figure: Any, colour: str) -> bool:
-        figure.canvas.draw()
-        pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3].astype(int)
-        return bool((np.abs(pixels - 255 * np.array(to_rgb(colour))).max(axis=-1) < 3).any())
-
-    e, blue_for, red_for = explain(), "#155a96", "#ff0051"
-    assert has(e.plot(colours="shap"), red_for)
-    assert not has(e.plot(), red_for)
-    assert not has(e.plot(colours="shap"), blue_for)
 
 
 def test_an_images_legend_has_numbers() -> None:

@@ -67,7 +67,7 @@ def explanations_of_two_methods() -> dict[str, Any]:
 PICTURES: dict[str, Callable[[], Figure]] = {
     "nested": lambda: plots.nested(planted(showcases.explain_text())),
     "text": lambda: plots.plot(planted(showcases.explain_text())),
-    "images": lambda: plots.images(planted(showcases.explain_images()), threshold=0.05, positive=2),
+    "images": lambda: plots.images(planted(showcases.explain_images())),
     "image": lambda: plots.plot(planted(showcases.explain_image())),
     "table": lambda: plots.plot(planted(showcases.explain_table())),
     "series": lambda: plots.plot(planted(showcases.explain_series())),
@@ -286,14 +286,10 @@ def test_dollars_are_not_mathematics() -> None:
     assert overlaps(plots.nested(e)) == []
 
 
-def test_images_frame_and_threshold() -> None:
+def test_images_are_tinted_and_the_top_one_is_framed() -> None:
     e = showcases.explain_images()
     display = plots.ImagesDisplay.from_explanations(e)
     assert [j for j, panel in enumerate(display.images) if panel.framed] == [2]
-    none = plots.ImagesDisplay.from_explanations(e, threshold=9.0, positive=None)
-    assert not any(panel.framed for panel in none.images)
-    plain = none.rows[0][1][2].picture
-    assert np.ptp(plain.astype(int), axis=-1).max() <= 1  # all grey
     tinted = display.rows[0][1][2].picture
     assert np.ptp(tinted.astype(int), axis=-1).max() > 60
 
@@ -309,7 +305,6 @@ def test_images_are_outlined_and_their_weightiest_numbered() -> None:
     x, y, number = panels[2].numbers[0]
     assert e.names[1][best].startswith(f"image 3 #{number},")
     assert e.view.labels[2][int(y), int(x)] == int(number) - 1
-    assert len(plots.ImagesDisplay.from_explanations(e, threshold=9.0).rows[0][1][2].numbers) == 0
 
 
 def test_the_scale_of_images_has_numbers() -> None:

@@ -274,7 +274,6 @@ class _MakeWorker:
 def _work(
     grid: Grid, task: Task, begin: Callable[[int], None] = lambda number: None, remote: RemoteModel | None = None
 ) -> _Finished:
-    """Do one input."""
     record = grid.stored(task)  # whoever was killed may have finished it before
     if record is None:
         begin(task.number)

@@ -169,7 +169,6 @@ class Grid:
         return fingerprint(__version__, cells, scores, str(plan.target), plan.model_name, plan.on_error)
 
     def _identity(self, task: Task) -> Identity:
-        """What tells an input from others."""
         return identify(task.x, task.key, None if self.store is None else self.plan.masker)
 
     def stored(self, task: Task) -> Record | None:

@@ -73,7 +73,6 @@ class Store:
             file.write(json.dumps(seal(record)).encode())
 
     def close(self) -> None:
-        """Close the ledger."""
         if self.ledger is not None:
             self.ledger.close()
 
@@ -96,7 +95,6 @@ class RowCount:
 
     @classmethod
     def total(cls, counts: Sequence[Mapping[str, int]]) -> RowCount:
-        """The sum over inputs."""
         return cls(**{f.name: sum(count[f.name] for count in counts) for f in fields(cls)})
 
     def __str__(self) -> str:

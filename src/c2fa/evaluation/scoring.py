@@ -36,7 +36,6 @@ class Case:
     identity: Identity
 
     def values(self) -> Any:
-        """The level's attributions."""
         return self.explanation.values[self.level]
 
     def truth(self, level: int | None = None) -> Any:

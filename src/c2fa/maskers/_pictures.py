@@ -60,7 +60,6 @@ class Picture:
     baseline: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What masking needs."""
         values = host_array(self.values)
         arrays = {"labels": host_array(self.labels), "baseline": host_array(self.baseline)}
         nothing = np.empty((0, 0, 3), dtype=np.uint8)
@@ -107,7 +106,6 @@ class Picture:
 
     @property
     def _sides(self) -> tuple[int, int]:
-        """The axes of height and width."""
         return (1, 2) if self.channel == 0 else (0, 1)
 
     def _from_last(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -117,7 +115,6 @@ class Picture:
         return np.ascontiguousarray(np.moveaxis(array, -1, self.channel))
 
     def stackable(self, other: Picture) -> bool:
-        """Whether this image and another fit into one array."""
         same = self.is_tensor == other.is_tensor and self.channel == other.channel
         return same and self.values.shape == other.values.shape and self.values.dtype == other.values.dtype
 
@@ -173,7 +170,6 @@ def is_pil(x: Any) -> bool:
 
 
 def is_path(x: Any) -> bool:
-    """Whether an image is given by the name of a file."""
     return isinstance(x, str | os.PathLike)
 
 

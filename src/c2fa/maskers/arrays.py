@@ -305,7 +305,6 @@ class TimeSeries:
         )
 
     def _starts(self, steps: int) -> IntArray:
-        """The first step of each window."""
         if isinstance(self.windows, int | np.integer):
             count = min(int(self.windows), steps)
             even: IntArray = np.arange(count) * steps // count

@@ -191,7 +191,6 @@ class ImageBag:
         return [_label_map(labels, images[k].size, k) for k, labels in enumerate(maps)]
 
     def _regions(self, image: Picture, labels: IntArray) -> IntArray:
-        """The region of each super-pixel of a single image."""
         if isinstance(self.regions, int):
             options = {"n_segments": self.regions, "compactness": 20.0, "start_label": 0}
             [region] = label_maps([image.small], "slic", options)
@@ -242,17 +241,14 @@ class _MaskedImages:
         return LazyBatch(len(leaves), lambda i: [images[j].shown(segments[j][i]) for j in np.flatnonzero(left[i])])
 
     def _segments(self, leaves: BoolArray) -> list[BoolArray]:
-        """Masks of the super-pixels of each image."""
         return np.split(leaves, np.cumsum(self.counts)[:-1], axis=1)
 
     def _left(self, leaves: BoolArray, level: int) -> BoolArray:
-        """The images that are in each bag."""
         if self.removes and not (self.by_level and self.structure.level(level) > 0):
             return left_in_bag(leaves, self.structure)
         return np.ones((len(leaves), len(self.images)), dtype=np.bool_)
 
     def _painted(self, segments: list[BoolArray]) -> Any:
-        """One array of all rows."""
         images = self.images
         batch = images[0].empty(len(segments[0]), len(images))
         for j, image in enumerate(images):

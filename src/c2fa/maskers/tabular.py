@@ -233,7 +233,6 @@ def _dtypes(x: Any, columns: list[Any], dtypes: Any) -> list[Any]:
 
 
 def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
-    """The names and values of a row."""
     kind = kind_of(x)
     if kind == "dict":
         return list(x), list(x.values())

@@ -130,7 +130,6 @@ class Text:
         return Masked(structure, inputs, view=view, neighbours=neighbours, descriptors=described)
 
     def _leaves(self, text: str) -> Spans:
-        """The spans of the leaves of one text, in order."""
         if self.levels[-1] in _WHOLE:
             offsets: Iterable[tuple[int, int]] = [(0, len(text))]
         elif self.levels[-1] != "words":

@@ -133,13 +133,11 @@ class C2FA(Fitting):
 
     @property
     def _chooses_strengths(self) -> bool:
-        """Whether the leaves' strengths are chosen from the outputs."""
         given = given_penalties(self.penalty)
         return bool(given) and isinstance(given[-1], Auto)
 
 
 def _asked(smooth: float | Sequence[float] | str | None) -> tuple[float, ...]:
-    """The strengths that were asked for in numbers."""
     if smooth is None or isinstance(smooth, str):
         return ()
     strengths = (float(smooth),) if isinstance(smooth, float | int | np.number) else tuple(smooth)

@@ -4,8 +4,8 @@ Each works over leaf masks, with the whole budget whatever the level, and its va
 leaves'. Each runs as its authors ship it, except where its docstring says so, and with settings under which it
 cannot ask for more rows than there are. They are imported when used: ``pip install 'c2fa[peers]'``.
 
-These libraries call the model themselves. Where one asks for rows that are not known, its run is ended, the rows are
-asked, and it runs again from the same random numbers, until it has all that it asks for.
+These libraries call the model themselves. So each runs in a thread of its own, in which the model is a function that
+hands the masks over to the conversation and waits for its answer.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -33,11 +36,8 @@ Leaves: TypeAlias = tuple[FloatArray, FloatArray]
 """A library's result: values of the leaves, (leaves, columns), and its intercept, (columns,)."""
 
 
-class _UnknownRows(BaseException):
-    """Ends a library's run, with the masks that it asks for; not an Exception, so that no library swallows it."""
-
-    def __init__(self, masks: BoolArray) -> None:
-        self.masks = masks
+class _Stop(BaseException):
+    """Ends a library's run; not an Exception, so that no library swallows it."""
 
 
 @dataclass(frozen=True)
@@ -57,27 +57,17 @@ class Peer(BaseMethod):
 
     def __call__(self, task: Task) -> Conversation[Attribution]:
         s, name = task.structure, type(self).__name__
-        with warnings.catch_warnings():  # before its first run, so that what it loads is known when it is seeded
+        with warnings.catch_warnings():  # before its thread, so that torch is there to be seeded where it needs it
             warnings.simplefilter("ignore")
             import_module(self.package if self.package != "captum" else "captum.attr")
         # Told differences from the prediction, they round to nothing where a constant model leaves nothing.
         base = task.prediction[task.columns]
         known = {mask_keys(np.ones((1, s.leaves), dtype=np.bool_))[0]: np.zeros(len(base))}
-        left = sum(task.budget)
 
-        def play(masks: BoolArray) -> FloatArray:
-            if not known.keys() >= set(mask_keys(masks)):
-                raise _UnknownRows(masks)
-            return np.array([known[key] for key in mask_keys(masks)])
-
-        while True:
-            try:
-                with _seeded(int(task.rng(2000).integers(2**32))):  # a stream away from the levels' streams
-                    values, intercept = self._explain(task, play)
-                break
-            except _UnknownRows as unknown:
-                new, _ = distinct(unknown.masks)
+        def reply(masks: BoolArray) -> Conversation[FloatArray]:
+            new, _ = distinct(masks)
             new = new[[key not in known for key in mask_keys(new)]]
+            left = sum(task.budget) + 1 - len(known)
             if len(new) > left:
                 raise BudgetError(f"{name} asked for {len(new)} more rows with {left} left; raise the budget")
             if not (task.allows_empty or new.any(axis=1).all()):
@@ -85,14 +75,18 @@ class Peer(BaseMethod):
                     f"{name} needs the model's answer with everything masked, which this masker does not allow; use "
                     "another method, or a masker that blanks out instead of removing"
                 )
-            answer = yield Ask(s.depth - 1, new)
-            if not answer.ok.all():
-                raise QueryError(
-                    f"{(~answer.ok).sum()} of {len(new)} rows got no usable answer, and {name} cannot leave rows out; "
-                    "repair the model, or use a method of this package"
-                )
-            known.update(zip(mask_keys(new), answer.outputs[:, task.columns] - base, strict=True))
-            left -= len(new)
+            if len(new):
+                answer = yield Ask(s.depth - 1, new)
+                if not answer.ok.all():
+                    raise QueryError(
+                        f"{(~answer.ok).sum()} of {len(new)} rows got no usable answer, and {name} cannot leave rows "
+                        "out; repair the model, or use a method of this package"
+                    )
+                known.update(zip(mask_keys(new), answer.outputs[:, task.columns] - base, strict=True))
+            return np.array([known[key] for key in mask_keys(masks)])
+
+        seed = int(task.rng(2000).integers(2**32))  # a stream away from the levels' streams
+        values, intercept = yield from _in_thread(lambda play: self._explain(task, play), reply, seed)
         return Attribution(
             values=s.level_sums(values),
             intercepts=(base + intercept,) * s.depth,
@@ -110,23 +104,67 @@ class Peer(BaseMethod):
         raise NotImplementedError
 
 
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Silence, and the same global random numbers each time, which these libraries draw from; then those before."""
+def _in_thread(
+    work: Callable[[Play], Leaves], reply: Callable[[BoolArray], Conversation[FloatArray]], seed: int
+) -> Conversation[Leaves]:
+    """Run ``work(play)`` in a thread and reply to what it plays.
+
+    The two never run at the same time. In its turns the library has warnings silenced and the global random numbers,
+    which these libraries draw from, to itself.
+    """
+    asked: SimpleQueue[BoolArray | None] = SimpleQueue()
+    replies: SimpleQueue[FloatArray | None] = SimpleQueue()
+    done: Future[Leaves] = Future()
+
+    def play(masks: BoolArray) -> FloatArray:
+        asked.put(masks)
+        answer = replies.get()
+        if answer is None:
+            raise _Stop
+        return answer
+
+    def run() -> None:
+        try:
+            done.set_result(work(play))
+        except BaseException as error:  # whatever ends it is raised again by the conversation
+            done.set_exception(error)
+        asked.put(None)
+
+    generators: list[tuple[Callable[[], Any], Callable[[Any], None]]] = [(np.random.get_state, np.random.set_state)]
+    own: list[Any] = [np.random.RandomState(seed).get_state()]
     torch: Any = sys.modules.get("torch")
-    before = np.random.get_state()  # noqa: NPY002 - the generator that the libraries use
-    before_torch = None if torch is None else torch.get_rng_state()
+    if torch is not None:
+        generators.append((torch.get_rng_state, torch.set_rng_state))
+        own.append(torch.Generator().manual_seed(seed).get_state())
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        before = [get() for get, _ in generators]
+        for (_, put), state in zip(generators, own, strict=True):
+            put(state)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            own[:] = [get() for get, _ in generators]
+            for (_, put), state in zip(generators, before, strict=True):
+                put(state)
+
+    thread = Thread(target=run, daemon=True)
     try:
-        np.random.seed(seed)  # noqa: NPY002
-        if torch is not None:
-            torch.manual_seed(seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        with turn():
+            thread.start()
+            masks = asked.get()
+        while masks is not None:
+            answer = yield from reply(masks)
+            with turn():
+                replies.put(answer)
+                masks = asked.get()
     finally:
-        np.random.set_state(before)  # noqa: NPY002
-        if torch is not None:
-            torch.set_rng_state(before_torch)
+        replies.put(None)  # which ends a run that waits
+        thread.join()
+    return done.result()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ except ImportError as error:
     raise ImportError("plots need matplotlib: pip install 'c2fa[plots]'") from error
 
 from c2fa._system import did_you_mean
-from c2fa.plots._style import PALETTES, palette
 from c2fa.plots.curves import curves, prior, scores
 from c2fa.plots.maps import ImagesDisplay, bag, images, series
 from c2fa.plots.nested import NestedDisplay, compare, nested
@@ -52,7 +51,7 @@ _KINDS: dict[str, Callable[..., Figure]] = {
 }
 
 
-def plot(e: Explanation, kind: str | None = None, *, colours: str = "c2fa", **options: Any) -> Figure:
+def plot(e: Explanation, kind: str | None = None, **options: Any) -> Figure:
     """Draw an explanation in the way of its input.
 
     Parameters
@@ -62,20 +61,12 @@ def plot(e: Explanation, kind: str | None = None, *, colours: str = "c2fa", **op
     kind
         ``"nested"`` (bars, for every input), ``"text"``, ``"images"``, ``"table"``, ``"bag"`` or
         ``"series"``; None takes what fits the input.
-    colours
-        ``"c2fa"``, blue for and orange against, or ``"shap"``, red for and blue against.
     options
-        What the function of that name takes: ``ax``, ``parts``, ``leaves``, ``threshold``, …
+        What the function of that name takes: ``ax``, ``parts``, ``leaves``, …
     """
     if not (kind is None or kind in _KINDS):
         raise ValueError(f"kind must be one of {', '.join(sorted(_KINDS))}; got {kind!r}{did_you_mean(kind, _KINDS)}")
     if kind not in (None, e.view.kind, "nested"):
         raise ValueError(f"a plot of kind {kind!r} does not fit an input of kind {e.view.kind!r}; try 'nested'")
-    if colours not in PALETTES:
-        raise ValueError(f"colours must be one of {', '.join(PALETTES)}; got {colours!r}")
-    before = palette.set(PALETTES[colours])
-    try:
-        own: Figure | None = e.view.figure(e, **options) if kind is None else None
-        return _KINDS.get(kind or e.view.kind, nested)(e, **options) if own is None else own
-    finally:
-        palette.reset(before)
+    own: Figure | None = e.view.figure(e, **options) if kind is None else None
+    return _KINDS.get(kind or e.view.kind, nested)(e, **options) if own is None else own

@@ -6,8 +6,6 @@ import sys
 import unicodedata
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
 from textwrap import wrap
@@ -31,7 +29,7 @@ from c2fa.showing import numbers
 from c2fa.showing.numbers import minuses, number
 from c2fa.showing.printing import on_scale, one_line
 from c2fa.structure import FloatArray
-from c2fa.views.images import Pixels, Tints
+from c2fa.views.images import Pixels
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
@@ -39,40 +37,15 @@ if TYPE_CHECKING:
 AnyFigure: TypeAlias = Figure | SubFigure
 
 
-@dataclass(frozen=True)
-class Palette:
-    """The colours of what speaks for and against: of bars, of a scale from −1 to 1, and of the tints of an image."""
-
-    positive: str
-    negative: str
-    scale: LinearSegmentedColormap
-    tints: Tints
-
-
-PALETTES = {
-    # Blue and orange stay apart under every common colour blindness, in grey-scale print they differ in lightness.
-    "c2fa": Palette(
-        "#1f6fb2",
-        "#c2500a",
-        LinearSegmentedColormap.from_list(
-            "c2fa", ["#a94206", "#e8873f", "#f7cda6", "#ffffff", "#b4d3ee", "#5a9fd8", "#155a96"]
-        ),
-        ((0, 98, 214), (222, 84, 0)),
-    ),
-    # As shap has them: red for, blue against.
-    "shap": Palette(
-        "#ff0051",
-        "#008bfb",
-        LinearSegmentedColormap.from_list("shap", ["#008bfb", "#7fc4fd", "#ffffff", "#ff7fa7", "#ff0051"]),
-        ((255, 0, 81), (0, 139, 251)),
-    ),
-}
-palette = ContextVar("palette", default=PALETTES["c2fa"])
+# Blue and orange stay apart under every common colour blindness, in grey-scale print they differ in lightness.
+SCALE = LinearSegmentedColormap.from_list(
+    "c2fa", ["#a94206", "#e8873f", "#f7cda6", "#ffffff", "#b4d3ee", "#5a9fd8", "#155a96"]
+)
 
 
 def paint(value: float) -> str:
-    """The colour of a bar."""
-    return palette.get().positive if value >= 0 else palette.get().negative
+    """The colour of a bar: for, or against."""
+    return "#1f6fb2" if value >= 0 else "#c2500a"
 
 
 INK, MUTED, RULE, BAND, WARN = "#1b1f24", "#5c6570", "#d5dae0", "#f4f6f8", "#b3261e"
@@ -168,13 +141,8 @@ def largest(values: FloatArray) -> float:
 
 def colour(share: float) -> tuple[float, float, float, float]:
     """The colour of a value that is this share, from −1 to 1, of the largest."""
-    r, g, b, a = palette.get().scale(0.5 + 0.5 * float(np.clip(share, -1, 1)))
+    r, g, b, a = SCALE(0.5 + 0.5 * float(np.clip(share, -1, 1)))
     return float(r), float(g), float(b), float(a)
-
-
-def signs(values: Iterable[float]) -> list[str]:
-    """The colours of values by their sign: for, or against."""
-    return [paint(value) for value in values]
 
 
 def say_contradiction(made: Figure, ax: Axes | None, *sentences: str) -> Figure:
@@ -238,7 +206,7 @@ def legend_bar(
     """Draw the scale, or tints, with its ends named, so that it can be read without telling the colours apart."""
     host.axis("off")
     ax = host.inset_axes((0.3, 0.0, 0.4, 1.0))
-    shown = palette.get().scale(np.linspace(0, 1, 256)[None]) if tinted is None else tinted
+    shown = SCALE(np.linspace(0, 1, 256)[None]) if tinted is None else tinted
     ax.imshow(shown, aspect="auto", extent=(-1, 1, 0, 1))
     ax.set_yticks([])
     ax.set_xticks([-1, 0, 1], labels=[ends[0], "0", ends[1]], fontsize=8, color=INK)
@@ -276,7 +244,7 @@ def draw_bars(
 ) -> None:
     """Draw a bar for each value, with its error where all have one, beside its name in ``room`` points."""
     ys, drawn = np.arange(len(values)), np.nan_to_num(np.array(values), posinf=0.0, neginf=0.0)
-    ax.barh(ys, drawn, height=0.62, color=signs(values), zorder=2)
+    ax.barh(ys, drawn, height=0.62, color=[paint(value) for value in values], zorder=2)
     if names and None not in errors:
         ax.errorbar(drawn, ys, xerr=np.array(errors), fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
     ax.axvline(0, color=MUTED, lw=0.8)

@@ -86,7 +86,6 @@ def scores(
 
 
 def _line(k: int, label: str) -> dict[str, Any]:
-    """How the line of the k-th method looks."""
     return {"color": SERIES[k % 8], "ls": DASHES[k % 8], "marker": MARKERS[k % 8], "label": label}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from c2fa.plots._style import (
     INK,
     MUTED,
     RULE,
+    SCALE,
     beside,
     clip,
     contradictions,
@@ -27,11 +28,10 @@ from c2fa.plots._style import (
     name_ticks,
     named,
     own_axes,
-    palette,
+    paint,
     plain,
     predicted,
     say_contradiction,
-    signs,
     title_and_scale,
 )
 from c2fa.showing.numbers import number, of_largest, scaled, shares
@@ -42,8 +42,6 @@ from c2fa.views.images import Pixels, Shown, tint
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
-
-Positive = int | Sequence[int] | Literal["top"] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,33 +70,22 @@ class ImagesDisplay:
 
     @classmethod
     def from_explanations(
-        cls,
-        explanations: Explanation | Sequence[Explanation] | Mapping[str, Explanation],
-        *,
-        threshold: float = 0.0,
-        positive: Positive = "top",
+        cls, explanations: Explanation | Sequence[Explanation] | Mapping[str, Explanation]
     ) -> ImagesDisplay:
-        """Tint the super-pixels whose absolute attribution is above ``threshold``.
-
-        ``positive`` is the image, or the images, with a red frame: those that are known to be positive, or ``"top"``
-        for the one with the largest attribution.
-        """
+        """Tint the super-pixels; the image of a bag that speaks most for the target has a red frame."""
         by_name = named(explanations)
         first = next(iter(by_name.values()))
         pictures = [part.image for part in _shown(first)]
         single, several = len(pictures) == 1, len(by_name) > 1
         rows = []
         for name, e in by_name.items():
-            leaves = shares(np.where(np.abs(e.low) > threshold, e.low, 0.0), largest(e.low))
+            leaves = shares(e.low, largest(e.low))
             panels = _levels(e, leaves) if single else _images(e, leaves)
             rows.append((name if several else "", tuple(panels)))
-        if positive == "top":
-            framed = [int(np.argmax(first.high))] if not single and np.any(first.high > 0) else []
-        else:
-            framed = [] if positive is None else np.atleast_1d(positive).tolist()
+        framed = int(np.argmax(first.high)) if not single and np.any(first.high > 0) else None
         captions = ["input"] if single else first.names[0]
         return cls(
-            images=tuple(Panel(captions[j], image, j in framed) for j, image in enumerate(pictures)),
+            images=tuple(Panel(captions[j], image, j == framed) for j, image in enumerate(pictures)),
             rows=tuple(rows),
             title=predicted(first) if several else headline(first),
             scale=None if single or several else largest(first.low),
@@ -127,7 +114,7 @@ class ImagesDisplay:
                 if x == 0:
                     ax.set_ylabel(name, fontsize=9, color=INK, parse_math=False)
         legend = made.add_subplot(grid[-1, :])
-        tinted = tint(np.full((1, 256, 3), 128, dtype=np.uint8), np.linspace(-1, 1, 256)[None], palette.get().tints)
+        tinted = tint(np.full((1, 256, 3), 128, dtype=np.uint8), np.linspace(-1, 1, 256)[None])
         if self.scale is None:
             whole = "the level's largest" if single else "the largest super-pixel"
             legend_bar(legend, f"tint: share of {whole}", tinted)
@@ -139,14 +126,10 @@ class ImagesDisplay:
 
 
 def images(
-    explanations: Explanation | Sequence[Explanation] | Mapping[str, Explanation],
-    *,
-    threshold: float = 0.0,
-    positive: Positive = "top",
-    columns: int = 8,
+    explanations: Explanation | Sequence[Explanation] | Mapping[str, Explanation], *, columns: int = 8
 ) -> Figure:
     """Draw a bag of images with one or several explanations of it; see ``ImagesDisplay``."""
-    display = ImagesDisplay.from_explanations(explanations, threshold=threshold, positive=positive)
+    display = ImagesDisplay.from_explanations(explanations)
     return say_contradiction(display.draw(columns), None, *contradictions(named(explanations)))
 
 
@@ -159,7 +142,7 @@ def _images(e: Explanation, leaves: FloatArray) -> list[Panel]:
     """The images of a bag, tinted by their leaves' shares, under their attributions."""
     panels = []
     for part, units in zip(_shown(e), e.rounded.values[0], strict=True):
-        tinted = tint(part.image, leaves[part.first + part.labels], palette.get().tints)
+        tinted = tint(part.image, leaves[part.first + part.labels])
         panels.append(Panel(e.rounded.signed(units), tinted, False, outlines(part.labels), _numbers(part, leaves, 3)))
     return panels
 
@@ -171,7 +154,7 @@ def _levels(e: Explanation, leaves: FloatArray) -> list[Panel]:
     for level, values, labels in ((0, of_largest(e.high), owners[part.labels]), (-1, leaves, part.labels)):
         count, name = e.structure.widths[level], e.level_names[level]
         title = f"{count} {name if count > 1 else singular(name)}, full tint ±{number(largest(e.values[level]))}"
-        tinted = tint(part.image, values[labels], palette.get().tints)
+        tinted = tint(part.image, values[labels])
         panels.append(Panel(title, tinted, False, outlines(labels), _numbers(part, leaves, 8) if level else ()))
     return panels
 
@@ -226,7 +209,7 @@ def bag(e: Explanation, ax: Axes | None = None, *, instances: int = 24) -> Figur
     grid = e.low.reshape(e.view.values.shape)[shown]
     rows, columns = grid.shape
     own, best = own_axes(ax, 8.4, 1.5 + 0.27 * rows), largest(grid)
-    mesh = own.pcolormesh(grid, cmap=palette.get().scale, vmin=-best, vmax=best, edgecolors="white", linewidth=1)
+    mesh = own.pcolormesh(grid, cmap=SCALE, vmin=-best, vmax=best, edgecolors="white", linewidth=1)
     own.set_ylim(rows, 0)
     name_ticks(own.yaxis, np.arange(rows) + 0.5, (clip(e.names[0][j], 150, 8.5) for j in shown))
     at = np.arange(0, columns, -(-columns // 14))
@@ -248,9 +231,7 @@ def series(e: Explanation, ax: Axes | None = None) -> Figure:
     names = e.names[0] if by_channel else tuple(name.rpartition(" · ")[2] for name in e.names[-1][:channels])
     grid, edges = e.view.grid(e.low), np.append(e.view.starts, steps)
     own, best = own_axes(ax, 8.4, 1.1 + 0.62 * (channels + top)), largest(grid)
-    mesh = own.pcolormesh(
-        edges, np.arange(channels + 1), grid, cmap=palette.get().scale, vmin=-best, vmax=best, zorder=0
-    )
+    mesh = own.pcolormesh(edges, np.arange(channels + 1), grid, cmap=SCALE, vmin=-best, vmax=best, zorder=0)
     halo = [withStroke(linewidth=2.6, foreground="white", alpha=0.8)]  # a line that is seen on every tint
     for c, line in enumerate(scaled(e.view.values.astype(np.float64))):
         own.plot(np.arange(steps) + 0.5, c + 0.9 - 0.8 * line, color=INK, lw=0.9, zorder=2, path_effects=halo)
@@ -262,7 +243,8 @@ def series(e: Explanation, ax: Axes | None = None) -> Figure:
             beside(own, c + 0.5, e.rounded.signed(units), fontsize=8.5, weight="bold")
     else:
         centres, widths = (edges[:-1] + edges[1:]) / 2, 0.8 * np.diff(edges)
-        own.bar(centres, -0.42 * of_largest(e.high), widths, bottom=-0.55, color=signs(e.high), zorder=2)
+        colours = [paint(value) for value in e.high]
+        own.bar(centres, -0.42 * of_largest(e.high), widths, bottom=-0.55, color=colours, zorder=2)
         own.axhline(-0.55, color=MUTED, lw=0.8)
         beside(own, -0.55, "windows", x=0, shift=(-6, 0), ha="right", fontsize=8.5, weight="bold")
     own.set_xlim(0, steps)

@@ -260,7 +260,6 @@ def _bar(ax: Axes, y: int, row: Row) -> None:
 
 
 def _ink(row: Row) -> str:
-    """The colour of a row's name."""
     if row.kind == "gap" and row.value:
         return WARN
     return INK if row.kind in ("part", "level") else MUTED

@@ -87,7 +87,6 @@ class TextDisplay:
 
     @property
     def inner(self) -> int:
-        """The level of the parts that hold the words."""
         return max(self.e.structure.depth - 2, 0)
 
     def draw(self, ax: Axes | None = None) -> Figure:

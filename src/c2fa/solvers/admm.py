@@ -88,7 +88,6 @@ class _State:
 
     @classmethod
     def begin(cls, problem: Problem, step: float) -> _State:
-        """All iterates at zero."""
         levels, leaf = problem.levels, problem.structure.depth - 1
         split = {k for k, level in enumerate(levels) if level.penalty.ridge is None}
         # The factor needs something on every leaf; where their λ is 0, they are split too. So are they where every
@@ -242,5 +241,4 @@ def paper(
 
 
 def _square(v: FloatArray) -> float:
-    """The squared norm."""
     return float(np.vdot(v, v))

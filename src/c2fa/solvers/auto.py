@@ -33,45 +33,25 @@ _HEAVIEST = 1e6  # what a row may weigh, in medians of its level: its noise is t
 class Chosen:
     """What was chosen for a problem whose penalty is ``Auto``.
 
-    Attributes
-    ----------
-    problem
-        The same problem with weights and penalties in place of what was to be chosen, to be solved by any solver. Its
-        unit is the leaves' noise: their level's weights are what they were.
-    noises
-        Each level's noise variance, as a multiple of the leaves' level's.
-    boosts
-        How many times each level's rows count in the fit, relative to the leaves' level.
-    centre
-        For each leaf the prior variance that its parts and its size suggest, ``v_i / d_i``, as a multiple of the
-        leaves' noise.
-    centre_sd
-        The standard deviation of its logarithm.
-    tail, columns
-        The tail that was chosen, and the outputs that decided.
-    rounds
-        How many rounds the choice took; 0 where the outputs are constant and there is nothing to choose by.
-    noiseless
-        Whether the model is known to give the same outputs for the same input again.
-    evidence
-        Computes the log evidence of the outputs under what was chosen, up to a constant. Leaves' own factors are left
-        out, for they follow the outputs closely enough to make any of them likely.
+    ``problem`` is the same with weights and penalties in place of what was to be chosen, to be solved by any solver.
+    Its unit is the leaves' noise: their level's weights are what they were. ``evidence`` computes the log evidence of
+    the outputs, up to a constant. Leaves' own factors are left out of it, for they follow the outputs closely enough to
+    make any of them likely.
     """
 
     problem: Problem
-    noises: FloatArray
-    boosts: FloatArray
-    centre: FloatArray
-    centre_sd: float
+    noises: FloatArray  # of each level the noise variance, as a multiple of the leaves' level's
+    boosts: FloatArray  # how many times each level's rows count in the fit, relative to the leaves' level
+    centre: FloatArray  # of each leaf the prior variance that its parts and size suggest, in units of the leaves' noise
+    centre_sd: float  # of its logarithm
     tail: float
-    columns: slice
-    rounds: int
-    noiseless: bool
+    columns: slice  # the outputs that decided
+    rounds: int  # that the choice took; 0 where the outputs are constant and there is nothing to choose by
+    noiseless: bool  # whether the model is known to give the same outputs for the same input again
     evidence: Callable[[], float]
 
     @cached_property
     def strengths(self) -> FloatArray:
-        """λ of every leaf."""
         leaves = self.problem.levels[-1]
         return np.broadcast_to(np.asarray(leaves.penalty.ridge, dtype=np.float64), leaves.width)
 

@@ -37,42 +37,19 @@ class Observations:
     A level of parts that has more rows than parts is held as that many rows: with ``X = QR``, the rows ``R`` and
     targets ``Q'y`` say all there is about the leaves, and what is left of the targets only about the noise. All three
     are blocks of the triangular factor of ``[X y]``.
-
-    Attributes
-    ----------
-    blocks
-        Of each level its rows over the leaves, (n, leaves).
-    targets
-        (n, outputs), the levels' one after the other; squares of outputs are averaged.
-    rows
-        The number of rows of each level.
-    freedom
-        Of each level: its rows less its intercept, those that were condensed away among them.
-    rest
-        Of each level: the mean squared length of the targets in the directions condensed away.
-    weights
-        Of each level: the weight that was taken for 1.
-    energy
-        The mean squared length of a row of weight 1.
-    log_unit
-        The logarithm of the outputs' variance, which is 1 here: by it evidence of other outputs can be compared.
-    owners
-        For the groups of leaves that share a scale, coarse to fine, the group of each leaf; the first is of all.
-    finest
-        The finest level's rows, whose Gram matrix the fit itself needs too.
     """
 
-    blocks: list[FloatArray]
-    targets: FloatArray
+    blocks: list[FloatArray]  # of each level its rows over the leaves, (n, leaves)
+    targets: FloatArray  # (n, outputs), the levels' one after the other; squares of outputs are averaged
     outputs: int
-    rows: IntArray
-    freedom: FloatArray
-    rest: FloatArray
-    weights: FloatArray
-    energy: float
-    log_unit: float
-    owners: tuple[IntArray, ...]
-    finest: Rows
+    rows: IntArray  # of each level
+    freedom: FloatArray  # of each level: its rows less its intercept, those that were condensed away among them
+    rest: FloatArray  # of each level: the mean squared length of the targets in the directions condensed away
+    weights: FloatArray  # of each level: the weight that was taken for 1
+    energy: float  # the mean squared length of a row of weight 1
+    log_unit: float  # of the outputs' variance, which is 1 here: by it evidence of other outputs can be compared
+    owners: tuple[IntArray, ...]  # the group of each leaf, for the groups that share a scale; the first is of all
+    finest: Rows  # the finest level's rows, whose Gram matrix the fit itself needs too
 
     @classmethod
     def of(cls, problem: Problem, columns: slice = slice(None)) -> Observations | None:
@@ -128,7 +105,6 @@ class Observations:
 
     @property
     def leaves(self) -> int:
-        """The number of leaves."""
         return int(self.blocks[0].shape[1])
 
     @cached_property
@@ -187,33 +163,18 @@ class Observations:
 
     @cached_property
     def starts(self) -> IntArray:
-        """Where each level's rows begin."""
         return np.concatenate([[0], np.cumsum(self.rows)[:-1]])
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What the rows say of given variances of the leaves and noises of the levels.
+    """What the rows say of given variances of the leaves and noises of the levels."""
 
-    Attributes
-    ----------
-    log_evidence
-        The restricted log likelihood, up to a constant.
-    dof
-        For each leaf its effective degrees of freedom γ, between 0 and 1.
-    beta2_over_v
-        For each leaf ``β²/v``.
-    residual_dof
-        For each level its rows less its intercept and what the fit has used up.
-    scaled_rss
-        For each level ``‖residual‖²/σ²``.
-    """
-
-    log_evidence: float
-    dof: FloatArray
-    beta2_over_v: FloatArray
-    residual_dof: FloatArray
-    scaled_rss: FloatArray
+    log_evidence: float  # the restricted log likelihood, up to a constant
+    dof: FloatArray  # of each leaf its effective degrees of freedom γ, between 0 and 1
+    beta2_over_v: FloatArray  # of each leaf ``β²/v``
+    residual_dof: FloatArray  # of each level its rows less its intercept and what the fit has used up
+    scaled_rss: FloatArray  # of each level ``‖residual‖²/σ²``
 
 
 def evaluate(data: Observations, variances: FloatArray, noises: FloatArray) -> Fit:

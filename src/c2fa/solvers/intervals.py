@@ -141,21 +141,11 @@ def _adaptivity(chosen: Chosen, dof: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Noises:
-    """Noise variances for each output, in the fit's unit, which is the leaves' level's.
+    """Noise variances for each output, in the fit's unit, which is the leaves' level's."""
 
-    Attributes
-    ----------
-    overall
-        What all rows together suggest.
-    levels
-        For each level the variance of a row as the fit sees it: above its noise where rows count several times.
-    dof
-        For each level the degrees of freedom of that estimate.
-    """
-
-    overall: FloatArray
-    levels: list[FloatArray]
-    dof: list[float]
+    overall: FloatArray  # what all rows together suggest
+    levels: list[FloatArray]  # of each level, as the fit sees a row: above its noise where rows count several times
+    dof: list[float]  # of each level the degrees of freedom of that estimate
 
     @classmethod
     def of(

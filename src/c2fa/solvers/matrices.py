@@ -49,7 +49,6 @@ class Cholesky:
 
     @property
     def log_determinant(self) -> float:
-        """``log|LL'|``."""
         return 2.0 * float(np.log(self.lower.diagonal()).sum())
 
     def solve(self, right: FloatArray) -> FloatArray:

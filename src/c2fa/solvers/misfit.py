@@ -47,28 +47,14 @@ _SHARES = np.array([0.0, 0.3, 0.6, 0.8, 0.9, 0.97])
 
 @dataclass(frozen=True, eq=False)
 class Misfit:
-    """How what the rows leave over is correlated, in the unit of its variance at each row's level.
-
-    Attributes
-    ----------
-    rows
-        Where each level's rows are among all.
-    sizes
-        The leaves' prior variances over their sum.
-    share
-        The share of pairs in its variance.
-    pairs
-        Their covariance, (rows, rows).
-    influence
-        What each row does to each leaf's value, (leaves, rows).
-    """
+    """How what the rows leave over is correlated, in the unit of its variance at each row's level."""
 
     problem: Problem
-    rows: Sequence[slice]
-    sizes: FloatArray
-    share: float
-    pairs: FloatArray
-    influence: FloatArray
+    rows: Sequence[slice]  # where each level's rows are among all
+    sizes: FloatArray  # the leaves' prior variances over their sum
+    share: float  # of pairs in its variance
+    pairs: FloatArray  # their covariance, (rows, rows)
+    influence: FloatArray  # what each row does to each leaf's value, (leaves, rows)
 
     @classmethod
     def of(cls, chosen: Chosen, system: System, rows: Sequence[slice]) -> Misfit:

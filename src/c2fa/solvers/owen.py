@@ -25,28 +25,14 @@ _NORMAL_QUANTILE = ndtri(0.975)
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """The values of a game.
+    """The values of a game."""
 
-    Attributes
-    ----------
-    values, stderr
-        For each level, coarse to fine, (width, outputs).
-    base
-        The game's value where everything is masked, (outputs,).
-    exact
-        For each level, whether every mask that a feature's value depends on was asked, (width,).
-    game
-        What was known of it.
-    processes, weights
-        What the values were averaged over.
-    """
-
-    values: tuple[FloatArray, ...]
+    values: tuple[FloatArray, ...]  # of each level, coarse to fine, (width, outputs)
     stderr: tuple[FloatArray, ...]
-    base: FloatArray
-    exact: tuple[BoolArray, ...]
+    base: FloatArray  # the game's value where everything is masked, (outputs,)
+    exact: tuple[BoolArray, ...]  # of each level, whether every mask that a feature's value depends on was asked
     game: Game
-    processes: tuple[Process, ...] = ()
+    processes: tuple[Process, ...] = ()  # what the values were averaged over
     weights: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     @property
@@ -121,20 +107,12 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class Even:
-    """The process of even orders given the rows, by which pairs of features act together.
-
-    Attributes
-    ----------
-    x, precision, pulls
-        Rows, the inverse of their covariance without their mean, and that times the deciding output.
-    unit
-        Of the output, in which the even orders' variance is 1.
-    """
+    """The process of even orders given the rows, by which pairs of features act together."""
 
     x: FloatArray
-    precision: FloatArray
-    pulls: FloatArray
-    unit: float
+    precision: FloatArray  # the inverse of the rows' covariance without their mean
+    pulls: FloatArray  # that times the deciding output
+    unit: float  # of the output, in which the even orders' variance is 1
     interactions: Interactions
     structure: Structure
 

@@ -41,31 +41,16 @@ ROUNDING = 1e-9  # of the outputs' variance: what keeps a system solvable
 
 @dataclass(frozen=True, eq=False)
 class Game:
-    """What is known of a game: rows of a function of leaf masks.
-
-    Attributes
-    ----------
-    masks, outputs
-        Masks of the leaves, (n, leaves), no two alike, and the model's outputs for them, (n, outputs).
-    output
-        The output by which strengths are chosen.
-    noisy
-        Whether the model answers one input differently when it is asked again.
-    smooth
-        Ways to make leaves' effects alike that are neighbours, among which the rows decide; None is not at all.
-    sizes
-        How large each leaf's effect is expected to be beside the others', as variances.
-    noise
-        The variance of an answer, as far as answers to the same input tell; interactions of many leaves look like it.
-    """
+    """What is known of a game: rows of a function of leaf masks."""
 
     structure: Structure
-    masks: BoolArray
-    outputs: FloatArray
-    output: int = 0
-    noisy: bool = False
-    smooth: tuple[Smoother | None, ...] = (None,)
-    sizes: FloatArray | None = None
+    masks: BoolArray  # of the leaves, (n, leaves), no two alike
+    outputs: FloatArray  # the model's for them, (n, outputs)
+    output: int = 0  # the one by which strengths are chosen
+    noisy: bool = False  # whether the model answers one input differently when it is asked again
+    smooth: tuple[Smoother | None, ...] = (None,)  # how neighbours may be alike: the rows decide; None is not at all
+    sizes: FloatArray | None = None  # how large each leaf's effect is expected to be beside the others', as variances
+    # The variance of an answer, as far as answers to the same input tell; interactions of many leaves look like it.
     noise: float = 0.0
 
     @cached_property
@@ -160,12 +145,10 @@ class Process:
 
     @property
     def interactions(self) -> tuple[Interactions, ...]:
-        """Of each order."""
         return self.fit.interactions
 
     @property
     def game(self) -> Game:
-        """What is known of the game."""
         return self.observed.game
 
     @cached_property

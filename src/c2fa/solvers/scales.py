@@ -48,37 +48,17 @@ USUAL_TAIL, _TAIL_SD = 4.0, 1.5  # prior of the tail: median, and standard devia
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """Everything that is to be chosen, as logarithms but for the leaves' own factors, and the priors' own scales.
+    """Everything that is to be chosen, as logarithms but for the leaves' own factors, and the priors' own scales."""
 
-    Attributes
-    ----------
-    owners
-        For the groups of leaves that share a factor, coarse to fine, the group of each leaf; the first is of all.
-    base
-        Where the prior of the first group's factor is centred.
-    sizes
-        For each leaf how large it is expected to be beside the others, as logarithms about 0; they stay as they are.
-    groups
-        Of the prior variances: the factor of all leaves, then those of the parts of each level.
-    own
-        For each leaf the factor of its own.
-    common, offsets
-        Of the noises: what the levels have in common, and each of them apart from it.
-    spreads
-        For each of the groups the standard deviation of its prior.
-    tail
-        The degrees of freedom of a leaf's value within its part.
-    """
-
-    owners: tuple[IntArray, ...]
-    base: float
-    sizes: FloatArray
-    groups: tuple[FloatArray, ...]
-    own: FloatArray
-    common: float
-    offsets: FloatArray
-    spreads: tuple[float, ...]
-    tail: float
+    owners: tuple[IntArray, ...]  # the group of each leaf, for groups that share a factor, coarse to fine; first of all
+    base: float  # where the prior of the first group's factor is centred
+    sizes: FloatArray  # how large each leaf is expected to be beside the others, about 0; they stay as they are
+    groups: tuple[FloatArray, ...]  # of the prior variances: the factor of all leaves, then those of each level's parts
+    own: FloatArray  # of each leaf the factor of its own
+    common: float  # of the noises: what the levels have in common
+    offsets: FloatArray  # and each of them apart from it
+    spreads: tuple[float, ...]  # of each of the groups the standard deviation of its prior
+    tail: float  # the degrees of freedom of a leaf's value within its part
 
     @classmethod
     def initial(
@@ -114,12 +94,10 @@ class Scales:
 
     @property
     def variances(self) -> FloatArray:
-        """For each leaf its prior variance."""
         return self.centre * self.own
 
     @property
     def noises(self) -> FloatArray:
-        """For each level its noise variance."""
         noises: FloatArray = np.maximum(np.exp(self.common + self.offsets), _MIN_NOISE)
         return noises
 

@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from c2fa.explanation import Explanation
 
 Pixels = npt.NDArray[np.uint8]
-Tints: TypeAlias = tuple[tuple[int, int, int], tuple[int, int, int]]
 
 SIDE = 512  # the longest side at which an image is segmented, kept and shown
 
@@ -62,7 +61,6 @@ class Images(View):
     name: str = ""
 
     def check(self, structure: Structure) -> None:
-        """Refuse label maps that are not those of the leaves."""
         super().check(structure)
         count = sum(int(labels.max()) + 1 for labels in self.labels)
         if len(self.images) != len(self.labels) or count != structure.leaves:
@@ -72,7 +70,6 @@ class Images(View):
             )
 
     def title(self, structure: Structure) -> str:
-        """The names of the images, or how many there are."""
         names, count = structure.names[0], structure.widths[0]
         if self.level_names(structure)[0] != "images":
             return self.name or f"An image of {count} regions"
@@ -182,15 +179,14 @@ def enlarge(small: npt.NDArray[Any], size: tuple[int, int], axes: tuple[int, int
 # -- colours -----------------------------------------------------------------------------------------
 
 
-def tint(image: Pixels, shares: FloatArray, tints: Tints = ((0, 98, 214), (222, 84, 0))) -> Pixels:
-    """A grey image, (H, W, 3), tinted by shares from −1 to 1 for each pixel, (H, W): one tint for, one against.
+def tint(image: Pixels, shares: FloatArray) -> Pixels:
+    """A grey image, (H, W, 3), tinted by shares from −1 to 1 for each pixel, (H, W): blue for, orange against.
 
     A full tint goes from a dark to a light shade as the picture does, so that what is in it can still be seen.
     """
     light = (image.astype(np.float64) @ (0.299, 0.587, 0.114) / 255.0)[..., None]
     ground = 90.0 + 158.0 * light
-    above, below = np.array(tints, dtype=np.float64)
-    paint = np.where(shares[..., None] > 0, above, below)
+    paint = np.where(shares[..., None] > 0, (0.0, 98.0, 214.0), (222.0, 84.0, 0.0))
     shade = paint * (0.45 + 0.55 * light) + 0.4 * light * (255.0 - paint)
     opacity = np.abs(np.clip(shares, -1, 1))[..., None] ** 0.7  # so that a third of the largest is plainly seen
     mixed: Pixels = np.clip(ground * (1 - opacity) + shade * opacity, 0, 255).astype(np.uint8)

@@ -31,7 +31,6 @@ class Text(View):
     spans: IntArray
 
     def check(self, structure: Structure) -> None:
-        """Refuse spans that are not those of the leaves."""
         super().check(structure)
         if self.spans.shape != (structure.leaves, 2):
             raise ValueError(
@@ -40,11 +39,9 @@ class Text(View):
             )
 
     def title(self, structure: Structure) -> str:
-        """How the text begins."""
         return shortened(self.text, 70)
 
     def words(self) -> str:
-        """The text."""
         return self.text
 
     def contents(self, structure: Structure, level: int) -> list[Any] | None:
@@ -111,7 +108,6 @@ class Table(View):
     at_baseline: tuple[bool, ...] = ()
 
     def check(self, structure: Structure) -> None:
-        """Refuse values that are not those of the leaves."""
         super().check(structure)
         for name, given in (("values", self.values), ("at_baseline", self.at_baseline or self.values)):
             if len(given) != structure.leaves:
@@ -123,7 +119,6 @@ class Table(View):
         return [cell(v) + " (equal to the baseline)" * at for v, at in zip(self.values, same, strict=True)]
 
     def contents(self, structure: Structure, level: int) -> list[Any] | None:
-        """The values of the leaves."""
         return list(self.values) if level == structure.depth - 1 else None
 
     def notes(self, structure: Structure, most: int = 5) -> list[str]:
@@ -158,7 +153,6 @@ class Bag(View):
     features: tuple[str, ...]
 
     def check(self, structure: Structure) -> None:
-        """Refuse vectors that are not the instances."""
         super().check(structure)
         if self.values.shape != (structure.widths[0], len(self.features)) or self.values.size != structure.leaves:
             raise ValueError(
@@ -167,11 +161,9 @@ class Bag(View):
             )
 
     def contents(self, structure: Structure, level: int) -> list[Any] | None:
-        """The numbers, instance by instance."""
         return self.values.ravel().tolist() if level == structure.depth - 1 else None
 
     def page(self, structure: Structure, side: int) -> dict[str, Any]:
-        """The features' names."""
         return {"features": self.features}
 
 
@@ -190,7 +182,6 @@ class Series(View):
     order: str = "channels"
 
     def check(self, structure: Structure) -> None:
-        """Refuse windows that are not the leaves."""
         super().check(structure)
         if self.values.ndim != 2 or len(self.values) * len(self.starts) != structure.leaves:
             raise ValueError(
@@ -215,7 +206,6 @@ class Series(View):
         return (means if self.order == "channels" else means.T).ravel().tolist()
 
     def page(self, structure: Structure, side: int, most: int = 600) -> dict[str, Any]:
-        """The recording, each channel from 0 to 1, at ``most`` steps."""
         drawn = scaled(self.values.astype(np.float64))
         channels, steps = drawn.shape
         at = np.arange(steps)
