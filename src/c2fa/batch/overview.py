@@ -144,7 +144,7 @@ class Overview(Sequence[Explanation]):
         """
         if kind not in ("beeswarm", "bars"):
             raise ValueError(f"kind must be 'beeswarm' or 'bars'; got {kind!r}")
-        from c2fa.plots._style import own_axes, signs  # with matplotlib, which nothing else here needs
+        from c2fa.plots._style import own_axes, paint  # with matplotlib, which nothing else here needs
 
         features = self.important(level, n, target=target, least=least, name=name)
         ax = own_axes(ax, 7, 0.32 * len(features) + 1.2)
@@ -152,14 +152,14 @@ class Overview(Sequence[Explanation]):
             means = np.array([f.mean for f in features])
             reach = np.array([[f.mean - f.low for f in features], [f.high - f.mean for f in features]])
             places = np.arange(len(features))
-            ax.barh(places, means, color=signs(means))
+            ax.barh(places, means, color=list(map(paint, means)))
             ax.errorbar(means, places, xerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
         else:
             rng = np.random.default_rng(0)
             for place, (_, values) in enumerate(self._spread(level, features, target, name)):
                 if len(values) > 2000:  # as many dots as can be told apart
                     values = rng.choice(values, 2000, replace=False)
-                ax.scatter(values, place + _swarm(values), s=6, c=signs(values), alpha=0.6, linewidths=0)
+                ax.scatter(values, place + _swarm(values), s=6, c=list(map(paint, values)), alpha=0.6, linewidths=0)
         names = [f"{f.name} ({f.inputs})" for f in features]
         ax.axvline(0.0, color="black", linewidth=0.8)
         ax.set_yticks(range(len(names)), [n if len(n) <= 40 else n[:39] + "…" for n in names])
