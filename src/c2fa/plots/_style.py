@@ -145,6 +145,11 @@ def colour(share: float) -> tuple[float, float, float, float]:
     return float(r), float(g), float(b), float(a)
 
 
+def signs(values: Iterable[float]) -> list[str]:
+    """The colours of values by their sign: for, or against."""
+    return [paint(value) for value in values]
+
+
 def say_contradiction(made: Figure, ax: Axes | None, *sentences: str) -> Figure:
     """Write why the levels are no one answer, in the colour of warnings.
 
@@ -244,7 +249,7 @@ def draw_bars(
 ) -> None:
     """Draw a bar for each value, with its error where all have one, beside its name in ``room`` points."""
     ys, drawn = np.arange(len(values)), np.nan_to_num(np.array(values), posinf=0.0, neginf=0.0)
-    ax.barh(ys, drawn, height=0.62, color=[paint(value) for value in values], zorder=2)
+    ax.barh(ys, drawn, height=0.62, color=signs(values), zorder=2)
     if names and None not in errors:
         ax.errorbar(drawn, ys, xerr=np.array(errors), fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
     ax.axvline(0, color=MUTED, lw=0.8)

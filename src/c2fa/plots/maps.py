@@ -28,10 +28,10 @@ from c2fa.plots._style import (
     name_ticks,
     named,
     own_axes,
-    paint,
     plain,
     predicted,
     say_contradiction,
+    signs,
     title_and_scale,
 )
 from c2fa.showing.numbers import number, of_largest, scaled, shares
@@ -243,8 +243,7 @@ def series(e: Explanation, ax: Axes | None = None) -> Figure:
             beside(own, c + 0.5, e.rounded.signed(units), fontsize=8.5, weight="bold")
     else:
         centres, widths = (edges[:-1] + edges[1:]) / 2, 0.8 * np.diff(edges)
-        colours = [paint(value) for value in e.high]
-        own.bar(centres, -0.42 * of_largest(e.high), widths, bottom=-0.55, color=colours, zorder=2)
+        own.bar(centres, -0.42 * of_largest(e.high), widths, bottom=-0.55, color=signs(e.high), zorder=2)
         own.axhline(-0.55, color=MUTED, lw=0.8)
         beside(own, -0.55, "windows", x=0, shift=(-6, 0), ha="right", fontsize=8.5, weight="bold")
     own.set_xlim(0, steps)

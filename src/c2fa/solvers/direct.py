@@ -25,8 +25,8 @@ from scipy.linalg.blas import dtrmm
 
 from c2fa.problem import Level, Problem
 from c2fa.solution import Solution, Status, System
-from c2fa.solvers.matrices import Cholesky, Strength, TreePrior, row_sums, squares
-from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
+from c2fa.solvers.matrices import Cholesky, Strength, TreePrior, row_sums, squares, triangle, weighted_gram
+from c2fa.structure import BoolArray, FloatArray, IntArray
 
 
 def direct(problem: Problem) -> Solution:
@@ -84,7 +84,7 @@ def prepare(problem: Problem) -> tuple[tuple[Strength, ...], System]:
     strengths = tuple(ridges)
     try:
         # A penalty that rounding would swallow is none.
-        return strengths, (factorise if np.min(strengths[-1]) > 1e-15 else _LeastSquares)(problem, strengths)
+        return strengths, (factorise if np.min(strengths[-1]) > _NOTHING else _LeastSquares)(problem, strengths)
     except LinAlgError:  # as where outputs and weights span too many orders of magnitude
         return strengths, _LeastSquares(problem, strengths)
 
@@ -235,6 +235,9 @@ class _LeastSquares:
         return squares(self.u[: self.rows].T)
 
 
+_NOTHING = 1e-15
+
+
 def _add_columns(total: FloatArray, rows: FloatArray, owners: IntArray) -> None:
     """Add each column of ``rows`` to its owner's column of ``total``."""
     if (owners[1:] < owners[:-1]).any():
@@ -352,6 +355,26 @@ def _posterior_system(problem: Problem, system: System | None) -> System | None:
 
 def loss_alone(level: Level) -> float:
     """The least loss of one level of a single output fitted by itself, under its own l2 penalty."""
-    problem = Problem(Structure.flat(level.width), (level,))
-    _, system = prepare(problem)
-    return 0.5 * float(np.square(problem.targets - problem.design @ system.fit(problem.targets)).sum())
+    rows, targets = level.rows.design, level.rows.targets[:, :1]
+    ridge = np.broadcast_to(np.asarray(level.penalty.ridge, dtype=np.float64), level.width)
+    if not ridge.any() and len(rows) > level.width:
+        # With rows of full rank, what no values can fit is the last number of the triangular factor of [X y].
+        upper = triangle(np.concatenate([rows, targets], axis=1))
+        sizes = np.abs(np.diag(upper))[:-1]
+        if sizes.min() > 1e-8 * sizes.max():  # no column is a mix of others
+            return 0.5 * float(upper[-1, -1]) ** 2
+    if not ridge.min() > _NOTHING:
+        penalised = np.flatnonzero(ridge)
+        penalty = np.zeros((len(penalised), level.width))  # of a square, most rows would be thrown away
+        penalty[np.arange(len(penalised)), penalised] = np.sqrt(2.0 * ridge[penalised])
+        padded = np.concatenate([targets, np.zeros((len(penalty), 1))])
+        values = np.linalg.lstsq(np.concatenate([rows, penalty]), padded, rcond=None)[0]
+    elif len(rows) < level.width:
+        gram = weighted_gram(rows, 0.5 / ridge)
+        np.einsum("ii->i", gram)[:] += 1.0
+        values = (rows.T @ Cholesky(gram).solve(targets)) / (2.0 * ridge)[:, None]
+    else:
+        normal = level.rows.gram.copy(order="F")
+        np.einsum("ii->i", normal)[:] += 2.0 * ridge
+        values = Cholesky(normal).solve(rows.T @ targets)
+    return 0.5 * float(np.square(targets - rows @ values).sum())
