@@ -288,7 +288,11 @@ def _exact_values(
         return
     known, values = found[level]
     known[children] = True
-    values[children] = shares @ np.tensordot(weights, game.outputs[rows].reshape(len(beside), 2**n, -1), axes=1)
+    answers = game.outputs[rows].reshape(len(beside), 2**n, -1)
+    for j, child in enumerate(children.tolist()):
+        held = np.flatnonzero(subsets[:, j])
+        effects = answers[:, held] - answers[:, held - (1 << j)]  # exactly 0 of a null player
+        values[child] = np.tensordot(np.outer(weights, shares[j, held]), effects, axes=2)
     for child, own_shares in zip(children.tolist() if level + 1 < s.depth else (), shares, strict=False):
         without = own_shares < 0.0
         below = np.flatnonzero(s.parents[level] == child)
