@@ -25,6 +25,7 @@ _APART = 3.0  # combined standard errors by which a part and the sum of its leav
 _MAX_SHARE = 0.5  # where there are none: the share of the largest part by which they may
 _MIN_LOO_R2 = 0.0  # below this the mean of the other rows predicts a left-out row better
 _ROUNDING = 1e-6  # outputs that differ by this share of their size may be one number in single precision
+_TINY = 1e-140  # the square of a difference this small underflows
 _LIGHT = 1e-12  # a row that weighs this share of the heaviest or less does not count
 _PAIRS = 10  # of features that act together, kept for each level
 _TELLING = 20  # so many masked inputs, each without about half of the features, show whether any of them matters
@@ -215,6 +216,11 @@ def _warnings(structure: Structure, fits: list[_Fit], game: Solved | None, apart
             f"the model's outputs differ by no more than {spread:.1g} around {largest:.3g}, which may be rounding: "
             "what is attributed is then noise; explain the model's own logits, or, where it "
             'answers in double precision, a probability with link="logit"'
+        )
+    if spread < _TINY:
+        warnings.append(
+            f"the model's outputs differ by no more than {spread:.1g}, whose square is next to 0 as numbers go: "
+            'standard errors and R² say nothing here; use link="log", or explain a multiple of the output'
         )
     return warnings
 

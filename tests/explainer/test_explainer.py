@@ -464,8 +464,6 @@ def test_zeros_have_no_bars():
     e = explain(model=lambda b: np.full(len(b), 0.3))
     assert "++" not in e.to_text()
     assert "e-" not in e.to_text()
-    assert "width:0px" in e._repr_html_()
-    assert "width:1px" not in e._repr_html_()
 
 
 def test_zeros_have_no_bars_in_a_plot():
