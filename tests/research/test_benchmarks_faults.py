@@ -260,7 +260,7 @@ def test_calls_that_fail(run: Callable[[Path], Any], counts: dict[str, int], tmp
     points = calls.points(run, tmp_path / "calm")
     expected = run(tmp_path / "calm")
     tally = Tally("calls")
-    for kind, at, number in points[:: 1 if counts else 30]:
+    for kind, at, number in points[:: 1 if counts else 20]:
         folder = tmp_path / f"{kind}-{at}-{number}"
         folder.mkdir()
         calls.judge(tally, "run", run, calls.Trap(folder, (kind, at), number), expected, "case")
