@@ -375,7 +375,11 @@ class Queries:
 
 
 def mark(asked: Sequence[tuple[Queries, Pending]]) -> list[Pending]:
-    """Mark rows that are about to be sent in their ledgers; leave out those that another process has marked."""
+    """Mark rows that are about to be sent in their ledgers; leave out those that another process has marked.
+
+    No process waits for another that waits for it: marks are set for one batch, right before it is sent, and taken away
+    when it is back; and a process waits for others' rows only when nothing of its own is to be sent or under way.
+    """
     names: dict[Ledger, list[Name]] = {}
     for queries, pending in asked:
         if queries.cache.ledger is not None:

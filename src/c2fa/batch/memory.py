@@ -80,12 +80,12 @@ def in_memory(
             steps = _explained(settings, explainer, items)
         else:
             steps = _explained_by_workers(settings, explainer, items, workers)
-        outcomes, report = list[Outcome](), Report()
+        outcomes, report, failures = list[Outcome](), Report(), 0
         try:
             for outcome, report in steps:
                 outcomes.append(outcome)
-                report.inputs = len(outcomes)
-                report.failed = sum(outcome.explanation is None for outcome in outcomes)
+                failures += outcome.explanation is None
+                report.inputs, report.failed = len(outcomes), failures
                 bar.update(report.inputs, report.so_far(bar.seconds))
         except KeyboardInterrupt:
             if not outcomes:
