@@ -96,6 +96,7 @@ def _record(given: argparse.Namespace, items: Sequence[Item]) -> None:
     """Write the rows of the items that are missing in a file, as far as the time goes."""
     begin = time.monotonic()
     settings, record, lm = _settings(given), Record(given.record), model(given)
+    others = {} if given.answers is None else Record(given.answers).contexts
     as_json = json.loads(json.dumps(vars(settings)))
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     record.begin(
@@ -107,6 +108,7 @@ def _record(given: argparse.Namespace, items: Sequence[Item]) -> None:
             **{name: sys.modules[name].__version__ for name in ("torch", "transformers") if name in sys.modules},
             "commit": given.commit or commit,
             "questions": "Natural Questions and QED (CC BY-SA 3.0), whose texts are not kept",
+            **({} if given.answers is None else {"answers of": given.answers.name}),
         }
     )
 
@@ -118,10 +120,15 @@ def _record(given: argparse.Namespace, items: Sequence[Item]) -> None:
         for start in range(0, len(todo), given.ahead):
             some = todo[start : start + given.ahead]
             new = [item for item in some if item.name not in record.contexts]
-            for item, answer in zip(*_answered(lm, new), strict=True):
+            if others:
+                new = [item for item in new if item.name in others]
+            written = [others[item.name].context.answer for item in new] if others else _written(lm, new)
+            for item, answer in zip(new, written, strict=True):
+                if not _can_be_scored(lm, answer):
+                    continue
                 yield Context.of(item, answer, lm.pieces(answer), settings.levels), item, {}, [settings]
             for item in some:
-                if item not in new:
+                if item.name in record.contexts:
                     yield record.contexts[item.name].context, item, record.contexts[item.name].rows, [settings]
 
     asked, left = 0, given.seconds - (time.monotonic() - begin)
@@ -140,12 +147,16 @@ def _in_turn(items: Sequence[Item]) -> list[Item]:
 
 def _answered(lm: Any, items: Sequence[Item]) -> tuple[list[Item], list[str]]:
     """The items that the model has an answer to which can be scored, and those answers."""
+    kept = [(i, text) for i, text in zip(items, _written(lm, items), strict=True) if _can_be_scored(lm, text)]
+    return [item for item, _ in kept], [answer for _, answer in kept]
+
+
+def _written(lm: Any, items: Sequence[Item]) -> list[str]:
+    """The model's answers."""
     template = getattr(lm, "template", None)
     texts = [message(item.documents, item.query) for item in items]
     prompts = texts if template is None else [template([{"role": "user", "content": text}]) for text in texts]
-    written = write_answers(lm, prompts)
-    kept = [(item, answer) for item, answer in zip(items, written, strict=True) if _can_be_scored(lm, answer)]
-    return [item for item, _ in kept], [answer for _, answer in kept]
+    return write_answers(lm, prompts)
 
 
 def _can_be_scored(lm: Any, answer: str) -> bool:
@@ -182,6 +193,7 @@ def flags() -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", help="hf:FOLDER or a .gguf file; for --speed also random")
     parser.add_argument("--record", type=Path, default=Path("cite.rows.xz"), help="the file of rows to go on with")
+    parser.add_argument("--answers", type=Path, help="a file of rows of another model, whose answers are explained")
     parser.add_argument(
         "--frozen", type=Path, nargs="+", help="files of rows whose tables are printed, without a model"
     )

@@ -35,13 +35,13 @@ class BudgetError(ValueError):
 class Ask:
     """A question: what does the model say of the input under these masks of a level?
 
-    ``again`` has the model asked although the answers are known, to see whether it answers the same. What it answers
-    then is kept beside the first answers, so that the same question is not asked a third time.
+    The last masks, ``again`` of them, are asked although answers to them are known, to see whether the model answers the
+    same. What it answers then is kept beside the first answers, so that the same question is not asked a third time.
     """
 
     level: int
     masks: BoolArray
-    again: bool = False
+    again: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,15 +242,17 @@ class Queries:
         """
         if self._last_question is None or self._last_question[0] is not ask:
             structure = self.cache.masked.structure
-            last, again = structure.depth - 1, _AGAIN if ask.again else 0
-            leaves = structure.expand(ask.masks, ask.level)
-            masks, level, keys = leaves, last, _keys_of(last + again, mask_keys(leaves))
+            masks, level = structure.expand(ask.masks, ask.level), structure.depth - 1
+            keys = _keys_of(level, mask_keys(masks))
             if self.cache.masked.by_level:
                 masks, level = structure.check_masks(ask.masks, ask.level), structure.level(ask.level)
-                own = _keys_of(level + _BY_LEVEL + again, mask_keys(masks))
+                own = _keys_of(level + _BY_LEVEL, mask_keys(masks))
                 # With nothing masked it is the input itself, at every level and under whatever masks.
                 full = np.asarray(masks.all(axis=1)).tolist()
                 keys = [key if is_full else mine for key, mine, is_full in zip(keys, own, full, strict=True)]
+            first = len(keys) - ask.again
+            once_more = map(_level_and_mask, keys[first:])
+            keys[first:] = [_keys_of(at | _AGAIN, [mask])[0] for at, mask in once_more]
             self._last_question = ask, masks, level, keys
         return self._last_question[1:]
 
