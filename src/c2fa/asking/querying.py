@@ -35,8 +35,8 @@ class BudgetError(ValueError):
 class Ask:
     """A question: what does the model say of the input under these masks of a level?
 
-    The last masks, ``again`` of them, are asked although answers to them are known, to see whether the model answers the
-    same. What it answers then is kept beside the first answers, so that the same question is not asked a third time.
+    The last masks, ``again`` of them, are asked although answers to them are known, to see whether the model answers
+    the same. What it answers then is kept beside the first answers, so that the same question is not asked a third time.
     """
 
     level: int
