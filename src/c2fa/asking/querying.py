@@ -36,7 +36,7 @@ class Ask:
     """A question: what does the model say of the input under these masks of a level?
 
     The last masks, ``again`` of them, are asked although answers to them are known, to see whether the model answers
-    the same. What it answers then is kept beside the first answers, so that the same question is not asked a third time.
+    the same. What it answers then is kept beside the first answers, so that the question is not asked a third time.
     """
 
     level: int
