@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -797,6 +798,45 @@ def test_many_questions_share_the_calls_of_a_model(tmp_path):
     again = Citer(kept, budget=24, ledger=ledger).many(asked)
     assert kept.calls == [], "answers and rows are in the ledger"
     np.testing.assert_array_equal(again[3].low, found[3].low)
+
+
+class Launching(Together):
+    """Begins a call that another thing answers, while who began it goes on."""
+
+    batch_size = 48
+
+    def launch_scores(self, asked):
+        if any("broken" in prompt for prompts, _ in asked for prompt in prompts):
+            raise RuntimeError("it does not begin")
+        number = self.calls.count("launch")
+        self.calls.append("launch")
+
+        def wait():
+            self.calls.append(f"wait {number}")
+            return self.score_many(asked)
+
+        return wait
+
+
+def test_a_model_that_begins_calls_has_the_next_one_before_the_last_is_read():
+    asked = [{"documents": DOCUMENTS, "query": f"Question {k}?", "answer": ANSWER} for k in range(9)]
+    lm = Launching()
+    found = Citer(lm, budget=24).many(asked)
+    calls = [call for call in lm.calls if call != "score"]
+    assert calls[:5] == ["launch", "wait 0", "launch", "launch", "wait 1"], "with and without documents, then the masks"
+    for one, q in zip(found, asked, strict=True):
+        np.testing.assert_array_equal(one.low, c2fa.cite(Additive(), q["documents"], q["query"], ANSWER, budget=24).low)
+
+
+@pytest.mark.parametrize("query", ["crash?", "broken?"])
+def test_a_call_that_fails_when_it_begins_or_when_it_is_read_fails_for_its_own_question_alone(query):
+    asked = [{"documents": DOCUMENTS, "query": f"Question {k}?", "answer": ANSWER} for k in range(4)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = Citer(Launching(), budget=24).many([*asked, {**asked[0], "query": query}], patience=0.1)
+    assert [failure.index for failure in found.errors()] == ([4] if query == "crash?" else [])
+    alone = c2fa.cite(Additive(), DOCUMENTS, "Question 2?", ANSWER, budget=24)
+    np.testing.assert_array_equal(found[2].low, alone.low)
 
 
 def test_a_question_that_fails_is_set_aside_and_those_beside_it_are_not():

@@ -190,8 +190,8 @@ def launcher(model: Any) -> Callable[[Inputs], Callable[[], Any]] | None:
 
 # What a language model can do and says of itself, as c2fa.citing.LanguageModel has it.
 _LANGUAGE = (
-    *("generate", "generate_many", "pieces", "score", "score_many", "try_scoring", "template", "fits", "close"),
-    *("concurrency", "special_tokens", "max_new_tokens"),
+    *("generate", "generate_many", "pieces", "score", "score_many", "launch_scores", "try_scoring", "template"),
+    *("fits", "close", "concurrency", "special_tokens", "max_new_tokens"),
 )
 _ATTRIBUTES = frozenset(name for name, value in vars(Description).items() if isinstance(value, property))
 

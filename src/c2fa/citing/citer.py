@@ -23,7 +23,9 @@ class LanguageModel(Protocol):
     """What can write an answer and say how likely a given one is, as ``c2fa.models.CausalLM``.
 
     It may also have ``score_many([(prompts, answer), …])`` and ``generate_many(prompts)``, by which ``Citer.many`` asks
-    about several questions in one call; ``template(messages)``, which puts a chat into the model's chat format;
+    about several questions in one call; ``launch_scores``, which begins the former and returns a function that waits
+    for it, so that a GPU has the next call before this one is read; ``template(messages)``, which puts a chat into the
+    model's chat format;
     ``fits(prompts, answer)``, which says whether each prompt and the answer fit into its window; ``try_scoring()``,
     which says by an error that it cannot score after all; ``special_tokens``, which documents must not hold;
     ``concurrency``, how many threads may call ``generate`` at once; and ``close()``, which ends them.

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import re
 import weakref
 from collections.abc import Callable, Sequence
@@ -63,10 +64,10 @@ class _Known:
 
 @dataclasses.dataclass(eq=False)
 class _Begun:
-    """Rows of a question that are to be scored, and the scores of the answer's pieces once they are there."""
+    """Rows of a question that are to be scored; ``scores`` waits for those of the answer's pieces, None if it fails."""
 
     rows: Rows
-    scores: FloatArray | None = None
+    scores: Callable[[], FloatArray | None] | None = None
 
 
 class Scorer(Shell):
@@ -74,7 +75,8 @@ class Scorer(Shell):
 
     Where a question has no answer, the language model writes it when the first row is asked. It is remembered, and
     kept in the ledger before it is scored: rows there belong to this answer and no other. Of a model that has
-    ``score_many``, rows of several questions that are begun before one is waited for are asked in one call.
+    ``score_many``, rows of several questions are asked in one call: as many as it likes at a time, or all that were
+    begun before one is waited for.
     """
 
     outputs_vary = True
@@ -166,26 +168,47 @@ class Scorer(Shell):
     def _begin(self, rows: Rows) -> Callable[[], FloatArray]:
         begun = _Begun(rows)
         self._begun.append(weakref.ref(begun))
+        if sum(len(one.rows) for one in self._waiting) >= (self.batch_size or math.inf):
+            self._score_together()
 
         def outputs() -> FloatArray:
             if begun.scores is None:
-                waiting, self._begun = [one for ref in self._begun if (one := ref()) is not None], []
-                if len(waiting) > 1:
-                    # What is wrong with one question is said of it alone, where it is asked by itself.
-                    with contextlib.suppress(Exception):
-                        self._score_together(waiting)
-            if begun.scores is None:
-                return self(rows)
-            return self.answered(rows.question).outputs(begun.scores)
+                self._score_together()
+            scores = None if begun.scores is None else begun.scores()
+            return self(rows) if scores is None else self.answered(rows.question).outputs(scores)
 
         return outputs
 
-    def _score_together(self, waiting: Sequence[_Begun]) -> None:
-        questions = [one.rows.question for one in waiting]
-        self._write_ahead(questions)
-        asked = [(self._prompts(one.rows), self._as_read(one.rows.question).text) for one in waiting]
-        for one, scores in zip(waiting, self.model.score_many(asked), strict=True):
-            one.scores = np.asarray(scores, dtype=np.float64)
+    @property
+    def _waiting(self) -> list[_Begun]:
+        return [begun for ref in self._begun if (begun := ref()) is not None]
+
+    def _score_together(self) -> None:
+        """Ask for all rows that wait in one call, which a model with ``launch_scores`` begins and others make later.
+
+        What is wrong with one question is said of it alone, where it is asked by itself.
+        """
+        waiting, self._begun = self._waiting, []
+        if len(waiting) < 2:
+            return
+        with contextlib.suppress(Exception):
+            self._write_ahead([one.rows.question for one in waiting])
+            asked = [(self._prompts(one.rows), self._as_read(one.rows.question).text) for one in waiting]
+            begins = self._can("launch_scores")
+            scores = self.model.launch_scores(asked) if begins else lambda: self.model.score_many(asked)
+
+            @functools.cache
+            def all_scores() -> list[FloatArray] | None:
+                with contextlib.suppress(Exception):
+                    return [np.asarray(some, dtype=np.float64) for some in scores()]
+                return None
+
+            def scores_of(number: int) -> FloatArray | None:
+                found = all_scores()
+                return None if found is None else found[number]
+
+            for number, one in enumerate(waiting):
+                one.scores = functools.partial(scores_of, number)
 
     def _write_ahead(self, questions: Sequence[Question]) -> None:
         """Have answers that several questions lack written at once."""

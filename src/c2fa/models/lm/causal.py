@@ -18,7 +18,7 @@ import torch
 from c2fa._system import refuse_older
 from c2fa.asking.model import cut_answers
 from c2fa.models.local.huggingface import Pretrained, from_folder, load_carefully, setting
-from c2fa.models.local.torch import Floats, evaluating, precision, to_host
+from c2fa.models.local.torch import Background, Floats, evaluating, precision, to_host
 from c2fa.structure import BoolArray
 
 
@@ -98,6 +98,7 @@ class CausalLM(Pretrained):
         self._head = head if isinstance(head, torch.nn.Module) else None  # some models do not say what makes logits
         self._parameters = sum(p.numel() for p in self.model.parameters())
         self._answers: dict[str, _Answer] = {}
+        self._background = Background(self.device)
         self._written = self._cut = 0
         # The special tokens that the tokenizer puts before a text; those that it puts behind would end the prompt.
         [whole], [plain] = self._tokens(["a"], special=True), self._tokens(["a"])
@@ -200,11 +201,19 @@ class CausalLM(Pretrained):
 
     def score_many(self, asked: Sequence[tuple[Sequence[str], str]]) -> list[Floats]:
         """The same for several answers, each after prompts of its own; rows of all share the calls of the model."""
-        read, prompts = [self._answer(answer) for _, answer in asked], [self._prompts(some) for some, _ in asked]
-        if not all(answer.ids for answer in read):
+        return self.launch_scores(asked)()
+
+    def launch_scores(self, asked: Sequence[tuple[Sequence[str], str]]) -> Callable[[], list[Floats]]:
+        """Begin ``score_many``; what is returned waits for it. A GPU goes on while the caller does other things."""
+        answers = [self._answer(answer) for _, answer in asked]
+        if not all(answer.ids for answer in answers):
             raise ValueError("the answer is empty, so there is nothing to score")
+        return self._background(self._launch_scores, [(some, a) for (some, _), a in zip(asked, answers, strict=True)])
+
+    def _launch_scores(self, asked: Sequence[tuple[Sequence[str], _Answer]]) -> Callable[[], list[Floats]]:
+        prompts = [self._prompts(some) for some, _ in asked]
         rows = [row for some in prompts for row in some]
-        answers = [answer.ids for answer, some in zip(read, prompts, strict=True) for _ in some]
+        answers = [answer.ids for some, answer in asked for _ in some]
         for i, (row, answer) in enumerate(zip(rows, answers, strict=True)):
             if len(row) > self._room(answer):
                 raise ValueError(
@@ -219,14 +228,17 @@ class CausalLM(Pretrained):
             for index in self._batches([len(row) for row in rows], [len(answer) for answer in answers]):
                 scores.append(self._scored([rows[i][shared:] for i in index], [answers[i] for i in index], past))
                 order += index
-            by_token = to_host(torch.cat(scores))()
-        ends = np.cumsum([len(answers[i]) for i in order])
-        of_row = dict(zip(order, np.split(by_token, ends[:-1]), strict=True))
-        in_turn = (of_row[i] for i in range(len(rows)))
-        return [
-            np.add.reduceat([next(in_turn) for _ in some], [0, *answer.ends[:-1]], axis=1)
-            for answer, some in zip(read, prompts, strict=True)
-        ]
+            by_token = to_host(torch.cat(scores))
+
+        def pieces() -> list[Floats]:
+            ends = np.cumsum([len(answers[i]) for i in order])
+            of_row = dict(zip(order, np.split(by_token(), ends[:-1]), strict=True))
+            in_turn = (of_row[i] for i in range(len(rows)))
+            return [
+                np.add.reduceat([next(in_turn) for _ in some], [0, *answer.ends[:-1]], axis=1) for some, answer in asked
+            ]
+
+        return pieces
 
     def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
         """Whether each prompt and the answer together fit into the model's window."""

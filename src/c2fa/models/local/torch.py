@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,6 +20,7 @@ from c2fa.asking.masking import MaskedBatch, stacking
 from c2fa.structure import BoolArray
 
 Floats = npt.NDArray[np.float64]
+T = TypeVar("T")
 
 
 class Torch:
@@ -281,14 +282,14 @@ class Background:
         self._threads: ThreadPoolExecutor | None = None
         self._own = threading.local()
 
-    def __call__(self, begin: Callable[[Any], Callable[[], Floats]], batch: Any) -> Callable[[], Floats]:
+    def __call__(self, begin: Callable[[Any], Callable[[], T]], batch: Any) -> Callable[[], T]:
         """Begin a call; the function that is returned waits for its outputs."""
         if self.device.type != "cuda":
             return begin(batch)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.lanes, "c2fa-device")
 
-        def in_lane() -> Callable[[], Floats]:
+        def in_lane() -> Callable[[], T]:
             if self.lanes == 1:
                 return begin(batch)
             if not hasattr(self._own, "stream"):
