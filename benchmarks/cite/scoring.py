@@ -169,6 +169,15 @@ def _sentences(case: Case, settings: Settings) -> list[Row]:
     ]
 
 
+def _rows(case: Case, settings: Settings) -> list[Row]:
+    """The rows of methods alone, as of a model that scouts for another."""
+    for name in settings.methods:
+        for seed in range(settings.seeds):
+            for budget in settings.rows:
+                case.values(name, budget, seed)
+    return []
+
+
 def _scores(case: Case, high: FloatArray, low: FloatArray, settings: Settings) -> dict[str, float | None]:
     s, context = case.masked.structure, case.rows.context
     documents, sentences = np.zeros(s.widths[0]), np.zeros(s.leaves)
@@ -258,5 +267,6 @@ PARTS: Mapping[str, Callable[[Case, Settings], list[Row]]] = {
     "sentences": _sentences,
     "intervals": _intervals,
     "words": _words,
+    "rows": _rows,
 }
 """What is measured of an item, each part from the same rows."""
