@@ -19,7 +19,7 @@ from c2fa.asking.inert import Moving
 from c2fa.asking.ledger import Ledger
 from c2fa.asking.links import ensure, on_scale
 from c2fa.asking.masking import Masked, Masker, check_masked, check_takes_one
-from c2fa.asking.model import Model, Shell, describe, resolve_target
+from c2fa.asking.model import Model, Shell, Target, describe, resolve_target
 from c2fa.asking.querying import Ask, Cache, Conversation, OnError, Queries
 from c2fa.asking.replies import QueryError
 from c2fa.asking.spending import Purse
@@ -31,9 +31,10 @@ from c2fa.methods.budget import masks_of, rows_and_money
 from c2fa.methods.c2fa import PAPER
 from c2fa.models.loading import Lazy, wrap
 from c2fa.priors.prior import Prior
-from c2fa.priors.scouting import Scout, expectation
+from c2fa.priors.scouting import Found, Scout
 from c2fa.showing.progress import Bar
 from c2fa.stopping import Judge, Rule, as_rule, in_stages
+from c2fa.structure import IntArray
 from c2fa.views.descriptors import Descriptors, FromPrior
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ class Explainer:
                 f"method {self.method_name!r} asks other rows when it has more of them, so until={until!r} cannot stop "
                 "it early; use another method, or until=None"
             )
-        self.target, self.seed, self.batch_size, self.on_error = target, int(seed), int(batch_size), on_error
+        self.target: Target = target
+        self.seed, self.batch_size, self.on_error = int(seed), int(batch_size), on_error
         self.outputs, self.progress = outputs, progress
         if isinstance(output_names, str) or not isinstance(output_names, Iterable | None):
             raise TypeError(f"output_names must be a list of names, one for each output; got {output_names!r}")
@@ -286,7 +288,8 @@ class Explainer:
         if self.money is not None and purse is not None:
             least = masked.structure.depth + 1 + len(masked.beside)
             budget = min(int(np.sum(budget)), self.money.masks(purse, least) * masked.rows_per_mask)
-        masks = masks_of(budget, masked.rows_per_mask, masked.structure.depth, len(masked.beside))
+        beside = len(masked.beside) + (0 if self.prior is None else self.prior.own_rows)
+        masks = masks_of(budget, masked.rows_per_mask, masked.structure.depth, beside)
         return self.method.split(masks, masked.structure)
 
     def queries(self, x: Any, masked: Masked, key: str | None = None, cache: Cache | None = None) -> Queries:
@@ -303,12 +306,17 @@ class Explainer:
         moving = Moving.of(masked)
         if moving is None or self.preset == "paper":  # which asks about every leaf
             return (yield from self._conversation(masked, queries))
-        e = yield from moving.asked(self._conversation(moving.masked, queries), masked.structure)
+        asking = self._conversation(moving.masked, queries, moving.places[-1])
+        e = yield from moving.asked(asking, masked.structure)
         return e.within(masked.structure, moving.places, masked.view, Descriptors.of(masked))
 
-    def _conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
-        """The same for an input all of whose leaves may matter."""
+    def _conversation(
+        self, masked: Masked, queries: Queries, leaves: IntArray | slice = slice(None)
+    ) -> Conversation[Explanation]:
+        """The same for an input all of whose leaves may matter; ``leaves`` are their numbers in the whole of it."""
         structure, rows = masked.structure, self.rows(masked)
+        if isinstance(self.prior, Scout):  # which may have to be loaded, before anything is paid for
+            self.prior.ready(self.model)
         tell = describe(self.model).outputs_of(masked.content, queries.cache.ledger, queries.cache.model_name)
         itself = np.ones((1, structure.leaves), dtype=np.bool_)
         asked = np.concatenate([itself, masked.beside]) if len(masked.beside) else itself
@@ -333,10 +341,13 @@ class Explainer:
             columns = np.array([target])
         scale = self.link.at(prediction)
         descriptors = Descriptors.of(masked)
-        expected = scouted = None
+        expected, ahead = None, Found((), np.zeros((0, 0)), 0, None)
         if isinstance(self.prior, Scout):
-            scouted = self.prior.explained(self, masked, queries.identity, target)
-            expected = expectation(scouted, [names[c] for c in columns])
+            whole, known = queries.cache.masked, queries.cache.ahead
+            if self.prior not in known:  # equal inputs have one cache
+                known[self.prior] = self.prior.found(self, whole, queries.identity, names, target)
+            ahead = known[self.prior]
+            expected = ahead.expectation(names, columns, leaves)
         elif self.prior is not None:
             expected = self.prior.expected(descriptors, [names[c] for c in columns], self.prior.kind(prediction, names))
         task = Task(
@@ -364,7 +375,8 @@ class Explainer:
         from_prior = None
         if self.prior is not None:
             worth = self.prior.worth.get(names[target], 0.0) if isinstance(self.prior, Prior) else 0.0
-            from_prior = FromPrior.of(found.values[-1], found.without_prior, column, found.prior_share, worth, scouted)
+            share, without = found.prior_share, found.without_prior
+            from_prior = FromPrior.of(found.values[-1], without, column, share, worth, ahead.rows, ahead.cost)
         cost = None if describe(self.model).cost is None else queries.purse.cost
         held = scale.notes(queries.answers[:, target]) if self.link.unit else ()
         notes = (*held, *describe(self.model).notes)

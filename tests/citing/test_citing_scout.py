@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import c2fa
+from c2fa.citing import PROMPT
 
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "ivory", "jolly", "karst", "larch"]
 DOCUMENTS = {f"d{i}": " ".join(f"The {word} {i} is here." for word in WORDS[3 * i : 3 * i + 3]) for i in range(4)}
@@ -70,6 +72,44 @@ def test_a_small_model_that_cannot_score_is_refused_before_anything_is_asked() -
         c2fa.cite(large, DOCUMENTS, "What?", prior=c2fa.scout(Writer()))
     assert not large.written
     assert not large.scored
+
+
+class Attentive(Reader):
+    """It looks at what it finds worth something."""
+
+    def attention(self, prompt: str, answer: str) -> Any:
+        spans = [(found.start(), found.end()) for found in re.finditer(r"\S+", prompt)]
+        looked = [[WORTH.get(prompt[a:b], 0.0), 0.0] for a, b in spans]
+        return np.array(spans), np.array(looked)
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, "{query} {context}", lambda c, q: f"{q}\n{c}\nIn short."])
+def test_attention_of_the_model_itself_is_one_row_of_the_budget(prompt: Any) -> None:
+    large = Attentive("large", 1.0, "It is the large one's answer.")
+    e = c2fa.cite(large, DOCUMENTS, "What is here?", budget=10, prior=c2fa.scout("attention"), prompt=prompt)
+    assert (e.queries, len(large.scored), e.prior.scouted) == (9, 9, 1)
+    alone = c2fa.cite(Reader("large", 1.0, large.answer), DOCUMENTS, "What is here?", budget=10, prompt=prompt)
+    truth = np.array([WORTH[word] for word in WORDS])
+    assert np.abs(e.low - truth).max() < 0.5 * np.abs(alone.low - truth).max()
+    assert "come from the prior (1 rows of attention)" in str(e)
+
+
+def test_many_questions_are_looked_at_by_workers_too(tmp_path: Any) -> None:
+    questions = [{"documents": DOCUMENTS, "query": q, "answer": "An answer."} for q in ("What?", "Which one?", "Why?")]
+    citer = c2fa.Citer(Attentive("large", 1.0, "An answer."), budget=10, prior=c2fa.scout("attention"))
+    alone = [citer(question) for question in questions]
+    here, there = citer.many(questions), citer.many(questions, tmp_path / "store", models="here", precision="float64")
+    for found in (here, there):
+        for one, other in zip(found, alone, strict=True):
+            np.testing.assert_allclose(one.low, other.low)
+            assert one.prior.scouted == 1
+
+
+def test_attention_is_asked_of_models_that_tell_of_it() -> None:
+    with pytest.raises(TypeError, match=r"Reader does not tell of its attention, as c2fa\.models\.CausalLM does"):
+        c2fa.cite(Reader("large", 1.0, "An answer."), DOCUMENTS, "What?", prior=c2fa.scout("attention"))
+    with pytest.raises(TypeError, match=r"c2fa\.scout\('attention'\) is for c2fa\.cite"):
+        c2fa.Explainer(len, c2fa.maskers.Text(), prior=c2fa.scout("attention"))
 
 
 def test_answers_are_explained_for_money_and_verified_for_rows() -> None:

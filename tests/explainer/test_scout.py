@@ -6,9 +6,11 @@ import pickle
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import c2fa
+from c2fa.priors.scouting import counterparts
 
 LEAVES = 60
 STRUCTURE = c2fa.Structure.from_groups([f"part {i // 10}" for i in range(LEAVES)])
@@ -165,6 +167,108 @@ def test_a_scout_that_fails_says_who_it_was() -> None:
     def broken(rows: Any) -> Any:
         raise RuntimeError("no battery")
 
-    with pytest.raises(c2fa.QueryError, match="no battery") as caught:
+    with pytest.raises(c2fa.QueryError, match="the scout, broken: RuntimeError: no battery") as caught:
         explained(c2fa.scout(broken), "owen")
-    assert any("it is the scout that failed, broken" in note for note in caught.value.__notes__)
+    assert not any("200 rows were sent" in note for note in caught.value.__notes__), "no ledger keeps rows of a scout"
+
+
+def test_a_scout_goes_ahead_where_masking_changes_nothing_of_some_leaves() -> None:
+    table = pd.DataFrame([[0.0] * 6], columns=list("uvwxyz"))
+    masker = c2fa.maskers.Tabular({"a": ["u", "v", "w"], "b": ["x", "y", "z"]}, table)
+    weights = np.array([3.0, 1.0, -2.0, 1.0, 5.0, -1.0])
+    row = pd.Series([1.0, 0.0, 1.0, 1.0, 0.0, 1.0], index=list("uvwxyz"))
+
+    def values(rows: Any) -> Any:
+        return np.asarray(rows, dtype=float) @ weights
+
+    e = c2fa.Explainer(values, masker, budget=12, prior=c2fa.scout(lambda rows: 0.1 * values(rows)))(row)
+    np.testing.assert_allclose(e.low, weights * row.to_numpy(), atol=1e-6)
+    assert e.prior is not None
+    assert e.prior.scouted > 0
+
+
+class Named:
+    """A model with outputs of these names, each of them some weights' sum."""
+
+    def __init__(self, **weights: Any) -> None:
+        self.output_names, self.weights = tuple(weights), np.column_stack(list(weights.values()))
+
+    def __call__(self, rows: Any) -> Any:
+        return np.asarray(rows) @ self.weights
+
+
+def test_the_scout_is_asked_about_the_output_of_the_same_name() -> None:
+    """In another order the same scout finds the same, and an output that it does not have is expected nothing of."""
+    other = np.roll(WEIGHTS, 7)
+    model = Named(no=other, maybe=np.full(LEAVES, 0.1), yes=WEIGHTS)
+    ways = [Named(no=other, yes=WEIGHTS), Named(yes=WEIGHTS, no=other)]
+    for target in ("yes", "no"):
+        one, turned = (explained(c2fa.scout(scout), "owen", model=model, target=target) for scout in ways)
+        np.testing.assert_allclose(one.low, turned.low)
+        np.testing.assert_allclose(one.low, WEIGHTS if target == "yes" else other, atol=0.2)
+    assert np.isfinite(explained(c2fa.scout(ways[0]), "owen", model=model, target="maybe").low).all()
+    alone = explained(c2fa.scout(ways[0]), "owen", model=model, target="yes", outputs="target")
+    np.testing.assert_allclose(alone.low, WEIGHTS, atol=0.2)
+
+
+def test_a_scout_without_names_stands_in_the_same_places_though_one_output_is_kept() -> None:
+    model, scout = Named(no=-WEIGHTS, yes=WEIGHTS), lambda rows: np.asarray(rows) @ np.column_stack([-WEIGHTS, WEIGHTS])
+    e = explained(c2fa.scout(scout), "owen", model=model, target="yes", outputs="target")
+    np.testing.assert_allclose(e.low, WEIGHTS, atol=0.2)
+
+
+def test_two_outputs_of_one_name_keep_their_places() -> None:
+    assert counterparts(["answer", "Yes.", "Yes."], ["answer", "Yes.", "Yes."]) == [0, 1, 2]
+
+
+def test_a_scout_may_be_on_another_scale_than_the_link_takes() -> None:
+    def likely(rows: Any) -> Any:
+        return 1.0 / (1.0 + np.exp(-0.3 * (np.asarray(rows) @ WEIGHTS)))
+
+    scout = Priced(lambda rows: 40.0 + np.asarray(rows) @ WEIGHTS, 0.01)
+    e = explained(c2fa.scout(scout, rows=90), "owen", model=likely, link="logit")
+    assert np.corrcoef(e.low, WEIGHTS)[0, 1] > 0.99
+    assert e.prior is not None
+    assert (scout.rows, e.prior.scouted, e.prior.scout_cost) == (90, 90, pytest.approx(0.9)), "asked once"
+
+
+def test_a_scout_that_is_away_for_a_while_sets_no_input_aside() -> None:
+    calls = 0
+
+    def hiccups(rows: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls in (3, 4, 9):
+            raise ConnectionError("try again")
+        return small(rows)
+
+    inputs = [X * scale for scale in (1.0, 0.5, 2.0, 3.0)]
+    steady = c2fa.Explainer(large, MASKER, budget=30, prior=c2fa.scout(small, rows=40), progress=False)
+    shaky = c2fa.Explainer(large, MASKER, budget=30, prior=c2fa.scout(hiccups, rows=40), progress=False)
+    for one, other in zip(steady.many(inputs), shaky.many(inputs), strict=True):
+        np.testing.assert_allclose(one.low, other.low)
+    assert calls > 12
+
+
+def test_a_scout_that_is_down_ends_the_run_and_not_its_inputs(tmp_path: Any) -> None:
+    def down(rows: Any) -> Any:
+        raise ConnectionError("nobody there")
+
+    explainer = c2fa.Explainer(large, MASKER, budget=30, prior=c2fa.scout(down), progress=False)
+    with pytest.raises(c2fa.batch.ModelDownError, match=r"the scout, down: the model has not answered once in 0\.2 s"):
+        explainer.many([X, 2.0 * X], tmp_path / "store", engine="serial", patience=0.2)
+
+
+def test_a_scout_that_cannot_be_loaded_is_noticed_before_anything_is_asked() -> None:
+    model = Priced(large, 1.0)
+    with pytest.raises(ValueError, match="the scout, nothing_like_it: "):
+        explained(c2fa.scout("nothing_like_it"), "owen", model=model)
+    assert model.rows == 0
+
+
+def test_equal_inputs_are_scouted_once() -> None:
+    scout = Priced(small, 0.01)
+    explainer = c2fa.Explainer(large, MASKER, budget=30, prior=c2fa.scout(scout, rows=40), progress=False)
+    one, other = explainer.many([X, X.copy()])
+    assert scout.rows == 40
+    np.testing.assert_array_equal(one.low, other.low)

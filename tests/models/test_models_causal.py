@@ -334,6 +334,39 @@ def test_several_answers_are_scored_as_each_by_itself(llama, tokenizer, prompts,
         np.testing.assert_allclose(found, lm.score(*one), rtol=1e-9)  # in float32 within 1e-5
 
 
+@pytest.mark.parametrize("kind", ["llama", "learned", "window"])
+def test_attention_is_that_of_the_whole_text_read_at_once(llama, tokenizer, kind):
+    size = {"vocab_size": len(tokenizer), "bos_token_id": 0, "eos_token_id": 1, "initializer_range": 0.4}
+    torch.manual_seed(0)
+    model = {
+        "llama": lambda: copy.deepcopy(llama),
+        "learned": lambda: GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=3, n_head=4, n_positions=512, **size)),
+        "window": lambda: MistralForCausalLM(MistralConfig(**{**SIZES, **size}, sliding_window=24)),
+    }[kind]()
+    lm = CausalLM(model.double().eval(), tokenizer)
+    before = lm.score([TEXT], "🙂 and 👩‍🚀!")
+    spans, looked = lm.attention(TEXT, "🙂 and 👩‍🚀!")
+    np.testing.assert_array_equal(lm.score([TEXT], "🙂 and 👩‍🚀!"), before)  # the model is as it was
+    ids = [0, *tokenizer(TEXT, add_special_tokens=False)["input_ids"]]
+    answer = tokenizer("🙂 and 👩‍🚀!", add_special_tokens=False)["input_ids"]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        layers = model(torch.tensor([ids + answer]), output_attentions=True, use_cache=False).attentions
+    rows = np.mean([layer[0].mean(0).numpy() for layer in layers[len(layers) // 2 :]], axis=0)
+    rows = rows[len(ids) - 1 : -1, : len(ids)] * (len(layers) - len(layers) // 2)
+    np.testing.assert_allclose(looked.sum(axis=1), rows.sum(axis=0), atol=1e-5)
+    assert looked.shape == (len(ids), len(lm.pieces("🙂 and 👩‍🚀!")))
+    np.testing.assert_allclose(looked[:, -1], rows[-1], atol=1e-5)  # the last piece is one token
+    assert "".join(TEXT[a:b] for a, b in spans) == TEXT
+
+
+def test_a_model_without_attention_says_so(tokenizer):
+    config = MambaConfig(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, state_size=8)
+    lm = CausalLM(MambaForCausalLM(config).eval(), tokenizer)
+    with pytest.raises(TypeError, match="MambaForCausalLM tells of no attention"):
+        lm.attention(TEXT, "a")
+
+
 def test_generated_tokens_are_scored_though_the_tokenizer_makes_others_of_the_text(lm, llama, tokenizer):
     ids = [tokenizer.convert_tokens_to_ids(letter) for letter in "The"]
     assert tokenizer("The", add_special_tokens=False)["input_ids"] != ids

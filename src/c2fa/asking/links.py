@@ -19,6 +19,10 @@ _MARGIN = 1e-7  # what single precision can still tell from 0 and 1; it makes lo
 _SLACK = 1e-6  # rounding may carry an output beyond the range by so much
 
 
+class RangeError(QueryError):
+    """The model returned what a link does not take."""
+
+
 @dataclass(frozen=True)
 class Link:
     """How every output is transformed before the fit, and what people call the result.
@@ -83,7 +87,7 @@ class Scale:
         low, high = self.link.low, self.link.high
         bad = outputs[(outputs < low - _SLACK * self.size) | (outputs > high + _SLACK * self.size)]
         if bad.size:
-            raise QueryError(
+            raise RangeError(
                 f"the model returned {bad.flat[0]:.6g}, and link={self.link.name!r} takes {self.link.takes}; give a "
                 "model that returns them, or leave the link out"
             )

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -190,8 +190,8 @@ def launcher(model: Any) -> Callable[[Inputs], Callable[[], Any]] | None:
 
 # What a language model can do and says of itself, as c2fa.citing.LanguageModel has it.
 _LANGUAGE = (
-    *("generate", "generate_many", "pieces", "score", "score_many", "launch_scores", "try_scoring", "template"),
-    *("fits", "close", "concurrency", "special_tokens", "max_new_tokens"),
+    *("generate", "generate_many", "pieces", "score", "score_many", "launch_scores", "attention", "try_scoring"),
+    *("template", "fits", "close", "concurrency", "special_tokens", "max_new_tokens"),
 )
 _ATTRIBUTES = frozenset(name for name, value in vars(Description).items() if isinstance(value, property))
 
@@ -263,8 +263,14 @@ def cut_answers(cut: int, written: int, tokens: int) -> tuple[str, ...]:
     return (f"{cut} of {written} answers {were} cut at {tokens} tokens; raise max_new_tokens for longer ones",)
 
 
-def resolve_target(target: int | str | None, outputs: FloatArray, names: tuple[str, ...]) -> int:
-    """Turn a target, by index, name or None for the predicted class, into an index; "1" is an index if no name is."""
+Target: TypeAlias = int | str | Callable[[tuple[str, ...]], int | None] | None
+"""Which output is explained: its index, its name, a function of all names, or None for the predicted class."""
+
+
+def resolve_target(target: Target, outputs: FloatArray, names: tuple[str, ...]) -> int:
+    """Turn a target into an index; "1" is an index if no name is."""
+    if callable(target):
+        target = target(names)
     if target is None:
         return int(np.argmax(outputs))
     if isinstance(target, str) and target not in names and target.isascii() and target.isdigit():

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -108,6 +108,7 @@ class Cache:
     sent: int = 0
     known: dict[Key, FloatArray | None] = field(default_factory=dict)
     costs: dict[Key, float] = field(default_factory=dict)
+    ahead: dict[Any, Any] = field(default_factory=dict)  # what scouts found of the input
     under_way: dict[Key, Queries] = field(default_factory=dict)
     unwritten: list[Row] = field(default_factory=list)
     back: list[Name] = field(default_factory=list)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from c2fa.asking.driver import AskModel, Policy, Received, Share, Verdict
 from c2fa.asking.replies import Failed, QueryError
@@ -205,6 +206,11 @@ class Isolation(Policy):
     tries: int = 3
     health: Health = field(default_factory=Health)
     report: Report = field(default_factory=Report)
+
+    @cached_property
+    def of_scouts(self) -> Isolation:
+        """The same for a model that scouts for this one."""
+        return Isolation(self.tries, Health(self.health.patience))
 
     def __post_init__(self) -> None:
         if self.tries < 1:

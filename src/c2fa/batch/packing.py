@@ -6,9 +6,10 @@ answers of a model that answers a row the same way in every batch.
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -20,8 +21,9 @@ from c2fa.asking.ledger import LedgerError
 from c2fa.asking.model import Model, contained
 from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, Queries
 from c2fa.asking.replies import QueryError
-from c2fa.batch.isolation import Isolation, PostponedError, in_words, missing_package
+from c2fa.batch.isolation import Isolation, ModelDownError, PostponedError, in_words, missing_package
 from c2fa.explanation import Explanation
+from c2fa.priors import Scout
 
 if TYPE_CHECKING:
     from c2fa.explainer import Explainer
@@ -93,6 +95,9 @@ def packed(
         if value < 1:
             raise ValueError(f"{name} must be at least 1, not {value!r}")
     isolation = Isolation() if isolation is None else isolation
+    if isinstance(scout := explainer.prior, Scout):
+        explainer = copy.copy(explainer)
+        explainer.prior = replace(scout, policy=isolation.of_scouts)
     while items:
         postponed: list[Item] = []
         unusable: list[Outcome] = []
@@ -110,6 +115,8 @@ def packed(
             isolation.report.recalled += job.queries.recalled
             if isinstance(job.error, LedgerError):  # no input's fault
                 raise job.error
+            if isinstance(job.error, ModelDownError):  # of a scout, which says nothing of whether the model answers
+                raise ModelDownError(*job.error.args) from job.error
             if isinstance(job.error, ImportError):
                 raise missing_package(job.error) from job.error
             if isinstance(job.error, PostponedError):

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.ledger import DamagedTextError, Ledger
+from c2fa.asking.masking import Masked
 from c2fa.asking.model import Outputs, Shell, describe, innermost
 from c2fa.citing.questions import MARK, Asking, Messages, Question, Rows, check_answer
 from c2fa.citing.similarity import Similarity, sentences_of, similarities, starts_of
@@ -209,6 +211,26 @@ class Scorer(Shell):
 
             for number, one in enumerate(waiting):
                 one.scores = functools.partial(scores_of, number)
+
+    def attention(self, masked: Masked) -> FloatArray:
+        """How much the tokens of the answer, and of each statement, look at each leaf of a question, (leaves, outputs).
+
+        A leaf is the place in the prompt with all documents that changes when it is masked.
+        """
+        question, last = masked.content, masked.structure.depth - 1
+        answered, whole = self._as_read(question), self._full(question)
+        spans, looked = self.model.attention(whole, answered.text)
+        if self.similarity is not None:  # whose answers have no pieces
+            looked = looked.sum(axis=1, keepdims=True)
+        before = np.concatenate([np.zeros((1, looked.shape[1])), np.cumsum(looked, axis=0)])
+        found = []
+        for leaf in range(masked.structure.leaves):
+            others = np.arange(masked.structure.leaves)[None] != leaf
+            [without] = self._prompts(masked.inputs(others, last))
+            first, end = _changed(whole, without)
+            at, behind = np.searchsorted(spans[:, 1], first, side="right"), np.searchsorted(spans[:, 0], end)
+            found.append(before[max(behind, at)] - before[at])
+        return answered.outputs(np.array(found))
 
     def _write_ahead(self, questions: Sequence[Question]) -> None:
         """Have answers that several questions lack written at once."""
@@ -407,6 +429,20 @@ class Scorer(Shell):
             ordered = map(re.escape, sorted(found, key=len, reverse=True))
             self._marks[roles] = re.compile((around and "|".join(ordered)) or "(?!)")
         return self._marks[roles]
+
+
+def _changed(text: str, other: str) -> tuple[int, int]:
+    """The place of a text that is another, or nothing, in the other text.
+
+    >>> _changed("one two three", "one three")
+    (5, 9)
+    """
+
+    def alike(one: Iterable[str], two: Iterable[str]) -> int:
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False)))
+
+    first = alike(text, other)
+    return first, len(text) - alike(reversed(text[first:]), reversed(other[first:]))
 
 
 def _broken(found: re.Match[str]) -> str:

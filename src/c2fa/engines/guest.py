@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from c2fa.engines.serving import Server
 
 # What workers call of a language model: by the thread that calls the model, or beside it, where nothing is computed.
-CALLS, BESIDE = ("generate", "generate_many", "score", "score_many"), ("pieces", "try_scoring", "template", "fits")
+CALLS = "generate", "generate_many", "score", "score_many", "attention"
+BESIDE = "pieces", "try_scoring", "template", "fits"
 
 
 @dataclass(eq=False)
@@ -161,7 +162,7 @@ class Guest:
         elif request.what in (*CALLS, *BESIDE):  # each by itself: an answer is scored after many prompts at once
             request.kind = request.what, request.guest.token, request.id
             given = request.body[0]
-            request.rows = 1 if request.what == "generate" else len(given)
+            request.rows = 1 if request.what in ("generate", "attention") else len(given)
             if request.what == "score_many":
                 request.rows = sum(len(prompts) for prompts, _ in given)
         if request.what in ("rows", "batch"):

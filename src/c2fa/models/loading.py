@@ -256,6 +256,11 @@ class Lazy(ModelProxy):
             return self._made
 
     @property
+    def is_made(self) -> bool:
+        """Whether it was used already."""
+        return self._made is not None
+
+    @property
     def launch(self) -> Any:
         return launcher(self.model)
 

@@ -100,6 +100,11 @@ class Prior:
             effects[name], sizes[name], errors[name], worth[name] = data.learned(name)
         return cls(data.fields, effects, sizes, errors, data.met, worth, data.count, data.middle, data.link, data.model)
 
+    @property
+    def own_rows(self) -> int:
+        """The rows that it takes of the budget."""
+        return 0
+
     def kind(self, prediction: FloatArray, names: Sequence[str]) -> str:
         """What kind of input it is, by what the model says of it: effects may depend on it."""
         return kind_of(prediction, names, self.middle)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from c2fa._system import is_whole
-from c2fa.asking.driver import Job, drive
+from c2fa.asking.driver import Job, Policy, drive
 from c2fa.asking.fingerprint import Identity, fingerprint
-from c2fa.asking.links import ensure
+from c2fa.asking.links import Link, RangeError, ensure
 from c2fa.asking.masking import Masked
-from c2fa.asking.model import Shell, describe
+from c2fa.asking.model import Shell, describe, innermost
 from c2fa.asking.querying import Cache
+from c2fa.asking.spending import Purse
 from c2fa.explanation import Explanation
 from c2fa.models.loading import Lazy, taken
 from c2fa.solvers.expected import Expectation
-from c2fa.structure import FloatArray
+from c2fa.structure import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from c2fa.explainer import Explainer
@@ -37,6 +40,8 @@ def scout(model: Any, rows: int = 200) -> Scout:
     model
         Whatever ``Explainer`` takes, or for ``c2fa.cite`` a language model, which reads the answer of the large one; or
         a line of text as ``c2fa.models.load`` takes it, which every process loads when it is first needed.
+        ``"attention"`` is the language model itself: how much it looks at each source when it reads its answer. That
+        takes one row, which is one of the budget.
     rows
         The rows that it is asked for each input.
 
@@ -52,15 +57,72 @@ def scout(model: Any, rows: int = 200) -> Scout:
     """
     if not (is_whole(rows) and rows > 0):
         raise TypeError(f"rows must be a whole number above 0; got {rows!r}")
+    if model == "attention":
+        return Attention(None, 1)
     return Scout(Lazy(model) if isinstance(model, str) else taken(model), int(rows))
 
 
 @dataclass(frozen=True, eq=False)
+class Found:
+    """What a scout found of an input: what each leaf does for outputs of these names, in no unit, and what it took."""
+
+    names: Sequence[str]
+    effects: FloatArray
+    rows: int
+    cost: float | None
+
+    def expectation(self, outputs: Sequence[str], columns: IntArray, leaves: IntArray | slice) -> Expectation:
+        """What is to be expected of some of the outputs of a model that calls them so, and of some of the leaves."""
+        places = counterparts(outputs, self.names)
+        nothing = np.zeros(len(self.effects))
+        chosen = [nothing if places[c] is None else self.effects[:, places[c]] for c in columns]
+        effects = np.column_stack(chosen)[leaves]
+        effects /= np.maximum(np.abs(effects).max(axis=0), np.finfo(float).tiny)
+        return Expectation(effects, sizes_of(effects), in_units=False)
+
+
+def counterparts(outputs: Sequence[str], names: Sequence[str]) -> list[int | None]:
+    """Where a scout, which calls its outputs by ``names``, has each output of the model.
+
+    It is the one of the same name; where none is called the same, that in the same place.
+
+    >>> counterparts(["negative", "neutral", "positive"], ["positive", "negative"])
+    [1, None, 0]
+    """
+    if list(outputs) == list(names):  # of which two may be called the same
+        return list(range(len(names)))
+    if set(outputs) & set(names):
+        return [names.index(output) if output in names else None for output in outputs]
+    if len(outputs) != len(names):
+        raise ValueError(
+            f"the scout has the outputs {', '.join(names[:20])} and the model {', '.join(outputs[:20])}: give a scout "
+            "with outputs of the same names, or as many"
+        )
+    return list(range(len(names)))
+
+
+@dataclass(frozen=True)
+class _Input:
+    """By what policies tell inputs apart."""
+
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
 class Scout:
-    """A model that goes ahead, as ``c2fa.scout`` makes it, and the rows that it is asked for each input."""
+    """A model that goes ahead, as ``c2fa.scout`` makes it, and the rows that it is asked for each input.
+
+    ``policy`` says what to do where it fails.
+    """
 
     model: Any
     rows: int
+    policy: Policy = field(default_factory=Policy, repr=False)
+
+    @property
+    def own_rows(self) -> int:
+        """The rows that it takes of the budget."""
+        return 0
 
     @cached_property
     def fingerprint(self) -> str:
@@ -79,46 +141,105 @@ class Scout:
         return describe(self.model).name or str(getattr(self.model, "__name__", type(self.model).__name__))
 
     def check(self, other: Any) -> None:
-        """Refuse a model that cannot go ahead of another one, before anything is asked."""
-        if isinstance(other, Shell):
-            if not isinstance(self.model, Lazy):  # which is not to be made yet
+        """Refuse a model that cannot go ahead of another one; of one that is still to be made, ``ready`` does so."""
+        if isinstance(self.model, Lazy) and not self.model.is_made:
+            return
+        with self._named():
+            if isinstance(other, Shell):
                 other.scouting(self.model).check()
-        elif not callable(self.model):
-            raise TypeError(f"{type(self.model).__name__} is a language model, which scouts for c2fa.cite alone")
+            elif not callable(self.model):
+                raise TypeError(f"{type(self.model).__name__} is a language model, which scouts for c2fa.cite alone")
 
-    def explained(self, explainer: Explainer, masked: Masked, identity: Identity, target: int) -> Explanation:
+    def ready(self, other: Any) -> None:
+        """Make the model where it is used, before anything is asked there."""
+        if isinstance(self.model, Lazy) and not self.model.is_made:
+            with self._named():
+                _ = self.model.model
+            self.check(other)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Whatever is raised says that it is about the scout."""
+        try:
+            yield
+        except Exception as error:
+            error.args = (f"the scout, {self._called}: {error}", *error.args[1:])
+            raise
+
+    def found(
+        self, explainer: Explainer, masked: Masked, identity: Identity, outputs: Sequence[str], target: int
+    ) -> Found:
+        """What the scout finds of an input, for which the model has these outputs."""
+        e = self.explained(explainer, masked, identity, outputs, target)
+        return Found([e.output_names[c] for c in e.columns], e.all_values[-1], e.queries, e.diagnostics.cost)
+
+    def explained(
+        self, explainer: Explainer, masked: Masked, identity: Identity, outputs: Sequence[str], target: int
+    ) -> Explanation:
         """What the scout's model says of an input, explained as the other's is: by its method and under its masks."""
         own = copy.copy(explainer)
         own.model = explainer.model.scouting(self.model) if isinstance(explainer.model, Shell) else self.model
-        kind = explainer.link.name.removesuffix("-of-log")  # the other model may return probabilities themselves
-        own.link = ensure(kind, log_probabilities=describe(own.model).log_probabilities)
-        own.budget, own.target, own.outputs, own.prior, own.until = self.rows, target, "all", None, None
+        own.budget, own.outputs, own.prior, own.until = self.rows, "all", None, None
         own.money = own.model_name = own.output_names = None
+        own.target = lambda names: counterparts(outputs, names)[target]
         # Its answers are kept in no ledger: those of a language model are about what the other model wrote.
-        queries = own.queries(None, masked, cache=Cache(masked, own.on_error, identity))
-        [job] = drive([Job(own.conversation(masked, queries), queries)], own.model, batch_size=own.batch_size)
-        if job.error is not None:
-            job.error.add_note(f"it is the scout that failed, {self._called}")
-        return job.result()
+        cache = Cache(masked, own.on_error, identity, unkept="rows of a scout are kept in no ledger")
+
+        purse = Purse()
+
+        def explanation(link: Link) -> Explanation:
+            own.link = link
+            queries = replace(own.queries(None, masked, cache=cache), purse=purse)
+            job = Job(own.conversation(masked, queries), queries, _Input(identity.number))
+            [job] = drive([job], own.model, batch_size=own.batch_size, policy=self.policy)
+            return job.result()
+
+        with self._named():
+            kind = explainer.link.name.removesuffix("-of-log")  # the other model may return probabilities themselves
+            try:
+                return explanation(ensure(kind, log_probabilities=describe(own.model).log_probabilities))
+            except RangeError:  # its outputs are on a scale of their own
+                return explanation(ensure("identity"))
 
 
-def expectation(e: Explanation, outputs: list[str]) -> Expectation:
-    """What a scout's explanation leads to expect of the outputs of these names.
+@dataclass(frozen=True, eq=False)
+class Attention(Scout):
+    """What a language model looks at when it reads its own answer, which takes a row of it."""
 
-    Outputs are matched by name, and where none is called the same by their places.
-    """
-    names = [e.output_names[c] for c in e.columns]
-    if not set(names) & set(outputs):
-        if len(names) != len(outputs):
-            raise ValueError(
-                f"the scout has the outputs {', '.join(names[:20])} and the model {', '.join(outputs[:20])}: give a "
-                "scout with outputs of the same names, or as many"
+    @property
+    def own_rows(self) -> int:
+        """One, of the model that is explained."""
+        return self.rows
+
+    @property
+    def _called(self) -> str:
+        return "attention"
+
+    def check(self, other: Any) -> None:
+        """Refuse a model that does not tell of its attention."""
+        if not isinstance(other, Shell):
+            raise TypeError(
+                "c2fa.scout('attention') is for c2fa.cite, which has a language model; give c2fa.scout a model that "
+                "costs less"
             )
-        names = outputs
-    nothing = np.zeros(e.structure.leaves)
-    effects = np.column_stack([e.all_values[-1][:, names.index(n)] if n in names else nothing for n in outputs])
-    effects /= np.maximum(np.abs(effects).max(axis=0), np.finfo(float).tiny)  # which are in no unit
-    return Expectation(effects, sizes_of(effects), in_units=False)
+        if not (isinstance(other.model, Lazy) and not other.model.is_made) and not hasattr(other.model, "attention"):
+            raise TypeError(
+                f"{type(innermost(other)).__name__} does not tell of its attention, as c2fa.models.CausalLM does; give "
+                "c2fa.scout a model that costs less"
+            )
+
+    def ready(self, other: Any) -> None:
+        """The model is made, if it is not yet: it is what will be asked anyway."""
+        if isinstance(other, Shell) and isinstance(other.model, Lazy):
+            _ = other.model.model
+        self.check(other)
+
+    def found(
+        self, explainer: Explainer, masked: Masked, identity: Identity, outputs: Sequence[str], target: int
+    ) -> Found:
+        """How much the answer looks at each leaf."""
+        looked: FloatArray = cast(Any, explainer.model).attention(masked)
+        return Found(outputs, looked, self.rows, None)
 
 
 def sizes_of(effects: FloatArray) -> FloatArray:

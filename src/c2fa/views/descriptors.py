@@ -288,13 +288,12 @@ class FromPrior:
         column: int,
         share: float | None,
         worth: float,
-        scout: Explanation | None,
+        scouted: int,
+        scout_cost: float | None,
     ) -> FromPrior:
-        """From the leaves' values with it and those of every level without it, and what a scout found."""
+        """From the leaves' values with it and those of every level without it."""
         part = 0.0 if without is None else expected_part(values[:, column], without[-1][:, column])
-        if scout is None:
-            return cls(share or 0.0, part, worth, without)
-        return cls(share or 0.0, part, worth, without, scout.queries, scout.diagnostics.cost)
+        return cls(share or 0.0, part, worth, without, scouted, scout_cost)
 
     def note(self, e: Explanation) -> str:
         """How much of the leaves' values it is, in words."""

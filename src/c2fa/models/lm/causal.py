@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import math
@@ -19,7 +20,7 @@ from c2fa._system import refuse_older
 from c2fa.asking.model import cut_answers
 from c2fa.models.local.huggingface import Pretrained, from_folder, load_carefully, setting
 from c2fa.models.local.torch import Background, Floats, evaluating, precision, to_host
-from c2fa.structure import BoolArray
+from c2fa.structure import BoolArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,45 @@ class CausalLM(Pretrained):
 
         return pieces
 
+    def attention(self, prompt: str, answer: str) -> tuple[IntArray, Floats]:
+        """Where each token of the prompt stands in it, (tokens, 2), and how much the answer's pieces look at it.
+
+        The second is (tokens, pieces), the mean over heads of the deeper half of the layers: those before them look at
+        what stands nearby.
+        """
+        return self._background(self._launch_attention, (prompt, self._answer(answer)))()
+
+    def _launch_attention(self, asked: tuple[str, _Answer]) -> Callable[[], tuple[IntArray, Floats]]:
+        prompt, answer = asked
+        if not self.tokenizer.is_fast:
+            raise TypeError(
+                f"{type(self.tokenizer).__name__} does not tell where tokens stand in a text, so that no "
+                "attention can be read"
+            )
+        [ids] = self._prompts([prompt])
+        with self._tokenizing:
+            own = self.tokenizer.backend_tokenizer.encode(prompt, add_special_tokens=False).offsets
+        spans = np.array([(0, 0)] * (len(ids) - len(own)) + own, dtype=np.intp).reshape(-1, 2)
+        last = [ids[-1], *answer.ids[:-1]]
+        evaluating(self.model)
+        with torch.inference_mode(), precision(self.device, self.autocast):
+            past = None
+            if len(ids) > 1:  # of which only keys and values are kept: all attention within a prompt is its square
+                past = setting(self._read([ids[:-1]], [0], [0], use_cache=True)[0], "past_key_values")
+            with _eager(self.model):
+                inputs = torch.tensor([last], device=self.device)
+                outputs = self.model(input_ids=inputs, past_key_values=past, use_cache=True, output_attentions=True)
+        layers = [layer for layer in setting(outputs, "attentions") or () if layer is not None]
+        if not layers:
+            raise TypeError(f"{type(self.model).__name__} tells of no attention")
+        looked = np.zeros((len(last), len(ids)))
+        for layer in layers[len(layers) // 2 :]:
+            weights = layer[0].float().mean(dim=0)
+            gone = max(len(ids) + len(last) - 1 - weights.shape[1], 0)  # tokens that a sliding window has left behind
+            looked[:, gone:] += weights[:, : max(len(ids) - gone, 0)].cpu().double().numpy()
+        pieces = np.add.reduceat(looked, [0, *answer.ends[:-1]], axis=0).T
+        return lambda: (spans, pieces)
+
     def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
         """Whether each prompt and the answer together fit into the model's window."""
         room = self._room(self._answer(answer).ids)
@@ -410,3 +450,17 @@ class CausalLM(Pretrained):
             return math.inf
         name = "original_max_position_embeddings"
         return float(rope.get(name) or setting(self._config, name, "max_position_embeddings"))
+
+
+@contextlib.contextmanager
+def _eager(model: Any) -> Iterator[None]:
+    """While a model computes attention step by step: the faster ways do not tell of it."""
+    before = getattr(model.config, "_attn_implementation", None)
+    if before == "eager" or not hasattr(model, "set_attn_implementation"):
+        yield
+        return
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
