@@ -2,12 +2,15 @@
 
     python -m benchmarks.cite.scouting --model hf:LARGE --scout hf:SMALL --device cuda --families nq10 --items 40
     python -m benchmarks.cite.scouting --frozen LARGE.xz SMALL.xz --families nq10
+    python -m benchmarks.cite.scouting --frozen FILE.xz --model hf:FOLDER --families nq10  # its own attention
 
 The large model writes an answer to each question, which ``cite`` explains by some of its rows: alone, and with what the
 small model makes of the same answer and passages as a prior (``c2fa.scout``). Explanations are scored on fresh masks of
 sentences by the rank correlation of what they predict with what the large model says (LDS). A prompt is asked once,
-whoever asks for it. ``--frozen`` takes two files of rows that ``benchmarks.cite`` recorded, and no model: there each
-model explains its own answer to the same question from the same passages, so that the scout knows less.
+whoever asks for it. ``--frozen`` takes two files of rows that ``benchmarks.cite`` recorded, and no model: the second is
+of the answers of the first (``benchmarks.cite --answers LARGE.xz --parts rows``), or each model explains its own answer
+to the same question, so that the scout knows less. With one file and the model that it is of, the model's own attention
+is what is expected (``c2fa.scout("attention")``); the row that it takes is not counted in the tables.
 
 Scouts that mislead are shown too: *negated* has the opposite of every value, *shuffled* the values of other sentences
 of the context, and *another question* what the small model says of the item before. None may cost more than .02.
@@ -15,12 +18,13 @@ of the context, and *another question* what the small model says of the item bef
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from benchmarks.cite.asking import write_answers
@@ -33,6 +37,7 @@ from benchmarks.queries.tables import Estimate
 import c2fa
 from c2fa import metrics
 from c2fa.citing import Question
+from c2fa.citing.scoring import Scorer
 from c2fa.priors.scouting import Scout
 from c2fa.structure import FloatArray
 
@@ -66,22 +71,22 @@ class Remembering:
         self.known.clear()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Told(Scout):
     """A scout whose explanation is known."""
 
-    found: c2fa.Explanation
+    own: c2fa.Explanation
 
     def explained(self, *_: Any) -> c2fa.Explanation:
         """What is known."""
-        return self.found
+        return self.own
 
 
 def scouts(lm: Any, e: c2fa.Explanation, elsewhere: FloatArray) -> dict[str, Scout | None]:
     """No scout, one that says what a model found, and those that mislead; ``elsewhere`` is said of another question."""
 
     def told(values: FloatArray) -> Scout:
-        return Told(lm, e.queries, replace(e, all_values=(*e.all_values[:-1], values)))
+        return Told(lm, e.queries, own=replace(e, all_values=(*e.all_values[:-1], values)))
 
     own = e.all_values[-1]
     return {
@@ -130,7 +135,7 @@ def asked_scores(
         return c2fa.Citer(large, budget=budget, prior=prior, progress=False)(one.question)
 
     ahead, elsewhere = (c2fa.Citer(small, budget=of_scout, progress=False)(x.question) for x in (one, before))
-    return _scores(explained, lds, scouts(small, ahead, elsewhere.low), rows, ahead)
+    return _scores(explained, lds, scouts(small, ahead, elsewhere.low), rows, ahead, of_scout)
 
 
 def frozen_scores(
@@ -146,7 +151,27 @@ def frozen_scores(
         return large.explained(budget, 0, method="c2fa", prior=prior)
 
     ahead, elsewhere = (case.explained(rows[-1], 0, method="c2fa") for case in (small, before))
-    return _scores(explained, lds, scouts(small.rows, ahead, elsewhere.low), rows, ahead)
+    return _scores(explained, lds, scouts(small.rows, ahead, elsewhere.low), rows, ahead, rows[-1])
+
+
+def attention_scores(
+    lm: Any, case: Case, item: Item, elsewhere: FloatArray, rows: Sequence[int], fresh: int
+) -> tuple[dict[tuple[str, int], float], FloatArray]:
+    """The same where the model's own attention is the scout, and what it looks at."""
+    own = c2fa.Citer(lm, progress=False).explainer
+    question = Question(dict(item.documents), item.query, case.rows.context.answer)
+    looked = cast(Scorer, own.model).attention(own.masker(question))
+
+    def lds(values: FloatArray) -> float:
+        found = case.measured(metrics.lds(values, case.fresh(1, fresh)))
+        return np.nan if found is None else found
+
+    def explained(budget: int, prior: Scout | None) -> c2fa.Explanation:
+        return case.explained(budget, 0, method="c2fa", prior=prior)
+
+    e = explained(rows[0], None)
+    ahead = replace(e, all_values=(*e.all_values[:-1], looked))
+    return _scores(explained, lds, scouts(case.rows, ahead, elsewhere), rows, ahead, 1), ahead.low
 
 
 def _scores(
@@ -155,9 +180,10 @@ def _scores(
     priors: Mapping[str, Scout | None],
     rows: Sequence[int],
     ahead: c2fa.Explanation,
+    of_scout: int,
 ) -> dict[tuple[str, int], float]:
     found = {(label, n): lds(explained(n, prior).low) for label, prior in priors.items() for n in rows}
-    return {**found, ("the scout's own", rows[-1]): lds(ahead.low)}
+    return {**found, ("the scout's own", of_scout): lds(ahead.low)}
 
 
 def lines(found: Sequence[Mapping[tuple[str, int], float]], rows: Sequence[int]) -> Iterator[str]:
@@ -186,6 +212,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--scout-rows", type=int, default=128, help="the rows that the small model is asked")
     given = parser.parse_args(arguments)
     rows, fresh = given.rows or (16, 32, 64, 128), given.fresh or 64
+    if given.frozen and given.model is not None:
+        for some in _with_attention(model(given), given, rows, fresh):
+            print(*lines(some, rows), sep="\n", flush=True)
+        return
     if given.frozen:
         print(*lines(_frozen(*given.frozen, given.families, rows, fresh, given.items), rows), sep="\n")
         return
@@ -209,6 +239,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(*lines(found, rows), sep="\n", flush=True)
     for name, lm in {"large": large, "small": small}.items():
         print(f"{lm.asked} rows of the {name} model in {lm.seconds:.0f} s")
+
+
+def _with_attention(
+    lm: Any, given: argparse.Namespace, rows: Sequence[int], fresh: int
+) -> Iterator[list[dict[tuple[str, int], float]]]:
+    """The scores so far, after every ten questions and at the end."""
+    [path] = given.frozen
+    items = {item.name: item for item in load(given.data, given.families, given.half, given.items)}
+    known = [one for name, one in Record(path).contexts.items() if name in items]
+    found, begin, elsewhere = list[dict[tuple[str, int], float]](), time.monotonic(), np.ones(1)
+    for one in known:
+        if time.monotonic() - begin > given.seconds:
+            break
+        case = Case(Rows(one.context, one.rows), one.context.masked())
+        scores, elsewhere = attention_scores(lm, case, items[one.context.name], elsewhere, rows, fresh)
+        found.append(scores)
+        if len(found) % 10 == 0:
+            yield found
+    if len(found) % 10:
+        yield found
 
 
 def _frozen(

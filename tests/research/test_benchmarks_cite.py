@@ -575,3 +575,15 @@ def test_real_networks_scout(causal_lm, data):
     found = scouting.asked_scores(lm, lm, *asked, (8,), 24, 16)
     assert all(-1.0 <= value <= 1.0 for value in found.values())
     assert lm.asked == len(lm.known)
+
+
+def test_what_a_real_network_looks_at_is_scored_beside_its_rows(causal_lm, data):
+    [item] = items.load(data, ("nq5",), "second", 1)
+    answer = "It is otherwise short."
+    context = rows.Context.of(item, answer, causal_lm.pieces(answer))
+    case = scoring.Case(rows.Rows(context, lm=causal_lm, item=item), context.masked())
+    found, looked = scouting.attention_scores(causal_lm, case, item, np.ones(1), (8, 12), 32)
+    assert {n for label, n in found if label == "the scout's own"} == {1}
+    assert all(-1.0 <= value <= 1.0 for value in found.values())
+    assert looked.shape == (case.masked.structure.leaves,)
+    assert (looked > 0.0).all(), "a network without training looks everywhere"
