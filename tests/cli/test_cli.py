@@ -158,6 +158,15 @@ def test_options_reach_the_method_and_the_explainer(folder: Path) -> None:
     assert "solver='paper'" in c2fa_(*args, "--option", "preset=paper").stdout
 
 
+def test_a_cheap_model_is_asked_first(folder: Path) -> None:
+    asking = "explain", "a.txt", "-m", "python:counting:words", "-b", "12"
+    e = c2fa.Explanation.from_json(c2fa_(*asking, "--scout", "demo", "--json").stdout)
+    assert (e.queries, e.prior.scouted, len(asked(folder))) == (12, 200, 12)
+    both = c2fa_(*asking, "--scout", "demo", "--prior", "p.json", code=2)
+    assert "--prior and --scout both say what to expect: give one of them" in both.stderr
+    assert "c2fa.scout('attention') is for c2fa.cite" in c2fa_(*asking, "--scout", "attention", code=2).stderr
+
+
 def test_rows_of_a_table_with_groups(folder: Path) -> None:
     pytest.importorskip("pandas")
     lines = c2fa_(

@@ -213,6 +213,11 @@ class ModelProxy:
     def __init__(self, model: Any) -> None:
         self.model = model
 
+    @property
+    def shell(self) -> Shell | None:
+        """The shell that this is, or is around."""
+        return self.model.shell if isinstance(self.model, ModelProxy) else None
+
     def __getattr__(self, name: str) -> Any:
         if name in _LANGUAGE:
             return getattr(self.model, name)
@@ -226,6 +231,11 @@ class Shell(ModelProxy, abc.ABC):
 
     The other one is what is loaded: a worker makes its own, or reaches it in a process of its own.
     """
+
+    @property
+    def shell(self) -> Shell:
+        """This one."""
+        return self
 
     @abc.abstractmethod
     def around(self, model: Any) -> Shell:

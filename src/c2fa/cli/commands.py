@@ -21,6 +21,7 @@ from c2fa.explanation import Explanation
 from c2fa.methods import METHODS, options_of
 from c2fa.models import loading
 from c2fa.models.http._settings import shown
+from c2fa.priors import scout
 
 if TYPE_CHECKING:
     from c2fa.batch import Recipe, Store
@@ -221,6 +222,9 @@ class Explaining(Storing):
         ASKING, "Stop early: top3 (top 3 settled) or stderr:0.01 (small standard errors).", metavar="RULE"
     )
     on_error: str = flag(ASKING, "Stop at an unusable answer, or drop that row.", default="raise", metavar="raise|drop")
+    scout: str | None = flag(
+        ASKING, "A cheap model that is asked first, as --model takes it; 'attention' is cite's own.", metavar="MODEL"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -234,6 +238,8 @@ class Explaining(Storing):
     def settings_for(self, method: str | None) -> dict[str, Any]:
         told = {name: vars(self)[name] for name in ("until", "seed", "batch_size", "on_error")}
         settings = {"method": method, "budget": o.budget(self.budget), **told}
+        if self.scout is not None:
+            settings["prior"] = scout(self.scout)
         if method is not None and method not in METHODS:
             return settings  # the explainer refuses the method and lists those there are
         known = [*options_of("owen"), *options_of("c2fa")] if method is None else options_of(method)

@@ -68,10 +68,11 @@ class Explain(Explaining, Reading):
     )
 
     def run(self) -> None:
-        settings = {
-            **self.settings_for(self.method),
-            **{name: vars(self)[name] for name in ("target", "link", "prior")},
-        }
+        settings = {**self.settings_for(self.method), "target": self.target, "link": self.link}
+        if self.prior is not None:
+            if self.scout is not None:
+                raise RefusedError("--prior and --scout both say what to expect: give one of them", USAGE)
+            settings["prior"] = self.prior
         if self.store is None:
             self._explain_files(settings)
         else:

@@ -256,6 +256,10 @@ class Lazy(ModelProxy):
             return self._made
 
     @property
+    def shell(self) -> None:
+        """None: what is loaded is in a shell, and not a shell."""
+
+    @property
     def is_made(self) -> bool:
         """Whether it was used already."""
         return self._made is not None

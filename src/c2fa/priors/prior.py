@@ -167,6 +167,11 @@ class Prior:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Prior:
         """Read what ``save`` wrote; a file in which a single bit has changed is refused."""
+        if not (isinstance(path, str | PathLike) and Path(path).is_file()):
+            raise ValueError(
+                f"prior={path!r:.100} is no file that Prior.save wrote, and no Prior; a model that goes ahead is "
+                "prior=c2fa.scout(model)"
+            )
         try:
             data = Path(path).read_bytes()
             document = unseal(json.loads(data))

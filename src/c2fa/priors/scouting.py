@@ -16,7 +16,7 @@ from c2fa.asking.driver import Job, Policy, drive
 from c2fa.asking.fingerprint import Identity, fingerprint
 from c2fa.asking.links import Link, RangeError, ensure
 from c2fa.asking.masking import Masked
-from c2fa.asking.model import Shell, describe, innermost
+from c2fa.asking.model import ModelProxy, Shell, describe, innermost
 from c2fa.asking.querying import Cache
 from c2fa.asking.spending import Purse
 from c2fa.explanation import Explanation
@@ -101,6 +101,11 @@ def counterparts(outputs: Sequence[str], names: Sequence[str]) -> list[int | Non
     return list(range(len(names)))
 
 
+def shell_of(model: Any) -> Shell | None:
+    """The shell of a language model that is explained, if it is one."""
+    return model.shell if isinstance(model, ModelProxy) else None
+
+
 @dataclass(frozen=True)
 class _Input:
     """By what policies tell inputs apart."""
@@ -145,8 +150,8 @@ class Scout:
         if isinstance(self.model, Lazy) and not self.model.is_made:
             return
         with self._named():
-            if isinstance(other, Shell):
-                other.scouting(self.model).check()
+            if shell := shell_of(other):
+                shell.scouting(self.model).check()
             elif not callable(self.model):
                 raise TypeError(f"{type(self.model).__name__} is a language model, which scouts for c2fa.cite alone")
 
@@ -178,7 +183,8 @@ class Scout:
     ) -> Explanation:
         """What the scout's model says of an input, explained as the other's is: by its method and under its masks."""
         own = copy.copy(explainer)
-        own.model = explainer.model.scouting(self.model) if isinstance(explainer.model, Shell) else self.model
+        shell = shell_of(explainer.model)
+        own.model = self.model if shell is None else shell.scouting(self.model)
         own.budget, own.outputs, own.prior, own.until = self.rows, "all", None, None
         own.money = own.model_name = own.output_names = None
         own.target = lambda names: counterparts(outputs, names)[target]
@@ -217,28 +223,29 @@ class Attention(Scout):
 
     def check(self, other: Any) -> None:
         """Refuse a model that does not tell of its attention."""
-        if not isinstance(other, Shell):
+        shell = shell_of(other)
+        if shell is None:
             raise TypeError(
                 "c2fa.scout('attention') is for c2fa.cite, which has a language model; give c2fa.scout a model that "
                 "costs less"
             )
-        if not (isinstance(other.model, Lazy) and not other.model.is_made) and not hasattr(other.model, "attention"):
+        if not (isinstance(shell.model, Lazy) and not shell.model.is_made) and not hasattr(shell.model, "attention"):
             raise TypeError(
-                f"{type(innermost(other)).__name__} does not tell of its attention, as c2fa.models.CausalLM does; give "
+                f"{type(innermost(shell)).__name__} does not tell of its attention, as c2fa.models.CausalLM does; give "
                 "c2fa.scout a model that costs less"
             )
 
     def ready(self, other: Any) -> None:
         """The model is made, if it is not yet: it is what will be asked anyway."""
-        if isinstance(other, Shell) and isinstance(other.model, Lazy):
-            _ = other.model.model
+        if (shell := shell_of(other)) and isinstance(shell.model, Lazy):
+            _ = shell.model.model
         self.check(other)
 
     def found(
         self, explainer: Explainer, masked: Masked, identity: Identity, outputs: Sequence[str], target: int
     ) -> Found:
         """How much the answer looks at each leaf."""
-        looked: FloatArray = cast(Any, explainer.model).attention(masked)
+        looked: FloatArray = cast(Any, shell_of(explainer.model)).attention(masked)
         return Found(outputs, looked, self.rows, None)
 
 
