@@ -167,10 +167,10 @@ class Prior:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Prior:
         """Read what ``save`` wrote; a file in which a single bit has changed is refused."""
-        if not (isinstance(path, str | PathLike) and Path(path).is_file()):
-            raise ValueError(
-                f"prior={path!r:.100} is no file that Prior.save wrote, and no Prior; a model that goes ahead is "
-                "prior=c2fa.scout(model)"
+        is_path = isinstance(path, str | PathLike)
+        if not (is_path and Path(path).exists()):
+            raise (FileNotFoundError if is_path else TypeError)(
+                f"{path!r:.100} is no prior, nor a file of one; a model that goes ahead is prior=c2fa.scout(model)"
             )
         try:
             data = Path(path).read_bytes()
