@@ -91,7 +91,8 @@ def test_a_folder_is_cited_into_text_json_and_a_page(folder: Path) -> None:
 def test_a_smaller_model_scores_the_answer_first(folder: Path) -> None:
     found = json.loads(cite("--docs", "docs", *ASK, "--scout", "python:mine:unnamed", "--json").stdout)
     assert found["prior"]["scouted"] > 0
-    assert "Reader does not tell of its attention" in cite("--docs", "docs", *ASK, "--scout", "attention", code=2).stderr
+    refused = cite("--docs", "docs", *ASK, "--scout", "attention", code=2)
+    assert "Reader does not tell of its attention" in refused.stderr
 
 
 @pytest.mark.parametrize(
