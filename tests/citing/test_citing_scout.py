@@ -91,7 +91,7 @@ def test_attention_of_the_model_itself_is_one_row_of_the_budget(prompt: Any) -> 
     alone = c2fa.cite(Reader("large", 1.0, large.answer), DOCUMENTS, "What is here?", budget=10, prompt=prompt)
     truth = np.array([WORTH[word] for word in WORDS])
     assert np.abs(e.low - truth).max() < 0.5 * np.abs(alone.low - truth).max()
-    assert "come from the prior (1 rows of attention)" in str(e)
+    assert "come from the prior (the model's own attention)" in str(e)
 
 
 def test_many_questions_are_looked_at_by_workers_too(tmp_path: Any) -> None:

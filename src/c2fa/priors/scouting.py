@@ -218,6 +218,11 @@ class Attention(Scout):
         return self.rows
 
     @property
+    def name(self) -> str:
+        """What provenance calls it."""
+        return f"{self.fingerprint[:16]}, the model's own attention"
+
+    @property
     def _called(self) -> str:
         return "attention"
 
