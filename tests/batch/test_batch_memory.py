@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import c2fa
-from batch_helpers import KILL, KILLS, LEAVES, NAN, RAISES, STRUCTURE, Model, explainer, inputs
+from batch_helpers import EXITS, KILL, KILLS, LEAVES, NAN, RAISES, STRUCTURE, Model, explainer, inputs
 from c2fa.batch import Explanations, NoAnswerError, NotExplainedError
 
 
@@ -75,7 +75,7 @@ def test_an_input_that_fails_keeps_its_place() -> None:
     assert np.array_equal(found[5].low, explainer()(xs[5]).low)
     with pytest.raises(NotExplainedError, match="input 1 could not be explained: ValueError: a poisoned row"):
         list(found)
-    assert "2 failed" in repr(found)
+    assert "2 not explained" in repr(found)
 
 
 def test_where_nothing_can_be_explained_the_reason_is_raised() -> None:
@@ -134,7 +134,7 @@ class Calling(Model):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_returns_what_is_done(workers: int) -> None:
     made = explainer(Calling(stops=True, delay=0.05), batch_size=32)
-    with pytest.warns(UserWarning, match=r"could not be explained \(input \d+: stopped by Ctrl-C before its turn\)"):
+    with pytest.warns(UserWarning, match=r"\d+ of 60 inputs are missing, .* \(stopped by Ctrl-C\)"):
         found = made.many(inputs(60), workers=workers)
     done = dict(found.items())
     assert 0 < len(done) < 60 == len(found)
@@ -142,13 +142,63 @@ def test_ctrl_c_returns_what_is_done(workers: int) -> None:
         np.testing.assert_array_equal(e.low, explainer()(inputs(60)[index]).low)
 
 
-def test_an_input_of_which_workers_die_keeps_its_place() -> None:
+@pytest.mark.parametrize("count", [4, 32])  # in tasks of one input and of several
+def test_an_input_of_which_workers_die_keeps_its_place(count: int) -> None:
     made = c2fa.Explainer(Model(), Deadly(STRUCTURE), budget=(8, 24), progress=False)
-    xs = inputs(4)
+    xs = inputs(count)
     xs[2][0] = KILLS
     with pytest.warns(UserWarning, match=r"input 2: 2 workers died of it \(exit code -9\)"):
         found = made.many(xs, workers=2, tries=2)
-    assert [index for index, _ in found.items()] == [0, 1, 3]
+    assert [failure.index for failure in found.errors()] == [2]
+
+
+@pytest.mark.parametrize("mark", [RAISES, EXITS])
+def test_workers_that_meet_bad_inputs_alone_lose_nothing(mark: float) -> None:
+    xs = inputs(17)
+    for bad in (0, 1, 16):  # the first task of a worker, and the last of all
+        xs[bad][0] = mark
+    with pytest.warns(UserWarning, match=r"3 of 17 inputs could not be explained \(input 0: .*sent alone 3 times"):
+        found = explainer().many(xs, workers=2)
+    assert [failure.index for failure in found.errors()] == [0, 1, 16]
+
+
+def test_workers_whose_model_never_answers_say_so() -> None:
+    with pytest.raises(NoAnswerError, match=r"not answered once in 1 s.*Connection refused"):
+        explainer(Model(down=__file__)).many(inputs(6), workers=2)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_outage_returns_what_is_done(workers: int) -> None:
+    made = explainer(Failing(), batch_size=32)
+    with pytest.warns(UserWarning, match=r"\d+ of 60 inputs are missing, .*rows that it answered before, for 0\.2 s"):
+        found = made.many(inputs(60), workers=workers, patience=0.2)
+    done = dict(found.items())
+    assert 0 < len(done) < 60 == len(found)
+    assert "same command" not in found.errors()[0].error  # which would begin anew
+    assert f"{60 - len(done)} not explained" in repr(found)
+    for index, e in done.items():
+        np.testing.assert_array_equal(e.low, explainer()(inputs(60)[index]).low)
+
+
+@dataclass
+class Failing(Model):
+    """Answers 40 times, and then nobody any more."""
+
+    calls: int = 0
+
+    def __call__(self, batch: Any) -> Any:
+        self.calls += 1
+        if self.calls > 40:
+            raise ConnectionError("gone")
+        return super().__call__(batch)
+
+
+def test_workers_hand_back_each_explanation_when_it_is_done() -> None:
+    """Which is what Ctrl-C can return: tasks have 64 inputs."""
+    made = explainer(Calling(stops=True, delay=0.05), batch_size=32)
+    with pytest.warns(UserWarning, match="stopped by Ctrl-C"):
+        found = made.many(inputs(600), workers=2)
+    assert len(dict(found.items())) > 20
 
 
 class Deadly(c2fa.maskers.Array):

@@ -12,6 +12,7 @@ from c2fa.asking.replies import Failed, QueryError
 from c2fa.engines import Loads
 from c2fa.structure import FloatArray
 
+AGAIN = "; no input is set aside for it. See that it runs, then run the same command again"
 UNANSWERED = 10  # so many inputs are tried before a model that has not answered once is waited for
 
 
@@ -185,7 +186,7 @@ class Health:
             )
         return ModelDownError(
             f"the model no longer answers, not even rows that it answered before, for {self.patience:g} s "
-            f"({in_words(error)}); no input is set aside for it. See that it runs, then run the same command again"
+            f"({in_words(error)}){AGAIN}"
         )
 
 

@@ -6,19 +6,22 @@ import contextlib
 import functools
 import inspect
 import pickle
+import signal
+import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from c2fa._system import did_you_mean
+from c2fa._system import Signals, did_you_mean
 from c2fa.asking.model import describe
-from c2fa.batch.isolation import Health, Isolation, Report
+from c2fa.batch.isolation import AGAIN, UNANSWERED, Health, Isolation, NoAnswerError, Report, in_words
 from c2fa.batch.many import Recipe, many
 from c2fa.batch.overview import Explanations, NotExplainedError
-from c2fa.batch.packing import Item, Outcome, packed, together
+from c2fa.batch.packing import Item, Outcome, packed, prediction_row, together
 from c2fa.batch.run import at_least
 from c2fa.batch.sources import Pick, source
 from c2fa.engines import Contact, Crew, Loads, RemoteModel, Serving, WorkerError, dumps, processes
@@ -44,7 +47,8 @@ def in_memory(
 
     An input that fails does not stop the others: a warning at the end names the first, and its place holds the error.
     Where every input fails, ``NotExplainedError`` is raised, and where the model answers nothing, ``NoAnswerError``,
-    after a second. Ctrl-C returns what is done, with a warning; the places of the others say so.
+    after a second. What ends it early, such as Ctrl-C or a model that is gone, raises where nothing is explained yet.
+    Else what is done is returned, with a warning that says how many are missing, and their places say why.
 
     Parameters
     ----------
@@ -80,32 +84,40 @@ def in_memory(
             steps = _explained(settings, explainer, items)
         else:
             steps = _explained_by_workers(settings, explainer, items, workers)
-        outcomes, report, failures = list[Outcome](), Report(), 0
-        try:
-            for outcome, report in steps:
-                outcomes.append(outcome)
-                failures += outcome.explanation is None
-                report.inputs, report.failed = len(outcomes), failures
-                bar.update(report.inputs, report.so_far(bar.seconds))
-        except KeyboardInterrupt:
-            if not outcomes:
-                raise
-            done = {outcome.index for outcome in outcomes}
-            left = [item for item in items if item.index not in done]
-            outcomes += [Outcome(item.index, item.key, None, "stopped by Ctrl-C before its turn") for item in left]
+        outcomes, report, failures, why = list[Outcome](), Report(), 0, ""
+        with contextlib.closing(steps):  # or an error's traceback would keep the workers
+            try:
+                for outcome, report in steps:
+                    outcomes.append(outcome)
+                    failures += outcome.explanation is None
+                    report.inputs, report.failed = len(outcomes), failures
+                    bar.update(report.inputs, report.so_far(bar.seconds))
+            except (Exception, KeyboardInterrupt) as error:
+                if failures == len(outcomes):
+                    raise
+                stopped = isinstance(error, KeyboardInterrupt)
+                why = "stopped by Ctrl-C" if stopped else in_words(error).removesuffix(AGAIN)
     report.seconds = time.monotonic() - begin
-    found = Explanations(outcomes, report)
-    failed = found.errors()
+    failed = sorted((outcome for outcome in outcomes if outcome.explanation is None), key=lambda one: one.index)
+    done = {outcome.index for outcome in outcomes}
+    missing = [Outcome(item.index, item.key, None, f"missing: {why}") for item in items if item.index not in done]
+    found = Explanations([*outcomes, *missing], report)
     if failed:
         first = f"input {failed[0].index}: {failed[0].error}"
         if len(failed) == len(found):
             raise NotExplainedError(f"none of the {len(found)} inputs could be explained ({first})")
-        warnings.warn(
-            f"{len(failed)} of {len(found)} inputs could not be explained ({first}); errors() lists them, and items() "
-            "passes over them",
-            stacklevel=3,  # the line that called Explainer.many
-        )
+        _warn(f"{len(failed)} of {len(found)} inputs could not be explained ({first})")
+    if missing:
+        _warn(f"{len(missing)} of {len(found)} inputs are missing, to be explained by another call ({why})")
     return found
+
+
+def _warn(what: str) -> None:
+    """Warn where the line is that called this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("c2fa."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"{what}; errors() lists them, and items() passes over them", stacklevel=level)
 
 
 @dataclass(frozen=True)
@@ -118,19 +130,41 @@ class Settings:
     patience: float
 
 
-Steps: TypeAlias = Iterator[tuple[Outcome, Report]]
+Steps: TypeAlias = Generator[tuple[Outcome, Report]]
 """Each input's outcome, with what all so far have taken."""
 
 
 def _explained(settings: Settings, explainer: Explainer, items: Sequence[Item]) -> Steps:
     """Explain inputs in this process."""
+    isolation = _isolation(settings, explainer)
+    for outcome in _packed(settings, explainer, items, isolation):
+        yield outcome, isolation.report
+
+
+def _isolation(settings: Settings, explainer: Explainer, on_answer: Callable[[], object] = lambda: None) -> Isolation:
+    """What is known of the model, and when it gives its first answer."""
     # A model that never gave an answer is more likely wrong than busy.
     health = Health(min(settings.patience, 1.0), describe(explainer.model).outputs_vary)
-    health.on_answer = lambda: setattr(health, "patience", settings.patience)
-    isolation = Isolation(settings.tries, health)
+
+    def answered() -> None:
+        health.patience = settings.patience
+        on_answer()
+
+    health.on_answer = answered
+    return Isolation(settings.tries, health)
+
+
+def _packed(settings: Settings, explainer: Explainer, items: Sequence[Item], isolation: Isolation) -> Iterator[Outcome]:
     size, in_flight = settings.batch_size, settings.in_flight
-    for outcome in packed(explainer, items, batch_size=size, in_flight=in_flight, isolation=isolation):
-        yield outcome, isolation.report
+    return packed(explainer, items, batch_size=size, in_flight=in_flight, isolation=isolation)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Inputs that one worker explains, by their places, without those that are done; and one that is explained."""
+
+    left: dict[int, Item]
+    canary: Item | None = None
 
 
 def _explained_by_workers(settings: Settings, explainer: Explainer, items: Sequence[Item], workers: int) -> Steps:
@@ -138,37 +172,61 @@ def _explained_by_workers(settings: Settings, explainer: Explainer, items: Seque
     if explainer.ledger is not None and explainer.ledger.path == ":memory:":
         raise ValueError("a ledger in memory cannot be shared by workers; give a file, or leave out workers=")
     size = max(1, min(64, len(items) // (4 * workers)))  # so that no worker waits long for the last one
-    tasks = [items[at : at + size] for at in range(0, len(items), size)]
+    tasks = [Task({item.index: item for item in items[at : at + size]}) for at in range(0, len(items), size)]
     crew = Crew(min(workers, len(tasks)), tries=settings.tries)
     make_model, make = Recipe.of(explainer).divided()
-    total = Report()
-    with tempfile.TemporaryDirectory(prefix="c2fa-") as folder:
+    total, canary = Report(), None
+    with Signals(_stop), tempfile.TemporaryDirectory(prefix="c2fa-") as folder:
         contact = Contact(folder, settings.patience)
         serving = Serving(make_model, contact, here=True, batch_size=settings.batch_size or explainer.batch_size)
-        worker = functools.partial(_worker, settings, make)
-        for done in processes(worker, iter(tasks), workers=workers, serving=serving, crew=crew):
-            if isinstance(done.error, WorkerError):  # whoever explains these dies
-                failed = [Outcome(item.index, item.key, None, str(done.error)) for item in done.task]
-                outcomes, report = failed, Report()
-            elif done.error is not None:
-                raise done.error
-            else:
-                outcomes, report = pickle.loads(done.result)
-            total = replace(total + report, workers=crew.used)
-            for outcome in outcomes:
-                yield outcome, total
+        answered = Path(folder) / "answered"
+        worker = functools.partial(_worker, settings, make, answered)
+        held, silent = list[Task](), 0  # to be explained again, and how many inputs no worker had an answer for
+        trouble: Exception | None = None
+        for again in (False, True):
+            for done in processes(worker, iter(tasks), workers=workers, serving=serving, crew=crew):
+                left = done.task.left
+                if done.result is not None:
+                    outcome, report = pickle.loads(done.result)
+                    item = left.pop(outcome.index)
+                    canary = canary or (item if outcome.explanation else None)
+                    total = replace(total + report, workers=crew.used)
+                    yield outcome, total
+                elif isinstance(done.error, WorkerError) and (again or len(left) == 1):  # whoever explains it dies
+                    for item in left.values():
+                        yield Outcome(item.index, item.key, None, str(done.error)), total
+                elif isinstance(done.error, WorkerError):  # of one of these
+                    trouble = done.error
+                    held += [Task({index: item}) for index, item in left.items()]
+                elif isinstance(done.error, NoAnswerError) and not again:  # the model's fault, or these inputs'
+                    trouble, silent = done.error, silent + len(left)
+                    held.append(done.task)
+                    if silent >= UNANSWERED and canary is None and not answered.exists():
+                        raise done.error
+                elif done.error is not None:
+                    raise done.error
+            if trouble is not None and canary is None and not answered.exists():
+                raise trouble
+            tasks = [replace(task, canary=canary) for task in held]
+
+
+def _stop(number: int) -> None:
+    """End as Ctrl-C does, and leave no folder behind where SIGTERM comes."""
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def _worker(
-    settings: Settings, make: Callable[[Any], Explainer], model: RemoteModel
-) -> Callable[[Sequence[Item]], bytes]:
+    settings: Settings, make: Callable[[Any], Explainer], answered: Path, model: RemoteModel
+) -> Callable[[Task], Iterator[bytes]]:
     """What explains inputs around a model that another process has."""
     explainer = make(model)
+    isolation = _isolation(settings, explainer, on_answer=answered.touch)
 
-    def work(items: Sequence[Item]) -> bytes:
-        outcomes, report = list[Outcome](), Report()
-        for outcome, report in _explained(settings, explainer, items):
-            outcomes.append(outcome)
-        return dumps((outcomes, replace(report, loads=Loads(model.loads))), "an explanation")
+    def work(task: Task) -> Iterator[bytes]:
+        if task.canary is not None:
+            isolation.health.find_canary = functools.partial(prediction_row, explainer, task.canary)
+        for outcome in _packed(settings, explainer, list(task.left.values()), isolation):
+            report, isolation.report = isolation.report, Report()
+            yield dumps((outcome, replace(report, loads=Loads(model.loads))), "an explanation")
 
     return work

@@ -335,8 +335,8 @@ class Explanations(Overview):
         return cls(outcomes, Report(inputs=len(outcomes)))
 
     def __repr__(self) -> str:
-        failed = f", {self.run.failed} failed" if self.run.failed else ""
-        return f"<Explanations of {len(self)} inputs{failed}>"
+        failed = len(self.errors())
+        return f"<Explanations of {len(self)} inputs{f', {failed} not explained' if failed else ''}>"
 
     def _repr_html_(self) -> str:
         most = 20

@@ -80,7 +80,8 @@ def processes(
 ) -> Iterator[Done]:
     """Run workers as processes of this machine; one that dies is replaced and its task tried again.
 
-    All of them start at once, unless a ``crew`` says how many pay.
+    All of them start at once, unless a ``crew`` says how many pay. Where a worker returns an iterator, there is a
+    ``Done`` for each piece as soon as it is there, and one without a result at the end.
     """
     crew = crew or Crew(workers)
     models = None if serving is None or serving.here else _Models(serving, crew.most)
@@ -197,6 +198,8 @@ class _Pool:
             return self._replace(worker)
         if kind == "failed":
             raise value
+        if kind == "piece":
+            return Done(worker.task, None, value)
         now = time.monotonic()
         if not worker.ready:
             loaded = worker.started if self.models is None else self.models.ready_since
@@ -297,10 +300,19 @@ def _serve(pipe: Connection, payload: bytes, number: int) -> None:
     except Exception as error:
         pipe.send(("failed", sendable(error)))
         return
+
+    def whole(task: Any) -> Any:
+        result = work(task)
+        if not isinstance(result, Iterator):
+            return result
+        for piece in result:
+            pipe.send(("piece", piece))
+        return None
+
     with contextlib.suppress(OSError, EOFError):  # the driver is gone
         pipe.send(("ready", None))
         while (task := pipe.recv()) is not None:
-            failure, result = attempt(work, task)
+            failure, result = attempt(whole, task)
             pipe.send(("done", (sendable(failure), result)))
 
 
