@@ -155,7 +155,7 @@ def test_what_cannot_scout_is_refused_before_anything_is_asked() -> None:
         c2fa.Explainer(model, MASKER, method="lime", prior=c2fa.scout(small))
 
     for prior in ("demo", small):
-        with pytest.raises((OSError, TypeError), match=r"is no prior, nor a file of one; .* c2fa\.scout\(model\)"):
+        with pytest.raises((OSError, TypeError), match=r"is no prior, nor a file of one; .*c2fa\.scout\(model\)"):
             c2fa.Explainer(model, MASKER, prior=prior)  # type: ignore[arg-type]
 
     class Writer:
